@@ -1,0 +1,34 @@
+"""Locations, the catalogue of user errors, and caret rendering. Imports nothing else of weft."""
+
+from weft.errors.base import (
+    CATALOGUE,
+    CompilationError,
+    DeviceError,
+    ErrorGroup,
+    Hazard,
+    LaunchError,
+    LayoutError,
+    Row,
+    UserError,
+    WeftError,
+    fail,
+    row,
+)
+from weft.errors.location import Loc, render
+
+__all__ = [
+    "CATALOGUE",
+    "CompilationError",
+    "DeviceError",
+    "ErrorGroup",
+    "Hazard",
+    "LaunchError",
+    "LayoutError",
+    "Loc",
+    "Row",
+    "UserError",
+    "WeftError",
+    "fail",
+    "render",
+    "row",
+]

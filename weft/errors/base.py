@@ -1,0 +1,122 @@
+"""The exceptions a user can meet, and how a row of the catalogue becomes one.
+
+Every user error is a row: a stable code, a message in the author's words with the two things that disagree, and the fix.
+Rows live beside this file, one module per family; `fail` makes the exception of a row. Code that has no location at hand
+raises without one, and whoever reads the author's source (the `lang` package) adds it with `at`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+
+from weft.errors.location import Loc, render
+
+
+class WeftError(Exception):
+    """Base of everything weft raises on purpose."""
+
+
+class UserError(WeftError):
+    """A mistake in a kernel, a layout or a launch.
+
+    Attributes: `code` (stable, kebab-case), `message`, `fix` (what to write instead), `loc` (the Python line, when known)
+    and `related` (label and location of the other places involved).
+    """
+
+    def __init__(
+        self, code: str, message: str, fix: str = "", loc: Loc | None = None, related: tuple[tuple[str, Loc], ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.loc = loc
+        self.related = related
+
+    def at(self, loc: Loc | None) -> UserError:
+        """Give the error a place, unless it already has one; returns itself, so `raise error.at(loc)` reads well."""
+        if self.loc is None:
+            self.loc = loc
+        return self
+
+    def __str__(self) -> str:
+        out = [f"{self.message} [{self.code}]"]
+        if self.loc is not None:
+            out.append(render(self.loc))
+        for label, loc in self.related:
+            out.append(f"{label}:")
+            out.append(render(loc))
+        if self.fix:
+            out.append(f"fix: {self.fix}")
+        return "\n".join(out)
+
+
+class LayoutError(UserError, ValueError):
+    """A layout that is impossible, or that does not fit its tile or its operation."""
+
+
+class CompilationError(UserError):
+    """A kernel that cannot be compiled as written."""
+
+
+class LaunchError(UserError, ValueError):
+    """A launch whose grid, options or arguments cannot be used."""
+
+
+class DeviceError(UserError, RuntimeError):
+    """The machine lacks something: a driver, NVRTC, a disassembler, the right GPU."""
+
+
+class Hazard(UserError):
+    """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule)."""
+
+
+class ErrorGroup(UserError):
+    """Several mistakes of one kernel, reported together."""
+
+    def __init__(self, errors: list[UserError]) -> None:
+        first = errors[0]
+        super().__init__(first.code, first.message, first.fix, first.loc, first.related)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(error) for error in self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the catalogue. `message` and `fix` are format strings; their fields are the arguments of `fail`."""
+
+    code: str
+    kind: type[UserError]
+    message: str
+    fix: str
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names that `fail` must be given."""
+        return frozenset(
+            name.split(".")[0].split("[")[0]
+            for text in (self.message, self.fix)
+            for _, name, _, _ in Formatter().parse(text)
+            if name
+        )
+
+
+CATALOGUE: dict[str, Row] = {}
+
+
+def row(code: str, kind: type[UserError], message: str, fix: str = "") -> Row:
+    """Enter a row into the catalogue. A code is entered once."""
+    if code in CATALOGUE:
+        raise ValueError(f"error code {code!r} is already in the catalogue")
+    CATALOGUE[code] = entry = Row(code, kind, message, fix)
+    return entry
+
+
+def fail(
+    entry: Row, *, loc: Loc | None = None, related: tuple[tuple[str, Loc], ...] = (), **fields: object
+) -> UserError:
+    """The exception of a row, with its fields filled in. Use as `raise fail(errors.layout.WARP_SIZE, product=64)`."""
+    return entry.kind(entry.code, entry.message.format(**fields), entry.fix.format(**fields), loc, related)

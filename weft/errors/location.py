@@ -1,0 +1,62 @@
+"""Where in the author's Python source something happened, and how to show it.
+
+A location is a span of one file plus the location of the call that inlined it, so a report about a line inside a
+helper also names every caller. Nothing here knows about IR, layouts or GPUs.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A span of source text: 1-based lines, 0-based columns (as `ast` counts them), and the caller's location."""
+
+    file: str
+    line: int
+    col: int = 0
+    end_line: int | None = None
+    end_col: int | None = None
+    function: str = ""
+    caller: Loc | None = None
+
+    def chain(self) -> Iterator[Loc]:
+        """This location, then the call that inlined it, outwards to the kernel."""
+        loc: Loc | None = self
+        while loc is not None:
+            yield loc
+            loc = loc.caller
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def source(self) -> str:
+        """The line of source text, without its newline; empty when the file cannot be read."""
+        return linecache.getline(self.file, self.line).rstrip("\n")
+
+
+def render(loc: Loc, indent: str = "  ") -> str:
+    """The source line with a caret under the span, and one line for each caller.
+
+    >>> render(Loc("<unknown>", 3, function="kernel"))
+    '  <unknown>:3 in kernel'
+    """
+    out = [f"{indent}{loc}" + (f" in {loc.function}" if loc.function else "")]
+    text = loc.source
+    if text.strip():
+        lead = len(text) - len(text.lstrip())
+        # `ast` columns count UTF-8 bytes, carets count characters.
+        raw = text.encode()
+        start = max(len(raw[: loc.col].decode(errors="ignore")), lead)
+        same_line = loc.end_line in (None, loc.line) and loc.end_col is not None
+        end = len(raw[: loc.end_col].decode(errors="ignore")) if same_line else len(text)
+        out.append(f"{indent}    {text.strip()}")
+        out.append(f"{indent}    {' ' * (start - lead)}{'^' * max(end - start, 1)}")
+    if loc.caller is not None:
+        callers = " <- ".join(f"{c}" + (f" in {c.function}" if c.function else "") for c in loc.caller.chain())
+        out.append(f"{indent}  called from {callers}")
+    return "\n".join(out)

@@ -1,0 +1,1 @@
+"""The intermediate representation: types, values, operations and how to make, copy, check and print them."""

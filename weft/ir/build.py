@@ -1,0 +1,76 @@
+"""Making IR: a builder that appends operations, infers their types and stamps locations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weft.errors import Loc
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OpDef
+from weft.ir.types import Type
+
+
+class Builder:
+    """Appends to the innermost open region. `loc` is stamped on each operation; set it as the reader moves along."""
+
+    __slots__ = ("_open", "loc")
+
+    def __init__(self) -> None:
+        self._open: list[list[Op]] = [[]]
+        self.loc: Loc | None = None
+
+    def emit(
+        self, kind: OpDef, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
+    ) -> Any:
+        """Append an operation: operands in the definition's order, attributes by name (defaults filled in).
+
+        Returns its result, a tuple when it has several, None when it has none. Typing errors that know no place get `loc`.
+        """
+        full = {**kind.defaults, **attrs} if kind.defaults else attrs
+        types = kind.infer(operands, full, regions)
+        results = tuple(Value(type, name) for type in types)
+        self._open[-1].append(Op(kind, operands, full, results, regions, self.loc))
+        if not results:
+            return None
+        return results[0] if len(results) == 1 else results
+
+    def append(self, op: Op) -> None:
+        """Append an operation that was made elsewhere."""
+        self._open[-1].append(op)
+
+    @contextmanager
+    def region(self, types: Sequence[Type] = (), names: Sequence[str] = ()) -> Iterator[OpenRegion]:
+        """Open a nested region; operations go into it until the block ends. `.done` is the finished region afterwards.
+
+        >>> with builder.region([ScalarType(int32)], ["i"]) as body: ...  # doctest: +SKIP
+        >>> builder.emit(control.for_, lower, upper, step, regions=(body.done,))  # doctest: +SKIP
+        """
+        padded = tuple(names) + ("",) * (len(types) - len(names))
+        opened = OpenRegion(tuple(Value(type, name) for type, name in zip(types, padded, strict=True)))
+        self._open.append(opened.ops)
+        try:
+            yield opened
+        finally:
+            self._open.pop()
+
+    def func(self, name: str, params: tuple[Value, ...], attrs: dict[str, Any], loc: Loc | None = None) -> Func:
+        """Close the builder's outermost region as a function."""
+        (ops,) = self._open
+        return Func(name, Region(params, tuple(ops)), attrs, loc)
+
+
+class OpenRegion:
+    """A region under construction: its arguments now, the finished region in `done` once its operations are in."""
+
+    __slots__ = ("args", "ops")
+
+    def __init__(self, args: tuple[Value, ...]) -> None:
+        self.args = args
+        self.ops: list[Op] = []
+
+    @property
+    def done(self) -> Region:
+        """The region as built so far."""
+        return Region(self.args, tuple(self.ops))

@@ -1,0 +1,109 @@
+"""Values, operations, regions and functions: the whole IR, immutable.
+
+A region is one block of operations that ends in a terminator; control flow is an operation with regions. Values are
+compared by identity. A pass never changes an operation, it makes a new function (`weft.ir.rebuild`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import Loc
+from weft.ir.types import Type
+
+if TYPE_CHECKING:
+    from weft.ir.define import OpDef
+
+Attrs = Mapping[str, Any]
+NO_ATTRS: Attrs = {}
+
+
+class Value:
+    """The result of an operation or an argument of a region. `name` is the author's name for it, or empty."""
+
+    __slots__ = ("name", "type")
+
+    def __init__(self, type: Type, name: str = "") -> None:
+        self.type = type
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '_'}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Arguments and operations; the last operation is the terminator."""
+
+    args: tuple[Value, ...]
+    ops: tuple[Op, ...]
+
+    @property
+    def terminator(self) -> Op:
+        """The last operation (`control.yield`, `control.condition` or `control.return`)."""
+        return self.ops[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operation. `operands` follow the definition's parameters, with None where an optional one is absent."""
+
+    kind: OpDef
+    operands: tuple[Value | None, ...]
+    attrs: Attrs
+    results: tuple[Value, ...]
+    regions: tuple[Region, ...] = ()
+    loc: Loc | None = None
+
+    @property
+    def name(self) -> str:
+        """Dialect-qualified name, as in `arith.add`."""
+        return self.kind.name
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (result,) = self.results
+        return result
+
+    @property
+    def uses(self) -> Iterator[Value]:
+        """Operands that are present."""
+        return (value for value in self.operands if value is not None)
+
+    def operand(self, name: str) -> Value | None:
+        """The operand of a named parameter (not of a variadic one)."""
+        return self.operands[self.kind.operand_index[name]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Func:
+    """A kernel: its name, its run-time parameters as the body's arguments, and what it is compiled for.
+
+    `attrs`: "num_warps" (int), "target" (name), "params" (tuple of parameter facts: None or dict with "divisible", one per
+    argument), "stage" ("tile" or "lowered"), and after lowering "shared_bytes" (int).
+    """
+
+    name: str
+    body: Region
+    attrs: Attrs = field(default_factory=dict[str, Any])
+    loc: Loc | None = None
+
+    @property
+    def params(self) -> tuple[Value, ...]:
+        """The run-time parameters."""
+        return self.body.args
+
+    def with_attrs(self, **attrs: Any) -> Func:
+        """The same function with some attributes set."""
+        return Func(self.name, self.body, {**self.attrs, **attrs}, self.loc)
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Every operation, outer before inner, in program order."""
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from walk(inner)

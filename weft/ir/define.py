@@ -1,0 +1,146 @@
+"""How an operation is defined: one Python function.
+
+    @op("arith.add", pure=True)
+    def add(lhs: Value, rhs: Value) -> Type:
+        '''Sum ...'''
+        same_type(lhs, rhs)
+        return lhs.type
+
+Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones are regions, all others are
+attributes. The body is the typing rule: the builder runs it to find the result types, the verifier runs it again. Effects,
+scopes and stage are data beside it, which passes read instead of naming operations.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from weft.ir.core import Attrs, Region, Value
+from weft.ir.types import Type
+
+Scope = Literal["block", "warp", "thread"]
+Stage = Literal["tile", "lowered", "both"]
+SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an operation does to memory.
+
+    `operand` names the parameter that is the pointer or handle (None: memory of the operation's own). `space` is the memory,
+    `proxy` who accesses it, `completes` the mechanism that makes an asynchronous access complete (None: at once).
+    """
+
+    kind: Literal["read", "write", "sync"]
+    space: Literal["global", "shared", "io", "threads"]
+    operand: str | None = None
+    proxy: Literal["generic", "async"] = "generic"
+    completes: str | None = None
+
+
+def reads(operand: str, space: Literal["global", "shared"] = "global") -> Effect:
+    """A generic-proxy read through an operand."""
+    return Effect("read", space, operand)
+
+
+def writes(operand: str, space: Literal["global", "shared"] = "global") -> Effect:
+    """A generic-proxy write through an operand."""
+    return Effect("write", space, operand)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDef:
+    """The definition of an operation; see the module docstring. Compared by identity.
+
+    `scope` is the least scope of the results (joined with the operands' scopes), `needs` the scope of control flow that it may
+    stand under. `removed_by` names the pass after which it is gone; such an operation has no CUDA rule.
+    """
+
+    name: str
+    rule: Callable[..., Type | tuple[Type, ...] | None]
+    doc: str
+    operands: tuple[str, ...]
+    variadic: str | None
+    regions: tuple[str, ...]
+    attributes: tuple[str, ...]
+    defaults: Attrs
+    effects: tuple[Effect, ...]
+    stage: Stage
+    removed_by: str | None
+    scope: Scope
+    needs: Scope
+    terminator: bool
+    operand_index: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    @property
+    def pure(self) -> bool:
+        """True when results depend on operands and attributes only and nothing else happens."""
+        return not self.effects and not self.regions and not self.terminator
+
+    def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
+        """Result types, by the typing rule. Raises what the rule raises."""
+        types = self.rule(*operands, **attrs, **dict(zip(self.regions, regions, strict=True)))
+        if types is None:
+            return ()
+        return types if isinstance(types, tuple) else (types,)
+
+
+OPS: dict[str, OpDef] = {}
+
+
+def op(
+    name: str,
+    *,
+    effects: tuple[Effect, ...] = (),
+    stage: Stage = "both",
+    removed_by: str | None = None,
+    scope: Scope = "block",
+    needs: Scope = "thread",
+    terminator: bool = False,
+) -> Callable[[Callable[..., Type | tuple[Type, ...] | None]], OpDef]:
+    """Turn a typing rule into an operation and enter it into `OPS`."""
+
+    def define(rule: Callable[..., Type | tuple[Type, ...] | None]) -> OpDef:
+        if name in OPS:
+            raise ValueError(f"operation {name} is defined twice")
+        parameters = inspect.signature(rule).parameters.values()
+        kinds = {p.name: _parameter_kind(p) for p in parameters}
+        operands = tuple(n for n, kind in kinds.items() if kind == "operand")
+        OPS[name] = definition = OpDef(
+            name=name,
+            rule=rule,
+            doc=inspect.getdoc(rule) or "",
+            operands=operands,
+            variadic=next((n for n, kind in kinds.items() if kind == "variadic"), None),
+            regions=tuple(n for n, kind in kinds.items() if kind == "region"),
+            attributes=tuple(n for n, kind in kinds.items() if kind == "attribute"),
+            defaults={
+                p.name: p.default for p in parameters if kinds[p.name] == "attribute" and p.default is not p.empty
+            },
+            effects=effects,
+            stage=stage,
+            removed_by=removed_by,
+            scope=scope,
+            needs=needs,
+            terminator=terminator,
+            operand_index={n: i for i, n in enumerate(operands)},
+        )
+        return definition
+
+    return define
+
+
+def _parameter_kind(parameter: inspect.Parameter) -> Literal["operand", "variadic", "region", "attribute"]:
+    annotation: Any = parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if text == "Region":
+        return "region"
+    if text not in ("Value", "Value | None"):
+        return "attribute"
+    return "variadic" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "operand"

@@ -1,0 +1,102 @@
+"""Copying a function with changes: the base of every pass.
+
+    def rule(out: Rebuilder, op: Op, operands: tuple[Value | None, ...]) -> Replacement: ...
+    new = rebuild(func, rule)
+
+The rule sees each operation with its operands already mapped to the new function. It returns None to keep the operation,
+or the values that stand for its results (emitted through `out`, or values that exist already). Pure operations that repeat
+an earlier one in scope are not emitted twice when `number=True` (value numbering).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.build import Builder
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OpDef
+
+Operands = tuple[Value | None, ...]
+Replacement = tuple[Value, ...] | None
+Rule = Callable[["Rebuilder", Op, Operands], Replacement]
+
+
+class Rebuilder(Builder):
+    """A builder that also remembers which new value stands for which old one."""
+
+    __slots__ = ("_numbers", "env", "number", "rule")
+
+    def __init__(self, rule: Rule, number: bool = False) -> None:
+        super().__init__()
+        self.rule = rule
+        self.number = number
+        self.env: dict[Value, Value] = {}
+        self._numbers: list[dict[Any, Value]] = [{}]
+
+    def emit(
+        self, kind: OpDef, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
+    ) -> Any:
+        """As `Builder.emit`; a pure operation that is already in scope gives the earlier result."""
+        if not (self.number and kind.pure):
+            return super().emit(kind, *operands, regions=regions, name=name, **attrs)
+        full: dict[str, Any] = {**kind.defaults, **attrs}
+        key: tuple[Any, ...] = (kind, operands, tuple([(k, type(v), v) for k, v in full.items()]))
+        for scope in reversed(self._numbers):
+            if key in scope:
+                return scope[key]
+        result = super().emit(kind, *operands, regions=regions, name=name, **full)
+        if isinstance(result, Value):
+            self._numbers[-1][key] = result
+        return result
+
+    def mapped(self, value: Value | None) -> Value | None:
+        """The new value of an old one."""
+        return None if value is None else self.env[value]
+
+    def copy_region(self, region: Region, args: tuple[Value, ...] | None = None) -> Region:
+        """A new region: operations rewritten by the rule, arguments fresh (or the given ones)."""
+        fresh = args if args is not None else tuple(Value(arg.type, arg.name) for arg in region.args)
+        self.env.update(zip(region.args, fresh, strict=True))
+        ops: list[Op] = []
+        self._open.append(ops)
+        self._numbers.append({})
+        self.copy_ops(region)
+        self._numbers.pop()
+        self._open.pop()
+        return Region(fresh, tuple(ops))
+
+    def copy_ops(self, region: Region) -> None:
+        """Append the region's operations, rewritten by the rule, to the open region (this is how a region is inlined)."""
+        for op in region.ops:
+            self.copy_op(op)
+
+    def copy_op(self, op: Op) -> None:
+        """Append one operation, rewritten by the rule."""
+        self.loc = op.loc
+        operands = tuple([None if v is None else self.env[v] for v in op.operands])
+        new = self.rule(self, op, operands)
+        if new is None:
+            new = self.keep(op, operands)
+        self.env.update(zip(op.results, new, strict=True))
+
+    def keep(self, op: Op, operands: Operands) -> tuple[Value, ...]:
+        """Emit the operation as it is, on new operands, its regions rewritten too."""
+        regions = tuple(self.copy_region(region) for region in op.regions)
+        self.loc = op.loc
+        name = op.results[0].name if op.results else ""
+        made = self.emit(op.kind, *operands, regions=regions, name=name, **op.attrs)
+        if made is None:
+            return ()
+        if isinstance(made, Value):
+            return (made,)
+        for new, old in zip(made, op.results, strict=True):
+            new.name = old.name
+        return made
+
+
+def rebuild(func: Func, rule: Rule, *, number: bool = False, **attrs: Any) -> Func:
+    """A new function made by applying `rule` to every operation; `attrs` are set on it."""
+    out = Rebuilder(rule, number)
+    body = out.copy_region(func.body)
+    return Func(func.name, body, {**func.attrs, **attrs}, func.loc)

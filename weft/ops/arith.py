@@ -1,0 +1,197 @@
+"""Constants, arithmetic, comparison, selection, casts and math functions, on scalars, tiles and register arrays alike.
+
+Elementwise operations take operands of one form (all scalars, or tiles of one shape and layout, or register arrays of one
+length). Integers wrap; integer division and remainder truncate towards zero. Floats follow IEEE 754 round-to-nearest-even
+except where a function says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from weft.ir.core import Value
+from weft.ir.define import op
+from weft.ir.types import DType, Pointer, RegsType, Type, int1, with_element
+from weft.ops.check import (
+    boolean,
+    dtype_of,
+    floating,
+    integer,
+    numeric,
+    require,
+    same_form,
+    same_type,
+)  # fmt: skip
+
+Predicate = Literal["eq", "ne", "lt", "le", "gt", "ge"]
+Rounding = Literal["rn", "rz"]
+
+# Function: bound on the error of the GPU's version for float32, in units in the last place (0: bit-exact on both back ends).
+MATH: dict[str, float] = {
+    "exp": 2, "exp2": 2, "log": 3, "log2": 3, "sin": 4, "cos": 4, "sqrt": 3, "rsqrt": 3, "erf": 4, "tanh": 4,
+    "sqrt_rn": 0, "floor": 0, "ceil": 0, "abs": 0, "neg": 0,
+}  # fmt: skip
+
+
+@op("arith.constant")
+def constant(value: int | float | bool, type: Type) -> Type:
+    """A number known at compile time: a scalar, or every element of a tile or register array."""
+    require(isinstance(type.element, DType), "a constant has no pointer type")
+    return type
+
+
+@op("arith.add")
+def add(lhs: Value, rhs: Value) -> Type:
+    """Sum of two numbers of one type."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.sub")
+def sub(lhs: Value, rhs: Value) -> Type:
+    """Difference of two numbers of one type."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.mul")
+def mul(lhs: Value, rhs: Value) -> Type:
+    """Product of two numbers of one type; of integers the low half."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.div")
+def div(lhs: Value, rhs: Value) -> Type:
+    """Quotient. Integers truncate towards zero; float32 may be off by 2 ulp (PTX `div.full`), float64 is rounded correctly."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.div_rn")
+def div_rn(lhs: Value, rhs: Value) -> Type:
+    """Float quotient, correctly rounded."""
+    floating(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.rem")
+def rem(lhs: Value, rhs: Value) -> Type:
+    """Remainder with the sign of the dividend: `lhs - trunc(lhs / rhs) * rhs`, exact for floats (C `fmod`)."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.min")
+def minimum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
+    """Smaller of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.max")
+def maximum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
+    """Larger of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
+    numeric(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.and")
+def and_(lhs: Value, rhs: Value) -> Type:
+    """Bitwise and of integers or bools."""
+    integer(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.or")
+def or_(lhs: Value, rhs: Value) -> Type:
+    """Bitwise or of integers or bools."""
+    integer(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.xor")
+def xor(lhs: Value, rhs: Value) -> Type:
+    """Bitwise exclusive or of integers or bools."""
+    integer(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.shl")
+def shl(lhs: Value, rhs: Value) -> Type:
+    """Shift left; an amount of the bit width or more (or negative) gives 0, as PTX `shl` clamps."""
+    numeric(lhs)
+    integer(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.shr")
+def shr(lhs: Value, rhs: Value) -> Type:
+    """Shift right: arithmetic for signed integers, logical for unsigned ones; amounts clamp to the bit width (PTX `shr`)."""
+    numeric(lhs)
+    integer(lhs)
+    return same_type(lhs, rhs)
+
+
+@op("arith.umulhi")
+def umulhi(lhs: Value, rhs: Value) -> Type:
+    """High half of the product of two 32- or 64-bit integers taken as unsigned."""
+    integer(lhs)
+    require(dtype_of(lhs).bits in (32, 64), "umulhi needs 32- or 64-bit integers")
+    return same_type(lhs, rhs)
+
+
+@op("arith.cmp")
+def cmp(lhs: Value, rhs: Value, predicate: Predicate) -> Type:
+    """Compare; the result is int1. With a NaN every predicate but `ne` is false."""
+    return with_element(same_type(lhs, rhs), int1)
+
+
+@op("arith.select")
+def select(condition: Value, lhs: Value, rhs: Value) -> Type:
+    """`lhs` where the condition holds, else `rhs`. The condition has their form, or is a scalar."""
+    boolean(condition)
+    if condition.type != with_element(lhs.type, int1):
+        require(condition.type == with_element(condition.type, int1), "the condition must be int1")
+        require(not hasattr(condition.type, "shape") and not isinstance(condition.type, RegsType), "condition form")
+    return same_type(lhs, rhs)
+
+
+@op("arith.fma")
+def fma(x: Value, y: Value, z: Value) -> Type:
+    """`x * y + z` of floats with one rounding."""
+    floating(x)
+    return same_type(x, y, z)
+
+
+@op("arith.cast")
+def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
+    """Convert the value: integers wrap or extend, floats round to nearest even (or towards zero), float to integer truncates and
+    clamps to the type's range (NaN gives 0), anything to bool is `!= 0`. To fp8, magnitudes clamp to the largest finite number."""
+    dtype_of(x)
+    return with_element(x.type, dtype)
+
+
+@op("arith.bitcast")
+def bitcast(x: Value, element: DType | Pointer) -> Type:
+    """The same bits as another type of the same size; also int64 and uint64 to pointer and back."""
+    require(x.type.element.bits == element.bits, f"{x.type.element} and {element} differ in size")
+    return with_element(x.type, element)
+
+
+@op("arith.math")
+def math(x: Value, fn: str) -> Type:
+    """A function of one float (`abs` and `neg` also of signed integers); `MATH` lists them with their error bounds."""
+    require(fn in MATH, f"no function {fn}")
+    if fn not in ("abs", "neg"):
+        floating(x)
+    numeric(x)
+    return x.type
+
+
+@op("arith.clamp")
+def clamp(x: Value, low: Value, high: Value, nan: bool = False) -> Type:
+    """`min(max(x, low), high)` of floats; a NaN in `x` gives `low`, or NaN when `nan` is set."""
+    floating(x)
+    same_form(x, low, high)
+    return same_type(x, low, high)

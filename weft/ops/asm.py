@@ -1,0 +1,35 @@
+"""Inline PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op
+from weft.ir.types import DType, Type, with_element
+from weft.ops.check import require, same_form
+
+Simulated = Callable[..., Any] | None
+
+
+@op("asm.elementwise")
+def inline_asm(
+    *values: Value, asm: str, constraints: str, dtypes: tuple[DType, ...], pack: int, sim: Simulated = None
+) -> tuple[Type, ...]:
+    """Run PTX text on each element (on `pack` consecutive elements of each operand at once); one result per entry of `dtypes`.
+
+    Elements narrower than 32 bits are packed into 32-bit registers. `sim` is what the simulator calls instead."""
+    same_form(*values)
+    require(pack >= 1, "pack counts elements")
+    return tuple(with_element(values[0].type, dtype) for dtype in dtypes)
+
+
+@op("asm.elementwise_volatile", effects=(Effect("write", "io"),))
+def inline_asm_volatile(
+    *values: Value, asm: str, constraints: str, dtypes: tuple[DType, ...], pack: int, sim: Simulated = None
+) -> tuple[Type, ...]:
+    """As `asm.elementwise`, for text with effects: it is neither dropped, merged nor moved."""
+    same_form(*values)
+    require(pack >= 1, "pack counts elements")
+    return tuple(with_element(values[0].type, dtype) for dtype in dtypes)

@@ -1,0 +1,108 @@
+"""What typing rules say when they refuse: shared checks over operand types.
+
+Rules are strict: equal types, no promotion, no broadcasting. The public functions in `weft.language` prepare operands and
+explain mistakes to authors; a refusal here means that a caller inside weft passed something wrong.
+"""
+
+from __future__ import annotations
+
+from weft.errors import WeftError
+from weft.ir.core import Region, Value
+from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, TileType, Type
+
+
+class TypingError(WeftError):
+    """An operation was given operands or attributes that its typing rule refuses."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse with `message` unless `condition` holds."""
+    if not condition:
+        raise TypingError(message)
+
+
+def same_type(*values: Value) -> Type:
+    """All operands have one type; returns it."""
+    first = values[0].type
+    for value in values[1:]:
+        if value.type is not first and value.type != first:
+            raise TypingError(f"operands differ: {first} and {value.type}")
+    return first
+
+
+def same_form(first: Value, *values: Value | None) -> None:
+    """All present operands are scalars, or tiles of one shape and layout, or register arrays of one length."""
+    for value in values:
+        if value is not None and form(value.type) != form(first.type):
+            raise TypingError(f"operands have different forms: {first.type} and {value.type}")
+
+
+def form(type: Type) -> object:
+    """What is left of a type without its element."""
+    if isinstance(type, TileType):
+        return (type.shape, type.linear if type.resolved else type.layout)
+    if isinstance(type, RegsType):
+        return type.count
+    return None
+
+
+def dtype_of(value: Value) -> DType:
+    """The element type, which must not be a pointer."""
+    element = value.type.element
+    if isinstance(element, Pointer):
+        raise TypingError(f"a pointer where a number is needed: {value.type}")
+    return element
+
+
+def pointer_of(value: Value) -> Pointer:
+    """The pointer type of an address operand."""
+    element = value.type.element
+    if not isinstance(element, Pointer):
+        raise TypingError(f"a number where a pointer is needed: {value.type}")
+    return element
+
+
+def numeric(value: Value) -> None:
+    """Integers and floats, not bool and not pointers."""
+    require(not dtype_of(value).is_bool(), f"a bool where a number is needed: {value.type}")
+
+
+def integer(value: Value) -> None:
+    """Integers and bool."""
+    require(dtype_of(value).is_int(), f"a float where an integer is needed: {value.type}")
+
+
+def floating(value: Value) -> None:
+    """Floats."""
+    require(dtype_of(value).is_floating(), f"an integer where a float is needed: {value.type}")
+
+
+def boolean(value: Value | None) -> None:
+    """int1, where the operand is present."""
+    require(value is None or dtype_of(value).is_bool(), "a mask or condition must be int1")
+
+
+def scalar(value: Value, element: Element | None = None) -> None:
+    """A scalar, of the given element type if one is given."""
+    require(isinstance(value.type, ScalarType), f"a scalar is needed: {value.type}")
+    require(element is None or value.type.element == element, f"{element} is needed: {value.type}")
+
+
+def tile(value: Value) -> TileType:
+    """A tile with a resolved or unresolved layout; returns its type."""
+    if not isinstance(value.type, TileType):
+        raise TypingError(f"a tile is needed: {value.type}")
+    return value.type
+
+
+def regs(value: Value) -> RegsType:
+    """A register array; returns its type."""
+    if not isinstance(value.type, RegsType):
+        raise TypingError(f"a register array is needed: {value.type}")
+    return value.type
+
+
+def yields(region: Region, types: tuple[Type, ...], what: str) -> None:
+    """The region's terminator yields exactly these types."""
+    got = tuple(value.type for value in region.terminator.uses)
+    require(got == types, f"{what} yields {', '.join(map(str, got))}, not {', '.join(map(str, types))}")

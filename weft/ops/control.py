@@ -1,0 +1,63 @@
+"""Structured control flow. Regions see the values around them; what changes is carried explicitly."""
+
+from __future__ import annotations
+
+from weft.ir.core import Region, Value
+from weft.ir.define import op
+from weft.ir.types import ScalarType, Type
+from weft.ops.check import boolean, integer, require, same_type, scalar, yields
+
+
+@op("control.for")
+def for_(lower: Value, upper: Value, step: Value, *inits: Value, descending: bool, body: Region) -> tuple[Type, ...]:
+    """Count from `lower` in steps while below `upper` (above it when `descending`). The body takes the counter and the carried values,
+    and yields the next carried values; the yield assigns them in parallel. Results are the last ones."""
+    scalar(lower)
+    integer(lower)
+    same_type(lower, upper, step)
+    types = tuple(value.type for value in inits)
+    require(
+        tuple(arg.type for arg in body.args) == (lower.type, *types),
+        "the loop's arguments do not fit its initial values",
+    )
+    yields(body, types, "the loop")
+    return types
+
+
+@op("control.while")
+def while_(*inits: Value, condition: Region, body: Region) -> tuple[Type, ...]:
+    """Repeat: `condition` takes the carried values and ends in `control.condition`; while it holds, `body` takes the values that were
+    passed on and yields the next carried values. Results are the values passed on when the condition fails."""
+    types = tuple(value.type for value in inits)
+    require(tuple(arg.type for arg in condition.args) == types, "the loop's arguments do not fit its initial values")
+    passed = tuple(value.type for value in list(condition.terminator.uses)[1:])
+    require(tuple(arg.type for arg in body.args) == passed, "the loop's body does not fit its condition")
+    yields(body, types, "the loop")
+    return passed
+
+
+@op("control.if")
+def if_(condition: Value, then: Region, orelse: Region) -> tuple[Type, ...]:
+    """Run one of two regions; results are what it yields. Both yield the same types."""
+    scalar(condition)
+    boolean(condition)
+    types = tuple(value.type for value in then.terminator.uses)
+    yields(orelse, types, "the else branch")
+    return types
+
+
+@op("control.yield", terminator=True)
+def yield_(*values: Value) -> None:
+    """End a region and hand its values to the operation that owns it."""
+
+
+@op("control.condition", terminator=True)
+def condition(condition: Value, *values: Value) -> None:
+    """End the condition region of a while: go on while the condition holds, passing the values on."""
+    boolean(condition)
+    require(isinstance(condition.type, ScalarType), "a condition is a scalar")
+
+
+@op("control.return", terminator=True)
+def return_() -> None:
+    """End the kernel. It stands at the end of the function's body only; early returns are structured by the reader."""

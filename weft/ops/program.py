@@ -1,0 +1,47 @@
+"""Who and where a program, warp or thread is, and barriers between a block's threads."""
+
+from __future__ import annotations
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op
+from weft.ir.types import ScalarType, Type, int32
+from weft.ops.check import require
+
+
+@op("program.id")
+def program_id(axis: int) -> Type:
+    """Index of this program along grid axis 0, 1 or 2."""
+    require(axis in (0, 1, 2), "a grid has axes 0, 1 and 2")
+    return ScalarType(int32)
+
+
+@op("program.count")
+def num_programs(axis: int) -> Type:
+    """Number of programs along grid axis 0, 1 or 2."""
+    require(axis in (0, 1, 2), "a grid has axes 0, 1 and 2")
+    return ScalarType(int32)
+
+
+@op("program.warp", scope="warp")
+def warp_id() -> Type:
+    """Index of the executing warp in its block (in its partition under warp specialisation)."""
+    return ScalarType(int32)
+
+
+@op("program.lane", scope="thread")
+def lane_id() -> Type:
+    """Index of the executing thread in its warp."""
+    return ScalarType(int32)
+
+
+@op("program.uniform")
+def uniform(x: Value) -> Type:
+    """The same scalar, claimed by the author to be equal in all threads of the block; the simulator checks it."""
+    return x.type
+
+
+@op("sync.barrier", effects=(Effect("sync", "threads"),), needs="block")
+def barrier(reason: str = "") -> None:
+    """All threads of the block (of the partition) arrive before any goes on; their shared and global accesses are ordered.
+
+    `reason` says what it keeps apart when `insert_sync` placed it; the author's own have none."""

@@ -1,0 +1,89 @@
+"""Lowered stage: register arrays, and what threads of a warp exchange.
+
+Every index is a constant table, so that arrays live in registers. A scalar here is each thread's own (uniform ones included).
+"""
+
+from __future__ import annotations
+
+from weft.ir.core import Value
+from weft.ir.define import op
+from weft.ir.types import RegsType, ScalarType, Type
+from weft.ops.check import floating, integer, regs, require, same_type, scalar
+
+Table = tuple[int, ...]
+
+
+@op("regs.gather", stage="lowered")
+def gather(x: Value, table: Table) -> Type:
+    """`out[i] = x[table[i]]`: permute, repeat or drop registers."""
+    t = regs(x)
+    require(all(0 <= i < t.count for i in table), "a table entry is outside the array")
+    return RegsType(t.element, len(table))
+
+
+@op("regs.concat", stage="lowered")
+def concat(*parts: Value) -> Type:
+    """Register arrays (or scalars, as arrays of one) one after another."""
+    counts = [p.type.count if isinstance(p.type, RegsType) else 1 for p in parts]
+    require(len({p.type.element for p in parts}) == 1, "parts of different element types")
+    return RegsType(parts[0].type.element, sum(counts))
+
+
+@op("regs.splat", stage="lowered")
+def splat(x: Value, count: int) -> Type:
+    """`count` copies of a scalar."""
+    scalar(x)
+    return RegsType(x.type.element, count)
+
+
+@op("regs.affine", stage="lowered")
+def affine(base: Value, *strides: Value, offsets: tuple[Table, ...]) -> Type:
+    """`out[i] = base + offsets[0][i] + strides[0] * offsets[1][i] + strides[1] * offsets[2][i] + ...` of integers."""
+    scalar(base)
+    integer(base)
+    for stride in strides:
+        same_type(base, stride)
+    require(len(offsets) == len(strides) + 1, "one table of constants, and one per stride")
+    return RegsType(base.type.element, len(offsets[0]))
+
+
+@op("regs.xor", stage="lowered")
+def xor(base: Value, offsets: Table) -> Type:
+    """`out[i] = base ^ offsets[i]` of integers."""
+    scalar(base)
+    integer(base)
+    return RegsType(base.type.element, len(offsets))
+
+
+@op("regs.extract", stage="lowered")
+def extract(x: Value, index: int) -> Type:
+    """One register as a scalar."""
+    t = regs(x)
+    require(0 <= index < t.count, "the index is outside the array")
+    return ScalarType(t.element)
+
+
+@op("regs.dot", stage="lowered")
+def dot(
+    a: Value, b: Value, acc: Value, rows: Table, columns: Table, a_table: tuple[Table, ...], b_table: tuple[Table, ...]
+) -> Type:
+    """`acc[r] = fma(a[a_table[rows[r]][k]], b[b_table[columns[r]][k]], acc[r])` for k in increasing order."""
+    t = regs(acc)
+    floating(acc)
+    require(len(rows) == len(columns) == t.count, "a row and a column per accumulator")
+    return t
+
+
+@op("warp.shuffle_xor", stage="lowered", needs="warp", scope="thread")
+def shuffle_xor(x: Value, mask: int) -> Type:
+    """Each lane's value (scalar or array, element by element) from lane `lane ^ mask` (PTX `shfl.sync.bfly`)."""
+    require(0 < mask < 32, "the mask picks another lane")
+    return x.type
+
+
+@op("warp.shuffle_idx", stage="lowered", needs="warp", scope="thread")
+def shuffle_idx(x: Value, lane: Value) -> Type:
+    """Each lane's value from the lane it names, modulo 32 (PTX `shfl.sync.idx`)."""
+    scalar(lane)
+    integer(lane)
+    return x.type

@@ -1,0 +1,114 @@
+"""Making tiles and giving the same values other shapes and layouts. All of it is gone after `lower_tiles`."""
+
+from __future__ import annotations
+
+import math
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op
+from weft.ir.types import ScalarType, Type, int32, tile_type
+from weft.layout import DistributedLayout, infer
+from weft.ops.check import require, same_type, scalar, tile
+
+LOWER = "lower_tiles"
+
+
+@op("tile.arange", stage="tile", removed_by=LOWER)
+def arange(start: int, end: int, layout: DistributedLayout) -> Type:
+    """int32 tile `[start, start + 1, ..., end - 1]`; its length is a power of two."""
+    require(end > start and (end - start) & (end - start - 1) == 0, "arange needs a power-of-two length")
+    return tile_type(int32, (end - start,), layout)
+
+
+@op("tile.splat", stage="tile", removed_by=LOWER)
+def splat(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Type:
+    """A tile whose elements all are the scalar `x`."""
+    scalar(x)
+    return tile_type(x.type.element, shape, layout)
+
+
+@op("tile.expand_dims", stage="tile", removed_by=LOWER)
+def expand_dims(x: Value, axis: int) -> Type:
+    """Insert an axis of length one. A tile in `SliceLayout(axis, parent)` gets layout `parent`."""
+    t = tile(x)
+    shape = (*t.shape[:axis], 1, *t.shape[axis:])
+    return tile_type(t.element, shape, infer.expand_dims(t.layout, t.shape, axis))
+
+
+@op("tile.broadcast", stage="tile", removed_by=LOWER)
+def broadcast(x: Value, shape: tuple[int, ...]) -> Type:
+    """Repeat along axes of length one. The layout's spelling stays, unless it was made for one shape only."""
+    t = tile(x)
+    require(len(shape) == len(t.shape), f"broadcast cannot change the rank of {t.shape}")
+    require(all(a in (1, b) for a, b in zip(t.shape, shape, strict=True)), f"{t.shape} does not broadcast to {shape}")
+    return tile_type(t.element, shape, infer.broadcast(t.layout, t.shape, shape))
+
+
+@op("tile.reshape", stage="tile", removed_by=LOWER)
+def reshape(x: Value, shape: tuple[int, ...]) -> Type:
+    """The same elements in row-major order under another shape; no data moves, the layout follows."""
+    t = tile(x)
+    require(math.prod(shape) == math.prod(t.shape), f"{t.shape} and {shape} differ in size")
+    return tile_type(t.element, shape, infer.reshape(t.layout, t.shape, shape))
+
+
+@op("tile.permute", stage="tile", removed_by=LOWER)
+def permute(x: Value, order: tuple[int, ...]) -> Type:
+    """Axes in another order: axis `i` of the result is axis `order[i]` of `x`; no data moves."""
+    t = tile(x)
+    require(sorted(order) == list(range(len(t.shape))), f"{order} is no permutation of {len(t.shape)} axes")
+    return tile_type(t.element, tuple(t.shape[i] for i in order), infer.permute(t.layout, t.shape, order))
+
+
+@op("tile.join", stage="tile", removed_by=LOWER)
+def join(lhs: Value, rhs: Value) -> Type:
+    """Stack two tiles along a new last axis of length two, which lies in registers."""
+    t = tile(lhs)
+    same_type(lhs, rhs)
+    return tile_type(t.element, (*t.shape, 2), infer.join(t.layout, t.shape))
+
+
+@op("tile.split", stage="tile", removed_by=LOWER)
+def split(x: Value) -> tuple[Type, Type]:
+    """Undo `join`: the two halves along the last axis, which has length two and lies in registers."""
+    t = tile(x)
+    require(t.shape[-1] == 2, f"split needs a last axis of length 2, not {t.shape}")
+    half = tile_type(t.element, t.shape[:-1], infer.split(t.layout, t.shape))
+    return half, half
+
+
+@op("tile.convert", stage="tile", removed_by=LOWER)
+def convert(x: Value, layout: DistributedLayout) -> Type:
+    """The same tile in another layout; `weft.layout.convert` plans how data moves."""
+    t = tile(x)
+    return tile_type(t.element, t.shape, layout)
+
+
+@op("tile.set_layout", stage="tile", removed_by="resolve_layouts")
+def set_layout(x: Value, layout: DistributedLayout) -> Type:
+    """Give a tile whose layout is still to be inferred this layout; nothing moves."""
+    t = tile(x)
+    return tile_type(t.element, t.shape, layout)
+
+
+@op("tile.extract", stage="tile", removed_by=LOWER)
+def extract(x: Value) -> Type:
+    """The only element of a tile of size one, as a scalar."""
+    t = tile(x)
+    require(math.prod(t.shape) == 1, f"only a tile of one element is a scalar, not {t.shape}")
+    return ScalarType(t.element)
+
+
+@op("value.hint")
+def hint(
+    x: Value, divisible: tuple[int, ...] = (), contiguous: tuple[int, ...] = (), constant: tuple[int, ...] = ()
+) -> Type:
+    """The same value with the author's promise per axis: values are multiples of `divisible`, runs of `contiguous` elements
+    count up by one, runs of `constant` elements are equal. A scalar has one axis. The simulator checks promises."""
+    return x.type
+
+
+@op("value.assume", effects=(Effect("read", "io"),))
+def assume(condition: Value) -> None:
+    """The author's promise that a scalar condition holds; the simulator checks it."""
+    scalar(condition)

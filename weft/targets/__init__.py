@@ -1,0 +1,36 @@
+"""What the GPUs that weft compiles for can do: one constant per architecture, and `get` to find it by its spelling."""
+
+from __future__ import annotations
+
+import re
+
+from weft.errors import fail
+from weft.errors.target import UNKNOWN
+from weft.targets.sm80 import SM80
+from weft.targets.sm90 import SM90
+from weft.targets.sm100 import SM100
+from weft.targets.target import Target
+
+TARGETS: dict[int, Target] = {target.arch: target for target in (SM80, SM90, SM100)}
+
+_SPELLING = re.compile(r"(?:sm_|cuda:)?(\d+)a?")
+
+
+def get(spelling: str | int | Target) -> Target:
+    """The target of a name, a number, a `backend:number` pair, or a target itself.
+
+    Raises LaunchError (target-unknown) where weft has none of that name; targets are never rounded to a neighbour.
+
+    >>> get("sm_90a") is get(90) is get("cuda:90")
+    True
+    """
+    if isinstance(spelling, Target):
+        return spelling
+    match = _SPELLING.fullmatch(str(spelling))
+    target = TARGETS.get(int(match[1])) if match else None
+    if target is None:
+        raise fail(UNKNOWN, spelling=spelling, known=", ".join(t.name for t in TARGETS.values()))
+    return target
+
+
+__all__ = ["SM80", "SM90", "SM100", "TARGETS", "Target", "get"]

@@ -1,0 +1,129 @@
+"""The record that describes one GPU architecture.
+
+Passes and the simulator ask a target what it *can* do and how large things are. They never compare architecture numbers,
+so a new GPU is a new constant and nothing else. Facts of one board (clock, memory size, number of multiprocessors) are
+not here: they belong to the device a kernel runs on, not to the code compiled for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Named capabilities and sizes of one architecture. Sizes are in bytes, registers are 32 bits wide.
+
+    A capability is named after the instruction it stands for and is True when *this target's* code may contain that
+    instruction; an architecture-specific one (wgmma, tcgen05) is therefore False on the next architecture.
+    """
+
+    name: str
+    """What the CUDA tools call it, as in `-arch=sm_90a`."""
+    arch: int
+    """Compute capability times ten; a label for caches and messages, not for comparisons."""
+    backend: str = "cuda"
+
+    # Threads
+    warp_size: int = 32
+    max_threads: int = 1024
+    """Threads of a block."""
+    max_warps_per_sm: int = 64
+    max_blocks_per_sm: int = 32
+    max_cluster: int = 1
+    """Blocks of a cluster that every device of this architecture can place."""
+    named_barriers: int = 16
+    """Hardware barriers of a block; number 0 is the block's own."""
+
+    # Memory
+    registers_per_sm: int = 65536
+    registers_per_block: int = 65536
+    registers_per_thread: int = 255
+    register_granularity: int = 256
+    """Registers are given to a warp in multiples of this."""
+    shared_bytes_per_sm: int
+    shared_bytes: int
+    """Most shared memory of one block, static and dynamic together, after the opt-in."""
+    reserved_shared_bytes: int = 1024
+    """What the system takes per resident block, on top of what the block asks for."""
+    static_shared_bytes: int = 49152
+    """Most shared memory that a block gets without the opt-in."""
+    shared_banks: int = 32
+    bank_bytes: int = 4
+    tensor_memory_columns: int = 0
+    """Columns of tensor memory of a multiprocessor, each of 128 lanes by 32 bits."""
+    sector_bytes: int = 32
+    line_bytes: int = 128
+    max_access_bits: int = 128
+    """Widest global load or store of one thread."""
+
+    # Grids
+    max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    max_block: tuple[int, int, int] = (1024, 1024, 64)
+
+    # Copies and synchronisation
+    has_cp_async: bool = False
+    has_mbarrier: bool = False
+    has_mbarrier_tx: bool = False
+    """mbarriers count bytes (`expect_tx`) and can be waited on with `try_wait`."""
+    has_tma: bool = False
+    has_tma_gather: bool = False
+    has_st_async: bool = False
+    has_cluster: bool = False
+    has_elect: bool = False
+    has_setmaxnreg: bool = False
+    has_programmatic_launch: bool = False
+    has_cluster_launch_control: bool = False
+
+    # Matrix instructions
+    has_ldmatrix: bool = False
+    has_stmatrix: bool = False
+    has_mma: bool = False
+    has_mma_fp8: bool = False
+    has_wgmma: bool = False
+    has_tcgen05: bool = False
+
+    # Arithmetic
+    has_bf16_fma: bool = False
+    has_bf16_arith: bool = False
+    """add, sub and mul on bfloat16, beside fma."""
+    has_bf16_atomics: bool = False
+    has_vector_atomics: bool = False
+    """Atomics on two or four adjacent floats in global memory."""
+    has_fp8_cvt: bool = False
+    has_fp4_cvt: bool = False
+    has_f32x2: bool = False
+    """add, mul and fma on pairs of fp32."""
+    has_redux: bool = False
+    """Integer reduction over a warp in one instruction."""
+
+    @property
+    def has_256_bit_access(self) -> bool:
+        """One thread can load or store 32 bytes of global memory at once."""
+        return self.max_access_bits >= 256
+
+    def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
+        """Blocks of one kernel that a multiprocessor holds at a time; 0 when not even one fits.
+
+        `threads` per block, `registers` per thread, `shared` bytes per block (without the reserved ones). The limits and
+        granularities are those of the occupancy section of NVIDIA's CUDA C++ Programming Guide.
+        """
+        if not 0 < threads <= self.max_threads or shared > self.shared_bytes or registers > self.registers_per_thread:
+            return 0
+        warps = -(-threads // self.warp_size)
+        per_warp = _round_up(max(registers, 1) * self.warp_size, self.register_granularity)
+        # A warp lives on one of four partitions and takes its registers from that partition's quarter.
+        warps_by_registers = 4 * (self.registers_per_sm // 4 // per_warp)
+        return min(
+            self.max_blocks_per_sm,
+            self.max_warps_per_sm // warps,
+            warps_by_registers // warps,
+            self.shared_bytes_per_sm // _round_up(shared + self.reserved_shared_bytes, 128),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
