@@ -41,7 +41,7 @@ class Rebuilder(Builder):
         if not (self.number and kind.pure):
             return super().emit(kind, *operands, regions=regions, name=name, **attrs)
         full: dict[str, Any] = {**kind.defaults, **attrs}
-        key: tuple[Any, ...] = (kind, operands, tuple([(k, type(v), v) for k, v in full.items()]))
+        key: tuple[Any, ...] = (kind, operands, tuple([(k, v.__class__, v) for k, v in full.items()]))
         for scope in reversed(self._numbers):
             if key in scope:
                 return scope[key]

@@ -1,0 +1,160 @@
+"""What every test may ask for: golden texts, and one device fixture for both back ends.
+
+def test_text(golden):
+    golden(emit(kernel), ".cu")            # tests/golden/<path of the test>/<name of the test>.cu
+
+def test_numbers(device):
+    out = device.zeros(1024, np.float32)   # a NumPy array in the simulator, a CUDA tensor under -m gpu
+    kernel[8](device.array(x), out)
+    np.testing.assert_array_equal(device.numpy(out), x)
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+DIFF_LINES = 80
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden texts instead of comparing with them")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := missing_gpu()):
+        pytest.skip(reason)
+
+
+@cache
+def missing_gpu() -> str:
+    """Why tests on a GPU cannot run here; empty when they can."""
+    try:
+        import torch
+    except ImportError:
+        return "needs PyTorch with CUDA (it is not installed)"
+    return "" if torch.cuda.is_available() else "needs a GPU (PyTorch sees none)"
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """PyTorch, or a skip that says how to get it."""
+    return pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+
+
+# Golden texts
+
+
+def golden_path(node: pytest.Item, suffix: str, name: str = "") -> Path:
+    """`tests/cuda/test_emit.py::test_add[sm_90a]` has its golden at `tests/golden/cuda/test_emit/test_add-sm_90a`."""
+    folder = GOLDEN / node.path.relative_to(TESTS).with_suffix("")
+    stem = node.name.replace("[", "-").replace("]", "") + (f".{name}" if name else "")
+    return folder / (re.sub(r"[^\w.+-]", "_", stem) + suffix)
+
+
+def difference(expected: str, found: str, path: Path) -> str:
+    """A unified diff, cut to a screen or two."""
+    lines = list(
+        difflib.unified_diff(
+            expected.splitlines(), found.splitlines(), f"golden: {path.name}", "found", lineterm="", n=3
+        )
+    )
+    more = len(lines) - DIFF_LINES
+    return "\n".join(lines[:DIFF_LINES] + ([f"... {more} more lines of difference"] if more > 0 else []))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a text with the golden of this test, or rewrite it under --update-golden.
+
+    `golden(text, suffix=".txt", name="")`; a `name` tells several goldens of one test apart. The checkout's own path is
+    replaced by `<root>`, so that texts with file names in them are the same everywhere.
+    """
+    update = request.config.getoption("--update-golden")
+
+    def compare(text: str, suffix: str = ".txt", name: str = "") -> None:
+        path = golden_path(request.node, suffix, name)
+        found = text.replace(str(TESTS.parent), "<root>").rstrip("\n") + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(found, encoding="utf-8")
+            return
+        shown = path.relative_to(TESTS.parent)
+        if not path.exists():
+            pytest.fail(f"{shown} does not exist; `make golden` writes it:\n{found}", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if expected != found:
+            message = f"{shown} differs; if the change is meant, `make golden` accepts it\n"
+            pytest.fail(message + difference(expected, found, path), pytrace=False)
+
+    return compare
+
+
+# Devices
+
+
+@dataclass(frozen=True)
+class Device:
+    """A back end under test: arrays of its own kind, made from NumPy's and read back as NumPy's."""
+
+    name: str
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.name == "gpu"
+
+    def array(self, values: Any, dtype: Any = None) -> Any:
+        """A fresh array of this device with these values; ml_dtypes' types become PyTorch's of the same bits."""
+        host = np.array(values, dtype=dtype, copy=True)
+        return _to_torch(host) if self.is_gpu else host
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any = np.float32) -> Any:
+        return self.array(np.zeros(shape, dtype))
+
+    def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any = np.float32) -> Any:
+        return self.array(np.full(shape, value, dtype))
+
+    def numpy(self, array: Any) -> np.ndarray:
+        """The array's values, once all kernels have finished."""
+        return _to_numpy(array) if self.is_gpu else np.asarray(array)
+
+
+ML_DTYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
+
+
+def _to_torch(host: np.ndarray) -> Any:
+    import torch
+
+    if host.dtype.name not in ML_DTYPES:
+        return torch.from_numpy(host).cuda()
+    bits = torch.from_numpy(host.view(f"i{host.itemsize}"))
+    return bits.view(getattr(torch, host.dtype.name)).cuda()
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    import ml_dtypes
+    import torch
+
+    name = str(tensor.dtype).removeprefix("torch.")
+    host = tensor.detach().cpu()
+    if name not in ML_DTYPES:
+        return host.numpy()
+    bits = host.view(torch.int8 if host.element_size() == 1 else torch.int16).numpy()
+    return bits.view(getattr(ml_dtypes, name))
+
+
+@pytest.fixture(params=["sim", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """The simulator, and under `-m gpu` the GPU: one numerical test serves both."""
+    return Device(request.param)

@@ -1,0 +1,141 @@
+"""One test per mistake with layouts: the code, and the author's own numbers in the message."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from weft.errors import LayoutError
+from weft.layout import (
+    AutoLayout,
+    BlockedLayout,
+    CoalescedLayout,
+    DistributedLinearLayout,
+    DotOperandLayout,
+    LinearLayout,
+    NVMMADistributedLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLinearLayout,
+    SliceLayout,
+    SwizzledSharedLayout,
+    check_num_warps,
+    infer,
+    plan_reduction,
+    plan_scan,
+)
+
+BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
+LINE = BlockedLayout([1], [32], [4], [0])
+MMA = NVMMADistributedLayout([2, 0], [2, 2], [16, 8])
+WGMMA = NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+FOUR = LinearLayout.identity(4, "a", "x")
+LANES = [[1], [2], [4], [8], [16]]
+CLUSTER = {"ctas_per_cga": [2, 1], "cta_split_num": [2, 1], "cta_order": [1, 0]}
+
+
+def blocked(**changes):
+    fields = {"size_per_thread": [2, 4], "threads_per_warp": [16, 2], "warps_per_cta": [2, 2], "order": [1, 0]}
+    return BlockedLayout(**{**fields, **changes})
+
+
+def linear(**changes):
+    fields = {"reg_bases": [], "lane_bases": LANES, "warp_bases": [], "block_bases": [], "shape": [32]}
+    return DistributedLinearLayout(**{**fields, **changes})
+
+
+def mixed():
+    """Lane bits that move along both dimensions at once."""
+    return linear(lane_bases=[[0, 1], [1, 1], [2, 0], [4, 0], [0, 2]], shape=[8, 4]).to_linear([8, 4])
+
+
+MISTAKES = [
+    ("layout-linear-dim", "'lane'", lambda: FOUR.in_size("lane")),
+    ("layout-linear-dim", "'y'", lambda: FOUR.out_size("y")),
+    ("layout-linear-basis", "[4]", lambda: LinearLayout.make({"a": [[4]]}, [("x", 4)])),
+    ("layout-linear-compose", "{'y': 4}", lambda: FOUR.compose(LinearLayout.identity(4, "y", "z"))),
+    ("layout-linear-compose", "('y',)", lambda: FOUR.permute_outs(["y"])),
+    ("layout-linear-reshape", "4", lambda: FOUR.reshape_outs([("x", 8)])),
+    ("layout-not-invertible", "rank 0", lambda: LinearLayout.zeros(4, "a", "x").invert()),
+    ("layout-not-surjective", "1 of the 4", lambda: LinearLayout.make({"a": []}, [("x", 4)]).pseudo_invert()),
+    ("layout-not-surjective", "32 of the 64", lambda: linear(shape=[64])),
+    ("layout-no-factor", "other", lambda: FOUR.invert_and_compose(LinearLayout.make({"b": []}, [("x", 4)]))),
+    ("layout-power-of-two", "3", lambda: blocked(size_per_thread=[3, 4])),
+    ("layout-power-of-two", "0", lambda: blocked(warps_per_cta=[0, 4])),
+    ("layout-power-of-two", "num_warps is 3", lambda: check_num_warps(BLOCK, 3)),
+    ("layout-power-of-two", "vec is 6", lambda: SwizzledSharedLayout(6, 1, 1, [1, 0])),
+    ("layout-power-of-two", "(6,)", lambda: LinearLayout.make({}, [("x", 6)])),
+    ("layout-tile-shape", "[64, 48]", lambda: BLOCK.to_linear([64, 48])),
+    ("layout-tile-shape", "48", lambda: linear(shape=[48])),
+    ("layout-field-rank", "order has 1", lambda: blocked(order=[0])),
+    ("layout-field-rank", "warps_per_cta has 3", lambda: blocked(warps_per_cta=[1, 2, 2])),
+    ("layout-rank", "[64]", lambda: BLOCK.to_linear([64])),
+    ("layout-rank", "[4, 4]", lambda: infer.broadcast(LINE, [4], [4, 4])),
+    ("layout-order", "[1, 2]", lambda: blocked(order=[1, 2])),
+    ("layout-order", "[0, 0]", lambda: SwizzledSharedLayout(1, 1, 1, [0, 0])),
+    ("layout-order", "[1]", lambda: infer.permute(BLOCK, [64, 16], [1])),
+    ("layout-warp-size", "multiplies to 16", lambda: blocked(threads_per_warp=[4, 4])),
+    ("layout-num-warps", "4 warps, but the kernel runs with num_warps=8", lambda: check_num_warps(BLOCK, 8)),
+    ("layout-unresolved", "AutoLayout()", lambda: AutoLayout().to_linear([4])),
+    ("layout-unresolved", "CoalescedLayout()", lambda: CoalescedLayout().to_linear([4])),
+    ("layout-slice-dim", "dimension 2", lambda: SliceLayout(2, BLOCK)),
+    ("layout-slice-dim", "dimension -1", lambda: SliceLayout(-1, BLOCK)),
+    ("layout-not-distributed", "SliceLayout", lambda: SliceLayout(1, NVMMASharedLayout(128, 16))),
+    ("layout-not-distributed", "DotOperandLayout", lambda: DotOperandLayout(0, "blocked", 0)),
+    ("layout-operand-index", "2", lambda: DotOperandLayout(2, BLOCK, 0)),
+    ("layout-dot-parent", "SliceLayout", lambda: DotOperandLayout(0, SliceLayout(1, BLOCK), 0)),
+    ("layout-k-width", "k_width 2", lambda: DotOperandLayout(0, BLOCK, 2)),
+    ("layout-k-width", "k_width 3", lambda: DotOperandLayout(0, MMA, 3)),
+    ("layout-dot-shared-only", "shared memory", lambda: DotOperandLayout(1, WGMMA, 2)),
+    ("layout-mma-version", "[5, 0]", lambda: NVMMADistributedLayout([5, 0], [4, 1], [16, 64, 16])),
+    ("layout-instr-shape", "[8, 8]", lambda: NVMMADistributedLayout([2, 0], [4, 1], [8, 8])),
+    ("layout-instr-shape", "[16, 48, 16]", lambda: NVMMADistributedLayout([3, 0], [4, 1], [16, 48, 16])),
+    ("layout-instr-shape", "[16, 64, 64]", lambda: NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 64])),
+    ("layout-cga-twice", "cta_order", lambda: blocked(cga_layout=[[1, 0]], cta_order=[1, 0])),
+    ("layout-cga-missing", "cta_split_num is missing", lambda: blocked(ctas_per_cga=[2, 1], cta_order=[1, 0])),
+    ("layout-cga-split", "[4, 1]", lambda: blocked(**{**CLUSTER, "cta_split_num": [4, 1]})),
+    ("layout-field-rank", "ctas_per_cga has 1", lambda: blocked(**{**CLUSTER, "ctas_per_cga": [2]})),
+    ("layout-bases", "[1]", lambda: blocked(cga_layout=[[1]])),
+    ("layout-bases", "[32]", lambda: linear(lane_bases=[*LANES[:4], [32]])),
+    ("layout-bases", "[1, 0]", lambda: linear(reg_bases=[[1, 0]])),
+    ("layout-bases", "[0]", lambda: SharedLinearLayout([[0, 1], [0]])),
+    ("layout-lane-count", "4 bases", lambda: linear(lane_bases=LANES[:4])),
+    ("layout-linear-shape", "[32]", lambda: linear().to_linear([64])),
+    ("layout-linear-shape", "[4]", lambda: SharedLinearLayout([[1], [2]]).to_linear([8])),
+    ("layout-swizzle-width", "16", lambda: NVMMASharedLayout(16, 16)),
+    ("layout-element-bits", "12", lambda: NVMMASharedLayout(128, 12)),
+    ("layout-element-bits", "16", lambda: NVMMASharedLayout(128, 16, fp4_padded=True)),
+    ("layout-swizzle-fit", "64 rows of 64 bytes", lambda: NVMMASharedLayout(128, 16).to_linear([64, 32])),
+    ("layout-swizzle-fit", "4 rows", lambda: NVMMASharedLayout(128, 16).to_linear([4, 64])),
+    ("layout-padding", "[24, 4]", lambda: PaddedSharedLayout.with_identity_for([[24, 4]], [64], [0])),
+    ("layout-padding", "[32, 4]", lambda: PaddedSharedLayout.with_identity_for([[32, 4], [32, 8]], [64], [0])),
+    ("layout-alignment", "24", lambda: SharedLinearLayout([[1]], alignment=24)),
+    ("layout-axis", "axis 2", lambda: infer.slice_of(BLOCK, 2)),
+    ("layout-axis", "axis 3", lambda: infer.expand_dims(BLOCK, [64, 16], 3)),
+    ("layout-axis", "axis -3", lambda: plan_reduction(BLOCK.to_linear([64, 16]), -3)),
+    ("layout-reshape", "1024 elements", lambda: infer.reshape(BLOCK, [64, 16], [64, 32])),
+    ("layout-split-shape", "[64, 16]", lambda: infer.split(BLOCK, [64, 16])),
+    ("layout-split", "threads", lambda: infer.split(BlockedLayout([1, 1], [16, 2], [4, 1], [1, 0]), [64, 2])),
+    ("layout-broadcast", "dimension 0 is 4", lambda: infer.broadcast(BLOCK, [4, 1], [8, 4])),
+    ("layout-reduce-blocks", "axis 0", lambda: plan_reduction(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
+    ("layout-reduce-blocks", "axis 0", lambda: plan_scan(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
+    ("layout-scan", "axis 1", lambda: plan_scan(mixed(), 1)),
+]
+
+
+@pytest.mark.parametrize(("code", "words", "mistake"), MISTAKES, ids=[f"{code}-{words}" for code, words, _ in MISTAKES])
+def test_mistake(code, words, mistake):
+    with pytest.raises(LayoutError, match=re.escape(words)) as error:
+        mistake()
+    assert error.value.code == code
+    assert error.value.fix
+
+
+def test_the_message_names_both_sides_and_the_fix():
+    with pytest.raises(LayoutError) as error:
+        blocked(threads_per_warp=[8, 2])
+    assert str(error.value) == (
+        "threads_per_warp [8, 2] multiplies to 16, but a warp has 32 threads [layout-warp-size]\n"
+        "fix: choose powers of two whose product is 32"
+    )

@@ -1,0 +1,257 @@
+"""Mistakes in layouts: impossible parameters, layouts that do not fit their tile, operations that a layout does not allow."""
+
+from __future__ import annotations
+
+from weft.errors.base import LayoutError, row
+
+LINEAR_DIM = row(
+    "layout-linear-dim",
+    LayoutError,
+    "this linear layout has no {side} dimension {dim!r}; it has {known}",
+    "use one of {known}",
+)
+LINEAR_BASIS = row(
+    "layout-linear-basis",
+    LayoutError,
+    "basis {basis} of {dim!r} does not lie in a space of shape {shape}",
+    "give one coordinate per dimension, each at least 0 and below the size of its dimension",
+)
+LINEAR_COMPOSE = row(
+    "layout-linear-compose",
+    LayoutError,
+    "cannot compose: the inner map ends in {inner}, the outer one starts from {outer}",
+    "rename or reshape one of them so that the dimensions agree",
+)
+LINEAR_RESHAPE = row(
+    "layout-linear-reshape",
+    LayoutError,
+    "cannot reshape {old} elements into {new}",
+    "choose dimensions whose product is {old}",
+)
+NOT_INVERTIBLE = row(
+    "layout-not-invertible",
+    LayoutError,
+    "this linear layout cannot be inverted: rank {rank}, {inputs} input bits, {outputs} output bits",
+    "invert a layout whose rank equals both, or use pseudo_invert on one that is surjective",
+)
+NOT_SURJECTIVE = row(
+    "layout-not-surjective",
+    LayoutError,
+    "the layout reaches only {reached} of the {total} elements of shape {shape}",
+    "add bases until every element has a place",
+)
+NO_FACTOR = row(
+    "layout-no-factor",
+    LayoutError,
+    "the other layout does not reach every element that this one holds",
+    "compose layouts over the same elements",
+)
+
+POWER_OF_TWO = row(
+    "layout-power-of-two",
+    LayoutError,
+    "{what} is {value}, but {found} is not a power of two",
+    "use 1, 2, 4, 8 and so on",
+)
+TILE_SHAPE = row(
+    "layout-tile-shape",
+    LayoutError,
+    "a tile of shape {shape} is not possible: {found} is not a power of two",
+    "round the block size up to {rounded} and mask what lies beyond",
+)
+FIELD_RANK = row(
+    "layout-field-rank",
+    LayoutError,
+    "{layout}: {field} has {got} entries, but {reference} has {rank}",
+    "give {field} {rank} entries, one per dimension",
+)
+RANK = row(
+    "layout-rank",
+    LayoutError,
+    "{layout} describes tiles of {rank} dimensions, but the tile has shape {shape}",
+    "use a layout of rank {got}",
+)
+ORDER = row(
+    "layout-order",
+    LayoutError,
+    "{field} {order} does not name each of the dimensions 0 to {last} once",
+    "list every dimension once, the fastest first, for example {example}",
+)
+WARP_SIZE = row(
+    "layout-warp-size",
+    LayoutError,
+    "threads_per_warp {threads} multiplies to {product}, but a warp has {size} threads",
+    "choose powers of two whose product is {size}",
+)
+NUM_WARPS = row(
+    "layout-num-warps",
+    LayoutError,
+    "{layout} is spread over {layout_warps} warps, but the kernel runs with num_warps={num_warps}",
+    "launch with num_warps={layout_warps}, or make the layout's warps multiply to {num_warps}",
+)
+UNRESOLVED = row(
+    "layout-unresolved",
+    LayoutError,
+    "{layout} does not say where elements lie until the compiler has resolved it",
+    "use it inside a kernel, or write a layout that spells out registers, lanes and warps",
+)
+
+SLICE_DIM = row(
+    "layout-slice-dim",
+    LayoutError,
+    "SliceLayout drops dimension {dim}, but its parent {parent} has dimensions 0 to {last}",
+    "choose a dimension between 0 and {last}",
+)
+NOT_DISTRIBUTED = row(
+    "layout-not-distributed",
+    LayoutError,
+    "{owner} needs a layout of registers as its parent, but got {parent}",
+    "pass a BlockedLayout, NVMMADistributedLayout, SliceLayout or DistributedLinearLayout",
+)
+OPERAND_INDEX = row(
+    "layout-operand-index",
+    LayoutError,
+    "operand_index is {index}, but a dot has operands 0 (left) and 1 (right)",
+    "use 0 or 1",
+)
+DOT_PARENT = row(
+    "layout-dot-parent",
+    LayoutError,
+    "DotOperandLayout cannot have {parent} as its parent",
+    "give it the layout of the dot's result: a BlockedLayout or an NVMMADistributedLayout",
+)
+K_WIDTH = row(
+    "layout-k-width",
+    LayoutError,
+    "k_width {k_width} does not go with the parent {parent}",
+    "use {expected}",
+)
+DOT_SHARED_ONLY = row(
+    "layout-dot-shared-only",
+    LayoutError,
+    "the right operand of a warpgroup matrix product lies in shared memory, so it has no register layout",
+    "store it to shared memory, or use operand_index=0",
+)
+MMA_VERSION = row(
+    "layout-mma-version",
+    LayoutError,
+    "NVMMADistributedLayout version {version} is not known",
+    "use version [2, 0] (mma.sync) or [3, 0] (wgmma)",
+)
+INSTR_SHAPE = row(
+    "layout-instr-shape",
+    LayoutError,
+    "instr_shape {instr_shape} is not an instruction of version {version}",
+    "use {expected}",
+)
+
+CGA_TWICE = row(
+    "layout-cga-twice",
+    LayoutError,
+    "the blocks of a cluster are given twice: cga_layout and {field}",
+    "keep cga_layout, or keep ctas_per_cga, cta_split_num and cta_order",
+)
+CGA_MISSING = row(
+    "layout-cga-missing",
+    LayoutError,
+    "{field} is missing: ctas_per_cga, cta_split_num and cta_order come together",
+    "give all three, or cga_layout instead",
+)
+CGA_SPLIT = row(
+    "layout-cga-split",
+    LayoutError,
+    "cta_split_num {split} does not divide ctas_per_cga {ctas}",
+    "split each dimension over at most as many blocks as it has",
+)
+BASES = row(
+    "layout-bases",
+    LayoutError,
+    "{field} holds {basis}, which is no coordinate of a tile of shape {shape}",
+    "give one number per dimension, each at least 0 and below the size of its dimension",
+)
+LANE_COUNT = row(
+    "layout-lane-count",
+    LayoutError,
+    "lane_bases has {got} bases, but the {size} threads of a warp need {need}",
+    "give {need} bases; [0, ..., 0] repeats elements across lanes",
+)
+LINEAR_SHAPE = row(
+    "layout-linear-shape",
+    LayoutError,
+    "{layout} was made for shape {own}, but the tile has shape {shape}",
+    "make the layout for {shape}, or reshape the tile",
+)
+
+SWIZZLE_WIDTH = row(
+    "layout-swizzle-width",
+    LayoutError,
+    "swizzle_byte_width is {width}, but the hardware swizzles over {allowed} bytes",
+    "use one of {allowed}, or NVMMASharedLayout.get_default_for(shape, dtype)",
+)
+ELEMENT_BITS = row(
+    "layout-element-bits",
+    LayoutError,
+    "element_bitwidth is {bits}, but elements have {allowed} bits",
+    "pass dtype.primitive_bitwidth",
+)
+SWIZZLE_FIT = row(
+    "layout-swizzle-fit",
+    LayoutError,
+    "a tile of shape {shape} has {rows} rows of {row_bytes} bytes, too small for a swizzle of 8 rows of {width} bytes",
+    "use swizzle_byte_width={largest}, or a larger tile",
+)
+PADDING = row(
+    "layout-padding",
+    LayoutError,
+    "interval_padding_pairs holds {pair}, but intervals are distinct powers of two and paddings powers of two",
+    "write pairs such as [[32, 4]]: 4 elements of padding after every 32",
+)
+ALIGNMENT = row(
+    "layout-alignment",
+    LayoutError,
+    "alignment is {alignment} bytes, which is not a power of two",
+    "use 16, or the larger power of two that the access needs",
+)
+
+AXIS = row(
+    "layout-axis",
+    LayoutError,
+    "axis {axis} does not exist in a tile of {rank} dimensions",
+    "choose an axis between {first} and {last}",
+)
+RESHAPE = row(
+    "layout-reshape",
+    LayoutError,
+    "cannot reshape {src} ({src_numel} elements) to {dst} ({dst_numel} elements)",
+    "choose a shape of {src_numel} elements",
+)
+SPLIT_SHAPE = row(
+    "layout-split-shape",
+    LayoutError,
+    "split needs a last dimension of size 2, but the tile has shape {shape}",
+    "reshape the tile so that its last dimension is 2",
+)
+SPLIT_LAYOUT = row(
+    "layout-split",
+    LayoutError,
+    "split needs both halves of the last dimension in the same thread, but {layout} spreads them over threads",
+    "convert_layout first, to a layout with size_per_thread 2 in the last dimension",
+)
+BROADCAST = row(
+    "layout-broadcast",
+    LayoutError,
+    "cannot broadcast {src} to {dst}: dimension {dim} is {size}, not 1",
+    "make the shapes equal or 1 in every dimension",
+)
+REDUCE_BLOCKS = row(
+    "layout-reduce-blocks",
+    LayoutError,
+    "axis {axis} is spread over the blocks of a cluster, so one block cannot combine it",
+    "split the tile over another dimension",
+)
+SCAN_LAYOUT = row(
+    "layout-scan",
+    LayoutError,
+    "axis {axis} is interleaved with other dimensions in this layout, so it cannot be scanned in order",
+    "convert_layout to a BlockedLayout first",
+)

@@ -1,0 +1,231 @@
+"""What an access costs: sectors of global memory, wavefronts of shared memory, and the price list of conversions.
+
+The model counts what the hardware counts, not time. Global memory moves 32-byte sectors of 128-byte lines. Shared memory
+has 32 banks of 4 bytes; a warp's request is served in phases of 128 bytes (all lanes up to 4 bytes each, half a warp for
+8, a quarter for 16), and a phase takes one wavefront more for each further word that some bank must give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from weft.layout.base import WARP_SIZE
+from weft.layout.columns import Columns, basis, columns, combinations, distinct_registers
+from weft.layout.f2 import Span
+from weft.layout.linear import LinearLayout
+
+SECTOR_BYTES = 32
+SECTORS_PER_LINE = 4
+BANK_BYTES = 4
+WAVEFRONT_BYTES = 128
+MAX_VECTOR_BYTES = 16
+
+# Prices in quarter cycles of a multiprocessor for one warp. Shared memory and shuffles go through one pipe, a warp's 128
+# bytes a cycle; selects run on half of the lanes of four schedulers; each memory instruction takes an issue slot besides.
+# The barrier's price is its latency as far as other warps do not hide it.
+SHUFFLE = 4
+SELECT = 2
+WAVEFRONT = 4
+ISSUE = 1
+BARRIER = 120
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Cost:
+    """A price that compares: quarter cycles per warp, and the same in words."""
+
+    quarters: int
+    text: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def element_bytes(bits: int) -> int:
+    """Bytes of an element in memory: at least one."""
+    return max(bits, 8) // 8
+
+
+def words(bits: int) -> int:
+    """32-bit registers that an element takes."""
+    return max(bits, 32) // 32
+
+
+def lanes_per_phase(vector_bytes: int) -> int:
+    """Lanes of a warp that shared memory serves together."""
+    return min(WARP_SIZE, WAVEFRONT_BYTES // max(vector_bytes, BANK_BYTES))
+
+
+def phases(vector_bytes: int) -> int:
+    """Phases of a warp-wide access: the wavefronts that it takes without bank conflicts."""
+    return WARP_SIZE // lanes_per_phase(vector_bytes)
+
+
+def wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int:
+    """Wavefronts of one warp-wide shared access: `addresses` are bytes, one per lane, None for a lane that stays out."""
+    lanes = lanes_per_phase(vector_bytes)
+    return sum(
+        _phase_wavefronts(addresses[first : first + lanes], vector_bytes) for first in range(0, len(addresses), lanes)
+    )
+
+
+def _phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int:
+    span = max(vector_bytes // BANK_BYTES, 1)
+    touched = {address // BANK_BYTES + word for address in addresses if address is not None for word in range(span)}
+    banks = [word % (WAVEFRONT_BYTES // BANK_BYTES) for word in touched]
+    return max((banks.count(bank) for bank in set(banks)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """How a tile's registers meet a shared layout: elements per access, accesses per thread, and what a warp pays.
+
+    `wavefronts` and `ideal` are of one warp-wide access; ideal is the count without bank conflicts.
+    """
+
+    vec: int
+    accesses: int
+    wavefronts: int
+    ideal: int
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts that bank conflicts add to each access."""
+        return self.wavefronts - self.ideal
+
+
+@lru_cache(maxsize=4096)
+def shared_access(distributed: LinearLayout, shared: LinearLayout, bits: int) -> SharedAccess:
+    """Vector width and bank conflicts of loading or storing a distributed tile through a shared layout.
+
+    `distributed` maps register, lane, warp, block to the tile; `shared` maps element offset and block to the same tile;
+    `bits` is the element's width. Where the shared layout names an element twice, the first offset counts.
+    """
+    offsets = _offset_columns(distributed, shared)
+    size = element_bytes(bits)
+    vec = _vector_elements(offsets, MAX_VECTOR_BYTES // size)
+    addresses = [offset * size for offset in combinations(offsets.lane)]
+    registers = len(distinct_registers(offsets.register).numbers)
+    return SharedAccess(vec, registers // vec, wavefronts(addresses, vec * size), phases(vec * size))
+
+
+def bank_conflicts(distributed: LinearLayout, shared: LinearLayout, bits: int) -> int:
+    """Extra wavefronts per warp-wide access between a distributed tile and a shared layout; 0 means no conflict."""
+    return shared_access(distributed, shared, bits).conflicts
+
+
+def _offset_columns(distributed: LinearLayout, shared: LinearLayout) -> Columns:
+    """The distributed layout's columns as offsets into the shared one."""
+    offset = shared.columns["offset"]
+    span = Span((*offset, *shared.columns["block"]))
+    in_block = (1 << len(offset)) - 1
+
+    def offsets(part: Sequence[int]) -> tuple[int, ...]:
+        return tuple(_solved(span, column) & in_block for column in part)
+
+    tile = columns(distributed)
+    return Columns(offsets(tile.register), offsets(tile.lane), offsets(tile.warp), offsets(tile.block))
+
+
+def _solved(span: Span, element: int) -> int:
+    generators = span.solve(element)
+    if generators is None:
+        raise ValueError(f"the shared layout has no place for element {element} of the tile")
+    return generators
+
+
+def _vector_elements(offsets: Columns, limit: int) -> int:
+    """Largest power of two of consecutive aligned offsets that the registers of every thread hold."""
+    registers = Span(offsets.register)
+    vec = 1
+    while vec < limit and vec in registers and not any(column & vec for column in offsets.thread):
+        vec *= 2
+    return vec
+
+
+@dataclass(frozen=True, slots=True)
+class Coalescing:
+    """What one warp's loads or stores of a tile touch in global memory, summed over its requests.
+
+    `vec` is elements per request and thread, `requests` the instructions per warp, `sectors` and `lines` what they touch
+    together, `ideal` the sectors if no byte were fetched in vain.
+    """
+
+    vec: int
+    requests: int
+    sectors: int
+    lines: int
+    ideal: int
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the fetched bytes that the warp asked for, at most 1."""
+        return self.ideal / self.sectors
+
+
+def coalescing(layout: LinearLayout, shape: Sequence[int], strides: Sequence[int], element_bytes: int) -> Coalescing:
+    """Sectors, lines and vector width of a distributed tile read from an array with `strides` (in elements).
+
+    The tile is taken to start at an address aligned to a line; warp 0 of block 0 stands for all.
+    """
+    tile = columns(layout)
+    vec = _contiguous(tile, shape, strides, MAX_VECTOR_BYTES // element_bytes)
+    requests = list(_requests(tile, shape, strides, vec))
+    touched = [_sectors(request, vec, element_bytes) for request in requests]
+    return Coalescing(
+        vec=vec,
+        requests=len(requests),
+        sectors=sum(map(len, touched)),
+        lines=sum(len({sector // SECTORS_PER_LINE for sector in sectors}) for sectors in touched),
+        ideal=sum(-(-len(set(request)) * vec * element_bytes // SECTOR_BYTES) for request in requests),
+    )
+
+
+def _sectors(request: Sequence[int], vec: int, size: int) -> set[int]:
+    """Sectors that one request touches; an element never straddles two."""
+    return {element * size // SECTOR_BYTES for first in request for element in range(first, first + vec)}
+
+
+def _requests(tile: Columns, shape: Sequence[int], strides: Sequence[int], vec: int) -> Iterator[list[int]]:
+    """For each request, the address (in elements) of each lane's first element."""
+    step, _ = _inner_run(shape, strides)
+    within = [step << bit for bit in range(vec.bit_length() - 1)]
+    lanes = combinations(tile.lane)
+    for register in combinations(basis(tile.register, within)):
+        yield [_address(register ^ lane, shape, strides) & -vec for lane in lanes]
+
+
+def _contiguous(tile: Columns, shape: Sequence[int], strides: Sequence[int], limit: int) -> int:
+    """Elements per access: registers that run along the dimension of stride 1, aligned in every other."""
+    step, length = _inner_run(shape, strides)
+    held = Span(tile.register)
+    others = [stride for size, stride in zip(shape, strides, strict=True) if size > 1 and stride != 1]
+    vec = 1
+    while (
+        vec < min(limit, length)
+        and vec * step in held
+        and not any(column & vec * step for column in tile.thread)
+        and not any(stride % (2 * vec) for stride in others)
+    ):
+        vec *= 2
+    return vec
+
+
+def _inner_run(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """The dimension of stride 1: how far the row-major element index moves along it, and its size; (0, 1) for none."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if stride == 1 and size > 1:
+            return step, size
+        step *= size
+    return 0, 1
+
+
+def _address(index: int, shape: Sequence[int], strides: Sequence[int]) -> int:
+    address = 0
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        address += index % size * stride
+        index //= size
+    return address
