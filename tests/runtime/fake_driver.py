@@ -1,0 +1,217 @@
+# ruff: noqa: N802 - the names are the driver's
+"""A CUDA driver, a compiler and arrays made of Python: enough to launch on, and a record of what was launched."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import weft
+from weft.errors import fail
+from weft.errors.launch import NO_DRIVER
+from weft.runtime import driver
+from weft.runtime.compiled import Binary, CompiledKernel
+
+
+class CUresult(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+
+
+OK = CUresult.CUDA_SUCCESS
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    stream: int
+    words: tuple[int, ...]
+
+
+@dataclass
+class FakeCuda:
+    """`parameters` is how many parameters the next launched kernels take."""
+
+    devices: int = 1
+    parameters: int = 0
+    launches: list[Launched] = field(default_factory=list)
+    results: list[CUresult] = field(default_factory=list)
+    load_result: CUresult = OK
+    loads: int = 0
+    current: int = 1000
+    opted_in: int = 0
+    CUresult = CUresult
+    CUstream = int
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT="sms",
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="shared",
+    )
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="max dynamic")
+    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
+
+    def cuDeviceGetCount(self) -> Any:
+        return OK, self.devices
+
+    def cuDeviceGet(self, ordinal: int) -> Any:
+        return OK, ordinal
+
+    def cuDeviceGetAttribute(self, name: str, handle: int) -> Any:
+        return OK, {"major": 9, "minor": 0, "sms": 132, "shared": 232448}[name]
+
+    def cuDeviceGetName(self, size: int, handle: int) -> Any:
+        return OK, b"Fake H200\0"
+
+    def cuDevicePrimaryCtxRetain(self, handle: int) -> Any:
+        return OK, 1000 + handle
+
+    def cuCtxGetDevice(self) -> Any:
+        return OK, self.current - 1000
+
+    def cuCtxGetCurrent(self) -> Any:
+        return OK, self.current
+
+    def cuCtxPushCurrent(self, context: int) -> Any:
+        self.current = context
+        return (OK,)
+
+    def cuCtxPopCurrent(self) -> Any:
+        popped, self.current = self.current, 1000
+        return OK, popped
+
+    def cuModuleLoadData(self, cubin: bytes) -> Any:
+        self.loads += 1
+        return self.load_result, "module"
+
+    def cuModuleGetFunction(self, module: str, name: bytes) -> Any:
+        return OK, name
+
+    def cuFuncSetAttribute(self, function: bytes, name: str, value: int) -> Any:
+        self.opted_in = value
+        return (OK,)
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: bytes, threads: int, shared: int) -> Any:
+        return OK, 2048 // threads
+
+    def cuPointerGetAttribute(self, name: str, pointer: int) -> Any:
+        return OK, 0
+
+    def cuGetErrorName(self, status: CUresult) -> Any:
+        return OK, status.name.encode()
+
+    def cuGetErrorString(self, status: CUresult) -> Any:
+        return OK, b"as the fake driver says"
+
+    def cuLaunchKernel(self, *arguments: Any) -> Any:
+        function, gx, gy, gz, bx, by, bz, shared, stream, table, _ = arguments
+        pointers = (ctypes.c_uint64 * self.parameters).from_address(table)
+        words = tuple(ctypes.c_uint64.from_address(pointer).value for pointer in pointers)
+        if self.results:
+            return (self.results.pop(0),)
+        self.launches.append(Launched((gx, gy, gz), (bx, by, bz), shared, int(stream), words))
+        return (OK,)
+
+
+class FakeDtype:
+    """Poses as `torch.dtype`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+FakeDtype.__module__ = "torch"
+float32, float16 = FakeDtype("float32"), FakeDtype("float16")
+
+
+class FakeTensor:
+    """Poses as `torch.Tensor` on a CUDA device."""
+
+    def __init__(self, pointer: int, dtype: FakeDtype = float32, device: int = 0) -> None:
+        self.pointer = pointer
+        self.dtype = dtype
+        self.device = SimpleNamespace(type="cuda", index=device)
+
+    def data_ptr(self) -> int:
+        return self.pointer
+
+    def get_device(self) -> int:
+        return self.device.index
+
+
+class FakeArray:
+    """Poses as a CuPy array: `__cuda_array_interface__`, and a `device` with an `id`."""
+
+    def __init__(self, pointer: int, typestr: str = "<f4", device: int = 0) -> None:
+        self.__cuda_array_interface__ = {"data": (pointer, False), "typestr": typestr, "shape": (8,), "version": 3}
+        self.device = SimpleNamespace(id=device)
+
+
+@dataclass
+class FakeCompiler:
+    """Poses as `weft.compiler`: records requests and simulated launches."""
+
+    requests: list[Any] = field(default_factory=list)
+    simulated: list[Any] = field(default_factory=list)
+    reads: tuple[Any, ...] = ()
+    dynamic_shared: int = 0
+
+    def compile_kernel(self, request: Any) -> CompiledKernel:
+        self.requests.append(request)
+        binary = Binary(b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared)
+        stages = {"ir": lambda: "func"}
+        return CompiledKernel(request, name=request.fn.__name__, stages=stages, binary=lambda: binary, reads=self.reads)
+
+    def simulate(self, compiled: CompiledKernel, grid: tuple[int, int, int], arguments: dict[str, Any]) -> str:
+        self.simulated.append((compiled, grid, arguments))
+        return f"report of {grid}"
+
+
+def forget_devices() -> None:
+    """Drop what the driver module remembers about GPUs."""
+    for function in (driver.available, driver.device_count, driver.device):
+        function.cache_clear()
+
+
+def install_compiler(monkeypatch: pytest.MonkeyPatch) -> FakeCompiler:
+    """Put a fake in the place of `weft.compiler`."""
+    fake = FakeCompiler()
+    monkeypatch.setitem(sys.modules, "weft.compiler", fake)
+    monkeypatch.setattr(weft, "compiler", fake, raising=False)
+    return fake
+
+
+def install_driver(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> FakeCuda:
+    """Put a fake in the place of the CUDA driver, and of PyTorch; undo with `forget_devices`."""
+    fake = FakeCuda(devices)
+    monkeypatch.setattr(driver, "bindings", lambda: fake)
+    forget_devices()
+    raw_stream = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 700 + device)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor, _C=raw_stream))
+    return fake
+
+
+def install_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every look for a driver fail, as on a machine without a GPU."""
+
+    def missing() -> Any:
+        raise fail(NO_DRIVER, reason="this machine has none")
+
+    monkeypatch.setattr(driver, "bindings", missing)
+    forget_devices()

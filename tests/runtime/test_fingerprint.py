@@ -1,0 +1,265 @@
+"""Fingerprints change with what they stand for, and the manifest never serves what is stale."""
+
+from __future__ import annotations
+
+import enum
+import linecache
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from weft.errors import CompilationError
+from weft.kernel import jit
+from weft.layout import BlockedLayout
+from weft.runtime import fingerprint as fp
+from weft.runtime import manifest
+from weft.runtime.cache import Cache, Entry
+from weft.runtime.compiled import CompileRequest, Options
+from weft.runtime.fingerprint import fingerprint
+from weft.runtime.specialise import Constexpr, Pointer
+
+MODULE = """
+import {jit_from}
+SCALE = {scale}
+def host(n):
+    return n * FACTOR
+FACTOR = {factor}
+@jit
+def helper(x):
+    return x * {inner} + SCALE
+class Pair:
+    @jit
+    def total(self):
+        return self.a + {method}
+@jit
+def kernel(x, n):
+    return helper(x) + host(n)
+"""
+
+
+def load(name="made", **texts):
+    """A module of `MODULE`, with the source where `linecache` finds it."""
+    filled = {"scale": 2, "factor": 3, "inner": 4, "method": 5, **texts}
+    source = MODULE.format(jit_from="sys", **filled)
+    path = f"<{name}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    module = ModuleType(name)
+    module.jit = jit
+    exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 - a module made on the spot
+    return module
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    block: int
+    scale: float = 1.0
+
+
+class Plain:
+    __slots__ = ("a",)
+    a: int
+    WIDTH = 4
+
+    @property
+    def twice(self):
+        return self.a * Plain.WIDTH
+
+    @staticmethod
+    def one():
+        return 1
+
+
+VALUES = [
+    0, 1, True, 1.0, -0.0, 0.0, float("nan"), None, "1", b"1", (1, 2), [1, 2], (1, (2,)), {"a": 1}, frozenset({1, 2}),
+    Colour.RED, Config(1), Config(2), BlockedLayout([1], [32], [4], [0]), BlockedLayout([2], [32], [4], [0]),
+    np.dtype("float32"), np.dtype("int8"), sys, os, len, Colour, Config, load, int,
+]  # fmt: skip
+
+
+def test_distinct_values_have_distinct_fingerprints():
+    texts = [fingerprint(value) for value in VALUES]
+    assert len(set(texts)) == len(texts)
+    assert texts == [fingerprint(value) for value in VALUES]
+
+
+def test_equal_values_agree():
+    assert fingerprint(Config(3)) == fingerprint(Config(3))
+    assert fingerprint({1, 2, 3}) == fingerprint({3, 2, 1})
+    assert fingerprint(BlockedLayout([1], [32], [4], [0])) == fingerprint(BlockedLayout((1,), (32,), (4,), (0,)))
+
+
+@pytest.mark.parametrize("value", [object(), open, (1, object()), sys.stdout])
+def test_objects_of_which_nothing_is_known(value):
+    if value is open:
+        assert fingerprint(value).startswith("builtin:")
+        return
+    with pytest.raises(CompilationError) as caught:
+        fingerprint(value)
+    assert caught.value.code == "cache-unknown-object"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "same"),
+    [("helper", {"inner": 9}, {"scale": 9}), ("host", {"factor": 9}, {"scale": 9}), ("Pair", {"method": 9}, {})],
+)
+def test_functions_and_classes_follow_their_text(name, changed, same):
+    before = fingerprint(getattr(load(), name))
+    assert fingerprint(getattr(load(**changed), name)) != before
+    assert fingerprint(getattr(load(**same), name)) == before
+
+
+def test_captures_and_defaults_count():
+    def make(n, default):
+        def inner(x=default):
+            return x + n
+
+        return inner
+
+    assert fingerprint(make(1, 2)) == fingerprint(make(1, 2))
+    assert len({fingerprint(make(*pair)) for pair in [(1, 2), (2, 2), (1, 3)]}) == 3
+
+
+def test_a_function_without_text_is_its_byte_code():
+    def make(body):
+        space = {}
+        exec(f"def f(x):\n    return {body}", space)  # noqa: S102 - a function without a source
+        return space["f"]
+
+    assert fingerprint(make("x + 1")) == fingerprint(make("x + 1"))
+    assert fingerprint(make("x + 1")) != fingerprint(make("x + 2"))
+
+
+def test_recursive_host_functions_end():
+    def count(n):
+        return 0 if n == 0 else 1 + count(n - 1)
+
+    assert fingerprint(count) == fingerprint(count)
+
+
+def test_fingerprints_agree_between_processes():
+    code = (
+        "from weft.runtime.fingerprint import fingerprint, toolchain\n"
+        "from tests.runtime.test_fingerprint import VALUES, Plain, load\n"
+        "print(fingerprint((*VALUES, Plain, load().Pair, load().host)), toolchain())"
+    )
+    root = str(Path(fp.__file__).parents[2])
+    environ = {**os.environ, "PYTHONPATH": root}
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(runs) == 1
+
+
+def request_of(kernel, **constexprs):
+    arguments = {"x": Pointer("float32", True), **{name: Constexpr(v) for name, v in constexprs.items()}}
+    return CompileRequest(kernel, arguments, Options(), "sm_90a")
+
+
+def test_key0_depends_on_source_types_options_and_target():
+    base = request_of(load().kernel, n=1)
+    keys = {
+        fp.key0(base),
+        fp.key0(request_of(load().kernel, n=2)),
+        fp.key0(CompileRequest(base.fn, base.arguments, Options(num_warps=8), "sm_90a")),
+        fp.key0(CompileRequest(base.fn, base.arguments, Options(), "sm_100a")),
+        fp.key0(CompileRequest(base.fn, {"x": Pointer("float32")}, Options(), "sm_90a")),
+    }
+    assert len(keys) == 5
+    assert fp.key0(request_of(load().kernel, n=1)) == fp.key0(base)
+
+
+def reads_of(module):
+    return [
+        manifest.read(module.kernel.fn, "helper"),
+        manifest.read(module.helper.fn, "SCALE"),
+        manifest.read(module.kernel.fn, "host"),
+        manifest.read(module.kernel.fn, "len"),
+    ]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Cache(tmp_path, 1 << 20)
+
+
+def found(store, request):
+    """The entry that the manifest finds, which must come with what the kernel read."""
+    answer = manifest.find(store, request)
+    assert answer is not None
+    assert all(manifest.read(read.owner, read.path) == read for read in answer.reads)
+    return answer.entry
+
+
+def test_a_manifest_finds_what_it_remembers(store):
+    module = load()
+    assert manifest.find(store, request_of(module.kernel)) is None
+    assert manifest.remember(store, request_of(module.kernel), reads_of(module), Entry({"name": "kernel"}))
+    assert found(store, request_of(load().kernel)) == Entry({"name": "kernel"})
+
+
+@pytest.mark.parametrize("edit", [{"scale": 7}, {"inner": 7}, {"factor": 7}])
+def test_an_edited_constant_or_helper_is_never_served_stale(store, edit):
+    old, new = load(), load(**edit)
+    manifest.remember(store, request_of(old.kernel), reads_of(old), Entry({"which": "old"}))
+    assert manifest.find(store, request_of(new.kernel)) is None
+    manifest.remember(store, request_of(new.kernel), reads_of(new), Entry({"which": "new"}))
+    assert found(store, request_of(new.kernel)) == Entry({"which": "new"})
+    assert found(store, request_of(old.kernel)) == Entry({"which": "old"}), "both variants stay"
+
+
+def test_a_name_that_is_gone_does_not_match(store):
+    module = load()
+    manifest.remember(store, request_of(module.kernel), reads_of(module), Entry())
+    other = load()
+    del other.SCALE
+    assert manifest.find(store, request_of(other.kernel)) is None
+
+
+def test_methods_and_constexpr_functions_are_found_again(store):
+    module = load()
+
+    def reads(module):
+        return [
+            manifest.read(module.kernel.fn, "Pair"),
+            manifest.read(module.Pair.total.fn, "SCALE"),
+            manifest.read(module.helper.fn, "SCALE"),
+        ]
+
+    assert manifest.remember(store, request_of(module.kernel, f=(module.helper,)), reads(module), Entry({"a": 1}))
+    again = load()
+    assert found(store, request_of(again.kernel, f=(again.helper,))) == Entry({"a": 1})
+    changed = load(scale=8)
+    assert manifest.find(store, request_of(changed.kernel, f=(changed.helper,))) is None
+
+
+def test_reads_of_a_function_nobody_leads_to_are_not_kept(store):
+    module, stranger = load(), load("elsewhere")
+    assert not manifest.remember(store, request_of(module.kernel), [manifest.read(stranger.host, "FACTOR")], Entry())
+    assert store.size() == 0
+
+
+def test_resolve_looks_where_python_does():
+    captured = 5
+
+    def kernel(x):
+        return x + captured + VALUES[0] + len(x)
+
+    assert manifest.resolve(kernel, "captured") == 5
+    assert manifest.resolve(kernel, "VALUES") is VALUES
+    assert manifest.resolve(kernel, "len") is len
+    assert manifest.resolve(kernel, "os.path.sep") == os.path.sep
+    with pytest.raises(KeyError):
+        manifest.resolve(kernel, "nowhere")

@@ -1,0 +1,90 @@
+"""CUDA text to a cubin, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import CompilationError, DeviceError
+from weft.runtime import nvrtc, sass
+from weft.runtime.errors import OutOfResources
+
+pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
+
+SOURCE = """
+extern "C" __global__ void twice(const float* x, float* y, int n) {
+  __shared__ float s[64];
+  int i = threadIdx.x;
+  s[i] = i < n ? x[i] : 0.f;
+  __syncthreads();
+  y[i] = s[63 - i] * 2.f + 1.f;
+}
+"""
+SPILLING = """
+extern "C" __global__ void spill(float* x) {
+  float a[96];
+  for (int i = 0; i < 96; ++i) a[i] = x[i * 32 + threadIdx.x];
+  __syncthreads();
+  for (int r = 0; r < 8; ++r) for (int i = 0; i < 96; ++i) a[i] = a[i] * a[(i + 7) % 96] + a[(i * 5) % 96];
+  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = a[i];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def twice():
+    return nvrtc.compile_cuda(SOURCE, name="twice", arch="sm_90a")
+
+
+def test_a_kernel_compiles(twice):
+    assert twice.cubin[:4] == b"\x7fELF"
+    assert ".target sm_90a" in twice.ptx
+    assert 4 < twice.n_regs < 64
+    assert (twice.n_spills, twice.shared) == (0, 256)
+
+
+def test_products_and_sums_stay_apart(twice):
+    text = sass.disassemble(twice.cubin)
+    assert "FFMA" not in text
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
+def test_other_architectures(arch):
+    assert f".target {arch}" in nvrtc.compile_cuda(SOURCE, name="twice", arch=arch).ptx
+
+
+def test_a_register_cap_spills():
+    free = nvrtc.compile_cuda(SPILLING, name="spill", arch="sm_90a")
+    capped = nvrtc.compile_cuda(SPILLING, name="spill", arch="sm_90a", maxnreg=32)
+    assert capped.n_regs <= 32 < free.n_regs
+    assert capped.n_spills > 0 == free.n_spills
+
+
+def test_debug_keeps_variables():
+    assert ".target sm_90a, debug" in nvrtc.compile_cuda(SOURCE, name="twice", arch="sm_90a", debug=True).ptx
+
+
+def test_an_error_points_at_the_python_line():
+    text = f'extern "C" __global__ void bad() {{\n#line 5 "{__file__}"\n  undeclared = 1;\n}}'
+    with pytest.raises(CompilationError) as caught:
+        nvrtc.compile_cuda(text, name="bad", arch="sm_90a")
+    error = caught.value
+    assert error.code == "nvrtc-rejected"
+    assert (error.loc.file, error.loc.line) == (__file__, 5)
+    assert "undeclared" in str(error)
+
+
+def test_an_unknown_architecture():
+    with pytest.raises(DeviceError) as caught:
+        nvrtc.compile_cuda(SOURCE, name="twice", arch="sm_999")
+    assert caught.value.code == "nvrtc-architecture"
+
+
+def test_too_much_static_shared_memory():
+    text = SOURCE.replace("s[64]", "s[65536]")
+    with pytest.raises(OutOfResources) as caught:
+        nvrtc.compile_cuda(text, name="twice", arch="sm_90a")
+    assert caught.value.code == "compile-shared-memory"
+
+
+def test_version_names_a_release():
+    assert nvrtc.version().split(".")[0].isdigit()

@@ -1,0 +1,163 @@
+"""The whole path from a kernel's source to code that runs. The only file that knows all of it.
+
+    source --lang--> IR --tile_pipeline--> tile IR --lower_pipeline--> lowered IR --cuda--> CUDA text --NVRTC--> cubin
+
+Every stage is made when it is first asked for and then kept: a simulated launch stops at tile IR, a kernel found in the disk
+cache starts at the cubin.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from weft import cuda, lang, sim, targets
+from weft.ir import types
+from weft.ir.core import Func
+from weft.ir.text import format_func
+from weft.passes.pipeline import lower_pipeline, tile_pipeline
+from weft.passes.sync_report import sync_report
+from weft.runtime import cache as caches
+from weft.runtime import manifest, nvrtc
+from weft.runtime.arguments import HostBuffer
+from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
+from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer
+
+if TYPE_CHECKING:
+    from weft.sim import Report
+
+DTYPES: dict[str, types.DType] = {
+    "bool": types.int1,
+    "float8_e4m3fn": types.float8e4nv,
+    "float8_e5m2": types.float8e5,
+    **{name: dtype for name, dtype in types.BY_NAME.items() if name not in ("int1", "float8e4nv", "float8e5")},
+}
+"""Element types by the names the runtime gives them."""
+
+PAGE = 4096
+"""The low bits of an address that the simulator keeps, which tell its alignment."""
+
+
+class Stages:
+    """The stages of one compilation, each made when first asked for."""
+
+    def __init__(self, request: CompileRequest) -> None:
+        self.request = request
+        self.target = targets.get(request.target)
+
+    @cached_property
+    def built(self) -> lang.Built:
+        """What the reader made of the source. Raises CompilationError where the source is wrong."""
+        params = {name: _parameter(kind) for name, kind in self.request.arguments.items()}
+        fn = self.request.fn
+        return lang.build_kernel(fn.fn, params, num_warps=self.request.options.num_warps, target=self.target)
+
+    @cached_property
+    def tile(self) -> Func:
+        """Tile IR: what the simulator runs."""
+        return tile_pipeline(self.built.func, self.target)
+
+    @cached_property
+    def lowered(self) -> Func:
+        """Lowered IR: what CUDA text is made of."""
+        return lower_pipeline(self.tile, self.target)
+
+    @cached_property
+    def cuda(self) -> str:
+        """CUDA C++ text."""
+        return cuda.emit(self.lowered, self.target)
+
+    @cached_property
+    def machine_code(self) -> nvrtc.CompiledCuda:
+        """What NVRTC makes of the text."""
+        maxnreg = self.request.options.maxnreg
+        return nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target, maxnreg=maxnreg)
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        return self.request.fn.__name__
+
+    @cached_property
+    def reads(self) -> list[manifest.Read]:
+        """What the reader looked up outside the kernel, in the form that the disk cache keeps."""
+        return [manifest.read(read.function, read.path) for read in self.built.reads]
+
+    def binary(self) -> Binary:
+        """Machine code and what it uses."""
+        made = self.machine_code
+        return Binary(made.cubin, made.n_regs, made.n_spills, self.lowered.attrs["shared_bytes"], made.shared)
+
+
+def compile_kernel(request: CompileRequest) -> CompiledKernel:
+    """Compile a kernel for the types of its arguments, or find it in the disk cache.
+
+    Nothing is compiled before it is needed, except that the source is read, so mistakes in it are raised here.
+    """
+    store = caches.default()
+    found = manifest.find(store, request) if store is not None else None
+    stages = Stages(request)
+    if found is None:
+        _ = stages.tile
+
+    def binary() -> Binary:
+        if found is not None:
+            return _binary_of(found.entry)
+        made = stages.binary()
+        if store is not None:
+            manifest.remember(store, request, stages.reads, _entry_of(made, stages.name))
+        return made
+
+    return CompiledKernel(
+        request,
+        name=stages.name,
+        stages={
+            "ir": lambda: format_func(stages.tile),
+            "lowered": lambda: format_func(stages.lowered),
+            "cuda": lambda: stages.cuda,
+            "ptx": lambda: stages.machine_code.ptx,
+            "sync": lambda: sync_report(stages.lowered),
+        },
+        binary=binary,
+        reads=stages.reads if found is None else found.reads,
+        resident_blocks=stages.target.resident_blocks,
+        front=stages,
+    )
+
+
+def simulate(
+    compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostBuffer | int | float | bool]
+) -> Report:
+    """Run a compiled kernel on host memory in the simulator. Raises `weft.errors.Hazard` for what a GPU would hide."""
+    stages: Stages = compiled.front
+    given = [_buffer(name, a) if isinstance(a, HostBuffer) else a for name, a in arguments.items()]
+    return sim.run(stages.tile, grid, given, target=stages.target, stdout=sys.stdout)
+
+
+def _parameter(kind: ArgumentType) -> lang.RuntimeParam | lang.ConstexprParam:
+    if isinstance(kind, Constexpr):
+        return lang.ConstexprParam(kind.value)
+    dtype = DTYPES[kind.dtype]
+    if isinstance(kind, Pointer):
+        return lang.RuntimeParam(types.Pointer(dtype), divisible=ALIGNMENT if kind.aligned else dtype.itemsize)
+    return lang.RuntimeParam(dtype, divisible=16 if kind.divisible_by_16 else 1)
+
+
+def _buffer(name: str, host: HostBuffer) -> sim.Buffer:
+    return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE)
+
+
+def _entry_of(binary: Binary, name: str) -> caches.Entry:
+    numbers: dict[str, Any] = {
+        "name": name, "n_regs": binary.n_regs, "n_spills": binary.n_spills,
+        "dynamic_shared": binary.dynamic_shared, "static_shared": binary.static_shared,
+    }  # fmt: skip
+    return caches.Entry(numbers, {"cubin": binary.cubin})
+
+
+def _binary_of(entry: caches.Entry) -> Binary:
+    numbers = {key: value for key, value in entry.metadata.items() if key != "name"}
+    return Binary(entry.blobs["cubin"], **numbers)
+

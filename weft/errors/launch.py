@@ -1,0 +1,261 @@
+"""Mistakes in a launch: its grid, its options, its arguments, and what the machine lacks.
+
+Compile-time mistakes live with their own families; here is everything that `kernel[grid](...)`, `kernel.warmup` and the
+runtime below them can object to.
+"""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, DeviceError, LaunchError, UserError, row
+
+
+class OutOfResources(UserError, RuntimeError):
+    """A kernel asks for more shared memory, registers or threads than a multiprocessor has."""
+
+
+# Calling
+
+HOST_CALL = row(
+    "launch-host-call",
+    LaunchError,
+    "{name} is a kernel: it runs on a grid of programs and cannot be called like a Python function",
+    "write {name}[grid](...), where grid is the number of programs; only @weft.jit functions may call {name}(...)",
+)
+SIGNATURE = row(
+    "launch-signature",
+    LaunchError,
+    "parameter {parameter} of kernel {name} is {kind}, and a kernel takes a fixed list of arguments",
+    "give each argument its own parameter, or pass a tuple to a constexpr parameter",
+)
+RESERVED_PARAMETER = row(
+    "launch-reserved-parameter",
+    LaunchError,
+    "parameter {parameter} of kernel {name} has the name of the launch option {parameter}=",
+    "rename the parameter: the option would never reach the launch",
+)
+MISSING_ARGUMENT = row(
+    "launch-missing-argument",
+    LaunchError,
+    "{name} was launched without {missing}",
+    "its parameters are {parameters}",
+)
+TOO_MANY_ARGUMENTS = row(
+    "launch-too-many-arguments",
+    LaunchError,
+    "{name} was launched with {given} positional arguments, and it has {expected} parameters",
+    "its parameters are {parameters}; launch options such as num_warps are passed by keyword",
+)
+DUPLICATE_ARGUMENT = row(
+    "launch-duplicate-argument",
+    LaunchError,
+    "{name} got {parameter} twice: by position and by keyword",
+    "pass {parameter} once",
+)
+UNKNOWN_KEYWORD = row(
+    "launch-unknown-keyword",
+    LaunchError,
+    "{name} has no parameter or launch option {keyword}{hint}",
+    "its parameters are {parameters}; launch options are {options}",
+)
+
+# Grid
+
+GRID_KIND = row(
+    "launch-grid-kind",
+    LaunchError,
+    "a grid is an int, a tuple of one to three ints, or a function of the arguments that returns one; got {grid}",
+    "write {name}[(x, y, z)](...)",
+)
+GRID_EMPTY = row(
+    "launch-grid-empty",
+    LaunchError,
+    "the grid {grid} of {name} has no programs",
+    "launch at least one program per dimension, or skip the launch when there is no work",
+)
+GRID_LIMIT = row(
+    "launch-grid-limit",
+    LaunchError,
+    "dimension {dim} of the grid of {name} is {size}, and a GPU takes {limit} at most",
+    "put the larger count on dimension 0 (up to 2147483647), or let each program do more work",
+)
+
+# Options
+
+OPTION_VALUE = row(
+    "launch-option-value",
+    LaunchError,
+    "{option}={value!r} of {name} is not {expected}",
+    "write {example}",
+)
+CLUSTERS = row(
+    "launch-clusters",
+    LaunchError,
+    "num_ctas={num_ctas} of {name} asks for a cluster of blocks, which weft cannot compile yet",
+    "launch with num_ctas=1",
+)
+STREAM = row(
+    "launch-stream",
+    LaunchError,
+    "stream={stream!r} is not a CUDA stream",
+    "pass a torch, CuPy or cuda-core stream, or the raw handle as an int",
+)
+
+# Arguments
+
+ARGUMENT_KIND = row(
+    "launch-argument-kind",
+    LaunchError,
+    "argument {parameter} of {name} is {value}, which a kernel cannot take at run time",
+    "pass an array, a number, a bool or None; if the kernel must know it at compile time, "
+    "annotate the parameter: {parameter}: gl.constexpr",
+)
+ARGUMENT_RANGE = row(
+    "launch-argument-range",
+    LaunchError,
+    "argument {parameter}={value} of {name} does not fit {limit}",
+    "{fix}",
+)
+ARRAY_DTYPE = row(
+    "launch-array-dtype",
+    LaunchError,
+    "an array of dtype {dtype} cannot be passed to a kernel",
+    "convert it first; kernels take {known}",
+)
+ARRAY_DEVICE = row(
+    "launch-array-device",
+    LaunchError,
+    "an array on device {device} cannot be passed to a kernel",
+    "move it to a CUDA device, or to the host to run in the simulator",
+)
+DEVICE_MISMATCH = row(
+    "launch-device-mismatch",
+    LaunchError,
+    "{name} got arrays of different devices: {first} is on cuda:{first_device}, {second} is on cuda:{second_device}",
+    "move them to one device: a kernel runs on one",
+)
+AMBIGUOUS = row(
+    "launch-ambiguous",
+    LaunchError,
+    "{name} got arrays on the GPU ({device}) and in host memory ({host}): it could run on the GPU or in the simulator",
+    "move {host} to the GPU to run there, or the others to the host to simulate",
+)
+CONSTEXPR_KIND = row(
+    "launch-constexpr-kind",
+    LaunchError,
+    "constexpr argument {parameter} of {name} is {value}, which cannot be compared with that of an earlier launch",
+    "pass a number, a string, a dtype, a layout, a function, or a tuple of those",
+)
+MOCK_LAUNCH = row(
+    "launch-mock-argument",
+    LaunchError,
+    "argument {parameter} of {name} stands for an array or a type and has no value to launch with",
+    "use {name}.warmup(...) to compile only, or pass a real array",
+)
+TYPE_TEXT = row(
+    "launch-type-text",
+    LaunchError,
+    "{text!r} does not name the type of an argument",
+    "write a dtype such as 'fp32' or 'i32', '*' before it for an array, ':16' after it when divisible by 16",
+)
+UNFINGERPRINTABLE = row(
+    "cache-unknown-object",
+    CompilationError,
+    "a kernel reads {value}, and weft cannot tell whether that changes between two runs",
+    "let kernels read numbers, strings, tuples, dtypes, layouts, frozen dataclasses, functions and classes",
+)
+
+# Resources
+
+SHARED_LIMIT = row(
+    "launch-shared-memory",
+    OutOfResources,
+    "{name} needs {needed} bytes of shared memory per block, and the GPU gives {limit}",
+    "use smaller or fewer buffers",
+)
+TOO_MUCH_SHARED = row(
+    "compile-shared-memory",
+    OutOfResources,
+    "{name} needs more shared memory than a block can have: {detail}",
+    "use smaller or fewer buffers",
+)
+REGISTER_LIMIT = row(
+    "launch-registers",
+    OutOfResources,
+    "{name} cannot start: {threads} threads of {registers} registers each do not fit a multiprocessor",
+    "use fewer warps, smaller tiles per warp, or pass maxnreg=",
+)
+
+# Machine
+
+NO_DRIVER = row(
+    "device-no-driver",
+    DeviceError,
+    "there is no usable CUDA driver on this machine: {reason}",
+    "install the NVIDIA driver, or pass NumPy arrays or CPU tensors to run in the simulator",
+)
+NO_DEVICE = row(
+    "device-none",
+    DeviceError,
+    "the CUDA driver sees no GPU: {reason}",
+    "check nvidia-smi and CUDA_VISIBLE_DEVICES, or pass NumPy arrays or CPU tensors to run in the simulator",
+)
+NO_NVRTC = row(
+    "device-no-nvrtc",
+    DeviceError,
+    "NVRTC, the CUDA compiler library, cannot be loaded: {reason}",
+    "pip install nvidia-cuda-nvrtc cuda-bindings",
+)
+NVRTC_REJECTED = row(
+    "nvrtc-rejected",
+    CompilationError,
+    "NVRTC cannot compile the CUDA text of {name} for {arch}:\n{log}",
+    "if the kernel has inline assembly, check it; otherwise please report this with the kernel",
+)
+NVRTC_ARCHITECTURE = row(
+    "nvrtc-architecture",
+    DeviceError,
+    "this NVRTC ({version}) does not know the architecture {arch}",
+    "install a newer nvidia-cuda-nvrtc, or choose another target",
+)
+WRONG_ARCHITECTURE = row(
+    "device-wrong-architecture",
+    DeviceError,
+    "{name} was compiled for another architecture than that of {device}",
+    "compile it for this GPU: launch with its arrays, or name its target in warmup",
+)
+DRIVER_ERROR = row(
+    "device-driver-error",
+    DeviceError,
+    "{what} failed: {error} ({text})",
+    "{advice}",
+)
+NO_DISASSEMBLER = row(
+    "device-no-disassembler",
+    DeviceError,
+    "SASS needs NVIDIA's nvdisasm or cuobjdump, and neither is installed",
+    "pip install 'weft[sass]'",
+)
+DISASSEMBLER_FAILED = row(
+    "device-disassembler-failed",
+    DeviceError,
+    "{tool} cannot read the compiled kernel: {reason}",
+    "install a {tool} that is as new as NVRTC: pip install --upgrade 'weft[sass]'",
+)
+NO_BENCHMARK_DEVICE = row(
+    "device-no-benchmark",
+    DeviceError,
+    "timing a kernel needs PyTorch with a CUDA device: {reason}",
+    "run it where torch.cuda.is_available() holds",
+)
+UNKNOWN_STAGE = row(
+    "asm-unknown-stage",
+    LaunchError,
+    "{name} has no stage {stage!r}",
+    "its stages are {known}",
+)
+SETTING = row(
+    "setting-value",
+    LaunchError,
+    "the environment variable {variable}={text!r} is not {expected}",
+    "write {variable}={example}",
+)

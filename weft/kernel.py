@@ -1,0 +1,321 @@
+"""`@jit`: a kernel as Python sees it, from its decorator to its launch.
+
+A `JITFunction` holds the author's function and, once launched, the tables of its compiled variants. The fast way of a
+launch is the generated function of `weft.runtime.binder`; everything it cannot find goes through `_miss` here, which
+checks, specialises, compiles (or simulates, when the arrays are the host's) and teaches the tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import FunctionType, ModuleType
+from typing import Any, cast, overload
+
+from weft import settings, targets
+from weft.errors import fail
+from weft.errors.launch import (
+    AMBIGUOUS,
+    ARGUMENT_KIND,
+    CLUSTERS,
+    DEVICE_MISMATCH,
+    HOST_CALL,
+    MOCK_LAUNCH,
+    OPTION_VALUE,
+)
+from weft.runtime import binder, driver, grid, streams
+from weft.runtime.arguments import HOST, array, host_buffer, of_torch
+from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
+from weft.runtime.launch import launcher
+from weft.runtime.specialise import MockTensor, Pointer, as_number, constexpr, specialise
+
+_GRIDS_KEPT = 1024
+_KERNELS_KEPT = 1024
+"""Above this many compiled variants of one kernel the table starts anew; functions made per call would fill it."""
+_SYNC_MODES = ("auto", "explicit", "none")
+Launch = Callable[..., CompiledKernel]
+"""A kernel with its grid, as `kernel[grid]` gives it."""
+_POWERS = (1, 2, 4, 8, 16, 32)
+
+
+class JITFunction:
+    """A kernel, or a helper of kernels: made by `@weft.jit`.
+
+    `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
+    it and returns the `CompiledKernel`; where the arrays live decides whether the GPU or the simulator runs it.
+    Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
+    """
+
+    def __init__(
+        self, fn: FunctionType, *, debug: bool | None, sync: str, do_not_specialize: Sequence[int | str] = ()
+    ) -> None:
+        if sync not in _SYNC_MODES:
+            example = "sync='auto', 'explicit' or 'none'"
+            raise fail(OPTION_VALUE, option="sync", value=sync, name=fn.__name__, expected="a mode", example=example)
+        functools.update_wrapper(self, fn)
+        self.__name__ = fn.__name__
+        self.fn = fn
+        self.sync = sync
+        self.debug = debug
+        self._do_not_specialize = tuple(do_not_specialize)
+        self._launches: dict[Hashable, Launch] = {}
+        self._compiled: dict[CompileRequest, CompiledKernel] = {}
+        self._made: binder.Binder | None = None
+        self._lock = threading.RLock()
+
+    @functools.cached_property
+    def signature(self) -> binder.Signature:
+        """The kernel's name and parameters; raises what `weft.runtime.binder.signature` raises."""
+        return binder.signature(self.fn, self._do_not_specialize)
+
+    @property
+    def params(self) -> tuple[binder.Parameter, ...]:
+        """The kernel's parameters."""
+        return self.signature.known
+
+    def __getitem__(self, programs: Any) -> Launch:
+        """The kernel with its grid: an int, a tuple of up to three, or a function of the bound arguments.
+
+        Raises LaunchError: launch-grid-kind, launch-grid-empty, launch-grid-limit.
+        """
+        try:
+            return self._launches[programs]
+        except (KeyError, TypeError):
+            pass
+        if callable(programs):
+            return functools.partial(self.launch, programs)
+        made = functools.partial(self.launch, grid.normalise(self.__name__, programs))
+        if len(self._launches) >= _GRIDS_KEPT:
+            self._launches.clear()
+        self._launches[tuple(cast("list[Any]", programs)) if isinstance(programs, list) else programs] = made
+        return made
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Kernels are not called from the host. Raises LaunchError (launch-host-call)."""
+        raise fail(HOST_CALL, name=self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.fn.__module__}.{self.fn.__qualname__}>"
+
+    def warmup(self, *args: Any, grid: Any = None, target: Any = None, **keywords: Any) -> CompiledKernel:
+        """Compile for arguments like these and launch nothing. Needs no GPU.
+
+        An array may be real, a `MockTensor(dtype)`, a dtype, or a text such as '*fp32:16'; `target` is a name as in
+        'sm_90a' (default: the current GPU, else the simulated one). `grid` is accepted as launches have it, and not used.
+        """
+        bound, options = self.signature.bind(args, keywords)
+        stand_ins = {p.name: bound[p.name] if p.constexpr else _stand_in(bound[p.name]) for p in self.params}
+        name = targets.get(driver.active.get_current_target().arch if target is None else target).name
+        compiled = self._compile(self._request(stand_ins, self._options(options), name))
+        _ = compiled.binary
+        return compiled
+
+    @functools.cached_property
+    def launch(self) -> Callable[..., CompiledKernel]:
+        """The generated launch function: `launch(grid, *args, **options)` with a normalised or callable grid."""
+        return self._binder.launch
+
+    @property
+    def _binder(self) -> binder.Binder:
+        with self._lock:
+            if self._made is None:
+                evaluate = functools.partial(grid.evaluate, self.__name__)
+                self._made = binder.make_binder(self.signature, miss=self._miss, forget=self._forget, evaluate=evaluate)
+            return self._made
+
+    def _miss(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
+        """Launch with every check, and remember the way for the next launch with this key."""
+        self._binder.see_torch()
+        bound = {p.name: value for p, value in zip(self.params, values, strict=True)}
+        self.signature.require(bound)
+        options = self._options(dict(zip(binder.COMPILE_OPTIONS, given, strict=True)))
+        size = grid.evaluate(self.__name__, programs, bound)
+        run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
+        device = self._device(run_time)
+        if device == HOST:
+            return self._simulate(size, bound, options)
+        ordinal = driver.active.get_current_device() if device is None else device
+        target = targets.get(driver.device(ordinal).arch).name
+        request = self._request(bound, options, target)
+        compiled = self._compile(request)
+        kinds = tuple(request.arguments[name] for name in run_time)
+        torch_stream = streams.current_of_torch() if any(map(of_torch, run_time.values())) else None
+        run = launcher(compiled, ordinal, kinds, torch_stream, tuple(run_time))
+        if device is not None:
+            self._remember(key, run, compiled)
+        return run(size, stream, *(_raw_value(value) for value in run_time.values()))
+
+    def _device(self, run_time: Mapping[str, Any]) -> int | None:
+        """The device of all arrays: an ordinal, `HOST`, or None for any GPU, when there are no arrays.
+
+        Raises LaunchError: launch-ambiguous, launch-device-mismatch, launch-mock-argument.
+        """
+        where: dict[int, str] = {}
+        for name, value in run_time.items():
+            if isinstance(value, MockTensor):
+                raise fail(MOCK_LAUNCH, name=self.__name__, parameter=name)
+            if isinstance(value, str):
+                raise fail(ARGUMENT_KIND, name=self.__name__, parameter=name, value=f"the text {value!r}")
+            found = None if value is None else array(value)
+            if found is not None:
+                where.setdefault(found.device, name)
+        if not where:
+            return None if driver.available() else HOST
+        host = where.pop(HOST, None)
+        if host is not None and where:
+            raise fail(AMBIGUOUS, name=self.__name__, device=next(iter(where.values())), host=host)
+        if len(where) > 1:
+            (one, first), (two, second) = list(where.items())[:2]
+            raise fail(
+                DEVICE_MISMATCH, name=self.__name__, first=first, first_device=one, second=second, second_device=two
+            )
+        return HOST if host is not None else next(iter(where))
+
+    def _simulate(self, size: tuple[int, int, int], bound: Mapping[str, Any], options: Options) -> CompiledKernel:
+        """Run on host arrays: the compiler's front half, then the simulator on their memory itself."""
+        target = targets.get(driver.simulated_target().arch).name
+        request = self._request(bound, options, target)
+        compiled = self._compile(request)
+        arguments = {
+            name: host_buffer(bound[name]) if isinstance(kind, Pointer) else as_number(bound[name])
+            for name, kind in request.run_time.items()
+        }
+        return compiled.with_report(_compiler().simulate(compiled, size, arguments))
+
+    def _options(self, given: Mapping[str, Any]) -> Options:
+        """Launch options, checked. Raises LaunchError: launch-option-value, launch-clusters."""
+        value = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
+        self._check("num_warps", value, value["num_warps"] in _POWERS, "a power of two from 1 to 32", "num_warps=4")
+        count = value["num_ctas"]
+        self._check("num_ctas", value, isinstance(count, int) and count >= 1, "a number of blocks", "num_ctas=1")
+        if count > 1:
+            raise fail(CLUSTERS, name=self.__name__, num_ctas=count)
+        cap = value["maxnreg"]
+        allowed = cap is None or (isinstance(cap, int) and 16 <= cap <= 255)
+        self._check("maxnreg", value, allowed, "a number of registers from 16 to 255", "maxnreg=128")
+        if value["debug"] is None:
+            value["debug"] = settings.current().debug if self.debug is None else self.debug
+        return Options(**value, sync=self.sync)
+
+    def _check(self, option: str, value: Mapping[str, Any], good: bool, expected: str, example: str) -> None:
+        if not good:
+            raise fail(
+                OPTION_VALUE,
+                option=option,
+                value=value[option],
+                name=self.__name__,
+                expected=expected,
+                example=example,
+            )
+
+    def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
+        arguments = {
+            p.name: constexpr(self.__name__, p.name, _unwrap(bound[p.name]))
+            if p.constexpr
+            else specialise(self.__name__, p.name, bound[p.name], facts=p.specialise)
+            for p in self.params
+        }
+        return CompileRequest(self, arguments, options, target)
+
+    def _compile(self, request: CompileRequest) -> CompiledKernel:
+        """The compiled kernel of a request, compiled once however many threads ask."""
+        with self._lock:
+            found = self._compiled.get(request)
+            if found is None:
+                if len(self._compiled) >= _KERNELS_KEPT:
+                    self._forget()
+                found = self._compiled[request] = _compiler().compile_kernel(request)
+                self._watch(found)
+            return found
+
+    def _remember(self, key: Any, run: Callable[..., Any], compiled: CompiledKernel) -> None:
+        with self._lock:
+            # Another thread may have forgotten everything since: then the next launch compiles anew.
+            if self._compiled.get(compiled.request) is compiled:
+                self._binder.table[key] = run
+
+    def _watch(self, compiled: CompiledKernel) -> None:
+        """Have launches look whether the author rebound a global that the kernel read."""
+        watched = self._binder.watched
+        known = {(id(space), name) for space, name, _ in watched}
+        for entry in compiled.reads:
+            space, name = entry.owner.__globals__, entry.path.partition(".")[0]
+            if name in space and (id(space), name) not in known and _may_be_rebound(space[name]):
+                watched.append((space, name, space[name]))
+                known.add((id(space), name))
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._binder.table.clear()
+            self._binder.watched.clear()
+            self._compiled.clear()
+
+
+@overload
+def jit(fn: Callable[..., Any], /) -> JITFunction: ...
+@overload
+def jit(
+    fn: None = None,
+    /,
+    *,
+    debug: bool | None = None,
+    sync: str = "auto",
+    do_not_specialize: Sequence[int | str] = (),
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    debug: bool | None = None,
+    sync: str = "auto",
+    do_not_specialize: Sequence[int | str] = (),
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Make a function a kernel, or a helper that kernels call.
+
+    `debug` turns on device assertions by default; `sync` is "auto" (barriers and fences are inserted), "explicit" (a fence
+    that would be inserted is an error) or "none"; `do_not_specialize` names parameters (or gives their positions) whose
+    values the compiled code must not depend on. Raises LaunchError (launch-option-value) for another `sync`.
+    """
+
+    def make(function: Callable[..., Any]) -> JITFunction:
+        return JITFunction(cast("FunctionType", function), debug=debug, sync=sync, do_not_specialize=do_not_specialize)
+
+    return make if fn is None else make(fn)
+
+
+def _compiler() -> ModuleType:
+    # The compiler loads NumPy and every back end: not before something is compiled.
+    from weft import compiler
+
+    return compiler
+
+
+def _unwrap(value: Any) -> Any:
+    """The plain value of a `gl.constexpr(...)` object."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _stand_in(value: Any) -> Any:
+    """A dtype in place of an array means an array of that dtype."""
+    return MockTensor(value) if _is_dtype(value) else value
+
+
+def _is_dtype(value: Any) -> bool:
+    return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
+
+
+def _raw_value(value: Any) -> Any:
+    """What the slot of an argument holds: an address, a number, or 0 where there is nothing to pass."""
+    if value is None:
+        return 0
+    found = array(value)
+    return as_number(value) if found is None else found.pointer
+
+
+def _may_be_rebound(value: Any) -> bool:
+    """False for modules and for what belongs to weft: watching those would cost time at each launch for nothing."""
+    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return not isinstance(value, ModuleType) and (module or "").split(".")[0] != "weft"

@@ -1,0 +1,181 @@
+"""What an argument of a launch is: an array somewhere, a number, or something a kernel cannot take.
+
+No framework is imported. An array is anything with `data_ptr()` (PyTorch and look-alikes), `__cuda_array_interface__`
+(CuPy, Numba, JAX), `__array_interface__` (NumPy) or DLPack. This is the general way; the launch path has a shorter one
+for `torch.Tensor` itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from weft.errors import fail
+from weft.errors.launch import ARRAY_DEVICE, ARRAY_DTYPE
+from weft.runtime import dlpack
+from weft.runtime.dtypes import ITEMSIZE, dtype_name, numpy_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HOST = -1
+"""Device number of host memory."""
+
+_INTERFACE_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array argument: canonical dtype name, address of its first element, and CUDA ordinal (or `HOST`)."""
+
+    dtype: str
+    pointer: int
+    device: int
+
+    @property
+    def on_host(self) -> bool:
+        """True for memory that the simulator works on."""
+        return self.device == HOST
+
+
+@dataclass(frozen=True, slots=True)
+class HostBuffer:
+    """An array in host memory, with everything that may be accessed around it.
+
+    `pointer` is the address of the first element; `address` and `nbytes` bound the whole storage that it is a view of,
+    in bytes, so a bounds check allows what a strided view may legally reach. `keepalive` owns the memory.
+    """
+
+    pointer: int
+    address: int
+    nbytes: int
+    dtype: str
+    writable: bool
+    keepalive: object
+
+    def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The whole storage as bytes, shared with the owner and not copied; read-only where the owner is."""
+        import numpy as np
+
+        if self.nbytes == 0:
+            return np.empty(0, np.uint8)
+        memory = memoryview((ctypes.c_uint8 * self.nbytes).from_address(self.address))
+        view = np.frombuffer(memory, np.uint8)
+        view.flags.writeable = self.writable
+        return view
+
+    def elements(self) -> np.ndarray[Any, Any]:
+        """The storage as a flat array of `dtype`, in step with `pointer`: element `first` is the argument's first."""
+        itemsize = ITEMSIZE[self.dtype]
+        skip = (self.pointer - self.address) % itemsize
+        count = max(self.nbytes - skip, 0) // itemsize
+        return self.bytes()[skip : skip + count * itemsize].view(numpy_dtype(self.dtype))
+
+    @property
+    def first(self) -> int:
+        """Index in `elements()` of the argument's first element."""
+        return (self.pointer - self.address) // ITEMSIZE[self.dtype]
+
+
+def array(value: Any) -> Array | None:
+    """Where an array argument lies, or None when `value` is no array.
+
+    Raises LaunchError: launch-array-dtype for element types without a home on a GPU, launch-array-device for memory that
+    is neither CUDA's nor the host's.
+    """
+    if isinstance(value, type):
+        return None
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        pointer = value.data_ptr()
+        return Array(dtype_name(value.dtype), pointer, _device_of(value, pointer))
+    if _is_numpy(value):
+        return Array(dtype_name(value.dtype), value.__array_interface__["data"][0], HOST)
+    if hasattr(value, "__cuda_array_interface__"):
+        interface = value.__cuda_array_interface__
+        pointer = interface["data"][0] or 0
+        return Array(_interface_dtype(value, interface), pointer, _device_of(value, pointer))
+    if hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(value)
+    return None
+
+
+def host_buffer(value: Any) -> HostBuffer:
+    """The storage behind a host array, without a copy. `value` is one that `array` places on the host."""
+    if hasattr(value, "untyped_storage"):
+        storage = value.untyped_storage()
+        return HostBuffer(
+            value.data_ptr(), storage.data_ptr(), storage.nbytes(), dtype_name(value.dtype), True, (value, storage)
+        )
+    if _is_numpy(value):
+        return _numpy_buffer(value)
+    exported = dlpack.export(value)
+    return HostBuffer(
+        exported.pointer, exported.low, exported.high - exported.low, exported.dtype, False, exported.keepalive
+    )
+
+
+def of_torch(value: object) -> bool:
+    """True for arrays whose elements have a PyTorch dtype: their launches belong on PyTorch's current stream."""
+    return type(getattr(value, "dtype", None)).__module__ == "torch"
+
+
+def _is_numpy(value: object) -> bool:
+    # A NumPy array can only exist once NumPy is loaded.
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:
+    import numpy as np
+    from numpy.lib.array_utils import byte_bounds
+
+    owner: np.ndarray[Any, Any] = value
+    base: Any = value.base
+    while base is not None:
+        if isinstance(base, np.ndarray):
+            owner = cast("np.ndarray[Any, Any]", base)
+        # `as_strided` puts an object between a view and its base that is no array and has a base of its own.
+        base = getattr(cast("Any", base), "base", None)
+    low, high = byte_bounds(owner)
+    pointer = value.__array_interface__["data"][0]
+    nbytes = high - low if owner.size else 0
+    return HostBuffer(pointer, low, nbytes, dtype_name(value.dtype), value.flags.writeable, value)
+
+
+def _interface_dtype(value: Any, interface: dict[str, Any]) -> str:
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None:
+        return dtype_name(dtype)
+    typestr: str = interface["typestr"]
+    name = f"{_INTERFACE_KINDS.get(typestr[1], typestr)}{int(typestr[2:]) * 8}"
+    name = "bool" if name == "bool8" else name
+    if name not in ITEMSIZE or typestr[0] == ">":
+        raise fail(ARRAY_DTYPE, dtype=typestr, known=", ".join(ITEMSIZE))
+    return name
+
+
+def _device_of(value: Any, pointer: int) -> int:
+    """The CUDA ordinal of an array: its own word where it has one (`cuda:1`, CuPy's `device.id`), else the driver's."""
+    device = getattr(value, "device", None)
+    kind = getattr(device, "type", None)
+    if kind == "cpu":
+        return HOST
+    if isinstance(kind, str) and kind != "cuda":
+        raise fail(ARRAY_DEVICE, device=device)
+    for name in ("index", "id"):
+        ordinal = getattr(device, name, None)
+        if isinstance(ordinal, int):
+            return ordinal
+    from weft.runtime import driver
+
+    return driver.device_of_pointer(pointer)
+
+
+def _from_dlpack(value: Any) -> Array:
+    kind, ordinal = value.__dlpack_device__()
+    if int(kind) not in dlpack.CPU_KINDS + dlpack.CUDA_KINDS:
+        raise fail(ARRAY_DEVICE, device=f"of DLPack kind {int(kind)}")
+    exported = dlpack.export(value)
+    return Array(exported.dtype, exported.pointer, HOST if int(kind) in dlpack.CPU_KINDS else ordinal)

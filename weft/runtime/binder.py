@@ -1,0 +1,324 @@
+"""One Python function per kernel that binds a launch's arguments, made by `exec` from the kernel's parameters.
+
+A launch has a few microseconds. Binding by Python's own call protocol, one tuple as the key and one dictionary look-up
+leave most of them to the driver. `launch_source` shows the text; for `def scale(x, n, BLOCK: gl.constexpr)` it reads:
+
+    def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=4, ..., stream=None, **keywords):
+        if keywords: move them to x, n, BLOCK, and refuse the others
+        if a watched global was rebound: forget()
+        v0, a0, b0, c0 = address, dtype, device and alignment of x
+        v1, a1, b1, c1 = value, width and divisibility of n
+        run = table[a0, b0, c0, a1, b1, c1, type(BLOCK), BLOCK, num_warps, ...]
+        return run(grid, stream, v0, v1)
+
+and calls `miss` instead when the table has no such key. A key decides everything `_miss` would find out, so a hit needs
+no further check: dtype, device, alignment, integer width, 1 and divisibility by 16, every constexpr, every option.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from types import FunctionType
+from typing import Any, NoReturn
+
+from weft.errors import fail
+from weft.errors.launch import (
+    DUPLICATE_ARGUMENT,
+    MISSING_ARGUMENT,
+    RESERVED_PARAMETER,
+    SIGNATURE,
+    TOO_MANY_ARGUMENTS,
+    UNKNOWN_KEYWORD,
+)
+from weft.runtime.arguments import array, of_torch
+from weft.runtime.compiled import Options
+from weft.runtime.specialise import as_number, freeze, integer_dtype
+
+COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
+    "debug": None
+}
+"""Launch options that change the code, with their defaults; `debug=None` leaves it to the kernel and the settings."""
+OPTIONS = (*COMPILE_OPTIONS, "stream")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING = _Missing()
+"""Default of parameters that have none: found out where a launch is bound the slow way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a kernel. `specialise=False` keeps facts about its value (divisibility, 1) out of the code."""
+
+    name: str
+    constexpr: bool
+    default: Any = MISSING
+    specialise: bool = True
+
+
+def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> Signature:
+    """The parameters of a kernel; constexpr ones are those annotated `gl.constexpr`, as an object or as text.
+
+    Raises LaunchError: launch-signature for `*args` and the like, launch-reserved-parameter for a parameter `stream`.
+    """
+    found: list[Parameter] = []
+    for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
+        if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            raise fail(SIGNATURE, name=fn.__name__, parameter=str(entry), kind=entry.kind.description)
+        if name == "stream":
+            raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
+        default = COMPILE_OPTIONS.get(name, MISSING) if entry.default is entry.empty else entry.default
+        keep = index not in do_not_specialize and name not in do_not_specialize
+        found.append(Parameter(name, is_constexpr_annotation(entry.annotation), default, keep))
+    return Signature(fn.__name__, tuple(found))
+
+
+def is_constexpr_annotation(annotation: object) -> bool:
+    """True for `gl.constexpr`, resolved or (under `from __future__ import annotations`) as text.
+
+    >>> is_constexpr_annotation("gl.constexpr"), is_constexpr_annotation("gl.tensor")
+    (True, False)
+    """
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2].strip("\"' ") == "constexpr"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A kernel's name and parameters, and what to say to those who launch it differently."""
+
+    kernel: str
+    known: tuple[Parameter, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names."""
+        return [parameter.name for parameter in self.known]
+
+    @property
+    def listed(self) -> str:
+        """The parameters' names, for a message."""
+        return ", ".join(self.names) or "none"
+
+    def bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arguments by parameter, and launch options. An option that is also a parameter is in both.
+
+        Raises LaunchError: launch-too-many-arguments, launch-duplicate-argument, launch-unknown-keyword,
+        launch-missing-argument.
+        """
+        names = self.names
+        if len(positional) > len(names):
+            self.refuse_extra(positional[len(names) :])
+        bound = dict(zip(names, positional, strict=False))
+        for name, value in keywords.items():
+            if name in bound:
+                self.refuse_twice(name)
+            if name in names:
+                bound[name] = value
+            elif name not in OPTIONS:
+                self.refuse_unknown(name)
+        complete = {parameter.name: bound.get(parameter.name, parameter.default) for parameter in self.known}
+        self.require(complete)
+        given = {name: value for name, value in keywords.items() if name in OPTIONS}
+        declared = {name: complete[name] for name in COMPILE_OPTIONS if name in complete}
+        return complete, {**COMPILE_OPTIONS, "stream": None, **given, **declared}
+
+    def require(self, bound: Mapping[str, Any]) -> None:
+        """Check that every parameter has a value. Raises LaunchError (launch-missing-argument)."""
+        absent = [name for name in self.names if bound[name] is MISSING]
+        if absent:
+            raise fail(MISSING_ARGUMENT, name=self.kernel, missing=", ".join(absent), parameters=self.listed)
+
+    def refuse_extra(self, extra: Sequence[Any]) -> NoReturn:
+        """Raise LaunchError (launch-too-many-arguments)."""
+        expected = len(self.known)
+        given = expected + len(extra)
+        raise fail(TOO_MANY_ARGUMENTS, name=self.kernel, given=given, expected=expected, parameters=self.listed)
+
+    def refuse_twice(self, parameter: str) -> NoReturn:
+        """Raise LaunchError (launch-duplicate-argument)."""
+        raise fail(DUPLICATE_ARGUMENT, name=self.kernel, parameter=parameter)
+
+    def refuse_unknown(self, keyword: str) -> NoReturn:
+        """Raise LaunchError (launch-unknown-keyword), with the name that the author may have meant."""
+        close = get_close_matches(keyword, [*self.names, *OPTIONS], n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        options = ", ".join(OPTIONS)
+        raise fail(
+            UNKNOWN_KEYWORD, name=self.kernel, keyword=keyword, hint=hint, parameters=self.listed, options=options
+        )
+
+
+def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
+    """Value and key of a run-time argument that is no `torch.Tensor`, int or float: the general, slower way.
+
+    What no kernel takes gets a key that matches nothing, so the launch goes the checked way and says what is wrong.
+    """
+    if value is None:
+        return 0, None, None, None
+    if isinstance(value, bool):
+        return value, "bool", None, None
+    found = array(value)
+    if found is not None:
+        # PyTorch's own arrays have keys of their own: they go to PyTorch's stream.
+        dtype = value.dtype if of_torch(value) else found.dtype
+        return found.pointer, dtype, found.device, 16 if facts and not found.pointer & 15 else 0
+    number = as_number(value)
+    if isinstance(number, bool):
+        return number, "bool", None, None
+    if isinstance(number, float):
+        return number, "float32", None, None
+    if number is None:
+        return value, object(), None, None
+    divisible = 0 if not facts else 1 if number == 1 else 0 if number & 15 else 16
+    return number, integer_dtype(number), divisible, None
+
+
+def frozen(value: Any) -> Any:
+    """The key of a constexpr that its own equality would confuse: floats, tuples, lists."""
+    try:
+        return freeze(value)
+    except TypeError:
+        return object()
+
+
+NEEDS_FREEZING = frozenset({float, tuple, list})
+
+# Names of the generated function's own start with `_w_`, out of the way of the author's parameters.
+
+_RUN_TIME = """
+    if _w_type({name}) is _w_Tensor:
+        _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
+    elif _w_type({name}) is _w_int:
+        _w_v{i} = {name}; _w_b{i} = {divisible}; _w_c{i} = None
+        _w_a{i} = "int32" if -2147483648 <= {name} <= 2147483647 else _w_width({name})
+    elif _w_type({name}) is _w_float:
+        _w_v{i} = {name}; _w_a{i} = "float32"; _w_b{i} = _w_c{i} = None
+    else:
+        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_other({name}, {facts})
+"""
+
+_CONSTEXPR = """
+    _w_t{i} = _w_type({name})
+    _w_k{i} = _w_frozen({name}) if _w_t{i} in _w_needs_freezing else {name}
+"""
+
+_KEYWORD = """
+        if {name!r} in _w_keywords:
+            if {name} is not _w_missing:
+                _w_refuse_twice({name!r})
+            {name} = _w_keywords.pop({name!r})"""
+
+_DEFAULT = """
+    if {name} is _w_missing:
+        {name} = _w_defaults[{name!r}]"""
+
+_LAUNCH = """\
+def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
+    if _w_keywords:{keywords}
+        for _w_name in _w_keywords:
+            _w_refuse_unknown(_w_name)
+    if _w_extra:
+        _w_refuse_extra(_w_extra){defaults}
+    for _w_globals, _w_name, _w_value in _w_watched:
+        if _w_globals.get(_w_name) is not _w_value:
+            _w_forget()
+            break
+{bind}
+    _w_key = ({key})
+    try:
+        _w_run = _w_table[_w_key]
+    except (KeyError, TypeError):
+        _w_run = None
+    if _w_run is None:
+        return _w_miss(_w_key, _w_grid, ({bound}), ({given}), stream)
+    if _w_type(_w_grid) is not _w_tuple:
+        _w_grid = _w_evaluate(_w_grid, {{{mapping}}})
+    return _w_run(_w_grid, stream{values})
+"""
+
+
+def launch_source(known: Sequence[Parameter]) -> str:
+    """The text of the launch function of a kernel with these parameters."""
+    declared = {parameter.name for parameter in known}
+    options = [f"{name}={value!r}" for name, value in COMPILE_OPTIONS.items() if name not in declared]
+    key = [part for i, p in enumerate(known) for part in _key_parts(i, p)] + list(COMPILE_OPTIONS)
+    return _LAUNCH.format(
+        signature="".join(f", {p.name}=_w_missing" for p in known),
+        keywords="".join(_KEYWORD.format(name=p.name) for p in known),
+        defaults="".join(_DEFAULT.format(name=p.name) for p in known if p.default is not MISSING),
+        options=", ".join([*options, "stream=None"]),
+        bind="".join(_bind_text(i, p) for i, p in enumerate(known)),
+        key="".join(f"{part}, " for part in key),
+        bound="".join(f"{p.name}, " for p in known),
+        given="".join(f"{name}, " for name in COMPILE_OPTIONS),
+        mapping=", ".join(f"{p.name!r}: {p.name}" for p in known),
+        values="".join(f", _w_v{i}" for i, p in enumerate(known) if not p.constexpr),
+    )
+
+
+def _key_parts(index: int, parameter: Parameter) -> tuple[str, ...]:
+    return tuple(f"_w_{kind}{index}" for kind in ("tk" if parameter.constexpr else "abc"))
+
+
+def _bind_text(index: int, parameter: Parameter) -> str:
+    name = parameter.name
+    if parameter.constexpr:
+        return _CONSTEXPR.format(name=name, i=index)
+    aligned = f"0 if _w_v{index} & 15 else 16" if parameter.specialise else "0"
+    divisible = f"1 if {name} == 1 else 0 if {name} & 15 else 16" if parameter.specialise else "0"
+    return _RUN_TIME.format(name=name, i=index, aligned=aligned, divisible=divisible, facts=parameter.specialise)
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """The launch function of a kernel with the tables it reads.
+
+    `table` maps keys to what runs them; `watched` lists globals that compiled kernels have read, as (namespace, name,
+    value): when one was rebound, `forget` is called before the look-up.
+    """
+
+    launch: Callable[..., Any]
+    table: dict[Any, Any]
+    watched: list[tuple[dict[str, Any], str, Any]]
+    space: dict[str, Any]
+
+    def see_torch(self) -> None:
+        """Take the short way for `torch.Tensor` from now on, if PyTorch is loaded."""
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            self.space["_w_Tensor"] = torch.Tensor
+
+
+def make_binder(
+    signature: Signature, *, miss: Callable[..., Any], forget: Callable[[], None], evaluate: Callable[..., Any]
+) -> Binder:
+    """Compile the launch function of a kernel.
+
+    `miss(key, grid, values, options, stream)` launches the checked way, `evaluate(grid, bound)` calls a grid that is a
+    function, `forget()` empties the tables.
+    """
+    table: dict[Any, Any] = {}
+    watched: list[tuple[dict[str, Any], str, Any]] = []
+    names: dict[str, Any] = {
+        "table": table, "watched": watched, "forget": forget, "miss": miss, "evaluate": evaluate, "other": other,
+        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "Tensor": None,
+        "refuse_extra": signature.refuse_extra, "refuse_twice": signature.refuse_twice,
+        "refuse_unknown": signature.refuse_unknown, "missing": MISSING,
+        "defaults": {parameter.name: parameter.default for parameter in signature.known},
+        "type": type, "int": int, "float": float, "tuple": tuple,
+    }  # fmt: skip
+    space = {f"_w_{name}": value for name, value in names.items()}
+    text = launch_source(signature.known)
+    exec(compile(text, f"<launch of {signature.kernel}>", "exec"), space)  # noqa: S102 - made above of parameter names
+    launch = space["_w_launch"]
+    launch.__name__ = launch.__qualname__ = signature.kernel
+    return Binder(launch, table, watched, space)

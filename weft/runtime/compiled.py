@@ -1,0 +1,209 @@
+"""What a launch asks the compiler for, and what it gets back.
+
+`CompileRequest` is the whole question: the kernel, a type for each argument, the options, the target. `CompiledKernel` is
+the answer, made of thunks: a stage of it is computed when someone looks, so a simulated launch never runs NVRTC.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.errors import fail
+from weft.errors.launch import UNKNOWN_STAGE
+from weft.runtime import driver, sass
+from weft.runtime.specialise import ArgumentType, Constexpr
+
+WARP_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Launch options that change the compiled code."""
+
+    num_warps: int = 4
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    debug: bool = False
+    sanitize_overflow: bool = False
+    sync: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """A kernel to be compiled. Hashable; equal when the compiled code would be.
+
+    `fn` is the `weft.kernel.JITFunction`, `arguments` holds a type for every parameter in order, `target` is an
+    architecture as CUDA's tools spell it (`sm_90a`).
+    """
+
+    fn: Any
+    arguments: Mapping[str, ArgumentType] = field(hash=False, compare=False)
+    options: Options
+    target: str
+    _types: tuple[tuple[str, ArgumentType], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_types", tuple(self.arguments.items()))
+
+    @property
+    def run_time(self) -> dict[str, ArgumentType]:
+        """The arguments that the compiled kernel takes, in the order of its CUDA parameters."""
+        return {name: kind for name, kind in self.arguments.items() if not isinstance(kind, Constexpr)}
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code and what it uses: registers and spilled bytes per thread, shared bytes per block.
+
+    `dynamic_shared` is given at launch, `static_shared` is part of the code.
+    """
+
+    cubin: bytes
+    n_regs: int
+    n_spills: int
+    dynamic_shared: int = 0
+    static_shared: int = 0
+
+
+class Stages(Mapping[str, "str | bytes"]):
+    """The texts of a kernel's stages by name, each made at its first look and then kept."""
+
+    def __init__(self, thunks: Mapping[str, Callable[[], str | bytes]], kernel: str) -> None:
+        self._thunks = dict(thunks)
+        self._kernel = kernel
+        self._made: dict[str, str | bytes] = {}
+        self._lock = threading.RLock()
+
+    def __getitem__(self, stage: str) -> str | bytes:
+        if stage not in self._thunks:
+            raise fail(UNKNOWN_STAGE, name=self._kernel, stage=stage, known=", ".join(self._thunks))
+        with self._lock:
+            if stage not in self._made:
+                self._made[stage] = self._thunks[stage]()
+            return self._made[stage]
+
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._thunks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._thunks)
+
+    def __len__(self) -> int:
+        return len(self._thunks)
+
+
+def _once(make: Callable[[], Binary]) -> Callable[[], Binary]:
+    """`make`, called at most once by any number of threads."""
+    lock = threading.RLock()
+    made: list[Binary] = []
+
+    def get() -> Binary:
+        with lock:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return get
+
+
+class CompiledKernel:
+    """A kernel compiled for one request, or one about to be: what is not looked at is not computed.
+
+    Attributes: `request`, `name` (its symbol), `num_warps`, `asm` (stage -> text: "ir", "cuda", "ptx", "sass", "sync";
+    "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), and `report` of a simulated launch.
+    """
+
+    def __init__(
+        self,
+        request: CompileRequest,
+        *,
+        name: str,
+        stages: Mapping[str, Callable[[], str | bytes]],
+        binary: Callable[[], Binary],
+        reads: Sequence[Any] = (),
+        resident_blocks: Callable[[int, int, int], int] | None = None,
+        front: Any = None,
+    ) -> None:
+        """`resident_blocks(threads, registers, shared)` is the target's own occupancy formula, for where no GPU is.
+
+        `front` is what the compiler keeps of its front half, for the simulator.
+        """
+        self.request = request
+        self.name = name
+        self.reads = reads
+        self.front = front
+        self.report: Any = None
+        self._binary = _once(binary)
+        self._resident_blocks = resident_blocks
+        self._loaded: dict[int, driver.Loaded] = {}
+        self._lock = threading.RLock()
+        derived = {"cubin": lambda: self.binary.cubin, "sass": lambda: sass.disassemble(self.binary.cubin)}
+        self.asm = Stages({**stages, **derived}, name)
+
+    @property
+    def binary(self) -> Binary:
+        """The machine code; made at the first look."""
+        return self._binary()
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of a block."""
+        return self.request.options.num_warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.num_warps * WARP_SIZE
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread."""
+        return self.binary.n_regs
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes a thread spills and reloads; 0 in a good kernel."""
+        return self.binary.n_spills
+
+    @property
+    def shared(self) -> int:
+        """Shared memory of a block, in bytes."""
+        return self.binary.dynamic_shared + self.binary.static_shared
+
+    def occupancy(self) -> int:
+        """Blocks that a multiprocessor holds at a time: the driver's word, or the target's formula without a GPU."""
+        if driver.available() or self._resident_blocks is None:
+            loaded = self.on_device(driver.active.get_current_device())
+            return driver.occupancy(loaded, self.threads, self.binary.dynamic_shared)
+        return self._resident_blocks(self.threads, self.n_regs, self.shared)
+
+    def on_device(self, ordinal: int) -> driver.Loaded:
+        """The kernel loaded on a device; once per device. Raises what `weft.runtime.driver.load` raises."""
+        with self._lock:
+            if ordinal not in self._loaded:
+                binary = self.binary
+                self._loaded[ordinal] = driver.load(binary.cubin, self.name, ordinal, binary.dynamic_shared)
+            return self._loaded[ordinal]
+
+    def launch(self, grid: tuple[int, int, int], stream: int | None, params: Sequence[int | float | bool]) -> None:
+        """Launch on the current device with packed values, one for each of `request.run_time` (addresses for arrays).
+
+        The short way for hosts that have bound their arguments already; `kernel[grid](...)` is the checked one.
+        """
+        from weft.runtime.launch import launcher
+
+        run = launcher(self, driver.active.get_current_device(), tuple(self.request.run_time.values()), None)
+        run(grid, stream, *params)
+
+    def with_report(self, report: Any) -> CompiledKernel:
+        """The same kernel with the report of one simulated launch."""
+        twin = copy.copy(self)
+        twin.report = report
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<compiled kernel {self.name} for {self.request.target}>"

@@ -1,0 +1,84 @@
+"""Reading a DLPack capsule: pointer, device, dtype and extent of an array of any framework.
+
+Only what a launch needs is read, nothing is imported from the producer and nothing is copied. The capsule stays
+unconsumed, so its own destructor gives the memory back once the last reference to it is gone.
+Struct layout: dlpack.h, versions 0.x (`DLManagedTensor`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import fail
+from weft.errors.launch import ARRAY_DTYPE
+from weft.runtime.dtypes import ITEMSIZE
+
+CPU_KINDS = (1, 3)
+"""kDLCPU and kDLCUDAHost (pinned)."""
+CUDA_KINDS = (2, 13)
+"""kDLCUDA and kDLCUDAManaged."""
+
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn", 12: "float8_e5m2"}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_kind", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a capsule says. `low` and `high` bound the bytes its elements occupy; `keepalive` owns the memory."""
+
+    pointer: int
+    dtype: str
+    low: int
+    high: int
+    keepalive: object
+
+
+def export(value: Any) -> Exported:
+    """Open the capsule of `value.__dlpack__()`. Raises LaunchError (launch-array-dtype) for a type weft has not."""
+    capsule = value.__dlpack__()
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype = ctypes.c_void_p
+    get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    tensor = _Tensor.from_address(get_pointer(capsule, b"dltensor"))
+    name = _name(tensor)
+    pointer = (tensor.data or 0) + tensor.byte_offset
+    low, high = _span(tensor)
+    itemsize = ITEMSIZE[name]
+    return Exported(pointer, name, pointer + low * itemsize, pointer + high * itemsize, capsule)
+
+
+def _name(tensor: _Tensor) -> str:
+    base = _CODES.get(tensor.code, f"code{tensor.code}")
+    name = base if base.startswith(("bool", "float8")) else f"{base}{tensor.bits}"
+    if name not in ITEMSIZE or tensor.lanes != 1:
+        raise fail(ARRAY_DTYPE, dtype=f"{name} (DLPack, {tensor.lanes} lanes)", known=", ".join(ITEMSIZE))
+    return name
+
+
+def _span(tensor: _Tensor) -> tuple[int, int]:
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    if 0 in shape:
+        return 0, 0
+    if not tensor.strides:
+        count = 1
+        for size in shape:
+            count *= size
+        return 0, count
+    reach = [(size - 1) * tensor.strides[i] for i, size in enumerate(shape)]
+    return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + 1

@@ -1,0 +1,267 @@
+"""Texts that change whenever something a kernel depends on changes.
+
+`fingerprint` is for values a kernel reads: constants, dtypes, layouts, helpers, classes. `toolchain` is for weft itself and
+NVRTC, `key0` for a whole request. Equal fingerprints mean equal behaviour across processes; the converse need not hold.
+
+A `@jit` helper is its own source only: what *it* reads is recorded as reads of its own. A plain Python function, which
+compilation may call, is followed through the globals it names, since nobody records what it reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import inspect
+import linecache
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from weft.errors import fail
+from weft.errors.launch import UNFINGERPRINTABLE
+from weft.runtime import nvrtc
+from weft.runtime.compiled import CompileRequest
+from weft.runtime.specialise import Constexpr
+
+_ATOMS = (bool, int, str, bytes, type(None), type(Ellipsis))
+_DTYPE_TYPES = ("torch.dtype", "numpy.dtype")
+_IGNORED_CLASS_ENTRIES = frozenset(
+    (
+        "__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__",
+        "__dataclass_fields__", "__dataclass_params__", "__abstractmethods__", "_abc_impl",
+    )
+)  # fmt: skip
+"""What Python keeps in a class beside the author's text; of a dataclass, its generated methods say the same."""
+_PROCESS = secrets.token_hex(8)
+"""Stands for what cannot be told apart across processes, so that it never matches in another one."""
+
+_source_digests: WeakKeyDictionary[CodeType, str] = WeakKeyDictionary()
+
+
+def digest(*texts: str) -> str:
+    """A hexadecimal SHA-256 of texts, unambiguous in where one ends and the next begins."""
+    state = hashlib.sha256()
+    for text in texts:
+        data = text.encode()
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()
+
+
+def fingerprint(value: object) -> str:
+    """The fingerprint of a value that a kernel reads.
+
+    Raises CompilationError (cache-unknown-object) for an object of which nothing is known, such as an open file.
+    """
+    text = _fingerprint(value, frozenset())
+    if text is None:
+        kind = type(value)
+        raise fail(UNFINGERPRINTABLE, value=f"{value!r}, a {kind.__module__}.{kind.__qualname__}")
+    return text
+
+
+def function_of(value: object) -> FunctionType | None:
+    """The Python function behind a function or a `@jit` object, else None."""
+    inner = getattr(value, "fn", value)
+    return inner if isinstance(inner, FunctionType) else None
+
+
+def source_digest(function: FunctionType) -> str:
+    """The digest of a function's text, place and defaults; of its byte code where there is no text (REPL, exec).
+
+    The place counts because compiled kernels carry line numbers for profilers and reports.
+    """
+    code = function.__code__
+    text = _source_digests.get(code)
+    if text is None:
+        _source_digests[code] = text = _code_digest(function)
+    defaults = (function.__defaults__, function.__kwdefaults__)
+    return digest(text, _or_opaque(defaults, frozenset()))
+
+
+def key0(request: CompileRequest) -> str:
+    """The digest of all that is known of a request before its source is read: source, types, options, target, tools.
+
+    What the kernel reads from its surroundings is not in it; see `weft.runtime.manifest`.
+    """
+    function = function_of(request.fn)
+    assert function is not None
+    arguments = [f"{name}={_argument(argument)}" for name, argument in request.arguments.items()]
+    return digest(source_digest(function), *arguments, repr(request.options), request.target, toolchain())
+
+
+@cache
+def toolchain() -> str:
+    """Versions of everything that turns source into a cubin: Python's grammar, weft's own files, NVRTC."""
+    root = Path(__file__).resolve().parent.parent
+    files = sorted(path for path in root.rglob("*.py"))
+    stamps = [f"{path.relative_to(root)}:{status.st_mtime_ns}:{status.st_size}" for path, status in _stats(files)]
+    return digest(f"{sys.version_info[:2]}", nvrtc.version(), *stamps)
+
+
+def _stats(files: list[Path]) -> list[tuple[Path, os.stat_result]]:
+    return [(path, path.stat()) for path in files]
+
+
+def _argument(argument: object) -> str:
+    return f"constexpr {fingerprint(argument.value)}" if isinstance(argument, Constexpr) else repr(argument)
+
+
+def _fingerprint(value: object, open_functions: frozenset[CodeType]) -> str | None:
+    """The fingerprint, or None when nothing is known of the value. `open_functions` are those being followed."""
+    if isinstance(value, _ATOMS) and not isinstance(value, enum.Enum):
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, float):
+        return f"float:{value.hex()}"
+    if isinstance(value, enum.Enum):
+        return f"enum:{_name(type(value))}.{value.name}"
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return _collection(cast("tuple[object, ...]", value), open_functions)
+    if isinstance(value, Mapping):
+        return _mapping(cast("Mapping[object, object]", value), open_functions)
+    if isinstance(value, ModuleType):
+        return f"module:{value.__name__}"
+    if isinstance(value, type):
+        return _class(value, open_functions)
+    if isinstance(value, BuiltinFunctionType):
+        return f"builtin:{value.__module__}.{value.__qualname__}"
+    return _function(value, open_functions) or _object(value, open_functions)
+
+
+def _collection(items: tuple[object, ...], seen: frozenset[CodeType]) -> str | None:
+    texts = [_fingerprint(item, seen) for item in items]
+    if isinstance(items, (set, frozenset)):
+        texts.sort(key=str)
+    return None if None in texts else f"{type(items).__name__}({', '.join(map(str, texts))})"
+
+
+def _mapping(items: Mapping[object, object], seen: frozenset[CodeType]) -> str | None:
+    texts = [_fingerprint(pair, seen) for pair in items.items()]
+    return None if None in texts else f"{type(items).__name__}({', '.join(map(str, texts))})"
+
+
+def _class(cls: type, seen: frozenset[CodeType]) -> str:
+    """A class by name where a version vouches for it, else with every method and constant of its body."""
+    if _vouched(cls.__module__):
+        return f"class:{_name(cls)}"
+    parts = [
+        f"{name}={_or_opaque(entry, seen)}"
+        for name, entry in sorted(vars(cls).items())
+        if name not in _IGNORED_CLASS_ENTRIES and not isinstance(entry, (MemberDescriptorType, GetSetDescriptorType))
+    ]
+    bases = [_class(base, seen) for base in cls.__bases__]
+    return f"class:{_name(cls)}:{digest(*bases, *parts)}"
+
+
+def _function(value: object, seen: frozenset[CodeType]) -> str | None:
+    """A function or a `@jit` object; None for anything else."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return _function(cast("Any", value).__func__, seen)
+    if isinstance(value, property):
+        return f"property:{_or_opaque(value.fget, seen)}"
+    function = function_of(value)
+    if function is None:
+        return None
+    if _vouched(function.__module__):
+        return f"function:{function.__module__}.{function.__qualname__}"
+    if function is not value and not _runs_on_host(value):
+        return f"jit:{source_digest(function)}"
+    if function.__code__ in seen:
+        return f"recursive:{function.__qualname__}"
+    return f"function:{digest(source_digest(function), *_surroundings(function, seen | {function.__code__}))}"
+
+
+def _runs_on_host(value: object) -> bool:
+    """True for a `@constexpr_function`: it wraps a function that compilation calls, and is no kernel."""
+    return not hasattr(value, "params")
+
+
+def _surroundings(function: FunctionType, seen: frozenset[CodeType]) -> list[str]:
+    """What a plain function can read: its closure, the globals it names, and attributes it names of modules."""
+    captured = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    texts = [f"{name}={_or_opaque(_cell(cell), seen)}" for name, cell in captured]
+    names = sorted(_names(function.__code__))
+    for name in names:
+        if name not in function.__globals__:
+            continue
+        value = function.__globals__[name]
+        texts.append(f"{name}={_or_opaque(value, seen)}")
+        if isinstance(value, ModuleType) and not _vouched(value.__name__):
+            texts += [f"{name}.{a}={_or_opaque(vars(value)[a], seen)}" for a in names if a in vars(value)]
+    return texts
+
+
+def _cell(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names(constant)
+    return names
+
+
+def _object(value: object, seen: frozenset[CodeType]) -> str | None:
+    """Wrapped constants, dtypes of other frameworks, frozen dataclasses, and weft's own values."""
+    kind = type(value)
+    if kind.__name__ == "constexpr" and hasattr(value, "value"):
+        return _fingerprint(cast("Any", value).value, seen)
+    if any(f"{base.__module__}.{base.__name__}" in _DTYPE_TYPES for base in kind.__mro__):
+        return f"dtype:{value}"
+    if dataclasses.is_dataclass(value) and kind.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
+        fields = [(entry.name, getattr(value, entry.name)) for entry in dataclasses.fields(value)]
+        inner = _fingerprint(tuple(fields), seen)
+        return None if inner is None else f"{_class(kind, seen)}{inner}"
+    if kind.__module__.partition(".")[0] == "weft" and kind.__repr__ is not object.__repr__:
+        return f"{_name(kind)}:{value!r}"
+    return None
+
+
+def _or_opaque(value: object, seen: frozenset[CodeType]) -> str:
+    text = _fingerprint(value, seen)
+    return f"opaque:{_PROCESS}:{id(value)}" if text is None else text
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@cache
+def _vouched(module: str | None) -> bool:
+    """True when a version in `toolchain` stands for the module's text: weft itself and Python's own library."""
+    # A function made by `exec` in a bare namespace belongs to no module.
+    root = (module or "").partition(".")[0]
+    return root == "weft" or (root in sys.stdlib_module_names and root != "__main__")
+
+
+def _code_digest(function: FunctionType) -> str:
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}:{function.__qualname__}"
+    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
+    return digest(place, *(inspect.getblock(lines) if lines else _code_texts(code)))
+
+
+def _code_texts(code: CodeType) -> list[str]:
+    """Byte code, names and constants, nested functions included; free of addresses."""
+    texts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames)]
+    for constant in code.co_consts:
+        texts += _code_texts(constant) if isinstance(constant, CodeType) else [repr(constant)]
+    return texts

@@ -1,0 +1,152 @@
+"""CUDA C++ text to a cubin, through NVRTC. Needs no GPU and no driver.
+
+The binding is `cuda.bindings.nvrtc`: it loads in a third of the time of cuda-core's compiler classes, gives PTX and cubin
+of one compilation, and asks nothing of the driver. The library itself is loaded at the first compilation.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import DeviceError, Loc, UserError, fail
+from weft.errors.launch import NO_NVRTC, NVRTC_ARCHITECTURE, NVRTC_REJECTED, TOO_MUCH_SHARED
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_TOO_MUCH_SHARED = re.compile(r"uses too much shared data \((.*)\)")
+_ERROR_PLACE = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCuda:
+    """One compilation. Sizes are per thread (`n_spills`, `stack`) or per block (`shared`), in bytes.
+
+    `n_spills` adds spill stores and loads; `shared` is static shared memory; `log` is what ptxas and NVRTC said.
+    """
+
+    cubin: bytes
+    ptx: str
+    log: str
+    n_regs: int
+    n_spills: int
+    shared: int
+    stack: int
+
+
+def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False, maxnreg: int | None = None) -> CompiledCuda:
+    """Compile the CUDA C++ `source` of the kernel `name` for `arch` (as in `sm_90a`).
+
+    Floating-point contraction is off: weft contracts in a pass, so that the simulator agrees. `debug` keeps variables for
+    cuda-gdb and turns optimisation off; `maxnreg` caps the registers of a thread.
+
+    Raises CompilationError (nvrtc-rejected) with NVRTC's log, at the Python line where its `#line` says so;
+    OutOfResources (compile-shared-memory); DeviceError (device-no-nvrtc, nvrtc-architecture).
+    """
+    nvrtc = _library()
+    options = _options(arch, debug, maxnreg)
+    program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if int(status) != 0:
+            raise _rejected(nvrtc, name, arch, log or str(status))
+        cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return CompiledCuda(cubin, ptx, log, *_resources(log))
+
+
+@cache
+def version() -> str:
+    """The version of the installed NVRTC, for cache keys: from package metadata, loading the library only without it."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return _library_version(_library())
+
+
+def _options(arch: str, debug: bool, maxnreg: int | None) -> list[bytes]:
+    options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v"]
+    options += ["--device-debug"] if debug else ["-lineinfo"]
+    if maxnreg is not None:
+        options.append(f"--maxrregcount={maxnreg}")
+    return [option.encode() for option in options]
+
+
+@cache
+def _library() -> ModuleType:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise fail(NO_NVRTC, reason=_first_line(error)) from error
+    return nvrtc
+
+
+def _library_version(nvrtc: ModuleType) -> str:
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _value(result: tuple[Any, ...]) -> Any:
+    """The value of a call that cannot fail for a reason of the user's."""
+    status, *values = result
+    if int(status) != 0:
+        raise fail(NO_NVRTC, reason=f"it answered {status!s}")
+    return values[0]
+
+
+def _bytes(size: Any, read: Any, program: Any) -> bytes:
+    buffer = b" " * _value(size(program))
+    read(program, buffer)
+    return buffer
+
+
+def _text(size: Any, read: Any, program: Any) -> str:
+    return _bytes(size, read, program).rstrip(b"\0 ").decode(errors="replace")
+
+
+def _rejected(nvrtc: ModuleType, name: str, arch: str, log: str) -> UserError:
+    """The error of a failed compilation, at the Python line that the log names, when it is one."""
+    if "invalid value for --gpu-architecture" in log:
+        return fail(NVRTC_ARCHITECTURE, version=_library_version(nvrtc), arch=arch)
+    if match := _TOO_MUCH_SHARED.search(log):
+        return fail(TOO_MUCH_SHARED, name=name, detail=match[1])
+    place = _ERROR_PLACE.search(log)
+    loc = Loc(place[1], int(place[2])) if place and place[1].endswith(".py") else None
+    return fail(NVRTC_REJECTED, loc=loc, name=name, arch=arch, log=log)
+
+
+def _resources(log: str) -> tuple[int, int, int, int]:
+    """Registers, spilled bytes, static shared bytes and stack bytes, from the log of `ptxas -v`."""
+    registers = max((int(count) for count in _REGISTERS.findall(log)), default=0)
+    stacks = [tuple(map(int, sizes)) for sizes in _STACK.findall(log)]
+    spills = sum(stores + loads for _, stores, loads in stacks)
+    shared = sum(int(size) for size in _SHARED.findall(log))
+    return registers, spills, shared, max((stack for stack, _, _ in stacks), default=0)
+
+
+def available() -> bool:
+    """True when NVRTC can be loaded."""
+    try:
+        _library()
+    except DeviceError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Machine code as text, with the scheduling that each instruction carries.
+
+NVIDIA's tools print instructions and their encoding; the control bits in that encoding (bits 105 to 125 of the 128, since
+Volta) say what an instruction waits for. They stand before each instruction as
+
+    wait mask : read barrier : write barrier : yield : stall cycles
+
+with `-` for none. Bit positions: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking"
+(arXiv 1804.06826), section 2.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from weft.errors import fail
+from weft.errors.launch import DISASSEMBLER_FAILED, NO_DISASSEMBLER
+
+_ARGUMENTS = {"nvdisasm": ("--print-code", "--print-instruction-encoding"), "cuobjdump": ("--dump-sass",)}
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?P<text>.*?;)\s*/\* (?P<low>0x[0-9a-f]{16}) \*/")
+_ENCODING = re.compile(r"^\s*/\* (0x[0-9a-f]{16}) \*/")
+_LABEL = re.compile(r"^(\.L\w+:)")
+_FUNCTION = re.compile(r"^(?:\s*Function : (\S+)|\.text\.(\S+):)")
+_NONE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Scheduling of one instruction: barriers to wait for (a mask of six), barriers it sets, yield hint, stall cycles."""
+
+    wait: int
+    read_barrier: int | None
+    write_barrier: int | None
+    yields: bool
+    stall: int
+
+    def __str__(self) -> str:
+        wait = f"{self.wait:02d}" if self.wait else "--"
+        read, write = ("-" if number is None else str(number) for number in (self.read_barrier, self.write_barrier))
+        return f"{wait}:{read}:{write}:{'Y' if self.yields else '-'}:{self.stall:x}"
+
+
+def control(encoding: int) -> Control:
+    """The scheduling in a 128-bit instruction.
+
+    >>> str(control(0x001fc800078e38ff_0000000607077211))
+    '01:-:-:Y:4'
+    """
+    bits = encoding >> 105
+    write, read = bits >> 5 & 7, bits >> 8 & 7
+    return Control(
+        wait=bits >> 11 & 0x3F,
+        read_barrier=None if read == _NONE else read,
+        write_barrier=None if write == _NONE else write,
+        # The bit is set where the scheduler should stay with this warp.
+        yields=not bits >> 4 & 1,
+        stall=bits & 0xF,
+    )
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin, one instruction a line, each under its scheduling; labels and function names kept.
+
+    Raises DeviceError (device-no-disassembler, device-disassembler-failed).
+    """
+    tool, path = _tool()
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "kernel.cubin"
+        file.write_bytes(cubin)
+        done = subprocess.run([path, *_ARGUMENTS[tool], str(file)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise fail(DISASSEMBLER_FAILED, tool=tool, reason=(done.stderr or done.stdout).strip())
+    return "\n".join(annotate(done.stdout)) + "\n"
+
+
+def annotate(listing: str) -> Iterator[str]:
+    """The lines of a tool's listing that matter, with the scheduling decoded from the encodings beside them."""
+    lines = iter(listing.splitlines())
+    for line in lines:
+        if match := _INSTRUCTION.match(line):
+            high = _ENCODING.match(next(lines, ""))
+            if high is not None:
+                yield f"{control(int(high[1], 16) << 64 | int(match['low'], 16))}  {_tidy(match['text'])}"
+        elif match := _LABEL.match(line):
+            yield match[1]
+        elif match := _FUNCTION.match(line):
+            yield f"{match[1] or match[2]}:"
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"\s*;$", ";", text)
+
+
+@cache
+def _tool() -> tuple[str, str]:
+    for tool in _ARGUMENTS:
+        for directory in _directories():
+            if found := shutil.which(tool, path=directory):
+                return tool, found
+    raise fail(NO_DISASSEMBLER)
+
+
+def _directories() -> Iterator[str | None]:
+    """Where the tools may lie: pip packages, PATH (None), the toolkit, Triton's own copies."""
+    for folder in _package_folders("nvidia"):
+        yield from map(str, sorted(folder.glob("*/bin"), reverse=True))
+    yield None
+    yield "/usr/local/cuda/bin"
+    for folder in _package_folders("triton"):
+        yield str(folder / "backends" / "nvidia" / "bin")
+
+
+def _package_folders(name: str) -> list[Path]:
+    spec = importlib.util.find_spec(name)
+    return [Path(path) for path in (spec.submodule_search_locations or ())] if spec is not None else []

@@ -1,0 +1,164 @@
+"""What of an argument a kernel is compiled for.
+
+An array gives its dtype and whether its address is a multiple of 16 bytes; an integer its width, whether it is 1 (then
+it is a constant) and whether 16 divides it; a float is fp32, a bool one bit, None a constant. Values the kernel knows at
+compile time stand as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from weft.errors import fail
+from weft.errors.launch import ARGUMENT_KIND, ARGUMENT_RANGE, CONSTEXPR_KIND, TYPE_TEXT
+from weft.runtime.arguments import array
+from weft.runtime.dtypes import canonical, dtype_name
+
+ALIGNMENT = 16
+"""Bytes of the widest access of one thread, and the divisor that matters for strides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An array. `dtype` is a canonical name (see `weft.runtime.dtypes`), `aligned` means to 16 bytes."""
+
+    dtype: str
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number by value: `int32`, `int64`, `uint64`, `float32` or `bool`."""
+
+    dtype: str
+    divisible_by_16: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constexpr:
+    """A value known at compile time. Equal when type and value agree, so 1, True and 1.0 are three values."""
+
+    value: object = field(compare=False)
+    key: Hashable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", freeze(self.value))
+
+
+ArgumentType = Pointer | Scalar | Constexpr
+
+
+@dataclass(frozen=True, slots=True)
+class MockTensor:
+    """Stands for an array of a dtype in `kernel.warmup`, where nothing is launched.
+
+    `dtype` is that of any framework, or a text such as 'fp32'; `aligned` says that the address is a multiple of 16.
+    """
+
+    dtype: object
+    aligned: bool = True
+
+
+def freeze(value: object) -> Hashable:
+    """A key that tells constexpr values apart by type as well. Raises TypeError for what cannot be hashed.
+
+    >>> freeze(1) == freeze(True), freeze((1, 2)) == freeze((1, 2)), freeze(0.0) == freeze(-0.0)
+    (False, True, False)
+    """
+    if isinstance(value, float):
+        return (type(value), value.hex())
+    if isinstance(value, (tuple, list)):
+        items = cast("tuple[object, ...]", value)
+        return (type(items), tuple(freeze(item) for item in items))
+    hash(value)
+    return (type(value), value)
+
+
+def constexpr(kernel: str, parameter: str, value: object) -> Constexpr:
+    """The type of a compile-time argument. Raises LaunchError (launch-constexpr-kind) for what cannot be a key."""
+    try:
+        return Constexpr(value)
+    except TypeError:
+        raise fail(CONSTEXPR_KIND, name=kernel, parameter=parameter, value=_describe(value)) from None
+
+
+def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -> ArgumentType:
+    """The type of a run-time argument; `facts=False` leaves out everything but its dtype (`do_not_specialize`).
+
+    Raises LaunchError: launch-argument-kind for objects a kernel cannot take, launch-argument-range for integers beyond
+    64 bits, and what `weft.runtime.arguments.array` raises.
+    """
+    if value is None:
+        return Constexpr(None)
+    if isinstance(value, bool):
+        return Scalar("bool")
+    if isinstance(value, MockTensor):
+        return Pointer(dtype_name(value.dtype), value.aligned and facts)
+    if isinstance(value, str):
+        return parse_type(value)
+    found = array(value)
+    if found is not None:
+        return Pointer(found.dtype, facts and found.pointer % ALIGNMENT == 0)
+    number = as_number(value)
+    if number is None:
+        raise fail(ARGUMENT_KIND, name=kernel, parameter=parameter, value=_describe(value))
+    if isinstance(number, bool):
+        return Scalar("bool")
+    if isinstance(number, float):
+        return Scalar("float32")
+    return _integer(kernel, parameter, number, facts)
+
+
+def as_number(value: Any) -> int | float | bool | None:
+    """The Python number of a number of any library (NumPy scalars included), or None."""
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, type):
+        return None
+    if type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    if hasattr(value, "__index__"):
+        return int(value)
+    # NumPy's and ml_dtypes' floating scalars, which convert but derive from no Python number.
+    return float(value) if hasattr(value, "__float__") and hasattr(value, "dtype") else None
+
+
+def integer_dtype(value: int) -> str | None:
+    """The narrowest of int32, int64 and uint64 that holds a Python integer; None where none does."""
+    if -(1 << 31) <= value < 1 << 31:
+        return "int32"
+    if -(1 << 63) <= value < 1 << 63:
+        return "int64"
+    return "uint64" if 0 <= value < 1 << 64 else None
+
+
+def parse_type(text: str) -> ArgumentType:
+    """The type of a text: `*fp32:16` an aligned array, `i32:16` a number that 16 divides, `i32:1` the constant 1.
+
+    Raises LaunchError (launch-type-text) for anything else.
+    """
+    spelled, _, fact = text.partition(":")
+    name = canonical(spelled.lstrip("*"))
+    if name is None or fact not in ("", "16", "1") or spelled.count("*") > 1:
+        raise fail(TYPE_TEXT, text=text)
+    if spelled.startswith("*"):
+        return Pointer(name, fact == "16")
+    return Constexpr(1) if fact == "1" else Scalar(name, fact == "16")
+
+
+def _integer(kernel: str, parameter: str, value: int, facts: bool) -> ArgumentType:
+    if facts and value == 1:
+        return Constexpr(1)
+    dtype = integer_dtype(value)
+    if dtype is None:
+        limit = "64 bits, the widest integer of a kernel"
+        fix = "pass it in parts, or as a float"
+        raise fail(ARGUMENT_RANGE, name=kernel, parameter=parameter, value=value, limit=limit, fix=fix)
+    return Scalar(dtype, facts and value % ALIGNMENT == 0)
+
+
+def _describe(value: object) -> str:
+    text = repr(value)
+    return f"a {type(value).__name__} ({text if len(text) <= 60 else text[:57] + '...'})"

@@ -1,0 +1,109 @@
+"""Every environment variable of weft, read once into one frozen record.
+
+`current()` is the only door: nothing else in the package reads the environment. `using` swaps the record for a block of
+code, which is how a program (or a test) sets what a user would export.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from weft.errors import fail
+from weft.errors.launch import SETTING
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _flag(variable: str, text: str) -> bool:
+    if text.lower() in ("1", "true", "on", "yes"):
+        return True
+    if text.lower() in ("0", "false", "off", "no", ""):
+        return False
+    raise fail(SETTING, variable=variable, text=text, expected="a flag", example="1")
+
+
+def _bytes(variable: str, text: str) -> int:
+    match = re.fullmatch(r"(\d+) *([kmg]?)(i?b)?", text.strip().lower())
+    if match is None:
+        raise fail(SETTING, variable=variable, text=text, expected="a number of bytes", example="512MiB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _path(variable: str, text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _target(variable: str, text: str) -> str:
+    if re.fullmatch(r"(sm_|cuda:)?\d+a?", text) is None:
+        raise fail(SETTING, variable=variable, text=text, expected="a GPU architecture", example="sm_90a")
+    return text
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+
+
+def _variable(name: str, parse: Callable[[str, str], Any], **default: Any) -> Any:
+    return field(metadata={"variable": name, "parse": parse}, **default)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says. Each field names its variable; an unset variable leaves the default."""
+
+    target: str = _variable("WEFT_TARGET", _target, default="sm_90a")
+    """Architecture that stands in for a GPU where there is none."""
+    cache: bool = _variable("WEFT_CACHE", _flag, default=True)
+    """Keep compiled kernels on disk."""
+    cache_dir: Path = _variable("WEFT_CACHE_DIR", _path, default_factory=_cache_home)
+    cache_size: int = _variable("WEFT_CACHE_SIZE", _bytes, default=1 << 30)
+    """Bytes on disk above which the entries used longest ago are dropped."""
+    debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
+    """What a launch's `debug` is when neither the launch nor the kernel says."""
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """The settings of an environment. Raises LaunchError (setting-value) for a value that cannot be read.
+
+    >>> read({"WEFT_TARGET": "sm_100a", "WEFT_CACHE_SIZE": "2 MiB"}).cache_size
+    2097152
+    """
+    given: dict[str, Any] = {}
+    for entry in fields(Settings):
+        text = environ.get(entry.metadata["variable"])
+        if text is not None:
+            given[entry.name] = entry.metadata["parse"](entry.metadata["variable"], text)
+    return Settings(**given)
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """The settings in force; the environment is read at the first call."""
+    global _current
+    if _current is None:
+        _current = read(os.environ)
+    return _current
+
+
+@contextmanager
+def using(**changes: Any) -> Iterator[Settings]:
+    """Change fields of the settings for a block of code, in all threads.
+
+    >>> with using(target="sm_80"): current().target
+    'sm_80'
+    """
+    global _current
+    before = current()
+    _current = replace(before, **changes)
+    try:
+        yield _current
+    finally:
+        _current = before
