@@ -11,7 +11,7 @@ from typing import Literal
 
 from weft.ir.core import Value
 from weft.ir.define import op
-from weft.ir.types import DType, Pointer, RegsType, Type, int1, with_element
+from weft.ir.types import DType, Pointer, ScalarType, Type, int1, with_element
 from weft.ops.check import (
     boolean,
     dtype_of,
@@ -151,9 +151,8 @@ def cmp(lhs: Value, rhs: Value, predicate: Predicate) -> Type:
 def select(condition: Value, lhs: Value, rhs: Value) -> Type:
     """`lhs` where the condition holds, else `rhs`. The condition has their form, or is a scalar."""
     boolean(condition)
-    if condition.type != with_element(lhs.type, int1):
-        require(condition.type == with_element(condition.type, int1), "the condition must be int1")
-        require(not hasattr(condition.type, "shape") and not isinstance(condition.type, RegsType), "condition form")
+    if not isinstance(condition.type, ScalarType):
+        same_form(condition, lhs)
     return same_type(lhs, rhs)
 
 
@@ -166,8 +165,9 @@ def fma(x: Value, y: Value, z: Value) -> Type:
 
 @op("arith.cast")
 def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
-    """Convert the value: integers wrap or extend, floats round to nearest even (or towards zero), float to integer truncates and
-    clamps to the type's range (NaN gives 0), anything to bool is `!= 0`. To fp8, magnitudes clamp to the largest finite number."""
+    """Convert the value: integers wrap or extend, floats round to nearest even (or towards zero), float to integer truncates
+    and clamps to the type's range (NaN gives 0), anything to bool is `!= 0`. To fp8, magnitudes clamp to the largest finite
+    number."""
     dtype_of(x)
     return with_element(x.type, dtype)
 
@@ -175,14 +175,14 @@ def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
 @op("arith.bitcast")
 def bitcast(x: Value, element: DType | Pointer) -> Type:
     """The same bits as another type of the same size; also int64 and uint64 to pointer and back."""
-    require(x.type.element.bits == element.bits, f"{x.type.element} and {element} differ in size")
+    require(x.type.element.bits == element.bits, "{} and {} differ in size", x.type.element, element)
     return with_element(x.type, element)
 
 
 @op("arith.math")
 def math(x: Value, fn: str) -> Type:
     """A function of one float (`abs` and `neg` also of signed integers); `MATH` lists them with their error bounds."""
-    require(fn in MATH, f"no function {fn}")
+    require(fn in MATH, "no function {}", fn)
     if fn not in ("abs", "neg"):
         floating(x)
     numeric(x)

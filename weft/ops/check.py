@@ -15,10 +15,10 @@ class TypingError(WeftError):
     """An operation was given operands or attributes that its typing rule refuses."""
 
 
-def require(condition: bool, message: str) -> None:
-    """Refuse with `message` unless `condition` holds."""
+def require(condition: bool, message: str, *parts: object) -> None:
+    """Refuse with `message` unless `condition` holds. Its `{}` are filled with `parts` only then: spelling types takes time."""
     if not condition:
-        raise TypingError(message)
+        raise TypingError(message.format(*parts))
 
 
 def same_type(*values: Value) -> Type:
@@ -64,17 +64,17 @@ def pointer_of(value: Value) -> Pointer:
 
 def numeric(value: Value) -> None:
     """Integers and floats, not bool and not pointers."""
-    require(not dtype_of(value).is_bool(), f"a bool where a number is needed: {value.type}")
+    require(not dtype_of(value).is_bool(), "a bool where a number is needed: {}", value.type)
 
 
 def integer(value: Value) -> None:
     """Integers and bool."""
-    require(dtype_of(value).is_int(), f"a float where an integer is needed: {value.type}")
+    require(dtype_of(value).is_int(), "a float where an integer is needed: {}", value.type)
 
 
 def floating(value: Value) -> None:
     """Floats."""
-    require(dtype_of(value).is_floating(), f"an integer where a float is needed: {value.type}")
+    require(dtype_of(value).is_floating(), "an integer where a float is needed: {}", value.type)
 
 
 def boolean(value: Value | None) -> None:
@@ -84,8 +84,8 @@ def boolean(value: Value | None) -> None:
 
 def scalar(value: Value, element: Element | None = None) -> None:
     """A scalar, of the given element type if one is given."""
-    require(isinstance(value.type, ScalarType), f"a scalar is needed: {value.type}")
-    require(element is None or value.type.element == element, f"{element} is needed: {value.type}")
+    require(isinstance(value.type, ScalarType), "a scalar is needed: {}", value.type)
+    require(element is None or value.type.element == element, "{} is needed: {}", element, value.type)
 
 
 def tile(value: Value) -> TileType:
@@ -105,4 +105,4 @@ def regs(value: Value) -> RegsType:
 def yields(region: Region, types: tuple[Type, ...], what: str) -> None:
     """The region's terminator yields exactly these types."""
     got = tuple(value.type for value in region.terminator.uses)
-    require(got == types, f"{what} yields {', '.join(map(str, got))}, not {', '.join(map(str, types))}")
+    require(got == types, "{} yields {}, not {}", what, got, types)

@@ -10,8 +10,8 @@ from weft.ops.check import boolean, integer, require, same_type, scalar, yields
 
 @op("control.for")
 def for_(lower: Value, upper: Value, step: Value, *inits: Value, descending: bool, body: Region) -> tuple[Type, ...]:
-    """Count from `lower` in steps while below `upper` (above it when `descending`). The body takes the counter and the carried values,
-    and yields the next carried values; the yield assigns them in parallel. Results are the last ones."""
+    """Count from `lower` in steps while below `upper` (above it when `descending`). The body takes the counter and the carried
+    values, and yields the next carried values; the yield assigns them in parallel. Results are the last ones."""
     scalar(lower)
     integer(lower)
     same_type(lower, upper, step)
@@ -26,8 +26,8 @@ def for_(lower: Value, upper: Value, step: Value, *inits: Value, descending: boo
 
 @op("control.while")
 def while_(*inits: Value, condition: Region, body: Region) -> tuple[Type, ...]:
-    """Repeat: `condition` takes the carried values and ends in `control.condition`; while it holds, `body` takes the values that were
-    passed on and yields the next carried values. Results are the values passed on when the condition fails."""
+    """Repeat: `condition` takes the carried values and ends in `control.condition`; while it holds, `body` takes the values
+    that were passed on and yields the next carried values. Results are the values passed on when the condition fails."""
     types = tuple(value.type for value in inits)
     require(tuple(arg.type for arg in condition.args) == types, "the loop's arguments do not fit its initial values")
     passed = tuple(value.type for value in list(condition.terminator.uses)[1:])

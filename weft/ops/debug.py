@@ -11,8 +11,8 @@ IO = (Effect("write", "io"),)
 
 @op("debug.print", effects=IO)
 def print_(*values: Value, prefix: str, hex: bool = False, coordinates: int = 0) -> None:
-    """Print `prefix` and the values, an element a line. In the lowered stage operands are register arrays of one length, of which the last
-    `coordinates` are the elements' indices in the tile, one array per axis."""
+    """Print `prefix` and the values, an element a line. In the lowered stage operands are register arrays of one length, of
+    which the last `coordinates` are the elements' indices in the tile, one array per axis."""
 
 
 @op("debug.assert", effects=IO)

@@ -42,7 +42,7 @@ def load(
 @op("memory.store", effects=(writes("ptr"),), stage="tile", removed_by=LOWER)
 def store(ptr: Value, value: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "") -> None:
     """Write `value` to `ptr` where `mask` holds. Elements that several threads hold are written once."""
-    require(pointer_of(ptr).element_ty == value.type.element, f"{value.type} stored through {ptr.type}")
+    require(pointer_of(ptr).element_ty == value.type.element, "{} stored through {}", value.type, ptr.type)
     boolean(mask)
     same_form(ptr, value, mask)
 
@@ -55,8 +55,8 @@ def atomic(
     """Combine `value` into memory at `ptr` in one step where `mask` holds, exactly once per element; the old values.
 
     An element that is masked off gives an undefined old value."""
-    require(pointer_of(ptr).element_ty == value.type.element, f"{value.type} combined through {ptr.type}")
-    require(kind in ("add", "max", "min", "xchg") or dtype_of(value).is_int(), f"atomic {kind} needs integers")
+    require(pointer_of(ptr).element_ty == value.type.element, "{} combined through {}", value.type, ptr.type)
+    require(kind in ("add", "max", "min", "xchg") or dtype_of(value).is_int(), "atomic {} needs integers", kind)
     boolean(mask)
     same_form(ptr, value, mask)
     return value.type

@@ -15,8 +15,8 @@ LOWER = "lower_tiles"
 def reduce(*values: Value, axis: int, combine: Region) -> tuple[Type, ...]:
     """Combine all elements along `axis`, in the order that `layout.reduction.plan_reduction` gives for the layout.
 
-    `combine` takes two scalars per operand (all left ones, then all right ones) and yields one per operand. Each result loses the
-    axis and lies in `SliceLayout(axis, layout)`; of one-dimensional tiles the results are scalars."""
+    `combine` takes two scalars per operand (all left ones, then all right ones) and yields one per operand. Each result loses
+    the axis and lies in `SliceLayout(axis, layout)`; of one-dimensional tiles the results are scalars."""
     types = tuple(tile(value) for value in values)
     same_form(*values)
     elements = tuple(ScalarType(t.element) for t in types)
@@ -44,7 +44,7 @@ def map_elements(*values: Value, pack: int, body: Region) -> tuple[Type, ...]:
     The region takes `pack` scalars per operand, operand by operand, and yields `pack` scalars per result."""
     same_form(*values)
     outputs = tuple(body.terminator.uses)
-    require(len(outputs) % pack == 0, f"the function yields {len(outputs)} values, not a multiple of pack={pack}")
+    require(len(outputs) % pack == 0, "the function yields {} values, not a multiple of pack={}", len(outputs), pack)
     return tuple(with_element(values[0].type, v.type.element) for v in outputs[::pack])
 
 
@@ -66,7 +66,10 @@ def gather(src: Value, index: Value, axis: int) -> Type:
     require(len(s.shape) == len(i.shape), "source and index of a gather have one rank")
     require(
         all(a == b for d, (a, b) in enumerate(zip(s.shape, i.shape, strict=True)) if d != axis),
-        f"gather along {axis} needs equal other axes: {s.shape} and {i.shape}",
+        "gather along {} needs equal other axes: {} and {}",
+        axis,
+        s.shape,
+        i.shape,
     )
     return TileType(s.element, i.shape, i.linear, i.layout)
 
@@ -75,7 +78,8 @@ def gather(src: Value, index: Value, axis: int) -> Type:
 def dot_fma(a: Value, b: Value, acc: Value) -> Type:
     """`acc + a @ b` in `acc`'s type by fused multiply-adds along k in increasing order, in each thread.
 
-    `acc` is `[M, N]` in a layout; `a` is `[M, K]` in `DotOperandLayout(0, layout, 0)`, `b` is `[K, N]` in `DotOperandLayout(1, ...)`."""
+    `acc` is `[M, N]` in a layout; `a` is `[M, K]` in `DotOperandLayout(0, layout, 0)`, `b` is `[K, N]` in
+    `DotOperandLayout(1, layout, 0)`."""
     ta, tb, tc = tile(a), tile(b), tile(acc)
     require(ta.shape[0] == tc.shape[0] and tb.shape[1] == tc.shape[1] and ta.shape[1] == tb.shape[0], "dot shapes")
     require(dtype_of(acc).is_floating() and ta.element == tb.element == tc.element, "dot_fma needs one float type")

@@ -21,7 +21,8 @@ def _scratch(value: Value) -> ScratchType:
 
 @op("scratch.alloc", stage="lowered")
 def alloc(dtype: DType, count: int, tag: int, offset: int = -1) -> Type:
-    """`count` elements of shared memory. `tag` keeps allocations apart (they are never merged); `offset` is set by `allocate_scratch`."""
+    """`count` elements of shared memory. `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes) is
+    set by `allocate_scratch`."""
     require(count > 0, "an allocation has elements")
     return ScratchType(dtype, count)
 
@@ -36,11 +37,11 @@ def store(
     registers: tuple[Table, ...],
     vec: int,
 ) -> None:
-    """Write registers; access `i` writes the `vec` registers `registers[i]` to consecutive elements. `mask` is one predicate."""
+    """Write registers; access `i` writes the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
     t = _scratch(scratch)
     scalar(base)
     boolean(mask)
-    require(regs(value).element == t.element, f"{value.type} into {t}")
+    require(regs(value).element == t.element, "{} into {}", value.type, t)
     require(len(offsets) == len(registers) and all(len(group) == vec for group in registers), "an offset per access")
 
 

@@ -39,8 +39,10 @@ def expand_dims(x: Value, axis: int) -> Type:
 def broadcast(x: Value, shape: tuple[int, ...]) -> Type:
     """Repeat along axes of length one. The layout's spelling stays, unless it was made for one shape only."""
     t = tile(x)
-    require(len(shape) == len(t.shape), f"broadcast cannot change the rank of {t.shape}")
-    require(all(a in (1, b) for a, b in zip(t.shape, shape, strict=True)), f"{t.shape} does not broadcast to {shape}")
+    require(len(shape) == len(t.shape), "broadcast cannot change the rank of {}", t.shape)
+    require(
+        all(a in (1, b) for a, b in zip(t.shape, shape, strict=True)), "{} does not broadcast to {}", t.shape, shape
+    )
     return tile_type(t.element, shape, infer.broadcast(t.layout, t.shape, shape))
 
 
@@ -48,7 +50,7 @@ def broadcast(x: Value, shape: tuple[int, ...]) -> Type:
 def reshape(x: Value, shape: tuple[int, ...]) -> Type:
     """The same elements in row-major order under another shape; no data moves, the layout follows."""
     t = tile(x)
-    require(math.prod(shape) == math.prod(t.shape), f"{t.shape} and {shape} differ in size")
+    require(math.prod(shape) == math.prod(t.shape), "{} and {} differ in size", t.shape, shape)
     return tile_type(t.element, shape, infer.reshape(t.layout, t.shape, shape))
 
 
@@ -56,7 +58,7 @@ def reshape(x: Value, shape: tuple[int, ...]) -> Type:
 def permute(x: Value, order: tuple[int, ...]) -> Type:
     """Axes in another order: axis `i` of the result is axis `order[i]` of `x`; no data moves."""
     t = tile(x)
-    require(sorted(order) == list(range(len(t.shape))), f"{order} is no permutation of {len(t.shape)} axes")
+    require(sorted(order) == list(range(len(t.shape))), "{} is no permutation of {} axes", order, len(t.shape))
     return tile_type(t.element, tuple(t.shape[i] for i in order), infer.permute(t.layout, t.shape, order))
 
 
@@ -72,7 +74,7 @@ def join(lhs: Value, rhs: Value) -> Type:
 def split(x: Value) -> tuple[Type, Type]:
     """Undo `join`: the two halves along the last axis, which has length two and lies in registers."""
     t = tile(x)
-    require(t.shape[-1] == 2, f"split needs a last axis of length 2, not {t.shape}")
+    require(t.shape[-1] == 2, "split needs a last axis of length 2, not {}", t.shape)
     half = tile_type(t.element, t.shape[:-1], infer.split(t.layout, t.shape))
     return half, half
 
@@ -95,7 +97,7 @@ def set_layout(x: Value, layout: DistributedLayout) -> Type:
 def extract(x: Value) -> Type:
     """The only element of a tile of size one, as a scalar."""
     t = tile(x)
-    require(math.prod(t.shape) == 1, f"only a tile of one element is a scalar, not {t.shape}")
+    require(math.prod(t.shape) == 1, "only a tile of one element is a scalar, not {}", t.shape)
     return ScalarType(t.element)
 
 

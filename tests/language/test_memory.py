@@ -1,0 +1,188 @@
+"""Pointers, loads, stores and atomics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.language.support import BLOCKED, MATRIX, mistake
+from weft import language as gl
+
+ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
+
+
+def addresses(kernel, element=gl.float32, n=128):
+    return kernel.pointer(element) + gl.arange(0, n, BLOCKED)
+
+
+def test_a_pointer_moves_by_a_tile(kernel):
+    p = addresses(kernel)
+    assert p.shape == [128] and p.dtype == gl.pointer_type(gl.float32) and p.layout == BLOCKED
+    assert kernel.names == ["tile.arange", "tile.splat", "memory.addptr"]
+
+
+def test_a_tile_of_pointers_moves_by_a_scalar(kernel):
+    p = addresses(kernel)
+    _ = 4 + p
+    assert kernel.ops[-2].attrs["value"] == 4
+    _ = p + kernel.scalar(gl.int64)
+    assert kernel.names[-2:] == ["tile.splat", "memory.addptr"]
+    assert kernel.ops[-1].operands[1].type.element == gl.int64
+    _ = p + 2**31
+    assert kernel.ops[-2].attrs["type"].element == gl.int64
+
+
+def test_a_pointer_moves_back(kernel):
+    p = kernel.pointer()
+    _ = p - 3
+    assert [op.attrs.get("value") for op in kernel.ops] == [-3, None]
+    _ = p - kernel.scalar(gl.uint32)
+    assert kernel.names[-3:] == ["arith.cast", "arith.math", "memory.addptr"]
+    assert kernel.ops[-1].operands[1].type.element == gl.int64
+
+
+def test_pointer_arithmetic_that_means_nothing(kernel):
+    p, q = kernel.pointer(), kernel.pointer()
+    with mistake("language-pointer-difference"):
+        _ = p - q
+    with mistake("language-pointer-difference"):
+        _ = 3 - p
+    with mistake("language-pointer-operand"):
+        _ = p + q
+    with mistake("language-pointer-operand"):
+        _ = p * 2
+    with mistake("language-pointer-offset"):
+        _ = p + 1.0
+    with mistake("language-pointer-offset"):
+        _ = p + kernel.scalar(gl.float32)
+    with mistake("language-operand"):
+        _ = p + "1"
+
+
+def test_pointers_compare(kernel):
+    assert (kernel.pointer() == kernel.pointer()).dtype == gl.int1
+    assert kernel.names == ["arith.bitcast", "arith.bitcast", "arith.cmp"]
+    with mistake("language-pointer-operand"):
+        _ = kernel.pointer() == 0
+
+
+def test_load(kernel):
+    x = gl.load(addresses(kernel, gl.float16))
+    assert (x.dtype, x.shape, x.layout) == (gl.float16, [128], BLOCKED)
+    assert gl.load(kernel.pointer(gl.int8)).handle.type == kernel.scalar(gl.int8).handle.type
+    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", "volatile": False}
+
+
+def test_load_with_a_mask(kernel):
+    p, mask = addresses(kernel, gl.float16), kernel.tile(gl.int1)
+    gl.load(p, mask=mask, other=0)
+    op = kernel.last("memory.load")
+    assert op.operands[1] is mask.handle
+    assert op.operands[2].type.element == gl.float16
+    gl.load(p, mask=mask, other=kernel.tile(gl.float32))
+    assert kernel.names[-2:] == ["arith.cast", "memory.load"]
+    gl.load(p, mask=kernel.scalar(gl.int1))
+    assert kernel.names[-2:] == ["tile.splat", "memory.load"]
+
+
+def test_masks_known_at_compile_time(kernel):
+    p = addresses(kernel)
+    gl.load(p, mask=True, other=1.0)
+    assert kernel.last("memory.load").operands[1:] == (None, None)
+    gl.load(p, mask=False, other=1.0)
+    assert kernel.last("memory.load").operands[1] is kernel.ops[-3].result
+
+
+def test_masks_and_addresses_stretch(kernel):
+    p = kernel.pointer() + gl.arange(0, 32, gl.SliceLayout(0, MATRIX))[None, :]
+    mask = kernel.tile(gl.int1, (16, 1))
+    assert gl.load(p, mask=mask).shape == [16, 32]
+
+
+def test_policies(kernel):
+    p = addresses(kernel)
+    gl.load(p, cache_modifier=".cg", eviction_policy="evict_first", volatile=True)
+    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "evict_first", "volatile": True}
+    gl.store(p, 0, cache_modifier=".wt", eviction_policy="evict_last")
+    assert kernel.last("memory.store").attrs == {"cache": ".wt", "eviction": "evict_last"}
+    with mistake("language-cache-modifier") as found:
+        gl.load(p, cache_modifier=".wb")
+    assert ".ca, .cg" in found.text
+    with mistake("language-cache-modifier"):
+        gl.store(p, 0, cache_modifier=".ca")
+    with mistake("language-eviction-policy"):
+        gl.load(p, eviction_policy="last")
+
+
+def test_store(kernel):
+    p = addresses(kernel, gl.float16)
+    assert gl.store(p, kernel.tile(gl.float32), mask=kernel.tile(gl.int1)) is None
+    assert kernel.names[-2:] == ["arith.cast", "memory.store"]
+    gl.store(p, kernel.scalar(gl.int32))
+    assert kernel.names[-3:] == ["arith.cast", "tile.splat", "memory.store"]
+    gl.store(kernel.pointer(gl.int1), True)
+    assert kernel.last("memory.store").operands[1].type.element == gl.int1
+
+
+def test_what_cannot_be_accessed(kernel):
+    p = kernel.pointer()
+    with mistake("language-pointer-needed"):
+        gl.load(kernel.tile())
+    with mistake("language-pointer-needed"):
+        gl.store(3, 4)
+    with mistake("language-other-without-mask"):
+        gl.load(p, other=0.0)
+    with mistake("language-mask-type"):
+        gl.load(addresses(kernel), mask=kernel.tile(gl.int32))
+    with mistake("language-tile-at-scalar") as found:
+        gl.load(p, mask=kernel.tile(gl.int1, name="inside"))
+    assert "'inside'" in found.text
+    with mistake("language-tile-at-scalar"):
+        gl.store(p, kernel.tile())
+    with mistake("language-tile-at-scalar"):
+        gl.load(p, mask=True, other=kernel.tile())
+    with mistake("tile-layout-mismatch"):
+        other = gl.BlockedLayout([4], [32], [4], [0])
+        gl.store(addresses(kernel, n=512), kernel.tile(shape=(512,), layout=other))
+
+
+@pytest.mark.parametrize("kind", ATOMICS)
+def test_atomics(kernel, kind):
+    p, mask = addresses(kernel, gl.int32), kernel.tile(gl.int1)
+    old = getattr(gl, f"atomic_{kind}")(p, 1, mask=mask)
+    assert old.dtype == gl.int32 and old.shape == [128]
+    op = kernel.last("memory.atomic")
+    assert op.attrs == {"kind": kind, "order": "acq_rel", "scope": "gpu"}
+    assert op.operands[2] is mask.handle
+
+
+def test_atomic_order_and_scope(kernel):
+    gl.atomic_add(kernel.pointer(), 1.0, sem="relaxed", scope="sys")
+    assert kernel.last("memory.atomic").attrs == {"kind": "add", "order": "relaxed", "scope": "sys"}
+    with mistake("language-atomic-order"):
+        gl.atomic_add(kernel.pointer(), 1.0, sem="seq_cst")
+    with mistake("language-atomic-order"):
+        gl.atomic_cas(kernel.pointer(), 0, 1, scope="warp")
+
+
+@pytest.mark.parametrize("element", [gl.float16, gl.bfloat16, gl.float32, gl.float64, gl.int32, gl.uint64])
+def test_types_of_atomic_add(kernel, element):
+    assert gl.atomic_add(kernel.pointer(element), 1).dtype == element
+
+
+@pytest.mark.parametrize(
+    ("kind", "element"),
+    [("add", gl.int16), ("add", gl.float8e5), ("max", gl.float16), ("and", gl.float32), ("xchg", gl.int8)],
+)
+def test_types_that_atomics_refuse(kernel, kind, element):
+    with mistake("language-atomic-type") as found:
+        getattr(gl, f"atomic_{kind}")(kernel.pointer(element), 1)
+    assert element.name in found.text
+
+
+def test_compare_and_swap(kernel):
+    old = gl.atomic_cas(addresses(kernel, gl.int32), 0, kernel.tile(gl.int64))
+    assert old.dtype == gl.int32
+    assert kernel.names[-2:] == ["arith.cast", "memory.atomic_cas"]
+    gl.atomic_cas(kernel.pointer(gl.float16), 0, 1)
+    with mistake("language-atomic-type"):
+        gl.atomic_cas(kernel.pointer(gl.int8), 0, 1)

@@ -1,0 +1,290 @@
+"""Mistakes in calls of the language: wrong operands, element types, pointers, masks, messages and aggregates."""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, row
+
+# Host and kernel
+
+HOST_CALL = row(
+    "language-host-call",
+    CompilationError,
+    "{name} was called on the host, but it works inside kernels only",
+    "call it in a @weft.jit function, and launch that as kernel[grid](...)",
+)
+CONSTEXPR_NEEDED = row(
+    "language-constexpr-needed",
+    CompilationError,
+    "{what} needs an integer or a condition that is known at compile time, but got {got}",
+    "pass a Python number or a gl.constexpr parameter",
+)
+NOT_CONSTEXPR = row(
+    "language-not-constexpr",
+    CompilationError,
+    "Python needs a plain number here, but {what} exists at run time only",
+    "declare what it comes from as gl.constexpr, or use functions of the language on it",
+)
+TRUTH = row(
+    "language-truth",
+    CompilationError,
+    "Python asked whether {what} is true, but its value exists at run time only",
+    "use gl.where for tiles, & | ~ instead of and, or, not, and a scalar as the condition of an if",
+)
+ITERATION = row(
+    "language-iteration",
+    CompilationError,
+    "Python cannot iterate over {what}",
+    "use whole-tile operations, gl.split, or a loop over gl.static_range",
+)
+OPERAND = row(
+    "language-operand",
+    CompilationError,
+    "{what} takes numbers, scalars and tiles, but got {got} of type {kind}",
+    "pass a number or a run-time value",
+)
+TILE_NEEDED = row(
+    "language-tile-needed",
+    CompilationError,
+    "{what} needs a tile, but got {got}",
+    "make a tile with gl.full, gl.arange or gl.load first",
+)
+SCALAR_NEEDED = row(
+    "language-scalar-needed",
+    CompilationError,
+    "{what} needs a scalar, but got {got}",
+    "reduce the tile first, or take x.item() of a tile of one element",
+)
+
+# Element types
+
+DTYPE = row(
+    "language-dtype",
+    CompilationError,
+    "{got} is not an element type",
+    "use one of gl.int1 ... gl.float64, or gl.pointer_type(dtype) in a cast to pointers",
+)
+INTEGER_RANGE = row(
+    "language-integer-range",
+    CompilationError,
+    "the integer {value} does not fit 64 bits",
+    "use a smaller constant",
+)
+LITERAL_RANGE = row(
+    "language-literal-range",
+    CompilationError,
+    "the constant {value} meets {dtype} values, which go from {low} to {high}",
+    "cast the values to a wider type first, or use a constant in range",
+)
+MIXED_SIGNS = row(
+    "language-mixed-signs",
+    CompilationError,
+    "{what} mixes signed and unsigned: {left} and {right}",
+    "cast one of them with .to(...) so that both have the same sign",
+)
+FLOOR_DIVISION = row(
+    "language-floor-division",
+    CompilationError,
+    "// divides integers, but got {left} and {right}",
+    "write gl.floor(x / y)",
+)
+POWER = row(
+    "language-power",
+    CompilationError,
+    "** is for compile-time numbers only",
+    "write x * x, or gl.exp2(y * gl.log2(x))",
+)
+MATMUL = row(
+    "language-matmul",
+    CompilationError,
+    "@ is no operator of tiles",
+    "write gl.dot_fma(a, b, acc)",
+)
+FP8_ARITHMETIC = row(
+    "language-fp8-arithmetic",
+    CompilationError,
+    "{what} cannot compute in {dtype}, which is for storage only",
+    "convert first: x.to(gl.float16) or x.to(gl.float32)",
+)
+INTEGER_NEEDED = row(
+    "language-integer-needed",
+    CompilationError,
+    "{what} works on integers and bools, but got {got}",
+    "cast with .to(gl.int32), or look at the bits with .to(gl.int32, bitcast=True)",
+)
+FLOAT_NEEDED = row(
+    "language-float-needed",
+    CompilationError,
+    "{what} takes {allowed}, but got {got}",
+    "convert first: x.to(gl.float32)",
+)
+UMULHI = row(
+    "language-umulhi",
+    CompilationError,
+    "umulhi multiplies 32- or 64-bit integers, not {dtype}",
+    "cast with .to(gl.uint32)",
+)
+PROPAGATE_NAN = row(
+    "language-propagate-nan",
+    CompilationError,
+    "propagate_nan is {got}",
+    "use gl.PropagateNan.NONE or gl.PropagateNan.ALL",
+)
+BITCAST = row(
+    "language-bitcast",
+    CompilationError,
+    "cannot read the bits of {value} as {dtype}: {bits} bits and {other}",
+    "choose a type of {bits} bits, or leave bitcast out to convert the numbers",
+)
+CAST_ROUNDING = row(
+    "language-cast-rounding",
+    CompilationError,
+    "fp_downcast_rounding={rounding} does not go with a cast of {value} to {dtype}",
+    "use 'rtne' or 'rtz' where a float becomes a narrower float, and leave it out elsewhere",
+)
+CAST_POINTER = row(
+    "language-cast-pointer",
+    CompilationError,
+    "cannot convert {value} to {dtype}",
+    "pointers convert to and from gl.int64 and gl.uint64",
+)
+
+# Pointers
+
+POINTER_OPERAND = row(
+    "language-pointer-operand",
+    CompilationError,
+    "{what} does not take {pointer}",
+    "load through it first, or add integers to it to move it",
+)
+POINTER_OFFSET = row(
+    "language-pointer-offset",
+    CompilationError,
+    "{pointer} is moved by {offset}, but offsets count elements",
+    "cast the offset with .to(gl.int32)",
+)
+POINTER_DIFFERENCE = row(
+    "language-pointer-difference",
+    CompilationError,
+    "- gives no difference between {left} and {right}",
+    "subtract integers from a pointer, or the offsets from each other",
+)
+POINTER_TYPES = row(
+    "language-pointer-types",
+    CompilationError,
+    "where chooses between {left} and {right}",
+    "cast one with .to(gl.pointer_type(dtype))",
+)
+POINTER_NEEDED = row(
+    "language-pointer-needed",
+    CompilationError,
+    "{what} needs a pointer, but got {got}",
+    "pass the pointer parameter plus offsets, as in gl.load(ptr + offsets)",
+)
+OTHER_WITHOUT_MASK = row(
+    "language-other-without-mask",
+    CompilationError,
+    "load got other without a mask, so it would never be used",
+    "add mask=..., or drop other",
+)
+MASK_TYPE = row(
+    "language-mask-type",
+    CompilationError,
+    "the mask of {what} is {got}, not int1",
+    "write a condition such as offsets < n, or mask != 0",
+)
+TILE_AT_SCALAR = row(
+    "language-tile-at-scalar",
+    CompilationError,
+    "{what} accesses one address, {pointer}, but got {value}",
+    "add a tile of offsets to the pointer, or pass scalars",
+)
+CACHE_MODIFIER = row(
+    "language-cache-modifier",
+    CompilationError,
+    "{what} has no cache modifier {got}",
+    "use one of {known}, or leave it out",
+)
+EVICTION_POLICY = row(
+    "language-eviction-policy",
+    CompilationError,
+    "there is no eviction policy {got}",
+    "use evict_first or evict_last, or leave it out",
+)
+ATOMIC_TYPE = row(
+    "language-atomic-type",
+    CompilationError,
+    "atomic_{kind} does not work on {dtype} in memory",
+    "use {allowed}",
+)
+ATOMIC_ORDER = row(
+    "language-atomic-order",
+    CompilationError,
+    "an atomic has no {field} {got}",
+    "use one of {known}",
+)
+
+# Programs, hints, messages
+
+GRID_AXIS = row(
+    "language-grid-axis",
+    CompilationError,
+    "{what} got axis {axis}, but a grid has axes 0, 1 and 2",
+    "use 0, 1 or 2",
+)
+ASSUME_FALSE = row(
+    "language-assume-false",
+    CompilationError,
+    "assume got a condition that is false at compile time",
+    "remove it, or correct the condition",
+)
+HINT = row(
+    "language-hint",
+    CompilationError,
+    "{what} got {values} for {value}",
+    "give one positive integer per axis ({axes}), for integers or pointers",
+)
+PRINT_PREFIX = row(
+    "language-print-prefix",
+    CompilationError,
+    "device_print starts with a string, but got {got}",
+    'write gl.device_print("x", x)',
+)
+ASSERT_TEXT = row(
+    "language-assert-text",
+    CompilationError,
+    "device_assert got {got} as its message",
+    "pass a string",
+)
+STATIC_ASSERT = row(
+    "language-static-assert",
+    CompilationError,
+    "a static assertion failed{message}",
+    "change what the condition depends on",
+)
+
+# Aggregates
+
+AGGREGATE_FIELDS = row(
+    "language-aggregate-fields",
+    CompilationError,
+    "the aggregate {name} has no annotated field",
+    "annotate each field, as in value: gl.tensor",
+)
+FIELD_MISSING = row(
+    "language-field-missing",
+    CompilationError,
+    "{cls}.__init__ did not set the field {field!r}",
+    "assign self.{field} on every path",
+)
+FIELD_TYPE = row(
+    "language-field-type",
+    CompilationError,
+    "{cls}.{field} is declared {want}, but got {got}",
+    "pass a value of that kind, or change the annotation",
+)
+FIELD_ARGUMENTS = row(
+    "language-field-arguments",
+    CompilationError,
+    "{cls} was not made from its fields: {reason}",
+    "pass {fields}",
+)

@@ -1,0 +1,160 @@
+"""What a kernel author imports: `from weft import language as gl`.
+
+Every function takes run-time values (`tensor`: scalars and tiles) and plain Python objects as constants, checks them, promotes
+and broadcasts, and appends strict operations (`weft.ops`) to the kernel under construction. Nothing here reads Python source
+or generates code.
+"""
+
+from weft.language.tensor import tensor  # first: the other modules and `tensor` refer to each other
+
+# isort: split
+from weft.language import extra, math
+from weft.language.aggregate import aggregate
+from weft.language.arith import (
+    PropagateNan,
+    add,
+    cdiv,
+    clamp,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    mul,
+    negative,
+    next_power_of_2,
+    sub,
+    truediv,
+)  # fmt: skip
+from weft.language.asm import fp4_to_fp, inline_asm_elementwise
+from weft.language.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)  # fmt: skip
+from weft.language.casts import cast
+from weft.language.creation import arange, full, full_like, zeros, zeros_like
+from weft.language.debug import device_assert, device_print, static_assert, static_print
+from weft.language.dtypes import (
+    bfloat16,
+    distributed_type,
+    dtype,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    float64,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    pointer_type,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)  # fmt: skip
+from weft.language.hints import assume, max_constancy, max_contiguous, multiple_of
+from weft.language.layouts import (
+    AutoLayout,
+    BlockedLayout,
+    CoalescedLayout,
+    DistributedLayout,
+    DistributedLinearLayout,
+    DotOperandLayout,
+    NVMMADistributedLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLayout,
+    SharedLinearLayout,
+    SliceLayout,
+    SwizzledSharedLayout,
+    convert_layout,
+    set_auto_layout,
+    to_linear_layout,
+)  # fmt: skip
+from weft.language.logic import logical_and, logical_not, logical_or, where
+from weft.language.marks import constexpr, constexpr_function
+from weft.language.math import (
+    abs,
+    ceil,
+    cos,
+    div_rn,
+    erf,
+    exp,
+    exp2,
+    fdiv,
+    floor,
+    fma,
+    log,
+    log2,
+    rsqrt,
+    sin,
+    sqrt,
+    sqrt_rn,
+    tanh,
+    umulhi,
+)  # fmt: skip
+from weft.language.memory import load, store
+from weft.language.program import (
+    barrier,
+    lane_id,
+    num_ctas,
+    num_programs,
+    num_warps,
+    program_id,
+    static_range,
+    thread_barrier,
+    uniform,
+    warp_id,
+)  # fmt: skip
+from weft.language.promote import to_tensor
+from weft.language.reduction import argmax, argmin, max, min, reduce, reduce_or, sum, xor_sum
+from weft.language.scan import associative_scan, cumprod, cumsum, dot_fma, gather, histogram, map_elementwise
+from weft.language.shape import (
+    broadcast,
+    broadcast_to,
+    expand_dims,
+    join,
+    permute,
+    ravel,
+    reshape,
+    split,
+    trans,
+)  # fmt: skip
+
+__all__ = [
+    # Layouts
+    "AutoLayout", "BlockedLayout", "CoalescedLayout", "DistributedLayout", "DistributedLinearLayout", "DotOperandLayout",
+    "NVMMADistributedLayout", "NVMMASharedLayout", "PaddedSharedLayout", "SharedLayout", "SharedLinearLayout",
+    "SliceLayout", "SwizzledSharedLayout", "convert_layout", "set_auto_layout", "to_linear_layout",
+    # Types and values
+    "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32", "float64", "int1", "int8", "int16",
+    "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64", "aggregate", "constexpr", "constexpr_function",
+    "tensor", "to_tensor", "cast",
+    # Programs
+    "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
+    "warp_id",
+    # Making tiles, memory
+    "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor",
+    # Arithmetic and logic
+    "PropagateNan", "add", "cdiv", "clamp", "floordiv", "maximum", "minimum", "mod", "mul", "negative", "next_power_of_2",
+    "sub", "truediv", "logical_and", "logical_not", "logical_or", "where",
+    # Mathematics
+    "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "extra", "fdiv", "floor", "fma", "log", "log2", "math", "rsqrt",
+    "sin", "sqrt", "sqrt_rn", "tanh", "umulhi",
+    # Shapes
+    "broadcast", "broadcast_to", "expand_dims", "join", "permute", "ravel", "reshape", "split", "trans",
+    # Combining elements
+    "argmax", "argmin", "associative_scan", "cumprod", "cumsum", "dot_fma", "gather", "histogram", "map_elementwise", "max",
+    "min", "reduce", "reduce_or", "sum", "xor_sum",
+    # PTX, hints, messages
+    "fp4_to_fp", "inline_asm_elementwise", "assume", "max_constancy", "max_contiguous", "multiple_of", "device_assert",
+    "device_print", "static_assert", "static_print",
+]  # fmt: skip

@@ -1,0 +1,137 @@
+"""`aggregate`: classes of kernel values.
+
+    @aggregate
+    class Accumulator:
+        value: gl.tensor
+        scale: gl.constexpr
+
+        @weft.jit
+        def add(self, x):
+            return Accumulator(self.value + x * self.scale, self.scale)
+
+Instances are made by calling the class, in kernels or (of constants) on the host. Control flow takes them apart into leaves
+(`weft.language.tree`); methods are `@jit` or `@constexpr_function` functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.language.context import current
+from weft.language.marks import constexpr, jit_of, unwrap
+from weft.language.promote import to_tensor
+from weft.language.tensor import describe, tensor
+
+AGGREGATE = "__weft_aggregate__"
+C = TypeVar("C", bound=type)
+
+
+def aggregate(cls: C) -> C:
+    """Turn a class with annotated fields into one whose instances are kernel values.
+
+    A field is a `tensor`, a `constexpr`, another aggregate, a tuple, or of any type that the language has. Without an
+    `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a `@constexpr_function` or a
+    `@jit` function; it sets every field. Raises CompilationError: language-aggregate-fields here, language-field-missing,
+    language-field-type and language-field-arguments when an instance is made.
+    """
+    fields = {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
+    if not fields:
+        raise fail(errors.AGGREGATE_FIELDS, name=cls.__name__)
+    setattr(cls, AGGREGATE, fields)
+    own = cls.__dict__.get("__init__")
+    cls.__init__ = _by_position(cls, tuple(fields)) if own is None else _by_function(cls, own)
+    if "__repr__" not in cls.__dict__:
+        setattr(cls, "__repr__", _describe)  # noqa: B010 an assignment would have to know the class
+    return cls
+
+
+def is_aggregate(value: object) -> bool:
+    """True for instances of aggregate classes."""
+    return hasattr(type(value), AGGREGATE)
+
+
+def fields_of(cls: type) -> dict[str, Any]:
+    """The fields of an aggregate class and their annotations, strings evaluated where they can be."""
+    scope = vars(sys.modules.get(cls.__module__, sys))
+    known = getattr(cls, AGGREGATE)
+    return {name: _evaluated(kind, scope) for name, kind in known.items()}
+
+
+def seal(instance: Any) -> Any:
+    """Check that every field is set and of its kind; Python numbers in tensor fields become scalars. Returns the instance."""
+    cls = instance.__class__
+    for name, kind in fields_of(cls).items():
+        if not hasattr(instance, name):
+            raise fail(errors.FIELD_MISSING, cls=cls.__name__, field=name)
+        setattr(instance, name, _checked(cls, name, kind, unwrap(getattr(instance, name))))
+    return instance
+
+
+def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
+    if kind is tensor:
+        if isinstance(value, (int, float)):
+            return to_tensor(value)
+        fits = isinstance(value, tensor)
+    elif kind is constexpr:
+        fits = not isinstance(value, tensor)
+    else:
+        fits = not (isinstance(kind, type) and hasattr(kind, AGGREGATE)) or isinstance(value, kind)
+    if not fits:
+        wanted = getattr(kind, "__name__", str(kind))
+        raise fail(errors.FIELD_TYPE, cls=cls.__name__, field=name, want=wanted, got=describe(value))
+    return value
+
+
+def _by_position(cls: type, names: tuple[str, ...]) -> Callable[..., None]:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise fail(errors.FIELD_ARGUMENTS, cls=cls.__name__, reason=error, fields=", ".join(names)) from None
+        for name, value in bound.arguments.items():
+            setattr(self, name, value)
+        # A subclass's `__init__` may call this one before its own fields are set.
+        if type(self) is cls:
+            seal(self)
+
+    return init
+
+
+def _by_function(cls: type, function: Any) -> Callable[..., None]:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if jit_of(function) is not None:
+            current().inline(function, [self, *args], kwargs)
+        else:
+            function(self, *args, **kwargs)
+        if type(self) is cls:
+            seal(self)
+
+    return wraps(function)(init) if inspect.isfunction(function) else init
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    # inspect.get_annotations evaluates nothing; fields may name classes that do not exist yet.
+    return {} if cls is object else dict(inspect.get_annotations(cls))
+
+
+def _evaluated(kind: Any, scope: dict[str, Any]) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    value: Any = scope.get(kind.split(".")[0])
+    for part in kind.split(".")[1:]:
+        value = getattr(value, part, None)
+    return kind if value is None else value
+
+
+def _describe(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name, '?')!r}" for name in getattr(self, AGGREGATE))
+    return f"{type(self).__name__}({fields})"

@@ -1,0 +1,97 @@
+"""Inline PTX on elements, and the one conversion that is written with bit operations: fp4 to floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import tile as tile_errors
+from weft.ir.types import DType, Pointer, float16, uint16
+from weft.language import shape
+from weft.language.arith import mul
+from weft.language.broadcast import common_form, fit
+from weft.language.casts import check_dtype
+from weft.language.creation import check_int
+from weft.language.layouts import check_tile
+from weft.language.logic import bit_and, bit_or, shift_left, shift_right
+from weft.language.marks import builtin
+from weft.language.promote import convert, to_tensor
+from weft.language.tensor import apply, apply_many, describe, tensor
+from weft.ops import arith
+from weft.ops import asm as ops
+
+
+@builtin
+def inline_asm_elementwise(
+    asm: str, constraints: str, args: Sequence[Any], dtype: DType | Sequence[DType], is_pure: bool, pack: int,
+    sim: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """Run PTX text on each element of the broadcast operands, `pack` elements at a time.
+
+    `constraints` are those of GCC's extended asm, outputs first (`=r,=r,r`); elements narrower than 32 bits come packed into
+    32-bit registers. `dtype` is the result's, or a tuple for several results. Without `is_pure` the text is never dropped,
+    merged or moved. `sim` is called instead in the simulator, on NumPy arrays.
+
+    Raises tile-asm-constraints, tile-asm-operands, language-dtype.
+    """
+    many = isinstance(dtype, (tuple, list))
+    dtypes: tuple[Any, ...] = tuple(dtype) if many else (dtype,)
+    for entry in dtypes:
+        check_dtype(entry)
+    count = check_int("inline_asm_elementwise", pack)
+    values = [to_tensor(x) for x in args]
+    if not values or count < 1:
+        raise fail(tile_errors.ASM_OPERANDS, operands=len(values), pack=count)
+    _check_constraints(constraints, dtypes, values, count)
+    form = common_form("inline_asm_elementwise", values)
+    kind = ops.inline_asm if is_pure else ops.inline_asm_volatile
+    attrs = {"asm": asm, "constraints": constraints, "dtypes": dtypes, "pack": count, "sim": sim}
+    results = apply_many(kind, [fit(x, form) for x in values], **attrs)
+    return results if many else results[0]
+
+
+@builtin
+def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
+    """Unpack two e2m1 numbers from each byte into neighbours along `axis`, which doubles; the low half comes first.
+
+    `src` holds int8 or uint8, `elem_type` is a float of 16 bits or more; every value is exact. Raises tile-fp4.
+    """
+    check_tile("fp4_to_fp", src)
+    check_dtype(elem_type)
+    if src.element.bits != 8 or not src.element.is_int() or not (elem_type.is_floating() and elem_type.bits >= 16):
+        raise fail(tile_errors.FP4, src=describe(src), dtype=elem_type.name)
+    position = shape.check_axis(axis, src.rank)
+    raw = convert(src, uint16)
+    low, high = (convert(_e2m1(nibble), elem_type) for nibble in (raw, shift_right(raw, 4)))
+    order = [*range(position + 1), src.rank, *range(position + 1, src.rank)]
+    sizes = [size * 2 if d == position else size for d, size in enumerate(src.shape)]
+    return shape.reshape(shape.permute(shape.join(low, high), order), sizes)
+
+
+def _e2m1(nibble: tensor) -> tensor:
+    """float16 of the number in the low four bits: the same fields, scaled by the difference of the exponents' biases."""
+    magnitude = shift_left(bit_and(nibble, 7), 9)
+    sign = shift_left(bit_and(nibble, 8), 12)
+    return mul(apply(arith.bitcast, bit_or(magnitude, sign), element=float16), 2.0**14)
+
+
+def _check_constraints(constraints: str, dtypes: tuple[DType, ...], values: list[tensor], pack: int) -> None:
+    given = [c.strip() for c in constraints.split(",")]
+    outputs = sum(c.startswith("=") for c in given)
+    inputs = sum(not c.startswith(("=", "~")) for c in given if c)
+    want_out = sum(_registers(d.bits, pack) for d in dtypes)
+    want_in = sum(_registers(64 if isinstance(x.element, Pointer) else x.element.bits, pack) for x in values)
+    if (outputs, inputs) != (want_out, want_in):
+        raise fail(
+            tile_errors.ASM_CONSTRAINTS,
+            given=repr(constraints),
+            outputs=outputs,
+            inputs=inputs,
+            want_out=want_out,
+            want_in=want_in,
+        )
+
+
+def _registers(bits: int, pack: int) -> int:
+    return pack if bits >= 32 else -(-pack * max(bits, 8) // 32)

@@ -1,0 +1,129 @@
+"""Bringing operands to one shape and layout: scalars are splat, axes of length 1 stretch, layouts must agree.
+
+Nothing here moves data: two tiles in different layouts are an error that shows the conversion that would fix it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.errors import tile as tile_errors
+from weft.ir.types import DType, Element, ScalarType, tile_type
+from weft.language.tensor import Number, apply, name_of, tensor
+from weft.layout import AutoLayout, DistributedLayout, infer
+from weft.layout.convert import describe as describe_plan
+from weft.layout.convert import plan_conversion
+from weft.ops import arith, tile
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Shape and layout of a tile, without its element type."""
+
+    shape: tuple[int, ...]
+    layout: DistributedLayout
+
+
+def common_form(what: str, operands: Sequence[object]) -> Form | None:
+    """The form that all tiles among the operands take in an operation called `what`; None when all are scalars.
+
+    Raises CompilationError for ranks, shapes (tile-rank-mismatch, tile-shape-mismatch) or layouts
+    (tile-layout-mismatch) that do not go together.
+    """
+    tiles = [x for x in operands if isinstance(x, tensor) and not x.is_scalar]
+    if not tiles:
+        return None
+    first = tiles[0]
+    shape, owner = tuple(first.shape), first
+    for x in tiles[1:]:
+        shape = _joined(what, shape, first, x)
+        if _vagueness(x.layout) < _vagueness(owner.layout):
+            owner = x
+    layout = infer.broadcast(owner.layout, owner.shape, shape)
+    for x in tiles:
+        _check_layout(what, Form(shape, layout), owner, x)
+    return Form(shape, layout)
+
+
+def fit(x: tensor, form: Form | None) -> tensor:
+    """The value in a form from `common_form`: splat, given its layout, stretched, or as it is. None asks for nothing."""
+    if form is None:
+        return x
+    if x.is_scalar:
+        return apply(tile.splat, x, shape=form.shape, layout=form.layout)
+    if not x.tile.resolved and x.layout != form.layout:
+        x = apply(tile.set_layout, x, layout=form.layout)
+    return x if x.tile.shape == form.shape else apply(tile.broadcast, x, shape=form.shape)
+
+
+def constant(value: Number, dtype: DType, form: Form | None = None) -> tensor:
+    """A number as a scalar, or as every element of a tile. Raises language-literal-range."""
+    type = ScalarType(dtype) if form is None else tile_type(dtype, form.shape, form.layout)
+    return apply(arith.constant, value=literal(value, dtype), type=type)
+
+
+def literal(value: Number, dtype: DType) -> Number:
+    """The Python number that stands for `value` in an element type; checked against the range of integers."""
+    if dtype.is_floating():
+        return float(value)
+    if dtype.is_bool():
+        return bool(value)
+    whole = int(value)
+    if not dtype.min_value <= whole <= dtype.max_value:
+        raise fail(errors.LITERAL_RANGE, value=value, dtype=dtype.name, low=dtype.min_value, high=dtype.max_value)
+    return whole
+
+
+def conversion_cost(
+    element: Element, shape: tuple[int, ...], source: DistributedLayout, target: DistributedLayout
+) -> str:
+    """What converting a tile between two resolved layouts costs, for messages."""
+    src, dst = tile_type(element, shape, source).linear, tile_type(element, shape, target).linear
+    if src is None or dst is None:
+        return "decided when the layout is resolved"
+    return describe_plan(plan_conversion(src, dst, element.bits))
+
+
+def _vagueness(layout: DistributedLayout) -> int:
+    if layout.is_resolved:
+        return 0
+    return 2 if isinstance(layout, AutoLayout) else 1
+
+
+def _joined(what: str, shape: tuple[int, ...], first: tensor, x: tensor) -> tuple[int, ...]:
+    other = tuple(x.shape)
+    if len(shape) != len(other):
+        raise fail(tile_errors.RANK_MISMATCH, what=what, left=name_of(first), right=name_of(x))
+    for dim, (a, b) in enumerate(zip(shape, other, strict=True)):
+        if a != b and 1 not in (a, b):
+            raise fail(
+                tile_errors.SHAPE_MISMATCH,
+                what=what,
+                left=name_of(first),
+                right=name_of(x),
+                dim=dim,
+                left_size=a,
+                right_size=b,
+            )
+    return tuple(max(a, b) for a, b in zip(shape, other, strict=True))
+
+
+def _check_layout(what: str, form: Form, owner: tensor, x: tensor) -> None:
+    if x.layout == owner.layout or not x.layout.is_resolved:
+        return
+    stretched = infer.broadcast(x.layout, x.shape, form.shape)
+    if stretched.to_linear(form.shape) == form.layout.to_linear(form.shape):
+        return
+    raise fail(
+        tile_errors.LAYOUT_MISMATCH,
+        what=what,
+        left=name_of(owner),
+        left_layout=owner.layout,
+        right=name_of(x),
+        right_layout=x.layout,
+        value=x.handle.name or "x",
+        cost=conversion_cost(x.element, form.shape, stretched, form.layout),
+    )

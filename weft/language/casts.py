@@ -1,0 +1,60 @@
+"""Changing the element type of a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.ir.types import DType, Element, Pointer
+from weft.language.marks import builtin
+from weft.language.promote import convert, to_tensor
+from weft.language.tensor import apply, describe, tensor
+from weft.ops import arith
+
+_ROUNDINGS = {"rtne": "rn", "rtz": "rz"}
+
+
+@builtin
+def cast(x: Any, dtype: Element, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
+    """`x` with elements of type `dtype`; shape and layout stay.
+
+    Integers wrap or extend, a float becomes an integer by truncation (clamped to the range, NaN gives 0), anything becomes bool
+    by `!= 0`. Floats round to nearest even; `fp_downcast_rounding="rtz"` rounds towards zero where a float gets narrower. To
+    fp8, magnitudes clamp to the largest finite number. int64 and uint64 become pointers and back.
+    `bitcast=True` keeps the bits.
+
+    Raises CompilationError: language-dtype, language-cast-rounding, language-bitcast, language-cast-pointer.
+    """
+    value = to_tensor(x)
+    check_element(dtype)
+    if bitcast:
+        return _bitcast(value, dtype)
+    return convert(value, dtype, _rounding(value, dtype, fp_downcast_rounding))
+
+
+def check_element(dtype: object) -> None:
+    """Refuse anything that is no element type (language-dtype)."""
+    if not isinstance(dtype, (DType, Pointer)):
+        raise fail(errors.DTYPE, got=repr(dtype))
+
+
+def check_dtype(dtype: object) -> None:
+    """Refuse anything that is no number type (language-dtype)."""
+    if not isinstance(dtype, DType):
+        raise fail(errors.DTYPE, got=repr(dtype))
+
+
+def _bitcast(x: tensor, dtype: Element) -> tensor:
+    if x.element.bits != dtype.bits:
+        raise fail(errors.BITCAST, value=describe(x), dtype=dtype.name, bits=x.element.bits, other=dtype.bits)
+    return x if x.element == dtype else apply(arith.bitcast, x, element=dtype)
+
+
+def _rounding(x: tensor, dtype: Element, rounding: str | None) -> str:
+    if rounding is None:
+        return "rn"
+    narrows = x.element.is_floating() and dtype.is_floating() and dtype.bits < x.element.bits
+    if rounding not in _ROUNDINGS or not narrows:
+        raise fail(errors.CAST_ROUNDING, rounding=repr(rounding), value=describe(x), dtype=dtype.name)
+    return _ROUNDINGS[rounding]

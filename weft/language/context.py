@@ -1,0 +1,83 @@
+"""Where kernel code is being built: the stack of contexts that the functions of `weft.language` write into.
+
+The reader of kernels enters a context, the public functions ask for the current one. Outside of every context a function
+of the language was called on the host, which is the author's mistake.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from weft.errors import Loc, fail
+from weft.errors.language import HOST_CALL
+from weft.ir.build import Builder
+
+Inline = Callable[[Any, list[Any], dict[str, Any]], Any]
+
+
+class TargetLike(Protocol):
+    """What the language asks of a target (`weft.targets.Target` is one)."""
+
+    @property
+    def name(self) -> str:
+        """What the CUDA tools call it."""
+        ...
+
+    @property
+    def warp_size(self) -> int:
+        """Threads of a warp."""
+        ...
+
+
+@dataclass(slots=True)
+class Context:
+    """One kernel under construction.
+
+    `builder` takes the operations. `num_warps` and `num_ctas` are those of the region being built. `inline(function,
+    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it.
+    """
+
+    builder: Builder
+    num_warps: int
+    target: TargetLike
+    inline: Inline
+    num_ctas: int = 1
+
+    @property
+    def loc(self) -> Loc | None:
+        """The Python line being built."""
+        return self.builder.loc
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.contexts: list[Context] = []
+
+
+_STACK = _Stack()
+
+
+def active() -> bool:
+    """True while a kernel is being built on this thread."""
+    return bool(_STACK.contexts)
+
+
+def current(name: str = "a function of weft.language") -> Context:
+    """The innermost context. Raises CompilationError (language-host-call), with `name` as what was called, on the host."""
+    if not _STACK.contexts:
+        raise fail(HOST_CALL, name=name)
+    return _STACK.contexts[-1]
+
+
+@contextmanager
+def enter(context: Context) -> Iterator[Context]:
+    """Build into `context` on this thread until the block ends."""
+    _STACK.contexts.append(context)
+    try:
+        yield context
+    finally:
+        _STACK.contexts.pop()

@@ -1,0 +1,91 @@
+"""Tiles made from nothing: ranges and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.errors import tile as tile_errors
+from weft.ir.types import DType
+from weft.language.broadcast import Form, constant, fit
+from weft.language.casts import check_dtype
+from weft.language.layouts import check_layout, check_tile
+from weft.language.marks import builtin
+from weft.language.promote import convert
+from weft.language.tensor import Operand, apply, describe, tensor
+from weft.layout import AutoLayout, DistributedLayout
+from weft.ops import tile
+
+
+@builtin
+def arange(start: int, end: int, layout: DistributedLayout | None = None) -> tensor:
+    """int32 tile `[start, ..., end - 1]` in a one-dimensional layout; without one the compiler chooses.
+
+    Raises tile-arange where the length is no positive power of two, LayoutError where the layout does not fit.
+    """
+    low, high = check_int("arange", start), check_int("arange", end)
+    length = high - low
+    if length < 1 or length & (length - 1):
+        raise fail(tile_errors.ARANGE, start=low, end=high, length=length)
+    return apply(tile.arange, start=low, end=high, layout=_layout(layout, (length,)))
+
+
+@builtin
+def full(shape: Sequence[int], value: Operand, dtype: DType, layout: DistributedLayout | None = None) -> tensor:
+    """A tile of one value, a number or a run-time scalar, converted to `dtype`; a scalar when the shape is empty."""
+    check_dtype(dtype)
+    sizes = check_shape("full", shape)
+    form = Form(sizes, _layout(layout, sizes)) if sizes else None
+    if not isinstance(value, tensor):
+        return constant(value, dtype, form)
+    if not value.is_scalar:
+        raise fail(errors.SCALAR_NEEDED, what="full", got=describe(value))
+    return fit(convert(value, dtype), form)
+
+
+@builtin
+def zeros(shape: Sequence[int], dtype: DType, layout: DistributedLayout | None = None) -> tensor:
+    """A tile of zeros."""
+    return full(shape, 0, dtype, layout)
+
+
+@builtin
+def full_like(
+    input: tensor, value: Operand, shape: Sequence[int] | None = None, dtype: DType | None = None,
+    layout: DistributedLayout | None = None,
+) -> tensor:  # fmt: skip
+    """A tile of one value with the shape, type and layout of `input`, except for what is given."""
+    check_tile("full_like", input)
+    return full(shape or input.shape, value, dtype or input.dtype, layout or input.layout)
+
+
+@builtin
+def zeros_like(
+    input: tensor,
+    shape: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    layout: DistributedLayout | None = None,
+) -> tensor:
+    """A tile of zeros with the shape, type and layout of `input`, except for what is given."""
+    return full_like(input, 0, shape, dtype, layout)
+
+
+def check_int(what: str, value: Any) -> int:
+    """An integer known at compile time. Raises language-constexpr-needed otherwise."""
+    if isinstance(value, tensor) or not hasattr(value, "__index__"):
+        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(value))
+    return index(value)
+
+
+def check_shape(what: str, shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of integers known at compile time."""
+    if isinstance(shape, tensor):
+        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(shape))
+    return tuple(check_int(what, size) for size in ([shape] if hasattr(shape, "__index__") else shape))
+
+
+def _layout(layout: DistributedLayout | None, shape: tuple[int, ...]) -> DistributedLayout:
+    return check_layout(AutoLayout() if layout is None else layout, shape)

@@ -1,0 +1,86 @@
+"""Printing and asserting, at compile time and at run time."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.language.broadcast import common_form, fit
+from weft.language.logic import truth
+from weft.language.marks import anywhere, builtin
+from weft.language.memory import place_mask
+from weft.language.promote import to_tensor
+from weft.language.tensor import apply_many, name_of, tensor
+from weft.ops import debug
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An f-string in a kernel: constant pieces and run-time values, in order."""
+
+    parts: tuple[str | tensor, ...]
+
+    def __str__(self) -> str:
+        return "".join(f"{{{p.handle.name or 'value'}}}" if isinstance(p, tensor) else p for p in self.parts)
+
+
+@builtin
+def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
+    """Print `prefix` and the values, one line per element, from the running kernel; `hex` prints integers in base 16.
+
+    The prefix is a string; of an f-string each run-time value is printed after the text before it. Raises
+    language-print-prefix.
+    """
+    if isinstance(prefix, Text):
+        _print_text(prefix, hex)
+        prefix = ""
+        if not args:
+            return
+    if not isinstance(prefix, str):
+        raise fail(errors.PRINT_PREFIX, got=name_of(prefix))
+    values = [to_tensor(x) for x in args]
+    form = common_form("device_print", values)
+    apply_many(debug.print_, [fit(x, form) for x in values], prefix=prefix, hex=bool(hex))
+
+
+@builtin
+def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
+    """Stop the kernel with `msg` unless the condition holds for every element (where `mask` does).
+
+    Raises language-assert-text, language-mask-type.
+    """
+    if not isinstance(msg, (str, Text)):
+        raise fail(errors.ASSERT_TEXT, got=name_of(msg))
+    holds = truth(cond)
+    form = common_form("device_assert", (holds, mask))
+    apply_many(debug.assert_, (fit(holds, form), place_mask("device_assert", mask, form)), message=str(msg))
+
+
+@anywhere
+def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """Print while compiling, as Python's `print` does."""
+    sys.stdout.write(sep.join(map(str, values)) + end)
+
+
+@anywhere
+def static_assert(cond: Any, msg: Any = "") -> None:
+    """Refuse to compile unless a compile-time condition holds. Raises language-static-assert, language-constexpr-needed."""
+    if isinstance(cond, tensor):
+        raise fail(errors.CONSTEXPR_NEEDED, what="static_assert", got=name_of(cond))
+    if not cond:
+        raise fail(errors.STATIC_ASSERT, message=f": {msg}" if msg else "")
+
+
+def _print_text(text: Text, hex: bool) -> None:
+    said = ""
+    for part in text.parts:
+        if isinstance(part, str):
+            said += part
+            continue
+        apply_many(debug.print_, (part,), prefix=said, hex=bool(hex))
+        said = ""
+    if said:
+        apply_many(debug.print_, (), prefix=said, hex=False)

@@ -1,0 +1,60 @@
+"""What the author promises about values. The compiler relies on it, the simulator checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.ir.types import Pointer, int1
+from weft.language.creation import check_shape
+from weft.language.logic import truth
+from weft.language.marks import builtin
+from weft.language.promote import is_number
+from weft.language.tensor import apply, apply_many, name_of, tensor
+from weft.ops import tile
+
+
+@builtin
+def assume(cond: Any) -> None:
+    """The scalar condition holds. Raises language-assume-false where it is false at compile time."""
+    if is_number("assume", cond):
+        if not cond:
+            raise fail(errors.ASSUME_FALSE)
+        return
+    if not cond.is_scalar:
+        raise fail(errors.SCALAR_NEEDED, what="assume", got=name_of(cond))
+    apply_many(tile.assume, (cond if cond.element == int1 else truth(cond),))
+
+
+@builtin
+def multiple_of(input: tensor, values: int | Sequence[int]) -> tensor:
+    """Along each axis, the first element of every run that counts up by one is a multiple of the entry.
+
+    `values` has one entry per axis; a scalar has one axis. Raises language-hint.
+    """
+    return _hint("multiple_of", "divisible", input, values)
+
+
+@builtin
+def max_contiguous(input: tensor, values: int | Sequence[int]) -> tensor:
+    """Along each axis, elements come in runs of the entry's length that count up by one. Raises language-hint."""
+    return _hint("max_contiguous", "contiguous", input, values)
+
+
+@builtin
+def max_constancy(input: tensor, values: int | Sequence[int]) -> tensor:
+    """Along each axis, elements come in runs of the entry's length that are equal. Raises language-hint."""
+    return _hint("max_constancy", "constant", input, values)
+
+
+def _hint(what: str, field: str, input: Any, values: Any) -> Any:
+    if not isinstance(input, tensor):
+        return input
+    entries = check_shape(what, values)
+    axes = max(input.rank, 1)
+    whole = isinstance(input.element, Pointer) or input.element.is_int()
+    if len(entries) != axes or any(entry < 1 for entry in entries) or not whole:
+        raise fail(errors.HINT, what=what, values=list(entries), value=name_of(input), axes=axes)
+    return apply(tile.hint, input, **{field: entries})

@@ -1,0 +1,114 @@
+"""Layouts in kernels: the classes under their public names, and the functions that change or inspect a tile's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.errors import tile as tile_errors
+from weft.language.broadcast import conversion_cost
+from weft.language.context import current
+from weft.language.marks import anywhere, builtin
+from weft.language.tensor import apply, describe, name_of, tensor
+from weft.layout import (
+    AutoLayout,
+    BlockedLayout,
+    CoalescedLayout,
+    DistributedLayout,
+    DistributedLinearLayout,
+    DotOperandLayout,
+    NVMMADistributedLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLayout,
+    SharedLinearLayout,
+    SliceLayout,
+    SwizzledSharedLayout,
+    check_num_warps,
+    check_tile_shape,
+    infer,
+)  # fmt: skip
+from weft.layout.convert import is_trivial, plan_conversion
+from weft.ops import tile
+
+
+@builtin
+def convert_layout(value: tensor, layout: DistributedLayout, assert_trivial: bool = False) -> tensor:
+    """The same tile in another layout, by register moves, shuffles or shared memory: whatever `weft.layout.convert` plans.
+
+    `assert_trivial` demands that it costs nothing: equal layouts, or ones that differ in the order of registers only.
+    Raises LayoutError where the layout does not fit, CompilationError (tile-not-trivial) with the cost otherwise.
+    """
+    check_tile("convert_layout", value)
+    check_layout(layout, tuple(value.shape))
+    if not assert_trivial:
+        return apply(tile.convert, value, layout=layout)
+    if not value.tile.resolved:
+        return apply(tile.set_layout, value, layout=layout)
+    _check_trivial(value, layout)
+    return apply(tile.convert, value, layout=layout)
+
+
+@builtin
+def set_auto_layout(value: tensor, layout: DistributedLayout) -> tensor:
+    """Give a tile in `AutoLayout` or `CoalescedLayout` this layout; nothing moves. Raises tile-layout-known otherwise."""
+    check_tile("set_auto_layout", value)
+    check_layout(layout, tuple(value.shape))
+    if value.tile.resolved:
+        raise fail(tile_errors.LAYOUT_KNOWN, value=name_of(value), layout=value.layout)
+    return apply(tile.set_layout, value, layout=layout)
+
+
+@anywhere
+def to_linear_layout(layout: Any, shape: Sequence[int]) -> Any:
+    """A layout of a tile of this shape, spelled by its bases: `DistributedLinearLayout`, of a shared one `SharedLinearLayout`.
+
+    Works on the host too. Raises LayoutError where layout and shape do not go together.
+    """
+    sizes = tuple(shape)
+    if isinstance(layout, SharedLayout):
+        return _shared_bases(layout, sizes)
+    if not isinstance(layout, DistributedLayout):
+        raise fail(tile_errors.NOT_A_LAYOUT, got=repr(layout))
+    return infer.as_spelling(layout.to_linear(sizes), sizes)
+
+
+def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
+    """A layout that fits a tile's shape and the kernel's warps, or an error that names what disagrees."""
+    if not isinstance(layout, DistributedLayout):
+        raise fail(tile_errors.NOT_A_LAYOUT, got=repr(layout))
+    check_tile_shape(shape)
+    if layout.is_resolved:
+        layout.to_linear(shape)
+        check_num_warps(layout, current().num_warps)
+    return layout
+
+
+def check_tile(what: str, value: object) -> None:
+    """Refuse what is no tile (language-tile-needed)."""
+    if not isinstance(value, tensor) or value.is_scalar:
+        raise fail(errors.TILE_NEEDED, what=what, got=describe(value))
+
+
+def _check_trivial(value: tensor, layout: DistributedLayout) -> None:
+    shape = tuple(value.shape)
+    if not layout.is_resolved:
+        return
+    plan = plan_conversion(value.layout.to_linear(shape), layout.to_linear(shape), value.element.bits)
+    if not is_trivial(plan):
+        cost = conversion_cost(value.element, shape, value.layout, layout)
+        raise fail(tile_errors.NOT_TRIVIAL, value=name_of(value), source=value.layout, target=layout, cost=cost)
+
+
+def _shared_bases(layout: SharedLayout, shape: tuple[int, ...]) -> SharedLinearLayout:
+    linear = layout.to_linear(shape)
+    return SharedLinearLayout(linear.bases("offset"), linear.bases("block"))
+
+
+__all__ = [
+    "AutoLayout", "BlockedLayout", "CoalescedLayout", "DistributedLayout", "DistributedLinearLayout", "DotOperandLayout",
+    "NVMMADistributedLayout", "NVMMASharedLayout", "PaddedSharedLayout", "SharedLayout", "SharedLinearLayout", "SliceLayout",
+    "SwizzledSharedLayout", "check_layout", "check_tile", "convert_layout", "set_auto_layout", "to_linear_layout",
+]  # fmt: skip

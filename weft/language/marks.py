@@ -1,0 +1,159 @@
+"""How the reader tells apart what kernel code names: compile-time constants and the three kinds of functions.
+
+    __weft_jit__                 on a `@jit` function object: the raw Python function, inlined where it is called
+    __weft_constexpr_function__  True: plain Python that runs at compile time
+    __weft_builtin__             True: a function of the language, called with values and plain Python objects
+    __weft_aggregate__           on a class: its fields (see `weft.language.aggregate`)
+
+Inside a kernel constants are plain Python objects; `constexpr` is for annotations and for host code.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from weft.language.context import current
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+JIT = "__weft_jit__"
+CONSTEXPR_FUNCTION = "__weft_constexpr_function__"
+BUILTIN = "__weft_builtin__"
+
+
+class constexpr:
+    """A value known at compile time: an annotation of kernel parameters, and a box around host constants.
+
+    `constexpr(constexpr(3)).value` is 3. Operators work on the value inside and give another `constexpr`.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = unwrap(value)
+
+    def __repr__(self) -> str:
+        return f"constexpr[{self.value!r}]"
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return operator.index(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __eq__(self, other: object) -> constexpr:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return constexpr(self.value == unwrap(other))
+
+    def __ne__(self, other: object) -> constexpr:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return constexpr(self.value != unwrap(other))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function or class inside."""
+        return self.value(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.value[unwrap(key)]
+
+
+def _forward(name: str) -> Callable[..., constexpr]:
+    apply = getattr(operator, name)
+
+    def forward(self: constexpr, *others: Any) -> constexpr:
+        return constexpr(apply(self.value, *map(unwrap, others)))
+
+    return forward
+
+
+def _forward_reflected(name: str) -> Callable[..., constexpr]:
+    apply = getattr(operator, name)
+
+    def forward(self: constexpr, other: Any) -> constexpr:
+        return constexpr(apply(unwrap(other), self.value))
+
+    return forward
+
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+for _name in (*_BINARY, "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert"):
+    setattr(constexpr, f"__{_name}__", _forward(f"__{_name}__"))
+for _name in _BINARY:
+    setattr(constexpr, f"__r{_name}__", _forward_reflected(f"__{_name}__"))
+
+
+def unwrap(value: Any) -> Any:
+    """The plain object of a `constexpr`; tuples and lists that hold some are unwrapped within, all else is itself."""
+    if isinstance(value, constexpr):
+        return value.value
+    if type(value) in (tuple, list):
+        items = cast("tuple[Any, ...] | list[Any]", value)
+        return type(items)(unwrap(item) for item in items)
+    return value
+
+
+def jit_of(value: object) -> Callable[..., Any] | None:
+    """The raw Python function of a `@jit` function object, or None for anything else."""
+    return getattr(value, JIT, None)
+
+
+def is_builtin(value: object) -> bool:
+    """True for functions of the language."""
+    return getattr(value, BUILTIN, False) is True
+
+
+def is_constexpr_function(value: object) -> bool:
+    """True for functions made by `constexpr_function`."""
+    return getattr(value, CONSTEXPR_FUNCTION, False) is True
+
+
+def constexpr_function(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that runs in plain Python, on the host and at compile time in kernels; `constexpr` arguments arrive unwrapped.
+
+    Run-time values pass through it untouched, so that the `__init__` of an aggregate may be one.
+    """
+    wrapper = _unwrapping(function)
+    setattr(wrapper, CONSTEXPR_FUNCTION, True)
+    return wrapper
+
+
+def anywhere(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of the language that also works on the host, on constants."""
+    wrapper = _unwrapping(function)
+    setattr(wrapper, BUILTIN, True)
+    return wrapper
+
+
+def builtin(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of the language. Raises CompilationError (language-host-call) when it is called outside of a kernel."""
+
+    call: Callable[..., R] = function
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        current(function.__name__)
+        return call(*map(unwrap, args), **{name: unwrap(value) for name, value in kwargs.items()})
+
+    setattr(wrapper, BUILTIN, True)
+    return wrapper
+
+
+def _unwrapping(function: Callable[P, R]) -> Callable[P, R]:
+    call: Callable[..., R] = function
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        return call(*map(unwrap, args), **{name: unwrap(value) for name, value in kwargs.items()})
+
+    return wrapper

@@ -1,0 +1,139 @@
+"""Which element type an operation computes in: Triton's rules.
+
+bool < integers < floats. float64, then float32 win over any float; float16 wins over bfloat16 and fp8; bfloat16 with fp8
+gives float32; two different fp8 types give float16. Integers follow C: the wider wins, at equal width the unsigned one.
+A Python number is weak: it takes the type of what it meets unless its kind is higher.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.ir.types import (
+    DType,
+    Element,
+    Pointer,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    int1,
+    int32,
+    int64,
+    uint64,
+)  # fmt: skip
+from weft.language.broadcast import Form, common_form, constant, fit
+from weft.language.marks import builtin
+from weft.language.tensor import Number, apply, describe, tensor
+from weft.ops import arith
+
+_KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
+_FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+
+
+def literal_dtype(value: Number) -> DType:
+    """The type that a Python number has on its own: bool, the first of int32, int64, uint64 that holds it, or float32."""
+    if isinstance(value, bool):
+        return int1
+    if isinstance(value, float):
+        return float64 if math.isfinite(value) and abs(value) > _FLOAT32_MAX else float32
+    for dtype in (int32, int64, uint64):
+        if dtype.min_value <= value <= dtype.max_value:
+            return dtype
+    raise fail(errors.INTEGER_RANGE, value=value)
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The common type of two run-time operands, in either order."""
+    if a == b:
+        return a
+    if a.is_floating() or b.is_floating():
+        return _promote_floats(a, b)
+    if a.kind == b.kind or a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    return a if a.is_int_unsigned() else b
+
+
+def _promote_floats(a: DType, b: DType) -> DType:
+    for dtype in (float64, float32, float16):
+        if dtype in (a, b):
+            return dtype
+    if not (a.is_floating() and b.is_floating()):
+        return a if a.is_floating() else b
+    return float32 if bfloat16 in (a, b) else float16
+
+
+def common_dtype(what: str, operands: Sequence[Any]) -> DType:
+    """The type that an operation called `what` computes in. Pointers are refused (language-pointer-operand)."""
+    run_time = [number_dtype(what, x) for x in operands if isinstance(x, tensor)]
+    weak = [literal_dtype(x) for x in operands if is_number(what, x)]
+    if not run_time:
+        return reduce(promote, weak)
+    dtype = reduce(promote, run_time)
+    if not weak:
+        return dtype
+    literal = reduce(promote, weak)
+    return dtype if _KINDS[literal.kind] <= _KINDS[dtype.kind] else promote(dtype, literal)
+
+
+def is_number(what: str, x: object) -> bool:
+    """True for a Python number, False for a run-time value. Raises language-operand for anything else."""
+    if isinstance(x, tensor):
+        return False
+    if not isinstance(x, (int, float)):
+        raise fail(errors.OPERAND, what=what, got=repr(x), kind=type(x).__name__)
+    return True
+
+
+def number_dtype(what: str, x: tensor) -> DType:
+    """The dtype of a run-time value that must not be a pointer."""
+    element = x.element
+    if isinstance(element, Pointer):
+        raise fail(errors.POINTER_OPERAND, what=what, pointer=describe(x))
+    return element
+
+
+def unify(what: str, *operands: Any, dtype: Element) -> tuple[tensor, ...]:
+    """All operands in one element type, shape and layout: cast, splat and stretched as `common_form` says."""
+    form = common_form(what, operands)
+    return tuple(place(x, dtype, form) for x in operands)
+
+
+def place(x: Any, dtype: Element, form: Form | None) -> tensor:
+    """One operand in an element type and a form. A scalar is cast before it is splat."""
+    if isinstance(x, tensor):
+        return fit(convert(x, dtype), form)
+    if isinstance(dtype, Pointer):
+        raise fail(errors.POINTER_OPERAND, what="a number", pointer=f"a {dtype.name}")
+    return constant(x, dtype, form)
+
+
+@builtin
+def to_tensor(x: Any) -> tensor:
+    """A run-time value: a Python number becomes a scalar of its own type, a value stays."""
+    return constant(x, literal_dtype(x)) if is_number("to_tensor", x) else x
+
+
+def convert(x: tensor, dtype: Element, rounding: str = "rn") -> tensor:
+    """`cast` of a value to a checked type, with the rounding as the IR spells it. The same type costs nothing."""
+    source = x.element
+    if source == dtype:
+        return x
+    if isinstance(source, Pointer) or isinstance(dtype, Pointer):
+        return _convert_pointer(x, source, dtype)
+    return apply(arith.cast, x, dtype=dtype, rounding=rounding)
+
+
+def _convert_pointer(x: tensor, source: Element, dtype: Element) -> tensor:
+    if source.bits == dtype.bits and not (source.is_floating() or dtype.is_floating()):
+        return apply(arith.bitcast, x, element=dtype)
+    if dtype == int1:
+        return apply(arith.cast, apply(arith.bitcast, x, element=uint64), dtype=int1)
+    if isinstance(dtype, Pointer) and isinstance(source, DType) and source.is_int():
+        return apply(arith.bitcast, convert(x, int64), element=dtype)
+    raise fail(errors.CAST_POINTER, value=describe(x), dtype=dtype.name)

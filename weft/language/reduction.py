@@ -1,0 +1,223 @@
+"""Combining all elements along an axis, by any function of scalars.
+
+The order of combination follows from the layout (`weft.layout.reduction`), so a float sum is the same on every back end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.errors import tile as tile_errors
+from weft.ir.core import Region
+from weft.ir.types import DType, ScalarType, float32, int32, uint32
+from weft.language import logic, shape
+from weft.language.arith import add, maximum, minimum
+from weft.language.broadcast import Form, common_form, constant, fit
+from weft.language.casts import check_dtype
+from weft.language.context import current
+from weft.language.creation import arange
+from weft.language.layouts import check_tile
+from weft.language.marks import builtin, is_builtin, jit_of
+from weft.language.promote import convert
+from weft.language.tensor import apply_many, describe, tensor
+from weft.layout import SliceLayout
+from weft.ops import control
+from weft.ops import reduce as ops
+
+Combine = Callable[..., Any]
+
+
+@builtin
+def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False) -> Any:
+    """Combine the elements along `axis` (all elements when None) of one tile, or of a tuple of tiles together.
+
+    `combine_fn` is a `@jit` function (or one of the language, such as `maximum`) of two scalars per tile, all left ones first,
+    that gives one scalar per tile; it should be associative. Results lie in `SliceLayout(axis, layout)`; of a one-dimensional
+    tile, and with `axis=None`, they are scalars. `keep_dims` leaves the axis with length 1.
+
+    Raises tile-combine-function, tile-combine-result, language-tile-needed, layout-axis.
+    """
+    single = isinstance(input, tensor)
+    results = _reduce((input,) if single else tuple(input), axis, callable_of("reduce", combine_fn), keep_dims)
+    return results[0] if single else results
+
+
+@builtin
+def sum(input: tensor, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None) -> tensor:
+    """Sum along an axis, in `dtype`; integers narrower than 32 bits are summed in 32 bits by default."""
+    check_tile("sum", input)
+    return _reduce_one(convert(input, sum_dtype(input, dtype)), axis, add, keep_dims)
+
+
+@builtin
+def max(
+    input: tensor, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:  # fmt: skip
+    """Largest element along an axis, in 32 bits at least; with `return_indices` a pair of values and int32 positions.
+
+    Of equal elements the first position wins, or any of them without `return_indices_tie_break_left`. NaNs are passed over.
+    """
+    if return_indices:
+        return _with_indices("max", input, axis, "gt", return_indices_tie_break_left, keep_dims)
+    check_tile("max", input)
+    return _reduce_one(_widened(input), axis, maximum, keep_dims)
+
+
+@builtin
+def min(
+    input: tensor, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:  # fmt: skip
+    """Smallest element along an axis; as `max` in everything else."""
+    if return_indices:
+        return _with_indices("min", input, axis, "lt", return_indices_tie_break_left, keep_dims)
+    check_tile("min", input)
+    return _reduce_one(_widened(input), axis, minimum, keep_dims)
+
+
+@builtin
+def argmax(input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
+    """int32 position of the largest element along an axis; the first one of equals, or any without `tie_break_left`."""
+    return _with_indices("argmax", input, axis, "gt", tie_break_left, keep_dims)[1]
+
+
+@builtin
+def argmin(input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
+    """int32 position of the smallest element along an axis; the first one of equals, or any without `tie_break_left`."""
+    return _with_indices("argmin", input, axis, "lt", tie_break_left, keep_dims)[1]
+
+
+@builtin
+def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
+    """Exclusive or of integers along an axis."""
+    return _reduce_one(_integers("xor_sum", input), axis, logic.bit_xor, keep_dims)
+
+
+@builtin
+def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
+    """Bitwise or of integers or bools along an axis."""
+    return _reduce_one(_integers("reduce_or", input), axis, logic.bit_or, keep_dims)
+
+
+def sum_dtype(input: tensor, dtype: DType | None) -> DType:
+    """The type that a tile is summed in: the given one, at least 32 bits for integers, float32 for fp8."""
+    if dtype is not None:
+        check_dtype(dtype)
+        return dtype
+    own: DType = input.dtype
+    if own.is_int() and own.bits < 32:
+        return uint32 if own.is_int_unsigned() else int32
+    return float32 if own.is_fp8() else own
+
+
+def callable_of(what: str, function: Any) -> Combine:
+    """How to call a combine or element function on values: a `@jit` function is inlined, one of the language called."""
+    if jit_of(function) is not None:
+        return lambda *args: current().inline(function, list(args), {})
+    if not is_builtin(function):
+        raise fail(tile_errors.COMBINE_FUNCTION, what=what, got=getattr(function, "__name__", repr(function)))
+    return function
+
+
+def combine_region(what: str, values: Sequence[tensor], combine: Combine) -> Region:
+    """The region of a reduction or scan: two scalars per value in, what `combine` makes of them out."""
+    builder = current().builder
+    types = [ScalarType(value.element) for value in values]
+    with builder.region(types * 2) as body:
+        outputs = parts_of(combine(*map(tensor, body.args)))
+        if len(outputs) != len(values):
+            raise fail(tile_errors.COMBINE_COUNT, what=what, got=len(outputs), want=len(values))
+        checked = [_combined(what, out, value) for out, value in zip(outputs, values, strict=True)]
+        builder.emit(control.yield_, *(value.handle for value in checked))
+    return body.done
+
+
+def parts_of(result: Any) -> tuple[Any, ...]:
+    """What a function returned, one value or several, as a tuple."""
+    return tuple(cast("Sequence[Any]", result)) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _combined(what: str, result: Any, value: tensor) -> tensor:
+    if isinstance(result, (int, float)):
+        result = constant(result, value.dtype)
+    if not isinstance(result, tensor) or not result.is_scalar or result.element != value.element:
+        raise fail(tile_errors.COMBINE_RESULT, what=what, got=describe(result), want=value.element.name)
+    return result
+
+
+def _reduce_one(input: tensor, axis: int | None, combine: Combine, keep_dims: bool) -> tensor:
+    (result,) = _reduce((input,), axis, combine, keep_dims)
+    return result
+
+
+def _reduce(inputs: tuple[tensor, ...], axis: int | None, combine: Combine, keep_dims: bool) -> tuple[tensor, ...]:
+    for x in inputs:
+        check_tile("reduce", x)
+    form = common_form("reduce", inputs)
+    tiles = tuple(fit(x, form) for x in inputs)
+    rank = tiles[0].rank
+    if axis is None:
+        results = _along(tuple(shape.ravel(x) for x in tiles), 0, combine)
+        whole = Form((1,) * rank, tiles[0].layout)
+        return tuple(fit(x, whole) for x in results) if keep_dims else results
+    position = shape.check_axis(axis, rank)
+    results = _along(tiles, position, combine)
+    return tuple(_restored(r, x, position) for r, x in zip(results, tiles, strict=True)) if keep_dims else results
+
+
+def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine) -> tuple[tensor, ...]:
+    region = combine_region("reduce", inputs, combine)
+    return apply_many(ops.reduce, inputs, axis=axis, regions=(region,))
+
+
+def _restored(result: tensor, input: tensor, axis: int) -> tensor:
+    if result.is_scalar:
+        return fit(result, Form((1,), input.layout))
+    return shape.expand_dims(result, axis)
+
+
+def _widened(input: tensor) -> tensor:
+    dtype: DType = input.dtype
+    if dtype.bits >= 32:
+        return input
+    return convert(input, float32 if dtype.is_floating() else int32)
+
+
+def _integers(what: str, input: tensor) -> tensor:
+    check_tile(what, input)
+    if not input.dtype.is_int():
+        raise fail(errors.INTEGER_NEEDED, what=what, got=describe(input))
+    return input
+
+
+def _with_indices(what: str, input: tensor, axis: int | None, better: Any, left: bool, keep_dims: bool) -> Any:
+    check_tile(what, input)
+    if axis is None:
+        raise fail(tile_errors.INDEX_AXIS, what=what)
+    position = shape.check_axis(axis, input.rank)
+    indices = _positions(input, position)
+
+    def combine(value: tensor, index: tensor, other: tensor, other_index: tensor) -> tuple[tensor, tensor]:
+        wins = logic.compare(better, value, other)
+        if left:
+            tie = logic.bit_and(logic.compare("eq", value, other), logic.compare("lt", index, other_index))
+            wins = logic.bit_or(wins, tie)
+        return logic.where(wins, value, other), logic.where(wins, index, other_index)
+
+    return _reduce((input, indices), position, combine, keep_dims)
+
+
+def _positions(input: tensor, axis: int) -> tensor:
+    """The index along `axis` of each element, in the shape and layout of `input`."""
+    layout, others = input.layout, [d for d in range(input.rank) if d != axis]
+    if layout.is_resolved:
+        for dim in reversed(others):
+            layout = SliceLayout(dim, layout)
+    index = arange(0, input.shape[axis], layout)
+    for dim in others:
+        index = shape.expand_dims(index, dim)
+    return fit(index, Form(tuple(input.shape), input.layout))

@@ -1,0 +1,159 @@
+"""The same elements under another shape. Nothing moves: the layout of the result follows from the operand's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from weft.errors import fail
+from weft.errors import layout as layout_errors
+from weft.errors import tile as tile_errors
+from weft.language.broadcast import Form, common_form, fit
+from weft.language.creation import check_int, check_shape
+from weft.language.layouts import check_tile
+from weft.language.marks import builtin
+from weft.language.promote import common_dtype, to_tensor, unify
+from weft.language.tensor import apply, apply_many, name_of, tensor
+from weft.layout import SliceLayout, check_tile_shape
+from weft.ops import tile
+
+
+@builtin
+def expand_dims(x: tensor, axis: int | Sequence[int]) -> tensor:
+    """Insert an axis of length 1 (several: positions in the result). A tile in `SliceLayout(axis, parent)` gets `parent`.
+
+    A layout that is no slice gives a linear one. Raises tile-expand-slice where the slice dropped another dimension.
+    """
+    check_tile("expand_dims", x)
+    axes = [axis] if hasattr(axis, "__index__") else list(check_shape("expand_dims", axis))
+    rank = x.rank + len(axes)
+    for position in sorted(check_axis(a, rank) for a in axes):
+        x = _expand(x, position)
+    return x
+
+
+@builtin
+def broadcast(x: tensor, y: tensor) -> tuple[tensor, tensor]:
+    """Two values stretched to one shape and layout; element types stay."""
+    left, right = to_tensor(x), to_tensor(y)
+    form = common_form("broadcast", (left, right))
+    return fit(left, form), fit(right, form)
+
+
+@builtin
+def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
+    """Repeat a tile along its axes of length 1. Raises LayoutError (layout-broadcast) where an axis has another length."""
+    check_tile("broadcast_to", x)
+    sizes = _sizes("broadcast_to", shape)
+    check_tile_shape(sizes)
+    if len(sizes) != x.rank:
+        raise fail(tile_errors.RANK_MISMATCH, what="broadcast_to", left=name_of(x), right=f"shape {list(sizes)}")
+    for dim, (old, new) in enumerate(zip(x.shape, sizes, strict=True)):
+        if old not in (1, new):
+            raise fail(layout_errors.BROADCAST, src=x.shape, dst=list(sizes), dim=dim, size=old)
+    return fit(x, Form(sizes, x.layout))
+
+
+@builtin
+def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
+    """The elements in row-major order under another shape, given as a list or as arguments."""
+    check_tile("reshape", x)
+    sizes = _sizes("reshape", shape)
+    check_tile_shape(sizes)
+    if math.prod(sizes) != x.numel:
+        raise fail(layout_errors.RESHAPE, src=x.shape, src_numel=x.numel, dst=list(sizes), dst_numel=math.prod(sizes))
+    return x if sizes == x.tile.shape else apply(tile.reshape, x, shape=sizes)
+
+
+@builtin
+def ravel(x: tensor) -> tensor:
+    """All elements in row-major order, in one dimension."""
+    return reshape(x, [x.numel])
+
+
+@builtin
+def permute(x: tensor, *order: int | Sequence[int]) -> tensor:
+    """Axes in another order: axis `i` of the result is axis `order[i]` of `x`. The order is a list, or arguments."""
+    check_tile("permute", x)
+    axes = tuple(check_axis(a, x.rank) for a in _sizes("permute", order))
+    if sorted(axes) != list(range(x.rank)):
+        example = list(reversed(range(x.rank)))
+        raise fail(layout_errors.ORDER, field="permute's order", order=list(axes), last=x.rank - 1, example=example)
+    return apply(tile.permute, x, order=axes)
+
+
+@builtin
+def trans(x: tensor, *order: int | Sequence[int]) -> tensor:
+    """The last two axes exchanged, or `permute` with an order."""
+    check_tile("trans", x)
+    if order:
+        return permute(x, *order)
+    if x.rank < 2:
+        raise fail(tile_errors.TRANSPOSE, value=name_of(x))
+    return permute(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
+
+
+@builtin
+def join(a: tensor, b: tensor) -> tensor:
+    """Two tiles, promoted and broadcast, side by side along a new last axis of length 2, which lies in registers."""
+    left, right = unify("join", a, b, dtype=common_dtype("join", (a, b)))
+    check_tile("join", left)
+    return apply(tile.join, left, right)
+
+
+@builtin
+def split(x: tensor) -> tuple[tensor, tensor]:
+    """Undo `join`. Raises LayoutError where the last axis is not of length 2 (layout-split-shape) or lies across threads."""
+    check_tile("split", x)
+    if x.shape[-1] != 2 or x.rank < 2:
+        raise fail(layout_errors.SPLIT_SHAPE, shape=x.shape)
+    left, right = apply_many(tile.split, [x])
+    return left, right
+
+
+@builtin
+def item(x: tensor) -> tensor:
+    """The only element of a tile of size one, as a scalar. Raises tile-item otherwise."""
+    check_tile("item", x)
+    if x.numel != 1:
+        raise fail(tile_errors.ITEM, value=name_of(x))
+    return apply(tile.extract, x)
+
+
+def index(x: tensor, key: object) -> tensor:
+    """What `x[key]` means: colons keep dimensions, None adds one."""
+    keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    check_tile("indexing", x)
+    for k in keys:
+        if k is not None and (not isinstance(k, slice) or k != slice(None)):
+            shown = "a run-time value" if isinstance(k, tensor) else str(cast("object", k))
+            raise fail(tile_errors.INDEX, key=shown, value=name_of(x))
+    colons = sum(k is not None for k in keys)
+    if colons > x.rank:
+        raise fail(tile_errors.INDEX_RANK, colons=colons, value=name_of(x))
+    for axis, k in enumerate(keys):
+        if k is None:
+            x = _expand(x, axis)
+    return x
+
+
+def check_axis(axis: Any, rank: int) -> int:
+    """An axis counted from 0; negative ones count from the end. Raises LayoutError (layout-axis)."""
+    number = check_int("axis", axis)
+    if not -rank <= number < rank:
+        raise fail(layout_errors.AXIS, axis=number, rank=rank, first=-rank, last=rank - 1)
+    return number % rank
+
+
+def _expand(x: tensor, axis: int) -> tensor:
+    layout = x.layout
+    if isinstance(layout, SliceLayout) and layout.dim != axis:
+        raise fail(
+            tile_errors.EXPAND_SLICE, axis=axis, value=name_of(x), layout=layout, dim=layout.dim, parent=layout.parent
+        )
+    return apply(tile.expand_dims, x, axis=axis)
+
+
+def _sizes(what: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return check_shape(what, shape[0] if len(shape) == 1 else shape)

@@ -1,0 +1,375 @@
+"""`tensor`: a run-time value of kernel code, scalar or tile, with the operators and methods that authors write.
+
+It wraps one IR value. Every operator and method is a function of the language under another spelling; nothing is decided
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from weft.errors import fail
+from weft.errors import language as errors
+from weft.ir.core import Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
+from weft.language.context import current
+from weft.language.dtypes import distributed_type
+
+if TYPE_CHECKING:
+    from weft.layout import DistributedLayout
+
+Number = int | float | bool
+Operand: TypeAlias = "tensor | int | float | bool"
+
+
+class tensor:
+    """A scalar or a tile at run time.
+
+    `handle` is the IR value. `dtype` is the element type, a pointer type for addresses. A tile has a `shape`, a list of powers
+    of two, and a `layout`; a scalar has shape [] and no layout.
+    """
+
+    __slots__ = ("handle",)
+    __hash__ = object.__hash__
+
+    def __init__(self, handle: Value) -> None:
+        self.handle = handle
+
+    def __repr__(self) -> str:
+        return f"tensor({self.handle!r})"
+
+    @property
+    def dtype(self) -> Any:
+        """Element type: a dtype, or a pointer type whose `element_ty` is one."""
+        return self.handle.type.element
+
+    @property
+    def element(self) -> Element:
+        """Element type, as `dtype`."""
+        return self.handle.type.element
+
+    @property
+    def shape(self) -> list[int]:
+        """Sizes, outermost first; [] for a scalar."""
+        type = self.handle.type
+        return list(type.shape) if isinstance(type, TileType) else []
+
+    @property
+    def tile(self) -> TileType:
+        """The IR type of a tile. Raises CompilationError (language-tile-needed) for a scalar."""
+        type = self.handle.type
+        if not isinstance(type, TileType):
+            raise fail(errors.TILE_NEEDED, what="this", got=f"a scalar of {type.element}")
+        return type
+
+    @property
+    def layout(self) -> DistributedLayout:
+        """How the tile lies in registers, as its author spelled it. Raises language-tile-needed for a scalar."""
+        return self.tile.layout
+
+    @property
+    def type(self) -> distributed_type | Element:
+        """`distributed_type` of a tile, the dtype of a scalar; both have `.scalar`."""
+        type = self.handle.type
+        if isinstance(type, TileType):
+            return distributed_type(type.element, type.shape, type.layout)
+        return type.element
+
+    @property
+    def is_scalar(self) -> bool:
+        """True for one value, False for a tile."""
+        return isinstance(self.handle.type, ScalarType)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions; 0 for a scalar."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    # Where Python wants to know a value that only exists on the GPU
+
+    def __bool__(self) -> NoReturn:
+        raise fail(errors.TRUTH, what=name_of(self))
+
+    def __index__(self) -> NoReturn:
+        raise fail(errors.NOT_CONSTEXPR, what=name_of(self))
+
+    def __int__(self) -> NoReturn:
+        raise fail(errors.NOT_CONSTEXPR, what=name_of(self))
+
+    def __float__(self) -> NoReturn:
+        raise fail(errors.NOT_CONSTEXPR, what=name_of(self))
+
+    def __iter__(self) -> NoReturn:
+        raise fail(errors.ITERATION, what=name_of(self))
+
+    def __len__(self) -> int:
+        if self.is_scalar:
+            raise fail(errors.TILE_NEEDED, what="len", got=f"a scalar of {self.element}")
+        return self.shape[0]
+
+    # Operators
+
+    def __add__(self, other: Operand) -> tensor:
+        return arith.add(self, other)
+
+    def __radd__(self, other: Operand) -> tensor:
+        return arith.add(other, self)
+
+    def __sub__(self, other: Operand) -> tensor:
+        return arith.sub(self, other)
+
+    def __rsub__(self, other: Operand) -> tensor:
+        return arith.sub(other, self)
+
+    def __mul__(self, other: Operand) -> tensor:
+        return arith.mul(self, other)
+
+    def __rmul__(self, other: Operand) -> tensor:
+        return arith.mul(other, self)
+
+    def __truediv__(self, other: Operand) -> tensor:
+        return arith.truediv(self, other)
+
+    def __rtruediv__(self, other: Operand) -> tensor:
+        return arith.truediv(other, self)
+
+    def __floordiv__(self, other: Operand) -> tensor:
+        return arith.floordiv(self, other)
+
+    def __rfloordiv__(self, other: Operand) -> tensor:
+        return arith.floordiv(other, self)
+
+    def __mod__(self, other: Operand) -> tensor:
+        return arith.mod(self, other)
+
+    def __rmod__(self, other: Operand) -> tensor:
+        return arith.mod(other, self)
+
+    def __pow__(self, other: Operand) -> NoReturn:
+        raise fail(errors.POWER)
+
+    def __rpow__(self, other: Operand) -> NoReturn:
+        raise fail(errors.POWER)
+
+    def __matmul__(self, other: Operand) -> NoReturn:
+        raise fail(errors.MATMUL)
+
+    def __and__(self, other: Operand) -> tensor:
+        return logic.bit_and(self, other)
+
+    def __rand__(self, other: Operand) -> tensor:
+        return logic.bit_and(other, self)
+
+    def __or__(self, other: Operand) -> tensor:
+        return logic.bit_or(self, other)
+
+    def __ror__(self, other: Operand) -> tensor:
+        return logic.bit_or(other, self)
+
+    def __xor__(self, other: Operand) -> tensor:
+        return logic.bit_xor(self, other)
+
+    def __rxor__(self, other: Operand) -> tensor:
+        return logic.bit_xor(other, self)
+
+    def __lshift__(self, other: Operand) -> tensor:
+        return logic.shift_left(self, other)
+
+    def __rlshift__(self, other: Operand) -> tensor:
+        return logic.shift_left(other, self)
+
+    def __rshift__(self, other: Operand) -> tensor:
+        return logic.shift_right(self, other)
+
+    def __rrshift__(self, other: Operand) -> tensor:
+        return logic.shift_right(other, self)
+
+    def __neg__(self) -> tensor:
+        return arith.negative(self)
+
+    def __pos__(self) -> tensor:
+        return self
+
+    def __abs__(self) -> tensor:
+        return math.abs(self)
+
+    def __invert__(self) -> tensor:
+        return logic.bit_not(self)
+
+    def __lt__(self, other: Operand) -> tensor:
+        return logic.compare("lt", self, other)
+
+    def __le__(self, other: Operand) -> tensor:
+        return logic.compare("le", self, other)
+
+    def __gt__(self, other: Operand) -> tensor:
+        return logic.compare("gt", self, other)
+
+    def __ge__(self, other: Operand) -> tensor:
+        return logic.compare("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return logic.compare("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return logic.compare("ne", self, other)
+
+    def logical_and(self, other: Operand) -> tensor:
+        """Both are true (non-zero), element by element; what `and` means between scalars."""
+        return logic.logical_and(self, other)
+
+    def logical_or(self, other: Operand) -> tensor:
+        """At least one is true (non-zero), element by element; what `or` means between scalars."""
+        return logic.logical_or(self, other)
+
+    # Shapes
+
+    def __getitem__(self, key: object) -> tensor:
+        """`x[:, None]`: a colon keeps a dimension, None adds one of length 1 (see `expand_dims` for the layout)."""
+        return shape.index(self, key)
+
+    @property
+    def T(self) -> tensor:  # noqa: N802 as in NumPy
+        """The transpose of a two-dimensional tile."""
+        return shape.trans(self)
+
+    def trans(self, *order: int | Sequence[int]) -> tensor:
+        """The transpose, or `permute` with an order."""
+        return shape.trans(self, *order)
+
+    def permute(self, *order: int | Sequence[int]) -> tensor:
+        """`permute` as a method."""
+        return shape.permute(self, *order)
+
+    def reshape(self, *sizes: int | Sequence[int]) -> tensor:
+        """`reshape` as a method."""
+        return shape.reshape(self, *sizes)
+
+    def ravel(self) -> tensor:
+        """`ravel` as a method."""
+        return shape.ravel(self)
+
+    def expand_dims(self, axis: int | Sequence[int]) -> tensor:
+        """`expand_dims` as a method."""
+        return shape.expand_dims(self, axis)
+
+    def broadcast_to(self, *sizes: int | Sequence[int]) -> tensor:
+        """`broadcast_to` as a method."""
+        return shape.broadcast_to(self, *sizes)
+
+    def split(self) -> tuple[tensor, tensor]:
+        """`split` as a method."""
+        return shape.split(self)
+
+    def item(self) -> tensor:
+        """The only element of a tile of size one, as a scalar."""
+        return shape.item(self)
+
+    # Values
+
+    def to(self, dtype: Element, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
+        """`cast` as a method."""
+        return casts.cast(self, dtype, fp_downcast_rounding, bitcast)
+
+    def cast(self, dtype: Element, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
+        """`cast` as a method."""
+        return casts.cast(self, dtype, fp_downcast_rounding, bitcast)
+
+    def sum(self, axis: int | None = None, keep_dims: bool = False, dtype: DType | None = None) -> tensor:
+        """`sum` as a method."""
+        return reduction.sum(self, axis, keep_dims, dtype)
+
+    def max(self, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
+            keep_dims: bool = False) -> Any:  # fmt: skip
+        """`max` as a method."""
+        return reduction.max(self, axis, return_indices, return_indices_tie_break_left, keep_dims)
+
+    def min(self, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
+            keep_dims: bool = False) -> Any:  # fmt: skip
+        """`min` as a method."""
+        return reduction.min(self, axis, return_indices, return_indices_tie_break_left, keep_dims)
+
+    def argmax(self, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
+        """`argmax` as a method."""
+        return reduction.argmax(self, axis, tie_break_left, keep_dims)
+
+    def argmin(self, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
+        """`argmin` as a method."""
+        return reduction.argmin(self, axis, tie_break_left, keep_dims)
+
+    def xor_sum(self, axis: int | None = None, keep_dims: bool = False) -> tensor:
+        """`xor_sum` as a method."""
+        return reduction.xor_sum(self, axis, keep_dims)
+
+    def reduce_or(self, axis: int | None = None, keep_dims: bool = False) -> tensor:
+        """`reduce_or` as a method."""
+        return reduction.reduce_or(self, axis, keep_dims)
+
+    def reduce(self, axis: int | None, combine_fn: Any, keep_dims: bool = False) -> tensor:
+        """`reduce` as a method."""
+        return reduction.reduce(self, axis, combine_fn, keep_dims)
+
+    def associative_scan(self, axis: int, combine_fn: Any, reverse: bool = False) -> tensor:
+        """`associative_scan` as a method."""
+        return scan.associative_scan(self, axis, combine_fn, reverse)
+
+    def cumsum(self, axis: int = 0, reverse: bool = False, dtype: DType | None = None) -> tensor:
+        """`cumsum` as a method."""
+        return scan.cumsum(self, axis, reverse, dtype)
+
+    def cumprod(self, axis: int = 0, reverse: bool = False, dtype: DType | None = None) -> tensor:
+        """`cumprod` as a method."""
+        return scan.cumprod(self, axis, reverse, dtype)
+
+    def gather(self, index: tensor, axis: int) -> tensor:
+        """`gather` as a method."""
+        return scan.gather(self, index, axis)
+
+
+def apply(kind: OpDef, /, *operands: tensor | None, **attrs: Any) -> tensor:
+    """Emit an operation of one result and wrap it."""
+    (result,) = apply_many(kind, operands, **attrs)
+    return result
+
+
+def apply_many(kind: OpDef, operands: Iterable[tensor | None], /, **attrs: Any) -> tuple[tensor, ...]:
+    """Emit an operation and wrap its results, however many there are."""
+    handles = [None if operand is None else operand.handle for operand in operands]
+    made: Value | tuple[Value, ...] | None = current().builder.emit(kind, *handles, **attrs)
+    if made is None:
+        return ()
+    return tuple(map(tensor, made)) if isinstance(made, tuple) else (tensor(made),)
+
+
+def name_of(x: object) -> str:
+    """What to call a value in a message: the author's name for it if it has one, else what it is."""
+    if isinstance(x, tensor):
+        kind = describe(x)
+        return f"{x.handle.name!r} ({kind})" if x.handle.name else kind
+    return describe(x)
+
+
+def describe(x: object) -> str:
+    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`."""
+    if not isinstance(x, tensor):
+        return f"the constant {x!r}"
+    element = x.element
+    name = element.name
+    article = "an" if name.startswith("int") else "a"
+    if x.is_scalar:
+        return f"{article} {name}" + ("" if isinstance(element, Pointer) else " scalar")
+    return f"{article} {name} tile {x.shape}"
+
+
+# The functions above are written over `tensor`, so they can only be imported once it exists.
+from weft.language import arith, casts, logic, math, reduction, scan, shape  # noqa: E402
