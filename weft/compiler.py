@@ -83,7 +83,7 @@ class Stages:
     @cached_property
     def reads(self) -> list[manifest.Read]:
         """What the reader looked up outside the kernel, in the form that the disk cache keeps."""
-        return [manifest.read(read.function, read.path) for read in self.built.reads]
+        return [manifest.read(read.owner, read.path) for read in self.built.reads]
 
     def binary(self) -> Binary:
         """Machine code and what it uses."""

@@ -55,7 +55,7 @@ class JITFunction:
             raise fail(OPTION_VALUE, option="sync", value=sync, name=fn.__name__, expected="a mode", example=example)
         functools.update_wrapper(self, fn)
         self.__name__ = fn.__name__
-        self.fn = fn
+        self.fn = self.__weft_jit__ = fn
         self.sync = sync
         self.debug = debug
         self._do_not_specialize = tuple(do_not_specialize)

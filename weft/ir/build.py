@@ -22,7 +22,7 @@ class Builder:
         self.loc: Loc | None = None
 
     def emit(
-        self, kind: OpDef, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
+        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
     ) -> Any:
         """Append an operation: operands in the definition's order, attributes by name (defaults filled in).
 

@@ -16,6 +16,7 @@ from typing import Any
 from weft.ir.build import Builder
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
+from weft.ir.types import TileType
 
 Operands = tuple[Value | None, ...]
 Replacement = tuple[Value, ...] | None
@@ -35,18 +36,19 @@ class Rebuilder(Builder):
         self._numbers: list[dict[Any, Value]] = [{}]
 
     def emit(
-        self, kind: OpDef, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
+        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
     ) -> Any:
         """As `Builder.emit`; a pure operation that is already in scope gives the earlier result."""
         if not (self.number and kind.pure):
             return super().emit(kind, *operands, regions=regions, name=name, **attrs)
         full: dict[str, Any] = {**kind.defaults, **attrs}
-        key: tuple[Any, ...] = (kind, operands, tuple([(k, v.__class__, v) for k, v in full.items()]))
+        key: tuple[Any, ...] = (kind, operands, tuple([(k, v.__class__, _distinct(v)) for k, v in full.items()]))
         for scope in reversed(self._numbers):
             if key in scope:
                 return scope[key]
         result = super().emit(kind, *operands, regions=regions, name=name, **full)
-        if isinstance(result, Value):
+        # Two tiles whose layouts are still open may get different ones.
+        if isinstance(result, Value) and getattr(result.type, "resolved", True):
             self._numbers[-1][key] = result
         return result
 
@@ -100,3 +102,10 @@ def rebuild(func: Func, rule: Rule, *, number: bool = False, **attrs: Any) -> Fu
     out = Rebuilder(rule, number)
     body = out.copy_region(func.body)
     return Func(func.name, body, {**func.attrs, **attrs}, func.loc)
+
+
+def _distinct(value: Any) -> Any:
+    """An attribute as value numbering compares it: -0.0 is not 0.0, and equal tile types may be spelled differently."""
+    if value.__class__ is float:
+        return value.hex()
+    return (value, value.layout) if value.__class__ is TileType else value

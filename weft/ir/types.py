@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from weft.layout import AutoLayout, CoalescedLayout, DistributedLayout, LinearLayout, SharedLayout
+from weft.layout import DistributedLayout, LinearLayout, SharedLayout
 
 Kind = Literal["bool", "int", "uint", "float"]
 Space = Literal["global", "shared"]
@@ -197,7 +197,7 @@ class TileType:
     """A tile: element type, shape (powers of two) and the linear map from registers, lanes, warps and blocks to elements.
 
     `layout` is how the author spelled the map. Two tiles of one map are of one type however they are spelled; `linear` is
-    None while the layout is still to be inferred (`AutoLayout`, `CoalescedLayout`), and then the spelling decides.
+    None while the layout is still to be inferred (AutoLayout, CoalescedLayout, slices of them); then the spelling decides.
     """
 
     element: Element
@@ -224,8 +224,7 @@ class TileType:
 @cache
 def tile_type(element: Element, shape: tuple[int, ...], layout: DistributedLayout) -> TileType:
     """The tile type of a spelled layout, interned. Raises LayoutError where the layout does not fit the shape."""
-    unresolved = isinstance(layout, AutoLayout | CoalescedLayout)
-    return TileType(element, shape, None if unresolved else layout.to_linear(shape), layout)
+    return TileType(element, shape, layout.to_linear(shape) if layout.is_resolved else None, layout)
 
 
 @dataclass(frozen=True, slots=True)

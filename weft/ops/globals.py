@@ -1,8 +1,8 @@
 """Lowered stage: global memory, one instruction shape per operation.
 
 Access `i` of `n` goes to address `ptr + offsets[0][i] + strides[0] * offsets[1][i] + ...` in elements, where `ptr` is one
-address per thread (a scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register numbers, in one
-instruction.
+address per thread (a scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register numbers,
+in one instruction.
 """
 
 from __future__ import annotations

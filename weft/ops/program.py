@@ -34,6 +34,12 @@ def lane_id() -> Type:
     return ScalarType(int32)
 
 
+@op("program.thread", scope="thread")
+def thread_id() -> Type:
+    """Index of the executing thread in its block (in its partition under warp specialisation): warp * 32 + lane."""
+    return ScalarType(int32)
+
+
 @op("program.uniform")
 def uniform(x: Value) -> Type:
     """The same scalar, claimed by the author to be equal in all threads of the block; the simulator checks it."""

@@ -1,0 +1,79 @@
+"""First calls: nothing cached, and from disk, each in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report, twin
+from benchmarks.report import Goal, Line
+
+TITLE = "First calls"
+NEEDS_GPU = True
+CHILD = Path(__file__).with_name("compile_child.py")
+Run = dict[str, Any]
+
+
+def run(quick: bool) -> list[Line]:
+    """Median of several processes, each compiler's taking turns."""
+    compilers = ("weft", "gluon") if twin.has_gluon() else ("weft",)
+    cold: dict[str, list[Run]] = {who: [] for who in compilers}
+    warm: dict[str, list[Run]] = {who: [] for who in compilers}
+    for _ in range(2 if quick else 5):
+        for who in compilers:
+            folder = tempfile.mkdtemp(prefix=f"{who}-cache-")
+            try:
+                cold[who].append(child(who, folder))
+                warm[who].append(child(who, folder))
+            finally:
+                shutil.rmtree(folder)
+    return lines(cold, warm)
+
+
+def child(who: str, folder: str) -> Run:
+    """What one process measures with its caches in `folder`; see compile_child.py."""
+    environment = {**os.environ, "PYTHONPATH": str(twin.ROOT), "WEFT_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
+    # The driver's own cache of compiled PTX would serve a second process.
+    environment["CUDA_CACHE_DISABLE"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(CHILD), who], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode != 0:
+        report.warn(done.stderr)
+        raise RuntimeError(f"the process that compiles with {who} failed with status {done.returncode}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def lines(cold: dict[str, list[Run]], warm: dict[str, list[Run]]) -> list[Line]:
+    """The figures of the issue, and where our time goes."""
+    rows = (
+        ("first kernel of a process, nothing cached", cold, "first", 350.0),
+        ("later kernels, nothing cached", cold, "later", 150.0),
+        ("first kernel of a process, from disk", warm, "first", None),
+        ("later kernels, from disk", warm, "later", 10.0),
+    )
+    found: list[Line] = []
+    for what, runs, key, bound in rows:
+        value = {who: _median(of, key) for who, of in runs.items()}
+        goals = () if bound is None else (Goal(bound, ceiling=True),)
+        ours = value.pop("weft")
+        found.append(Line(what, ours, "ms", value, goals, _split(runs["weft"], key)))
+    return found
+
+
+def _median(runs: list[Run], key: str) -> float:
+    return statistics.median(call["ms"] for run in runs for call in run[key])
+
+
+def _split(runs: list[Run], key: str) -> str:
+    calls = [call for run in runs for call in run[key]]
+    names = dict.fromkeys(name for call in calls for name in call["parts"])
+    medians = {name: statistics.median(call["parts"].get(name, 0.0) for call in calls) for name in names}
+    return ", ".join(f"{name} {value:.1f}" for name, value in medians.items())

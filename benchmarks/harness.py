@@ -1,0 +1,134 @@
+"""Timing variants of one job against each other: checked first, then interleaved, then summarised.
+
+Clocks drift by several percent while a card works, so only figures of one run compare, and only when the variants take turns.
+A round times every variant once, in an order that rotates; the median over the rounds is the figure. Each variant is
+checked once on a poisoned output before anything is timed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from benchmarks.report import warn
+
+WARM_UP = 2
+FLUSH_FACTOR = 4
+
+
+class WrongResultError(Exception):
+    """A variant computed something else than its reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to do a job. `poison` spoils the output, `run` does the job, `correct` tells whether the output is right."""
+
+    name: str
+    run: Callable[[], Any]
+    poison: Callable[[], Any]
+    correct: Callable[[], bool]
+
+
+class Clock(Protocol):
+    """What measures: a GPU's events, or a test's invention."""
+
+    def milliseconds(self, run: Callable[[], Any]) -> float:
+        """Milliseconds of device time for one call."""
+        ...
+
+
+class CudaClock:
+    """CUDA events on PyTorch's current stream, behind a large read.
+
+    The read leaves the L2 cache full of something else, with nothing to write back, and keeps the GPU busy while the host
+    enqueues the call, so that the time between the events is the GPU's alone.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        self._read = torch.ones(FLUSH_FACTOR * size // 4, device="cuda")
+        self._sum = torch.empty((), device="cuda")
+
+    def milliseconds(self, run: Callable[[], Any]) -> float:
+        """Milliseconds between two events around the call."""
+        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._torch.sum(self._read, dim=0, out=self._sum)
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+
+def measure(variants: Sequence[Variant], clock: Clock, rounds: int) -> dict[str, float]:
+    """Median milliseconds by name, of each variant that is right; `sound` speaks of the others."""
+    variants = sound(variants)
+    for variant in variants:
+        for _ in range(WARM_UP):
+            clock.milliseconds(variant.run)
+    times: dict[str, list[float]] = {variant.name: [] for variant in variants}
+    for number in range(rounds if variants else 0):
+        for variant in rotated(variants, number):
+            times[variant.name].append(clock.milliseconds(variant.run))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def sound(variants: Iterable[Variant]) -> list[Variant]:
+    """The variants that run and are right; each of the others is named on standard error, and has no figure."""
+    found: list[Variant] = []
+    for variant in variants:
+        try:
+            check(variant)
+        except Exception as error:  # noqa: BLE001 - whatever one variant does wrong, the others are still worth measuring
+            warn(f"{variant.name}: not measured: {type(error).__name__}: {error}")
+        else:
+            found.append(variant)
+    return found
+
+
+def check(variant: Variant) -> None:
+    """Run a variant on a poisoned output. Raises WrongResultError for a wrong result, and what running raises."""
+    variant.poison()
+    variant.run()
+    if not variant.correct():
+        raise WrongResultError("the output differs from the reference")
+
+
+def rotated(items: Sequence[Any], by: int) -> list[Any]:
+    """The items, starting at another one each time."""
+    start = by % len(items)
+    return [*items[start:], *items[:start]]
+
+
+def terabytes_per_second(nbytes: int, milliseconds: float) -> float:
+    """Throughput of a job that reads and writes `nbytes` together."""
+    return nbytes / milliseconds / 1e9
+
+
+def relative_error(got: Any, want: Any) -> float:
+    """The norm of the difference over the norm of the reference, in double precision, for PyTorch tensors; NaN if any is."""
+    return float((got.double() - want).norm() / want.norm())
+
+
+Jobs = dict[str, dict[str, Callable[[], Any]]]
+"""What to do, by case and by who does it."""
+
+
+def race(
+    jobs: Jobs, clock: Clock, rounds: int, *, nbytes: int, poison: Callable[[], Any], correct: Callable[[], bool]
+) -> dict[str, dict[str, float]]:
+    """TB/s by case and by who, for jobs that write one output and move `nbytes` each; all take turns in one run."""
+    variants = [
+        Variant(f"{case}: {who}", run, poison, correct) for case, whose in jobs.items() for who, run in whose.items()
+    ]
+    times = measure(variants, clock, rounds)
+    return {
+        case: {who: terabytes_per_second(nbytes, times[name]) for who in whose if (name := f"{case}: {who}") in times}
+        for case, whose in jobs.items()
+    }

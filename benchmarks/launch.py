@@ -1,0 +1,103 @@
+"""Host time of a launch with five arguments, and of its parts."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.copies import compilers
+from benchmarks.report import Goal, Line
+
+TITLE = "Host time per launch"
+NEEDS_GPU = True
+BATCH = 300
+"""Launches between two synchronisations: fewer than the driver's queue holds, so that no launch waits for the GPU."""
+NUMEL = 128
+
+
+def run(quick: bool) -> list[Line]:
+    """A copy of 128 elements by one program: what is timed is the host."""
+    import torch
+
+    torch.cuda.init()
+    modules = compilers("copy_1d")
+    src = torch.randn(NUMEL, device="cuda")
+    dst = torch.empty_like(src)
+    jobs: dict[str, Callable[[], Any]] = {who: whole_launch(module, src, dst) for who, module in modules.items()}
+    jobs["torch"] = lambda: torch.add(src, 1.0, out=dst)
+    jobs |= parts(modules["weft"], src, dst)
+    found = times(jobs, 10 if quick else 60, torch.cuda.synchronize)
+    whole = found.pop("weft")
+    peers = {who: found.pop(who) for who in list(found) if who in ("gluon", "torch")}
+    return [
+        Line(
+            "launch, five arguments",
+            whole,
+            "us",
+            peers,
+            (Goal(5.5, ceiling=True),),
+            "torch: torch.add, three arguments",
+        ),
+        *(Line(f"part: {name}", value, "us") for name, value in found.items()),
+    ]
+
+
+def whole_launch(module: Any, src: Any, dst: Any) -> Callable[[], Any]:
+    """A launch as a user writes it: two tensors, a length, a block size, a layout."""
+    kernel, layout = module.copy_1d, module.gl.BlockedLayout([1], [32], [4], [0])
+    return lambda: kernel[(1,)](src, dst, NUMEL, NUMEL, layout, num_warps=4)
+
+
+def parts(module: Any, src: Any, dst: Any) -> dict[str, Callable[[], Any]]:
+    """The look-up of the grid, the launch after it, and the driver's call alone with arguments packed once."""
+    from cuda.bindings import driver as cuda
+
+    from weft.runtime.launch import packing
+
+    layout = module.gl.BlockedLayout([1], [32], [4], [0])
+    bound = module.copy_1d[(1,)]
+    compiled = bound(src, dst, NUMEL, NUMEL, layout, num_warps=4)
+    kinds = tuple(compiled.request.run_time.values())
+    layout_of_slots = packing(kinds)
+    buffer, table = layout_of_slots.frame()
+    layout_of_slots.format.pack_into(buffer, 0, src.data_ptr(), dst.data_ptr(), NUMEL)
+    function, stream = compiled.on_device(src.get_device()).function, cuda.CUstream(0)
+
+    def driver_call(keep: Any = buffer) -> Any:
+        return cuda.cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, 0, stream, table, 0)
+
+    return {
+        "kernel[grid]": lambda: module.copy_1d[(1,)],
+        "launch without kernel[grid]": lambda: bound(src, dst, NUMEL, NUMEL, layout, num_warps=4),
+        "cuLaunchKernel, arguments packed": driver_call,
+    }
+
+
+def times(jobs: dict[str, Callable[[], Any]], rounds: int, synchronize: Callable[[], Any]) -> dict[str, float]:
+    """Median microseconds per call of each job, in batches that take turns."""
+    for job in jobs.values():
+        batch(job, synchronize)
+    found: dict[str, list[float]] = {name: [] for name in jobs}
+    gc.disable()
+    try:
+        for number in range(rounds):
+            for name in harness.rotated(list(jobs), number):
+                found[name].append(batch(jobs[name], synchronize))
+    finally:
+        gc.enable()
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def batch(job: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
+    """Microseconds per call over one batch of calls into an empty queue."""
+    synchronize()
+    start = perf_counter_ns()
+    for _ in range(BATCH):
+        job()
+    elapsed = perf_counter_ns() - start
+    synchronize()
+    return elapsed / BATCH / 1e3

@@ -1,0 +1,199 @@
+"""What a benchmark found: one line per figure, with its goals, as a table, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import weft
+
+PACKAGES = ("torch", "triton", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound on a figure, or on its ratio to that of a peer. Throughputs have a floor, times a ceiling.
+
+    `Goal(1.0, "gluon")`: at least Gluon's figure. `Goal(5.5, ceiling=True)`: at most 5.5 in the figure's own unit.
+    """
+
+    bound: float
+    peer: str = ""
+    ceiling: bool = False
+
+    def value(self, line: Line) -> float | None:
+        """What is compared with the bound; None where the peer was not measured."""
+        if not self.peer:
+            return line.ours
+        theirs = line.peers.get(self.peer)
+        return line.ours / theirs if theirs and line.ours else None
+
+    def met(self, line: Line) -> bool | None:
+        """Whether the goal is met; None where it cannot be told."""
+        value = self.value(line)
+        if value is None:
+            return None
+        return value <= self.bound if self.ceiling else value >= self.bound
+
+    def __str__(self) -> str:
+        sign = "<=" if self.ceiling else ">="
+        return f"{sign} {self.bound:g} x {self.peer}" if self.peer else f"{sign} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure: what, our value (None if there is none to trust), its unit, the peers' values, goals and a remark."""
+
+    what: str
+    ours: float | None
+    unit: str
+    peers: dict[str, float] = field(default_factory=dict)
+    goals: tuple[Goal, ...] = ()
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """`pass`, `FAIL`, or nothing where there is no goal or a peer is missing."""
+        met = [goal.met(self) for goal in self.goals]
+        if False in met or (self.goals and self.ours is None):
+            return "FAIL"
+        return "pass" if met and None not in met else ""
+
+
+def show(title: str, lines: Sequence[Line]) -> None:
+    """Print the lines as a table."""
+    from rich.console import Console
+
+    console = Console(width=None if Console().is_terminal else 170, highlight=False)
+    console.print(_table(title, lines))
+
+
+def save(folder: Path, name: str, title: str, lines: Sequence[Line], about: dict[str, str]) -> None:
+    """Write `name.json` (everything) and `name.md` (the table) into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"title": title, "about": about, "lines": [_plain(line) for line in lines]}
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(markdown(title, lines, about), encoding="utf-8")
+
+
+def markdown(title: str, lines: Sequence[Line], about: dict[str, str]) -> str:
+    """A page with where and when it was measured, and the table."""
+    peers = _peers(lines)
+    head = ["what", "weft", *peers, *(f"weft / {peer}" for peer in peers), "unit", "goal", "", "note"]
+    rows = [head, ["---"] * len(head), *(_cells(line, peers) for line in lines)]
+    facts = "; ".join(f"{name} {value}" for name, value in about.items())
+    return f"# {title}\n\n{facts}.\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def about() -> dict[str, str]:
+    """The machine, the date and the versions behind a result."""
+    found = {"date": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d"), **_device()}
+    found |= {"weft": weft.__version__, "Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _device() -> dict[str, str]:
+    try:
+        import torch
+    except ImportError:
+        return {"device": platform.machine()}
+    if not torch.cuda.is_available():
+        return {"device": platform.machine()}
+    from cuda.bindings import driver, nvrtc
+
+    _, number = driver.cuDriverGetVersion()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return {
+        "device": torch.cuda.get_device_name(),
+        "driver": f"CUDA {number // 1000}.{number % 1000 // 10}{_driver_release()}",
+        "NVRTC": f"{major}.{minor}",
+    }
+
+
+def _driver_release() -> str:
+    """The kernel driver's release, where the system tells it."""
+    file = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\s(\d{3}\.[\d.]+)\s", file.read_text(encoding="utf-8")) if file.exists() else None
+    return f" ({found[1]})" if found else ""
+
+
+def _peers(lines: Iterable[Line]) -> list[str]:
+    return list(dict.fromkeys(peer for line in lines for peer in line.peers))
+
+
+def _cells(line: Line, peers: Sequence[str]) -> list[str]:
+    ratios = [line.ours / line.peers[peer] if line.ours and line.peers.get(peer) else None for peer in peers]
+    return [
+        line.what,
+        _number(line.ours),
+        *(_number(line.peers.get(peer)) for peer in peers),
+        *(_number(ratio) for ratio in ratios),
+        line.unit,
+        ", ".join(map(str, line.goals)),
+        line.verdict,
+        line.note,
+    ]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def _table(title: str, lines: Sequence[Line]) -> Any:
+    from rich.table import Table
+
+    peers = _peers(lines)
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    for name in ("weft", *peers, *(f"weft / {peer}" for peer in peers)):
+        table.add_column(name, justify="right", style="bold" if name == "weft" else None)
+    for name in ("unit", "goal", "", "note"):
+        table.add_column(name)
+    colors = {"pass": "green", "FAIL": "red"}
+    for line in lines:
+        cells = _cells(line, peers)
+        cells[-2] = f"[{colors[line.verdict]}]{line.verdict}[/]" if line.verdict else ""
+        table.add_row(*cells)
+    return table
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    return {
+        "what": line.what,
+        "weft": line.ours,
+        "unit": line.unit,
+        "peers": line.peers,
+        "goals": [str(goal) for goal in line.goals],
+        "verdict": line.verdict,
+        "note": line.note,
+    }
+
+
+def rendered(title: str, lines: Sequence[Line]) -> str:
+    """The table as plain text."""
+    from rich.console import Console
+
+    out = StringIO()
+    Console(file=out, width=170).print(_table(title, lines))
+    return out.getvalue()
+
+
+def warn(text: str) -> None:
+    """A remark on standard error, out of the tables' way."""
+    print(text, file=sys.stderr, flush=True)

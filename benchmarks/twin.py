@@ -1,0 +1,64 @@
+"""The same text under another compiler: a module with its two import lines exchanged, loaded from a file of its own."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import shutil
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+SWAPS = {
+    "import weft": "from benchmarks import gluon as weft",
+    "from weft import language as gl": "from triton.experimental.gluon import language as gl",
+}
+
+
+def gluon_text(text: str) -> str:
+    """A module's text for Gluon: line for line the same but for two imports. Raises ValueError where one is not there once."""
+    lines = text.splitlines()
+    for old in SWAPS:
+        if lines.count(old) != 1:
+            raise ValueError(f"the text has {lines.count(old)} lines {old!r}; a twin needs exactly one")
+    return "\n".join(SWAPS.get(line, line) for line in lines) + "\n"
+
+
+@cache
+def load(name: str) -> ModuleType:
+    """The example or benchmark module `name` itself."""
+    return _module(name, _path(name))
+
+
+@cache
+def load_gluon(name: str) -> ModuleType:
+    """The twin of the module `name` under Gluon; both compilers read kernels from files, so it has one."""
+    folder = Path(tempfile.mkdtemp(prefix="gluon-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / f"{name}_gluon.py"
+    path.write_text(gluon_text(_path(name).read_text(encoding="utf-8")), encoding="utf-8")
+    return _module(path.stem, path)
+
+
+def has_gluon() -> bool:
+    """Whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _path(name: str) -> Path:
+    return next(path for folder in (EXAMPLES, ROOT / "benchmarks") if (path := folder / f"{name}.py").exists())
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    # The examples import their workbench as scripts do, from their own folder.
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,132 @@
+"""What the examples share: arrays on the GPU or on the host, timing, a table and a plot.
+
+The examples run on the GPU when PyTorch sees one. Otherwise they run in the simulator on small NumPy arrays, where time means
+nothing; their tables then show what the compiler and the cost models know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where kernels run: PyTorch's GPU, or the simulator on NumPy arrays. Arrays are float32."""
+
+    gpu: bool
+
+    def size(self, on_gpu: int, simulated: int) -> int:
+        """A size for each place: the simulator is thorough rather than fast."""
+        return on_gpu if self.gpu else simulated
+
+    def random(self, *shape: int) -> Any:
+        """Fresh normal values."""
+        if self.gpu:
+            import torch
+
+            return torch.randn(shape, device="cuda")
+        return np.random.default_rng().standard_normal(shape, dtype=np.float32)
+
+    def poisoned(self, *shape: int) -> Any:
+        """An output full of NaN: an element that a kernel does not write fails every comparison."""
+        if self.gpu:
+            import torch
+
+            return torch.full(shape, float("nan"), device="cuda")
+        return np.full(shape, np.nan, dtype=np.float32)
+
+    def check(self, got: Any, want: Any, relative: float = 0.0) -> None:
+        """Raise AssertionError unless `got` is `want`, up to an error relative to each element."""
+        if self.gpu:
+            import torch
+
+            torch.testing.assert_close(got, want.to(got.dtype), rtol=relative, atol=0.0)
+        else:
+            np.testing.assert_allclose(got, want, rtol=relative, atol=0.0)
+
+    def throughput(self, run: Callable[[], Any], nbytes: int) -> str:
+        """TB/s of `run`, which moves `nbytes` to and from global memory; a dash in the simulator."""
+        if not self.gpu:
+            return "-"
+        from weft import testing
+
+        return f"{nbytes / testing.do_bench(run, return_mode='median') / 1e9:.2f}"
+
+
+def strides(array: Any) -> tuple[int, ...]:
+    """An array's strides in elements."""
+    return tuple(array.stride()) if hasattr(array, "stride") else tuple(s // array.itemsize for s in array.strides)
+
+
+def accesses(compiled: Any) -> str:
+    """Global loads and stores of one thread by width in bits, read from the machine code: `LDG.128 x2, STG.128 x2`.
+
+    A question mark where no disassembler is installed (`pip install 'weft[sass]'`).
+    """
+    from weft.errors import DeviceError
+
+    try:
+        code = compiled.asm["sass"]
+    except DeviceError:
+        return "?"
+    found = re.findall(r"\b(LDG|STG)\.E((?:\.\w+)*)", code)
+    counts = Counter(f"{kind}.{(re.findall(r'64|128', flags) or ['32'])[0]}" for kind, flags in found)
+    return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items()))
+
+
+def options(description: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of an example: `plot` (a path or None) and `place`."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the table too (needs matplotlib)")
+    parser.add_argument("--sim", action="store_true", help="run in the simulator even where there is a GPU")
+    parsed = parser.parse_args(argv)
+    parsed.place = Place(gpu=not parsed.sim and _sees_gpu())
+    return parsed
+
+
+def report(title: str, rows: Sequence[dict[str, Any]], place: Place, plot: Path | None, bars: str) -> None:
+    """Print rows as a table, and draw a bar for each: of its throughput, or in the simulator of its column `bars`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [{name: value for name, value in row.items() if place.gpu or name != "TB/s"} for row in rows]
+    table = Table(title=f"{title} ({'GPU' if place.gpu else 'simulator'}, every result checked)", title_justify="left")
+    for number, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console(width=None if Console().is_terminal else 150).print(table)
+    if plot is not None:
+        _draw(plot, title, rows, "TB/s" if place.gpu else bars)
+
+
+def _draw(path: Path, title: str, rows: Sequence[dict[str, Any]], column: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 1 + 0.45 * len(rows)), layout="constrained")
+    bars = axes.barh([str(next(iter(row.values()))) for row in rows], [float(row[column]) for row in rows])
+    axes.bar_label(bars, [str(row[column]) for row in rows], padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set(title=title, xlabel=column, ylabel=next(iter(rows[0])))
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _sees_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()

@@ -1,0 +1,46 @@
+"""The command: what needs no GPU runs and is recorded, the rest says why not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import front, report, run, sim
+from tests.conftest import missing_gpu
+
+
+def test_what_needs_a_gpu_is_left_out(tmp_path, capsys):
+    if not missing_gpu():
+        pytest.skip("there is a GPU here")
+    assert run.main(["launch", "copies", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.count("needs a GPU") == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_name_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["copes"])
+    assert "no benchmark is called copes" in capsys.readouterr().err
+
+
+def test_results_are_recorded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        sim, "run", lambda quick: [report.Line("copy", 1.0, "s", {}, (report.Goal(2.0, ceiling=True),))]
+    )
+    assert run.main(["sim", "--quick", "--out", str(tmp_path)]) == 0
+    assert "pass" in capsys.readouterr().out
+    assert json.loads((tmp_path / "sim.json").read_text(encoding="utf-8"))["lines"][0]["verdict"] == "pass"
+
+
+def test_simulator_figures():
+    lines = sim.run(quick=True)
+    assert len(lines) == 5
+    assert all(line.note.endswith("programs") and line.ours > 0 for line in lines)
+
+
+def test_front_half_figures():
+    stages, operations = front.stages(1)
+    assert operations >= front.OPERATIONS
+    assert list(stages) == ["read", "tile passes", "lowering", "CUDA text"]
+    assert all(milliseconds > 0 for milliseconds in stages.values())

@@ -1,0 +1,23 @@
+"""What the pages show as output is what their snippets print: the text blocks of a page, in order, are the whole of it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+import pytest
+
+from tests.project import tree
+
+SNIPPET = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+PAGES = [tree.ROOT / "README.md", *sorted((tree.ROOT / "docs" / "tutorial").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=tree.name)
+def test_output_is_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    snippets = SNIPPET.findall(page.read_text(encoding="utf-8"))
+    program = tmp_path / "page.py"
+    program.write_text("\n\n".join(code for code, _ in snippets), encoding="utf-8")
+    runpy.run_path(str(program))
+    assert capsys.readouterr().out == "".join(shown for _, shown in snippets)

@@ -1,0 +1,55 @@
+"""The tables of user errors and of operations in the reference are those of the package; --update-golden rewrites them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import weft.errors
+import weft.ops
+from weft.errors import CATALOGUE
+from weft.ir.define import OPS, OpDef
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+MARK = "<!-- The table is read from the package: `make golden` writes it. -->\n"
+
+for module in pkgutil.iter_modules(weft.errors.__path__):
+    importlib.import_module(f"weft.errors.{module.name}")
+
+
+def error_table() -> str:
+    rows = [(f"`{r.code}`", r.kind.__name__, r.message, r.fix) for r in CATALOGUE.values()]
+    return table(("code", "exception", "message", "fix"), sorted(rows))
+
+
+def operation_table() -> str:
+    rows = [(f"`{op.name}`", stage(op), effects(op), op.doc.split("\n\n")[0].replace("\n", " ")) for op in OPS.values()]
+    return table(("operation", "stage", "effects", "meaning"), sorted(rows))
+
+
+def stage(op: OpDef) -> str:
+    return f"{op.stage}, until `{op.removed_by}`" if op.removed_by else op.stage
+
+
+def effects(op: OpDef) -> str:
+    return ", ".join(f"{e.kind} {e.space}" + (" (async)" if e.proxy == "async" else "") for e in op.effects) or "-"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+@pytest.mark.parametrize(("page", "make"), [("errors.md", error_table), ("operations.md", operation_table)])
+def test_table(page, make, request):
+    path = REFERENCE / page
+    head, mark, found = path.read_text(encoding="utf-8").partition(MARK)
+    assert mark, f"{page} says where its table stands"
+    expected = "\n" + make()
+    if request.config.getoption("--update-golden"):
+        path.write_text(head + mark + expected, encoding="utf-8")
+        return
+    assert found == expected, f"docs/reference/{page} is out of date; `make golden` writes it"

@@ -1,0 +1,77 @@
+"""One test per mistake in calls: its code, its line, what the caret points at, and what to write instead."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.lang.support import INT, POINTER, jit, mistake, pointed
+from weft import language as gl
+
+
+def host_function(x):
+    return x
+
+
+@jit
+def helper(x, size: gl.constexpr):
+    return x * size
+
+
+@jit
+def forever(x):
+    return again(x)
+
+
+@jit
+def again(x):
+    return forever(x)
+
+
+def test_host_function():
+    @jit
+    def kernel(out, n):
+        gl.store(out, host_function(n))
+
+    error = mistake(kernel, "lang-host-function", out=POINTER, n=INT)
+    assert "@weft.jit" in error.fix
+    assert "@weft.constexpr_function" in error.fix
+
+
+def test_not_callable():
+    @jit
+    def kernel(out, n):
+        gl.store(out, n(3))
+
+    mistake(kernel, "lang-not-callable", out=POINTER, n=INT)
+
+
+CALLS = {
+    "helper(n)": "got no value for 'size'",
+    "helper(n, 1, 2)": "takes 2 arguments, but got 3",
+    "helper(n, 1, size=2)": "got 'size' twice",
+    "helper(n, 1, colour=2)": "has no parameter 'colour'",
+    "gl.store(out, n, maks=n)": "got an unexpected keyword argument 'maks'",
+    "gl.arange()": "missing",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_call_arguments(call):
+    from tests.lang.test_random_programs import kernel_of
+
+    kernel = kernel_of(f"def program(out, n):\n    {call}\n", f"<call {call}>")
+    kernel.__weft_jit__.__globals__["helper"] = helper
+    error = mistake(kernel, "lang-call-arguments", out=POINTER, n=INT)
+    assert CALLS[call] in error.message
+    assert error.fix.startswith("it takes (")
+    assert pointed(error) == call
+
+
+def test_math():
+    @jit
+    def kernel(out, n):
+        gl.store(out, math.exp(n))
+
+    assert "gl.exp" in mistake(kernel, "lang-math", out=POINTER, n=INT).fix

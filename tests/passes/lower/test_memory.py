@@ -1,0 +1,243 @@
+"""Loads, stores and atomics: values, how often each element is touched, and how wide the accesses are."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.layout.strategies import tiles
+from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
+from weft.ir.types import ScalarType, bfloat16, float8e5, float16, float32, float64, int1, int8, int32, int64, uint64
+from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
+from weft.ops import arith, globals, memory, program, regs, scratch, tile
+
+LAW = settings(deadline=None, max_examples=40)
+LINE = BlockedLayout([4], [32], [4], [0])
+GRID = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
+# Lane 16 holds what lane 3 holds, and warp 2 what register 2 holds.
+SKEWED = DistributedLinearLayout([[1], [3]], [[4], [8], [16], [32], [12]], [[64], [3]], [], [128])
+
+
+def start(case):
+    layout, shape = case
+    return layout, tuple(shape), tile_kernel(num_warps=warps_of(layout, shape))
+
+
+# Values
+
+
+@LAW
+@given(st.data(), tiles(), st.sampled_from([int1, int8, float16, float32, float64, uint64]))
+def test_masked_loads_and_stores(data, case, element):
+    layout, shape, k = start(case)
+    n = prod(shape)
+    at = k.positions(shape, layout)
+    limit = k.number_in(data.draw(st.integers(0, n)), divisible=1)
+    masks = [k.cmp("lt", at, k.splat(limit, at)), k.input(int1, shape, layout), k.splat(k.number_in(True, int1), at)]
+    mask = data.draw(st.sampled_from(masks))
+    ptr = k.pointer_in(any_bits(k.rng, element, n), element, data.draw(st.sampled_from([element.itemsize, 16])))
+    others = [k.input(element, shape, layout), k.splat(k.number_in(element.is_int() and 1, element), at)]
+    k.output_of_all(k.load(ptr, at, mask, data.draw(st.sampled_from(others))))
+    k.output(k.load(ptr, at, mask), mask)
+    k.check()
+
+
+@LAW
+@given(st.data(), tiles(2))
+def test_strides(data, case):
+    """Row-major, column-major and spread matrices, with run-time and constant strides."""
+    layout, shape, k = start(case)
+    rows, columns = (k.coordinate(shape, axis, layout) for axis in (0, 1))
+    sizes = [data.draw(st.sampled_from([1, 2, 16, 17, shape[1], shape[0]])) for _ in range(2)]
+    known = [data.draw(st.booleans()) for _ in range(2)]
+    size = (shape[0] - 1) * sizes[0] + (shape[1] - 1) * sizes[1] + 1
+    offsets = None
+    for at, stride, constant in zip((rows, columns), sizes, known, strict=True):
+        step = k.number(stride, at) if constant else k.splat(k.number_in(stride, int32, stride & -stride), at)
+        term = k.mul(at, step)
+        offsets = term if offsets is None else k.add(offsets, term)
+    ptr = k.pointer_in(any_bits(k.rng, float16, size), float16)
+    mask = k.cmp("lt", rows, k.splat(k.number_in(shape[0] // 2 + 1), rows))
+    k.output_of_all(k.load(ptr, offsets, mask, k.number(0, k.cast(rows, float16))))
+    k.check()
+
+
+@LAW
+@given(tiles(), st.sampled_from([int32, float32]))
+def test_everything_is_stored_once(case, element):
+    """A load that follows an atomic sum of ones finds one everywhere, and a sum of the old values none."""
+    layout, shape, k = start(case)
+    at = k.positions(shape, layout)
+    counts = k.pointer_in(np.zeros(prod(shape), np.float32 if element.is_floating() else np.int32), element)
+    address = k.address(counts, at)
+    ones = k.number(1, k.cast(at, element))
+    k.output(k.emit(memory.atomic, address, ones, None, kind="add"))
+    k.emit(memory.atomic, address, ones, k.below(at, prod(shape) // 2), kind="add")
+    after = k.check()
+    assert count(after, globals.atomic) == 2
+
+
+@LAW
+@given(tiles(), st.sampled_from(["add", "max", "xor", "xchg"]))
+def test_atomics_give_old_values_to_all_holders(case, kind):
+    layout, shape, k = start(case)
+    n = prod(shape)
+    at = k.positions(shape, layout)
+    address = k.address(k.pointer_in(any_bits(k.rng, int32, n), int32), at)
+    value = k.input(int32, shape, layout)
+    mask = k.input(int1, shape, layout)
+    k.output_of_all(k.emit(memory.atomic, address, value, None, kind=kind))
+    k.output(k.emit(memory.atomic, address, value, mask, kind=kind), mask)
+    old = k.emit(memory.atomic_cas, address, k.number(3, value), value)
+    k.output_of_all(k.add(old, old))
+    k.check()
+
+
+@pytest.mark.parametrize("element", [int32, int64, float32, float16])
+def test_old_values_reach_holders_whose_lanes_are_not_just_repeated(element):
+    """Lanes 16 to 31 repeat other lanes than those their numbers give with a bit cleared."""
+    k = tile_kernel()
+    at = k.positions((128,), SKEWED)
+    data = np.arange(128).astype({int32: "i4", int64: "i8", float32: "f4", float16: "f2"}[element])
+    old = k.emit(memory.atomic, k.address(k.pointer_in(data, element), at), k.number(1, k.cast(at, element)), None, kind="add")
+    k.output_of_all(old)
+    k.output_of_all(k.emit(arith.sub, old, k.cast(at, element)))
+    k.check()
+
+
+@pytest.mark.parametrize("num_warps", [1, 2, 8])
+@pytest.mark.parametrize("masked", [True, False])
+def test_scalar_accesses(num_warps, masked):
+    k = tile_kernel(num_warps=num_warps)
+    ptr = k.pointer_in(np.array([5, 7], "i4"), int32)
+    on = k.number_in(masked, int1)
+    x = k.emit(memory.load, ptr, on, k.number(9))
+    k.output(x)
+    old = k.emit(memory.atomic, ptr, x, None, kind="add")
+    k.output(old)
+    k.emit(memory.atomic, ptr, x, on, kind="add")
+    k.output(k.emit(memory.atomic_cas, ptr, k.number(10), k.number(11)))
+    k.output(k.splat(old, k.positions((64,), BlockedLayout([1], [32], [num_warps], [0]))))
+    k.check()
+
+
+def test_loads_of_undefined_elements_move_freely_and_are_not_stored():
+    k = tile_kernel()
+    at = k.positions((512,), LINE)
+    mask = k.below(at, 100)
+    x = k.convert(k.load(k.pointer_in(any_bits(k.rng, float32, 512), float32), at, mask), BlockedLayout([1], [32], [4], [0]))
+    there = k.positions((512,), BlockedLayout([1], [32], [4], [0]))
+    k.output(x, k.below(there, 100))
+    k.check()
+
+
+# Shapes of accesses
+
+
+def copied(per_thread, element=float32, divisible=16, limit=None, shape=2048):
+    """Vector width of a load and of a store of `per_thread` consecutive elements per thread."""
+    k = tile_kernel()
+    layout = BlockedLayout([per_thread], [32], [4], [0])
+    begin = k.mul(k.emit(program.program_id, axis=0), k.number(shape))
+    at = k.emit(tile.arange, start=0, end=shape, layout=layout)
+    at = k.add(k.splat(begin, at), at)
+    mask = None if limit is None else k.cmp("lt", at, k.splat(k.number_in(*limit), at))
+    data = any_bits(k.rng, element, 2 * shape)
+    x = k.load(k.pointer_in(data, element, divisible), at, mask)
+    k.store(k.pointer_in(np.zeros_like(data), element, divisible), at, x, mask)
+    after = k.check(grid=(2,))
+    (load,), (store,) = ops_of(after, globals.load), ops_of(after, globals.store)
+    assert load.attrs["vec"] == store.attrs["vec"]
+    assert isinstance(load.operands[0].type, ScalarType)
+    assert isinstance(store.operands[0].type, ScalarType)
+    assert count(after, regs.affine) == (limit is not None)
+    return load
+
+
+@pytest.mark.parametrize(("per_thread", "vec"), [(1, 1), (2, 2), (4, 4), (8, 4), (16, 4)])
+def test_widths_of_float32(per_thread, vec):
+    assert copied(per_thread).attrs["vec"] == vec
+
+
+@pytest.mark.parametrize(("element", "vec"), [(int8, 16), (float8e5, 16), (bfloat16, 8), (float32, 4), (float64, 2)])
+def test_accesses_have_at_most_16_bytes(element, vec):
+    assert copied(16, element).attrs["vec"] == vec
+
+
+@pytest.mark.parametrize(("divisible", "vec"), [(4, 1), (8, 2), (16, 4), (64, 4)])
+def test_widths_follow_the_pointer(divisible, vec):
+    assert copied(8, divisible=divisible).attrs["vec"] == vec
+
+
+@pytest.mark.parametrize(("limit", "vec"), [((4000, int32, 16), 4), ((4000, int32, 2), 2), ((4001, int32, 1), 1)])
+def test_widths_follow_the_mask(limit, vec):
+    load = copied(8, limit=limit)
+    assert load.attrs["vec"] == vec
+    assert load.operands[1].type.count == 16 // vec
+
+
+def strided(order, stride, divisible, layout=GRID, element=float32):
+    """Vector width of a load of a matrix whose axes `order[0]`, `order[1]` have stride 1 and `stride`."""
+    k = tile_kernel()
+    shape = (32, 64)
+    rows, columns = (
+        k.broadcast(k.expand(k.emit(tile.arange, start=0, end=shape[a], layout=SliceLayout(1 - a, layout)), 1 - a), shape)
+        for a in (0, 1)
+    )
+    near, far = (columns, rows) if order == (1, 0) else (rows, columns)
+    step = k.number(stride, far) if divisible is None else k.splat(k.number_in(stride, int32, divisible), far)
+    at = k.add(k.mul(far, step), near)
+    x = k.load(k.pointer_in(any_bits(k.rng, element, 64 * stride + 64), element), at)
+    k.output(x)
+    after = k.check()
+    load = ops_of(after, globals.load)[0]
+    assert not any("regs" in str(v.type) for v in load.uses)
+    return load.attrs["vec"]
+
+
+@pytest.mark.parametrize(
+    ("order", "stride", "divisible", "vec"),
+    [((1, 0), 64, None, 4), ((1, 0), 80, 16, 4), ((1, 0), 66, 2, 2), ((1, 0), 67, 1, 1), ((0, 1), 32, None, 1)],
+)
+def test_widths_of_matrices(order, stride, divisible, vec):
+    assert strided(order, stride, divisible) == vec
+
+
+def test_a_transposed_layout_reads_along_columns():
+    assert strided((0, 1), 32, None, BlockedLayout([4, 1], [8, 4], [2, 2], [0, 1])) == 4
+
+
+def test_strides_of_one_tile_are_one_vector():
+    """A run-time stride between rows: one base, the stride beside it, and no register array for addresses."""
+    k = tile_kernel()
+    shape = (64, 64)
+    rows, columns = (
+        k.broadcast(k.expand(k.emit(tile.arange, start=0, end=64, layout=SliceLayout(1 - a, GRID)), 1 - a), shape)
+        for a in (0, 1)
+    )
+    step = k.number_in(64, int32, 16)
+    at = k.add(k.mul(rows, k.splat(step, rows)), columns)
+    k.output(k.load(k.pointer_in(any_bits(k.rng, float32, 4096), float32), at))
+    after = k.check()
+    load = ops_of(after, globals.load)[0]
+    assert len(load.attrs["offsets"]) == 2
+    assert load.attrs["vec"] == 4
+    assert count(after, regs.affine, regs.xor, scratch.store) == 0
+
+
+def test_the_mask_is_compared_once_per_vector():
+    load = copied(16, limit=(4000, int32, 16))
+    assert load.operands[1].type.count == 4
+
+
+def test_repeated_registers_are_loaded_once():
+    k = tile_kernel()
+    layout = SliceLayout(1, BlockedLayout([2, 8], [32, 1], [4, 1], [1, 0]))
+    at = k.positions((256,), layout)
+    k.output(k.broadcast(k.expand(k.load(k.pointer_in(any_bits(k.rng, float32, 256), float32), at), 1), (256, 8)))
+    after = k.check()
+    assert ops_of(after, globals.load)[0].attrs["count"] == 2

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft import targets
+from weft.errors import CompilationError, Loc
+from weft.ir.build import Builder
+from weft.ir.core import Value, walk
+from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
+from weft.ir.verify import verify
+from weft.ops import arith, control, scratch
+from weft.passes.allocate_scratch import allocate_scratch
+
+SM90 = targets.get("sm_90a")
+I32 = ScalarType(int32)
+
+
+class Kernel:
+    def __init__(self) -> None:
+        self.build = Builder()
+        self.n = Value(I32, "n")
+        self.zero = self(arith.constant, value=0, type=I32)
+        self.count = 0
+
+    def __call__(self, op, /, *operands, **attrs):
+        return self.build.emit(op, *operands, **attrs)
+
+    def alloc(self, count, dtype=float32):
+        self.count += 1
+        self.build.loc = Loc("kernel.py", self.count)
+        return self(scratch.alloc, dtype=dtype, count=count, tag=self.count, name=f"s{self.count}")
+
+    def write(self, memory):
+        x = self(arith.constant, value=0.0, type=RegsType(memory.type.element, 1))
+        self(scratch.store, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
+
+    def read(self, memory):
+        self(scratch.load, memory, self.zero, offsets=(0,), registers=((0,),), vec=1)
+
+    def loop(self, body):
+        with self.build.region([I32]) as region:
+            body()
+            self(control.yield_)
+        self(control.for_, self.zero, self.n, self.n, descending=False, regions=(region.done,))
+
+    def branch(self, then, orelse):
+        with self.build.region() as a:
+            then()
+            self(control.yield_)
+        with self.build.region() as b:
+            orelse()
+            self(control.yield_)
+        test = self(arith.constant, value=True, type=ScalarType(int1))
+        self(control.if_, test, regions=(a.done, b.done))
+
+    def run(self, target=SM90):
+        self(control.return_)
+        func = self.build.func("k", (self.n,), {"num_warps": 4, "stage": "lowered", "params": ({},)})
+        new = allocate_scratch(func, target)
+        verify(new)
+        return new
+
+    def offsets(self):
+        func = self.run()
+        return [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc], func.attrs["shared_bytes"]
+
+
+def test_no_scratch_no_bytes():
+    assert Kernel().offsets() == ([], 0)
+
+
+def test_bytes_are_shared_one_after_another():
+    k = Kernel()
+    for count in (100, 30):
+        memory = k.alloc(count)
+        k.write(memory)
+        k.read(memory)
+    assert k.offsets() == ([0, 0], 400)
+
+
+def test_what_is_alive_together_lies_apart_and_aligned():
+    k = Kernel()
+    a, b, c = k.alloc(5, float16), k.alloc(3), k.alloc(1)
+    for memory in (a, b, c, a, b, c):
+        k.write(memory)
+    assert k.offsets() == ([0, 16, 32], 48)
+
+
+def test_gaps_are_filled():
+    k = Kernel()
+    a, b = k.alloc(8), k.alloc(8)
+    c, d = k.alloc(8), k.alloc(16)
+    for memory in (a, b, a, c, d, c, b):
+        k.write(memory)
+    assert k.offsets() == ([0, 32, 0, 64], 128)
+
+
+def test_memory_from_before_a_loop_lives_through_it():
+    k = Kernel()
+    a = k.alloc(8)
+    k.write(a)
+
+    def body():
+        k.read(a)
+        b = k.alloc(8)
+        k.write(b)
+
+    k.loop(body)
+    c = k.alloc(8)
+    k.write(c)
+    assert k.offsets() == ([0, 32, 0], 64)
+
+
+def test_memory_that_only_a_loop_uses_lives_through_it_too():
+    """What one iteration leaves in it the next one may read."""
+    k = Kernel()
+    a = k.alloc(8)
+
+    def body():
+        b = k.alloc(8)
+        k.write(b)
+        k.read(a)
+        k.write(a)
+
+    k.loop(body)
+    assert sorted(k.offsets()[0]) == [0, 32]
+
+
+def test_memory_made_in_a_loop_is_free_after_its_last_use():
+    k = Kernel()
+
+    def body():
+        for _ in range(2):
+            memory = k.alloc(8)
+            k.write(memory)
+            k.read(memory)
+
+    k.loop(body)
+    assert k.offsets() == ([0, 0], 32)
+
+
+def test_branches_share_bytes():
+    k = Kernel()
+    k.branch(lambda: k.write(k.alloc(8)), lambda: k.write(k.alloc(16)))
+    assert k.offsets() == ([0, 0], 64)
+
+
+def test_unused_memory_does_no_harm():
+    k = Kernel()
+    k.alloc(8)
+    assert k.offsets() == ([0], 32)
+
+
+def test_the_bill():
+    k = Kernel()
+    a, b = k.alloc(1000), k.alloc(2000)
+    for memory in (a, b, a):
+        k.write(memory)
+    with pytest.raises(CompilationError) as error:
+        k.run(replace(SM90, shared_bytes=10000))
+    assert error.value.code == "shared-memory"
+    assert error.value.message.startswith("the kernel needs 12000 bytes of shared memory, the target has 10000 for a block: ")
+    assert error.value.message.endswith("4000 bytes at kernel.py:1; 8000 bytes at kernel.py:2")
+    assert error.value.loc == Loc("kernel.py", 2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_no_two_that_are_alive_overlap(data):
+    k = Kernel()
+    sizes = data.draw(st.lists(st.integers(1, 64), min_size=1, max_size=6))
+    memories = [k.alloc(size) for size in sizes]
+    order = data.draw(st.lists(st.sampled_from(range(len(sizes))), min_size=1, max_size=14))
+    for i in order:
+        k.write(memories[i])
+    offsets, total = k.offsets()
+    for i, at in enumerate(offsets):
+        assert at % 16 == 0
+        assert at + 4 * sizes[i] <= total
+        for j in range(i):
+            if i not in order or j not in order:
+                continue
+            spans = [(order.index(m), len(order) - 1 - order[::-1].index(m)) for m in (i, j)]
+            together = spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
+            apart = at + 4 * sizes[i] <= offsets[j] or offsets[j] + 4 * sizes[j] <= at
+            assert apart or not together

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.ir.build import Builder
+from weft.ir.core import Func, Value
+from weft.ir.types import Pointer, ScalarType, float32, int8, int32, int64, tile_type
+from weft.layout import AutoLayout
+from weft.ops import arith, control, memory, program, tile
+from weft.passes.facts import facts
+
+AUTO = AutoLayout()
+I32 = ScalarType(int32)
+
+
+class Kernel:
+    """A function under construction: `p` is a 16-byte aligned pointer, `n` a multiple of 16, `m` any integer."""
+
+    def __init__(self) -> None:
+        self.build = Builder()
+        self.p = Value(ScalarType(Pointer(float32)), "p")
+        self.n, self.m = Value(I32, "n"), Value(I32, "m")
+
+    def __call__(self, kind, *operands, **attrs):
+        return self.build.emit(kind, *operands, **attrs)
+
+    def func(self) -> Func:
+        self(control.return_)
+        return self.build.func("k", (self.p, self.n, self.m), {"params": ({"divisible": 16}, {"divisible": 16}, {})})
+
+    def of(self, value):
+        found = facts(self.func())[value]
+        return found.contiguous, found.divisible, found.constant
+
+    def range(self, end, start=0):
+        return self(tile.arange, start=start, end=end, layout=AUTO)
+
+    def splat(self, x, *shape):
+        return self(tile.splat, x, shape=shape, layout=AUTO)
+
+    def number(self, value, *shape):
+        type = tile_type(int32, shape, AUTO) if shape else I32
+        return self(arith.constant, value=value, type=type)
+
+
+ZERO = 1 << 30
+
+
+def test_ranges():
+    k = Kernel()
+    assert k.of(k.range(64)) == ((64,), (ZERO,), (1,))
+    k = Kernel()
+    assert k.of(k.range(24, 8)) == ((16,), (8,), (1,))
+
+
+def test_addresses_of_a_row():
+    k = Kernel()
+    pid = k(arith.mul, k(program.program_id, axis=0), k.number(64))
+    offsets = k(arith.add, k.splat(pid, 64), k.range(64))
+    at = k(memory.addptr, k.splat(k.p, 64), offsets)
+    found = facts(k.func())
+    assert (found[offsets].contiguous, found[offsets].divisible) == ((64,), (64,))
+    assert (found[at].contiguous, found[at].divisible) == ((64,), (16,))
+    assert found[offsets].nonnegative
+
+
+def test_addresses_of_a_plane():
+    """Row-major: a row's elements are contiguous, and rows start 16-byte aligned because the stride is divisible by 16."""
+    k = Kernel()
+    rows = k(tile.broadcast, k(tile.expand_dims, k.range(8), axis=1), shape=(8, 32))
+    columns = k(tile.broadcast, k(tile.expand_dims, k.range(32), axis=0), shape=(8, 32))
+    offsets = k(arith.add, k(arith.mul, rows, k.splat(k.n, 8, 32)), columns)
+    at = k(memory.addptr, k.splat(k.p, 8, 32), offsets)
+    assert k.of(at) == ((1, 32), (4, 16), (1, 1))
+
+
+def test_unaligned_stride():
+    k = Kernel()
+    rows = k(tile.broadcast, k(tile.expand_dims, k.range(8), axis=1), shape=(8, 32))
+    columns = k(tile.broadcast, k(tile.expand_dims, k.range(32), axis=0), shape=(8, 32))
+    offsets = k(arith.add, k(arith.mul, rows, k.splat(k.m, 8, 32)), columns)
+    at = k(memory.addptr, k.splat(k.p, 8, 32), offsets)
+    assert k.of(at) == ((1, 32), (4, 4), (1, 1))
+
+
+@pytest.mark.parametrize(("predicate", "run"), [("lt", 16), ("ge", 16), ("le", 1), ("gt", 1), ("eq", 1), ("ne", 1)])
+def test_masks(predicate, run):
+    k = Kernel()
+    mask = k(arith.cmp, k.range(64), k.splat(k.n, 64), predicate=predicate)
+    assert k.of(mask)[2] == (run,)
+
+
+def test_masks_the_other_way_round():
+    k = Kernel()
+    mask = k(arith.cmp, k.splat(k.n, 64), k.range(64), predicate="gt")
+    assert k.of(mask)[2] == (16,)
+
+
+def test_quotient_and_remainder_need_numbers_that_are_not_negative():
+    k = Kernel()
+    eight = k.number(8, 64)
+    up, down = k.range(64), k.range(0, -64)
+    values = [k(kind, x, eight) for x in (up, down) for kind in (arith.div, arith.rem)]
+    found = facts(k.func())
+    assert [found[v].constant[0] for v in values] == [8, 1, 1, 1]
+    assert [found[v].contiguous[0] for v in values] == [1, 8, 1, 1]
+
+
+def test_shift_rounds_down_so_sign_does_not_matter():
+    k = Kernel()
+    assert k.of(k(arith.shr, k.range(0, -64), k.number(3, 64)))[2] == (8,)
+
+
+def test_hints():
+    k = Kernel()
+    x = k(arith.add, k.splat(k.m, 64), k.range(64))
+    hinted = k(tile.hint, k(memory.load, k(memory.addptr, k.splat(k.p, 64), x), None, None), divisible=(24,), contiguous=(4,))
+    assert k.of(hinted) == ((4,), (8,), (1,))
+
+
+def test_loops_keep_what_holds_every_time():
+    k = Kernel()
+    zero, start = k.number(0), k.range(64)
+    with k.build.region([I32, start.type, start.type]) as body:
+        i, a, b = body.args
+        k(control.yield_, k(arith.add, a, k.splat(i, 64)), k(arith.mul, b, k.splat(k.m, 64)))
+    a, b = k(control.for_, zero, k.m, k.n, start, start, descending=False, regions=(body.done,))
+    found = facts(k.func())
+    assert (found[i].divisible, found[i].nonnegative) == ((16,), True)
+    assert (found[a].contiguous, found[a].divisible) == ((64,), (16,))
+    assert (found[b].contiguous, found[b].divisible) == ((1,), (1,))
+
+
+def test_while_and_if():
+    k = Kernel()
+    start = k.range(64)
+    with k.build.region([start.type]) as before:
+        k(control.condition, k(arith.cmp, k.m, k.n, predicate="lt"), before.args[0])
+    with k.build.region([start.type]) as after:
+        with k.build.region() as then:
+            k(control.yield_, k(arith.add, after.args[0], k.splat(k.n, 64)))
+        with k.build.region() as orelse:
+            k(control.yield_, k(arith.add, after.args[0], k.number(8, 64)))
+        test = k(arith.cmp, k.m, k.n, predicate="eq")
+        k(control.yield_, k(control.if_, test, regions=(then.done, orelse.done)))
+    result = k(control.while_, start, regions=(before.done, after.done))
+    assert k.of(result) == ((64,), (8,), (1,))
+
+
+# Against brute force
+
+
+def trunc_div(a, b):
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+EVALUATE = {
+    arith.add: np.add,
+    arith.sub: np.subtract,
+    arith.mul: np.multiply,
+    arith.div: trunc_div,
+    arith.rem: lambda a, b: a - trunc_div(a, b) * b,
+    arith.shl: np.left_shift,
+    arith.shr: np.right_shift,
+    arith.and_: np.bitwise_and,
+    arith.or_: np.bitwise_or,
+    arith.xor: np.bitwise_xor,
+    arith.minimum: np.minimum,
+    arith.maximum: np.maximum,
+}
+COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
+SHAPE = (8, 16)
+
+
+@st.composite
+def programs(draw):
+    """A random straight-line kernel over 8x16 tiles, and the value of every tile in it."""
+    k = Kernel()
+    n, m = draw(st.integers(-4, 4)) * 16, draw(st.integers(-50, 50))
+    values: dict[Value, np.ndarray] = {}
+
+    def add(value, array):
+        values[value] = np.broadcast_to(array, value.type.shape).astype(np.int64)
+        return value
+
+    def leaf():
+        kind = draw(st.sampled_from(["range", "range", "number", "n", "m", "program"]))
+        if kind == "number":
+            number = draw(st.sampled_from([0, 1, 2, 3, 4, 6, 7, 8, 12, 15, 16, -1, -8, -16]))
+            return add(k.number(number, *SHAPE), number)
+        if kind in ("n", "m"):
+            return add(k.splat(k.n if kind == "n" else k.m, *SHAPE), n if kind == "n" else m)
+        if kind == "program":
+            return add(k.splat(k(program.program_id, axis=0), *SHAPE), 3)
+        axis, start = draw(st.integers(0, 1)), draw(st.sampled_from([0, 0, 4, 8, -16, 5]))
+        line = k.range(start + SHAPE[axis], start)
+        wide = k(tile.broadcast, k(tile.expand_dims, line, axis=1 - axis), shape=SHAPE)
+        return add(wide, np.expand_dims(np.arange(start, start + SHAPE[axis]), 1 - axis))
+
+    tiles = [leaf() for _ in range(3)]
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from([*EVALUATE, arith.cmp, arith.select, arith.cast, tile.permute, tile.reshape]))
+        x, y = draw(st.sampled_from(tiles)), draw(st.sampled_from(tiles))
+        a, b = values[x], values[y]
+        if kind in (arith.div, arith.rem) and not b.all():
+            continue
+        if kind in (arith.shl, arith.shr):
+            amount = draw(st.integers(0, 5))
+            y, b = k.number(amount, *SHAPE), amount
+        if kind is arith.select:
+            condition = k(arith.cmp, x, y, predicate="lt")
+            add(condition, a < b)
+            tiles.append(add(k(kind, condition, x, y), np.minimum(a, b)))
+        elif kind is arith.cmp:
+            predicate = draw(st.sampled_from(list(COMPARE)))
+            add(k(kind, x, y, predicate=predicate), COMPARE[predicate](a, b))
+        elif kind is arith.cast:
+            dtype = draw(st.sampled_from([int8, int64]))
+            add(k(kind, x, dtype=dtype), a.astype(np.int8) if dtype is int8 else a)
+        elif kind is tile.permute:
+            add(k(kind, x, order=(1, 0)), a.T)
+        elif kind is tile.reshape:
+            shape = draw(st.sampled_from([(128,), (16, 8), (1, 8, 16), (8, 16, 1), (8, 4, 4), (2, 4, 16)]))
+            add(k(kind, x, shape=shape), a.reshape(shape))
+        elif np.abs(result := EVALUATE[kind](a, b)).max() < 1 << 24:
+            tiles.append(add(k(kind, x, y), result))
+    return k.func(), values
+
+
+@settings(deadline=None, max_examples=250)
+@given(programs())
+def test_facts_hold(case):
+    func, values = case
+    found = facts(func)
+    for value, array in values.items():
+        f = found[value]
+        assert f.value is None or (array == f.value).all()
+        assert not f.nonnegative or (array >= 0).all()
+        for axis in range(array.ndim):
+            moved = np.moveaxis(array, axis, -1)
+            runs = moved.reshape(*moved.shape[:-1], -1, f.contiguous[axis])
+            assert (np.diff(runs) == 1).all()
+            assert (runs[..., 0] % f.divisible[axis] == 0).all()
+            assert (np.diff(moved.reshape(*moved.shape[:-1], -1, f.constant[axis])) == 0).all()

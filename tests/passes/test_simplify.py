@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+from time import process_time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.ir.build import Builder
+from weft.ir.compare import equivalent
+from weft.ir.core import Func, Op, Value, walk
+from weft.ir.parse import parse_func
+from weft.ir.text import format_func
+from weft.ir.types import (
+    DTYPES,
+    Pointer,
+    ScalarType,
+    bfloat16,
+    float32,
+    int1,
+    int8,
+    int32,
+    int64,
+    tile_type,
+    uint8,
+    uint32,
+    uint64,
+)  # fmt: skip
+from weft.ir.verify import verify
+from weft.layout import AutoLayout, BlockedLayout, SliceLayout, infer
+from weft.ops import arith, control, debug, memory, program, tile
+from weft.passes.dce import dce
+from weft.passes.fold import COMPARE, INTEGER, fold
+from weft.passes.simplify import simplify
+
+I32, F32, BOOL = ScalarType(int32), ScalarType(float32), ScalarType(int1)
+LINE = BlockedLayout([4], [32], [4], [0])
+PLANE = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
+
+
+class Kernel:
+    """A function under construction; `results` runs the pass and says what the kept values became."""
+
+    def __init__(self) -> None:
+        self.build = Builder()
+        self.n, self.u, self.x = Value(I32, "n"), Value(ScalarType(uint32), "u"), Value(F32, "x")
+        self.b, self.p = Value(BOOL, "b"), Value(ScalarType(Pointer(float32)), "p")
+        self.params = (self.n, self.u, self.x, self.b, self.p)
+
+    def __call__(self, op, /, *operands, **attrs):
+        return self.build.emit(op, *operands, **attrs)
+
+    def number(self, value, type=I32):
+        return self(arith.constant, value=value, type=type)
+
+    def func(self) -> Func:
+        self(control.return_)
+        attrs = {"num_warps": 4, "stage": "tile", "params": ({},) * len(self.params)}
+        return self.build.func("k", self.params, attrs)
+
+    def simplified(self, *kept) -> tuple[Func, list[str]]:
+        """The function, and for each kept value its defining operation: the name of a parameter, a number, or an op's name."""
+        if kept:
+            self(debug.print_, *kept, prefix="kept")
+        func = self.func()
+        text = format_func(func)
+        new = dce(simplify(func))
+        assert format_func(func) == text, "the old function changed"
+        verify(new)
+        made = {result: op for op in walk(new.body) for result in op.results}
+        prints = [op for op in walk(new.body) if op.kind is debug.print_ and op.attrs["prefix"] == "kept"]
+        return new, [said(value, made.get(value)) for value in (prints[0].uses if prints else ())]
+
+    def says(self, *kept):
+        return self.simplified(*kept)[1]
+
+
+def said(value: Value, op: Op | None) -> object:
+    if op is None:
+        return value.name
+    return op.attrs["value"] if op.kind is arith.constant else op.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(arith.add, 0), (arith.sub, 0), (arith.mul, 1), (arith.div, 1), (arith.and_, -1), (arith.or_, 0), (arith.xor, 0),
+     (arith.shl, 0), (arith.shr, 0)],
+)  # fmt: skip
+def test_neutral_operands(kind, value):
+    k = Kernel()
+    found = [k(kind, k.n, k.number(value))]
+    if kind not in (arith.sub, arith.div, arith.shl, arith.shr):
+        found.append(k(kind, k.number(value), k.n))
+    assert k.says(*found) == ["n"] * len(found)
+
+
+def test_neutral_operands_of_other_types():
+    k = Kernel()
+    u32 = ScalarType(uint32)
+    values = [
+        k(arith.and_, k.u, k.number(2**32 - 1, u32)), k(arith.and_, k.b, k.number(True, BOOL)),
+        k(arith.or_, k.b, k.number(False, BOOL)), k(arith.xor, k.number(False, BOOL), k.b),
+        k(memory.addptr, k.p, k.number(0)), k(arith.mul, k.x, k.number(1.0, F32)), k(arith.div, k.x, k.number(1.0, F32)),
+    ]  # fmt: skip
+    assert k.says(*values) == ["u", "b", "b", "b", "p", "x", "x"]
+
+
+def test_floats_that_look_neutral():
+    """-0.0 + 0.0 is 0.0, x * 0.0 may be NaN, x - x too, and 1.0 / x is no x."""
+    k = Kernel()
+    zero, one = k.number(0.0, F32), k.number(1.0, F32)
+    values = [
+        k(arith.add, k.x, zero), k(arith.sub, k.x, zero), k(arith.mul, k.x, zero), k(arith.sub, k.x, k.x),
+        k(arith.div, one, k.x), k(arith.cmp, k.x, k.x, predicate="eq"), k(arith.minimum, k.x, k.x),
+    ]  # fmt: skip
+    assert k.says(*values) == [
+        "arith.add", "arith.sub", "arith.mul", "arith.sub", "arith.div", "arith.cmp", "arith.min",
+    ]  # fmt: skip
+
+
+def test_absorbing_operands():
+    k = Kernel()
+    values = [
+        k(arith.mul, k.n, k.number(0)), k(arith.and_, k.number(0), k.n), k(arith.or_, k.n, k.number(-1)),
+        k(arith.rem, k.n, k.number(1)), k(arith.and_, k.b, k.number(False, BOOL)), k(arith.or_, k.b, k.number(True, BOOL)),
+    ]  # fmt: skip
+    assert k.says(*values) == [0, 0, -1, 0, False, True]
+
+
+def test_a_value_with_itself():
+    k = Kernel()
+    kinds = [arith.sub, arith.xor, arith.and_, arith.or_, arith.minimum, arith.maximum]
+    values = [k(kind, k.n, k.n) for kind in kinds]
+    tests = [k(arith.cmp, k.n, k.n, predicate=p) for p in ("eq", "ne", "lt", "ge")]
+    bools = [k(arith.xor, k.b, k.b), k(arith.cmp, k.p, k.p, predicate="le")]
+    assert k.says(*values, *tests, *bools) == [0, 0, "n", "n", "n", "n", True, False, False, True, False, True]
+
+
+def test_casts_and_selects():
+    k = Kernel()
+    wide = k(arith.cast, k.n, dtype=int64)
+    values = [
+        k(arith.cast, k.n, dtype=int32), wide,
+        k(arith.cast, k.number(300), dtype=uint8), k(arith.cast, k.number(3), dtype=int1),
+        k(arith.select, k.number(True, BOOL), k.n, k.number(2)), k(arith.select, k.number(False, BOOL), k.n, k.number(2)),
+        k(arith.select, k.b, k.n, k.n),
+    ]  # fmt: skip
+    assert k.says(*values) == ["n", "arith.cast", 44, True, "n", 2, "n"]
+
+
+def test_constants_fold_through_tiles():
+    k = Kernel()
+    three = k(tile.splat, k.number(3), shape=(32,), layout=SliceLayout(1, PLANE))
+    wide = k(tile.broadcast, k(tile.expand_dims, three, axis=1), shape=(32, 64))
+    moved = k(tile.convert, k(arith.add, wide, wide), layout=BlockedLayout([4, 1], [8, 4], [2, 2], [0, 1]))
+    one = k(tile.extract, k.number(7, tile_type(int32, (1,), LINE)))
+    new, found = k.simplified(moved, one)
+    assert found == [6, 7]
+    assert [op.kind for op in new.body.ops] == [arith.constant, arith.constant, debug.print_, control.return_]
+    assert str(new.body.ops[0].result.type) == str(moved.type)
+
+
+def test_splats_move_to_where_they_are_used():
+    k = Kernel()
+    line = k(tile.splat, k.n, shape=(32,), layout=SliceLayout(1, PLANE))
+    wide = k(tile.permute, k(tile.broadcast, k(tile.expand_dims, line, axis=1), shape=(32, 64)), order=(1, 0))
+    new, found = k.simplified(wide, k(tile.extract, k(tile.splat, k.n, shape=(1,), layout=LINE)))
+    assert found == ["tile.splat", "n"]
+    assert str(new.body.ops[0].result.type) == str(wide.type)
+
+
+def test_conversions():
+    k = Kernel()
+    other, third = BlockedLayout([1], [32], [4], [0]), BlockedLayout([2], [32], [4], [0])
+    x = k(tile.arange, start=0, end=512, layout=LINE, name="x")
+    there = k(tile.convert, x, layout=other)
+    new, found = k.simplified(k(tile.convert, there, layout=LINE), k(tile.convert, there, layout=third))
+    assert found == ["tile.arange", "tile.convert"]
+    assert next(op for op in new.body.ops if op.kind is tile.convert).operands == (new.body.ops[0].result,)
+
+
+def test_shapes_that_do_not_change():
+    k = Kernel()
+    x = k(tile.arange, start=0, end=512, layout=LINE)
+    values = [k(tile.reshape, x, shape=(512,)), k(tile.broadcast, x, shape=(512,)), k(tile.permute, x, order=(0,))]
+    assert k.says(*values) == ["tile.arange"] * 3
+
+
+def test_masks_that_are_known():
+    k = Kernel()
+    yes, no = k.number(True, BOOL), k.number(False, BOOL)
+    loaded = [k(memory.load, k.p, mask, k.x, volatile=True) for mask in (yes, no)]
+    k(memory.store, k.p, k.x, yes)
+    k(memory.store, k.p, k.x, no)
+    k(memory.atomic, k.p, k.x, yes, kind="add")
+    new, found = k.simplified(*loaded)
+    assert found == ["memory.load", "x"]
+    touched = [op for op in new.body.ops if op.name.startswith("memory.")]
+    assert [op.operands[1:] for op in touched[:1]] == [(None, None)]
+    assert [op.name for op in touched] == ["memory.load", "memory.store", "memory.atomic"]
+    assert [op.operands[2] for op in touched[1:]] == [None, None]
+
+
+def test_claims_about_constants():
+    k = Kernel()
+    k(tile.assume, k.number(True, BOOL))
+    k(tile.assume, k.b)
+    k(debug.assert_, k.number(True, BOOL), None, message="")
+    k(debug.assert_, k.number(False, BOOL), None, message="stays")
+    four = k(tile.hint, k.number(4), divisible=(4,))
+    new, found = k.simplified(four, k(program.uniform, k.number(5)), k(program.uniform, k.n))
+    assert found == [4, 5, "program.uniform"]
+    assert [op.name for op in new.body.ops if not op.results][:2] == ["value.assume", "debug.assert"]
+
+
+def test_nothing_is_computed_twice():
+    k = Kernel()
+    a, b = (k(arith.mul, k.n, k(program.program_id, axis=0)) for _ in range(2))
+    with k.build.region() as then:
+        k(debug.print_, k(arith.mul, k.n, k(program.program_id, axis=0)), prefix="inner")
+        k(control.yield_)
+    with k.build.region() as orelse:
+        k(control.yield_)
+    k(control.if_, k.b, regions=(then.done, orelse.done))
+    new, _ = k.simplified(k(arith.sub, a, k.n), b)
+    assert [op.name for op in walk(new.body)].count("arith.mul") == 1
+
+
+def test_what_is_equal_but_not_the_same_stays_apart():
+    """Zeros of two signs, numbers of two types, tiles spelled in two ways, and tiles whose layouts are still open."""
+    k = Kernel()
+    respelled = infer.as_spelling(LINE.to_linear((512,)), (512,))
+    values = [
+        k.number(0.0, F32), k.number(-0.0, F32), k.number(0), k.number(False, BOOL),
+        k.number(1.0, tile_type(float32, (512,), LINE)), k.number(1.0, tile_type(float32, (512,), respelled)),
+        *(k(tile.arange, start=0, end=512, layout=AutoLayout()) for _ in range(2)),
+    ]  # fmt: skip
+    new, _ = k.simplified(*values)
+    assert [op.kind for op in new.body.ops[:-2]] == [arith.constant] * 6 + [tile.arange] * 2
+    assert [repr(op.attrs["value"]) for op in new.body.ops[:4]] == ["0.0", "-0.0", "0", "False"]
+
+
+def test_layouts_keep_their_spelling():
+    """A neutral operand in front spells the sum's layout; what follows from it (here a slice's parent) must not change."""
+    k = Kernel()
+    slice_ = SliceLayout(1, PLANE)
+    respelled = infer.as_spelling(slice_.to_linear((32,)), (32,))
+    assert respelled.to_linear((32,)) == slice_.to_linear((32,))
+    x = k(tile.arange, start=0, end=32, layout=respelled)
+    total = k(arith.add, k.number(0, tile_type(int32, (32,), slice_)), x)
+    wide = k(tile.broadcast, k(tile.expand_dims, total, axis=1), shape=(32, 64))
+    new, _ = k.simplified(k(arith.add, wide, k(tile.splat, k.n, shape=(32, 64), layout=PLANE)))
+    assert arith.add in {op.kind for op in new.body.ops}
+
+
+# Control flow
+
+
+def branch(k, condition, then, orelse):
+    with k.build.region() as a:
+        k(control.yield_, then())
+    with k.build.region() as b:
+        k(control.yield_, orelse())
+    return k(control.if_, condition, regions=(a.done, b.done))
+
+
+def test_branches():
+    k = Kernel()
+    values = [
+        branch(k, k.number(True, BOOL), lambda: k.n, lambda: k.number(1)),
+        branch(k, k.number(False, BOOL), lambda: k.n, lambda: k(arith.add, k.number(1), k.number(2))),
+        branch(k, k.b, lambda: k.n, lambda: k.n),
+    ]
+    new, found = k.simplified(*values)
+    assert found == ["n", 3, "n"]
+    assert control.if_ not in {op.kind for op in new.body.ops}
+
+
+def loop(k, lower, upper, step, *inits, body, descending=False):
+    with k.build.region([I32, *(v.type for v in inits)]) as region:
+        k(control.yield_, *body(*region.args))
+    bounds = (k.number(b) if isinstance(b, int) else b for b in (lower, upper, step))
+    return k(control.for_, *bounds, *inits, descending=descending, regions=(region.done,))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "descending", "found"),
+    [((0, 0, 1), False, "n"), ((5, 3, 1), False, "n"), ((3, 5, -1), True, "n"), ((0, 1, 1), False, "arith.mul"),
+     ((0, 3, 4), False, "arith.mul"), ((3, 0, -4), True, "arith.mul"), ((0, 2, 1), False, "control.for"),
+     ((5, 0, -1), True, "control.for"), ((0, 1, 0), False, "control.for")],
+)  # fmt: skip
+def test_loops_with_constant_bounds(bounds, descending, found):
+    k = Kernel()
+    result = loop(k, *bounds, k.n, descending=descending, body=lambda i, a: [k(arith.mul, a, k(arith.add, a, i))])
+    assert k.says(result) == [found]
+
+
+def test_values_that_a_loop_hands_on_as_they_are():
+    k = Kernel()
+    results = loop(
+        k, 0, k.n, 1, k.n, k.u, k.x, k.n,
+        body=lambda i, a, b, c, d: [a, k.u, k(arith.add, c, k.x), k(arith.add, k(arith.add, d, a), i)],
+    )  # fmt: skip
+    new, found = k.simplified(*results)
+    assert found == ["n", "u", "control.for", "control.for"]
+    (made,) = (op for op in new.body.ops if op.kind is control.for_)
+    assert len(made.results) == 2
+
+
+def test_swapping_is_not_handing_on():
+    k = Kernel()
+    results = loop(k, 0, k.n, 1, k.n, k(arith.add, k.n, k.n), body=lambda i, a, b: [b, a])
+    assert k.says(*results) == ["control.for"] * 2
+
+
+def test_simplified_text_round_trips():
+    k = Kernel()
+    new, _ = k.simplified(loop(k, 0, k.n, 1, k.n, body=lambda i, a: [k(arith.add, a, i)]))
+    assert equivalent(parse_func(format_func(new)), new)
+
+
+def test_is_fast():
+    k = Kernel()
+    type = tile_type(float32, (512,), LINE)
+    x, y = k.number(1.5, type), k(arith.cast, k(tile.arange, start=0, end=512, layout=LINE), dtype=float32)
+    for _ in range(250):
+        x = k(arith.mul, x, y)
+        y = k(arith.add, x, y)
+    k(debug.print_, x, y, prefix="")
+    func = k.func()
+    best = 1.0
+    for _ in range(10):
+        start = process_time()
+        simplify(func)
+        best = min(best, process_time() - start)
+    assert best < 0.004, f"{best * 1e3:.1f} ms for {len(func.body.ops)} operations"
+
+
+# Folding against NumPy
+
+INTEGERS = [dtype for dtype in DTYPES if dtype.is_int() and not dtype.is_bool()]
+NUMPY = {dtype: np.dtype(f"{'i' if dtype.is_int_signed() else 'u'}{dtype.itemsize}") for dtype in INTEGERS}
+
+
+def edges(dtype):
+    low, high = dtype.min_value, dtype.max_value
+    small = st.integers(-3, 70).map(lambda v: min(max(v, low), high))
+    return st.one_of(st.integers(low, high), small, st.sampled_from([low, high]))
+
+
+@st.composite
+def pairs(draw):
+    dtype = draw(st.sampled_from(INTEGERS))
+    return dtype, draw(edges(dtype)), draw(edges(dtype))
+
+
+def truncated(a, b):
+    """C's quotient from NumPy's, which rounds down."""
+    quotient = np.floor_divide(a, b)
+    return quotient + np.where((quotient * b != a) & ((a < 0) != (b < 0)), 1, 0).astype(a.dtype)
+
+
+def shifted(kind, a, b, bits):
+    """PTX clamps amounts, which it takes as unsigned, to the width."""
+    amount = np.minimum(b.astype(np.uint64) if b >= 0 else np.uint64(bits), np.uint64(bits))
+    for _ in range(int(amount)):
+        a = np.left_shift(a, a.dtype.type(1)) if kind is arith.shl else np.right_shift(a, a.dtype.type(1))
+    return a
+
+
+REFERENCE = {
+    arith.add: np.add, arith.sub: np.subtract, arith.mul: np.multiply, arith.and_: np.bitwise_and, arith.or_: np.bitwise_or,
+    arith.xor: np.bitwise_xor, arith.minimum: np.minimum, arith.maximum: np.maximum, arith.div: truncated,
+    arith.rem: lambda a, b: a - truncated(a, b) * b,
+}  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(pairs())
+def test_fold_agrees_with_numpy(case):
+    dtype, *numbers = case
+    assert REFERENCE.keys() == INTEGER.keys()
+    a, b = (np.array(number, NUMPY[dtype]) for number in numbers)
+    with np.errstate(all="ignore"):
+        for kind, reference in REFERENCE.items():
+            found = fold(kind, numbers, dtype, dtype, {})
+            if kind in (arith.div, arith.rem) and b == 0:
+                assert found is None
+            else:
+                assert found == int(reference(a, b)), kind
+        for kind in (arith.shl, arith.shr):
+            assert fold(kind, numbers, dtype, dtype, {}) == int(shifted(kind, a, b, dtype.bits)), kind
+        for predicate, compare in COMPARE.items():
+            assert fold(arith.cmp, numbers, int1, dtype, {"predicate": predicate}) is bool(compare(a, b))
+        for target in INTEGERS:
+            assert fold(arith.cast, numbers[:1], target, dtype, {}) == int(a.astype(NUMPY[target]))
+        assert fold(arith.cast, numbers[:1], int1, dtype, {}) is bool(a != 0)
+        if dtype.is_int_signed():
+            assert fold(arith.math, numbers[:1], dtype, dtype, {"fn": "neg"}) == int(np.negative(a))
+            assert fold(arith.math, numbers[:1], dtype, dtype, {"fn": "abs"}) == int(np.abs(a))
+
+
+@settings(deadline=None)
+@given(st.sampled_from([int32, int64, uint32, uint64]).flatmap(lambda d: st.tuples(st.just(d), edges(d), edges(d))))
+def test_high_products(case):
+    dtype, a, b = case
+    unsigned = (a % 2**dtype.bits) * (b % 2**dtype.bits) >> dtype.bits
+    assert fold(arith.umulhi, [a, b], dtype, dtype, {}) == int(np.array(unsigned, f"u{dtype.itemsize}").view(NUMPY[dtype]))
+
+
+@pytest.mark.parametrize(("value", "amount", "left", "right"), [
+    (-5, 8, 0, -1), (5, 8, 0, 0), (-5, -1, 0, -1), (5, -128, 0, 0), (-5, 7, -128, -1), (-128, 127, 0, -1),
+])  # fmt: skip
+def test_shift_amounts_clamp(value, amount, left, right):
+    assert fold(arith.shl, [value, amount], int8, int8, {}) == left
+    assert fold(arith.shr, [value, amount], int8, int8, {}) == right
+
+
+def test_bools_and_floats():
+    assert fold(arith.xor, [True, True], int1, int1, {}) is False
+    assert fold(arith.cast, [True], int32, int1, {}) == 1
+    assert fold(arith.add, [1.0, 2.0], float32, float32, {}) is None
+    assert fold(arith.cast, [1.5], int32, bfloat16, {}) is None
+    assert fold(arith.cmp, [0.5, 0.5], int1, float32, {"predicate": "eq"}) is None

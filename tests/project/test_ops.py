@@ -1,0 +1,90 @@
+"""The table of operations is complete: nobody can add one and forget what it means, does or becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft.cuda.rules
+import weft.sim.rules
+from tests.project import tree
+from weft import ops
+from weft.ir.define import OPS, OpDef
+
+LOWER = "lower_tiles"
+PASSES = tree.PACKAGE / "passes"
+
+
+def source(folder: Path) -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")))
+
+
+SOURCES = source(PASSES)
+LOWERING = source(PASSES / "lower")
+
+
+def spellings() -> Iterator[tuple[str, OpDef]]:
+    """`("arith.add", <op arith.add>)`: each operation by the Python name that code uses for it."""
+    for family in ops.__all__:
+        for name, value in vars(getattr(ops, family)).items():
+            if isinstance(value, OpDef) and value.rule.__module__ == f"weft.ops.{family}":
+                yield f"{family}.{name}", value
+
+
+PYTHON_NAMES = {op: name for name, op in spellings()}
+SIM = weft.sim.rules.RULES
+CUDA = weft.cuda.rules.RULES
+each_op = pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+
+
+def test_there_are_operations():
+    assert len(OPS) > 50
+    assert OPS.keys() == {op.name for op in PYTHON_NAMES}
+
+
+def test_every_family_is_imported():
+    """A family that `weft.ops` does not import would not be in the table at all."""
+    files = {path.stem for path in (tree.PACKAGE / "ops").glob("*.py")} - {"__init__", "check"}
+    assert files == set(ops.__all__)
+
+
+@each_op
+def test_is_documented(op):
+    assert len(op.doc) > 20
+    assert op.doc[0].isupper() or not op.doc[0].isalpha()
+
+
+@each_op
+def test_declares_its_effects(op):
+    known = {*op.operands, op.variadic}
+    for effect in op.effects:
+        assert effect.operand is None or effect.operand in known, f"{effect.operand} is no operand of {op.name}"
+        assert effect.kind != "write" or effect.space != "threads"
+    if op.pure:
+        assert not re.match(r"(?i)(store|write|atomic|print|wait)\b", op.doc), f"{op.name} reads as if it had an effect"
+
+
+@each_op
+def test_names_a_pass_that_exists(op):
+    assert op.removed_by is None or f"def {op.removed_by}(" in SOURCES, f"passes/ has no function {op.removed_by}"
+
+
+@each_op
+def test_simulator_knows_it(op):
+    """The simulator runs the IR that `lower` takes, so only what goes before needs no rule."""
+    assert op in SIM or op.removed_by not in (None, LOWER), f"sim/ has no rule for {op.name}"
+
+
+@each_op
+def test_cuda_knows_it_or_a_pass_removes_it(op):
+    assert (op in CUDA) != (op.removed_by is not None), f"{op.name}: either a CUDA rule or removed_by, and one of them"
+    assert op.removed_by is not None or op.stage != "tile", f"{op.name} never reaches CUDA"
+
+
+@each_op
+def test_lowering_knows_it(op):
+    if op.removed_by == LOWER:
+        assert PYTHON_NAMES[op] in LOWERING, f"passes/lower/ never mentions {PYTHON_NAMES[op]}"

@@ -1,0 +1,53 @@
+"""weft: GPU kernels in Python with explicit layouts, on a GPU or on none.
+
+The public names and nothing else. Each is imported when it is first asked for, so that `import weft` costs a few
+milliseconds and touches neither NumPy nor a GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft import language, runtime, testing
+    from weft.kernel import jit
+    from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
+
+__version__ = "0.1.0"
+
+_MODULES = frozenset({"language", "runtime", "testing"})
+_HOMES = {
+    "jit": "weft.kernel",
+    "constexpr_function": "weft.language",
+    "aggregate": "weft.language",
+    "cdiv": "weft.language",
+    "next_power_of_2": "weft.language",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"weft.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+__all__ = [
+    "__version__",
+    "jit",
+    "constexpr_function",
+    "aggregate",
+    "cdiv",
+    "next_power_of_2",
+    "testing",
+    "runtime",
+    "language",
+]

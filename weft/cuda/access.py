@@ -1,0 +1,180 @@
+"""Loads and stores as prelude functions: one per element type, width and modifiers, made when a kernel uses it.
+
+Each moves consecutive registers in one PTX instruction. Elements of 32 and 64 bits are its operands themselves; narrower ones
+travel packed in 32-bit words. Being volatile, accesses stay in program order, and the assembler may still overlap them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from weft.cuda.prelude import Piece
+from weft.cuda.spelling import c_type, is_small_float
+from weft.ir.types import DType
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+Masked = Literal["", "if", "or"]
+"""Unmasked; under a predicate, with undefined values elsewhere; under a predicate, keeping the registers elsewhere."""
+
+_REGISTER = {"f32": "f", "f64": "d"}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`."""
+
+    space: Literal["global", "shared"]
+    dtype: DType
+    vec: int
+    masked: Masked = ""
+    modifiers: str = ""
+    volatile: bool = False
+
+    @property
+    def name(self) -> str:
+        """`f32x4_cg_if`: what the function's name says after `load_` or `store_`."""
+        space = "shared_" if self.space == "shared" else ""
+        tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
+        tags += ["volatile"] * self.volatile + ([self.masked] if self.masked else [])
+        return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Type of the address, register class of the address."""
+        return ("u32", "r") if self.space == "shared" else (f"{c_type(self.dtype)}*", "l")
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of one operand of the instruction."""
+        return max(self.dtype.itemsize * 8, min(32, self.vec * self.dtype.itemsize * 8))
+
+    @property
+    def words(self) -> int:
+        """Operands of the instruction."""
+        return self.vec * self.dtype.itemsize * 8 // self.word_bits
+
+    @property
+    def direct(self) -> bool:
+        """Elements are the instruction's operands, without packing."""
+        return self.dtype.bits >= 32
+
+    @property
+    def instruction(self) -> str:
+        """What follows `ld` or `st`: space, modifiers, vector and type."""
+        kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
+        volatile = ".volatile" if self.volatile else ""
+        return f"{volatile}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
+
+    @property
+    def register(self) -> str:
+        """Register class of an operand; an 8-bit one takes a 16-bit register."""
+        return _REGISTER.get(self.dtype.code) or {64: "l", 32: "r"}.get(self.word_bits, "h")
+
+    @property
+    def word(self) -> str:
+        """C type of a packed word."""
+        return "u32" if self.word_bits == 32 else "u16"
+
+
+def load(e: Emitter, access: Access, registers: str, address: str, mask: str | None) -> str:
+    """A statement that reads `vec` registers from the address."""
+    key = f"load_{access.name}"
+    e.pieces.define(key, _load(key, access))
+    return f"{key}({', '.join([registers, address, *([] if mask is None else [mask])])});"
+
+
+def store(e: Emitter, access: Access, address: str, registers: str, mask: str | None) -> str:
+    """A statement that writes `vec` registers to the address."""
+    key = f"store_{access.name}"
+    e.pieces.define(key, _store(key, access))
+    return f"{key}({', '.join([address, registers, *([] if mask is None else [mask])])});"
+
+
+def _load(name: str, a: Access) -> Piece:
+    element, (address, letter) = c_type(a.dtype), a.address
+    pointer = f"const {address}" if a.space == "global" else address
+    head = f"DEV void {name}({element}* x, {pointer} p{', bool on' if a.masked else ''}) {{"
+    keeps = a.masked == "or"
+    into = "x" if a.direct else "w"
+    outputs = ", ".join(f'"={"&" * keeps}{a.register}"({into}[{i}])' for i in range(a.words))
+    inputs = f'"{letter}"(p)'
+    before = ""
+    if keeps:
+        # Moves before the load, not under the opposite predicate: ptxas makes a select of those, which waits for each load.
+        moves = (f"mov.b{max(a.word_bits, 16)} %{i}, %{a.words + 2 + i};\\n" for i in range(a.words))
+        before = "".join(moves)
+    asm = _asm("ld", a, f"{_braces(a, 0)}, [%{a.words}]", outputs, inputs, before, _kept(a) if keeps else "")
+    if a.direct:
+        return Piece(f"{head}\n  {asm} }}")
+    words = f"  {a.word} w[{a.words}];\n" + (f"  {_pack(a, 'other')}\n" if keeps else "")
+    needs = (*_needs(a, "un"), *(_needs(a, "") if keeps else ()))
+    return Piece(f"{head}\n{words}  {asm}\n  {_unpack(a)} }}", needs)
+
+
+def _kept(a: Access) -> str:
+    """Operands with what a masked load leaves in its registers."""
+    source = "x" if a.direct else "other"
+    return "".join(f', "{a.register}"({source}[{i}])' for i in range(a.words))
+
+
+def _store(name: str, a: Access) -> Piece:
+    element, (address, letter) = c_type(a.dtype), a.address
+    head = f"DEV void {name}({address} p, const {element}* x{', bool on' if a.masked else ''}) {{"
+    inputs = ", ".join(
+        [f'"{letter}"(p)', *(f'"{a.register}"({"x" if a.direct else "w"}[{i}])' for i in range(a.words))]
+    )
+    asm = _asm("st", a, f"[%0], {_braces(a, 1)}", "", inputs)
+    if a.direct:
+        return Piece(f"{head}\n  {asm} }}")
+    return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, ""))
+
+
+def _braces(a: Access, first: int) -> str:
+    names = [f"%{first + i}" for i in range(a.words)]
+    return f"{{{', '.join(names)}}}" if a.words > 1 else names[0]
+
+
+def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, before: str = "", kept: str = "") -> str:
+    clobber = ' : "memory"' if mnemonic == "st" else ""
+    results = f" {outputs}" if outputs else ""
+    if not a.masked:
+        return (
+            f'asm volatile("{mnemonic}{a.instruction} {operands};" :{outputs and f" {outputs} "}: {inputs}{clobber});'
+        )
+    guarded = (
+        f"{{\\n.reg .pred on;\\nsetp.ne.b32 on, %{a.words + 1}, 0;\\n{before}"
+        f"@on {mnemonic}{a.instruction} {operands};\\n}}"
+    )
+    return f'asm volatile("{guarded}"\n    :{results}\n    : {inputs}, "r"((int)on){kept}{clobber});'
+
+
+def _needs(a: Access, direction: str) -> tuple[str, ...]:
+    struct = (a.dtype.code,) if is_small_float(a.dtype) else ()
+    if a.dtype.itemsize == 1:
+        return (*struct, f"{direction}pack8")
+    return (*struct, f"{direction}pack16") if a.word_bits == 32 else struct
+
+
+def _pack(a: Access, name: str = "w") -> str:
+    """Words from registers."""
+    per_word = a.vec // a.words
+    if a.dtype.itemsize == 1:
+        words = [f"({a.word})pack8<{per_word}>(x + {i * per_word})" for i in range(a.words)]
+    elif a.word_bits == 32:
+        words = [f"pack16(x + {i * 2})" for i in range(a.words)]
+    else:
+        words = ["*(const u16*)x"]
+    return f"const {a.word} {name}[{a.words}] = {{{', '.join(words)}}};"
+
+
+def _unpack(a: Access) -> str:
+    """Registers from words."""
+    per_word = a.vec // a.words
+    if a.dtype.itemsize == 1:
+        return " ".join(f"unpack8<{per_word}>(x + {i * per_word}, w[{i}]);" for i in range(a.words))
+    if a.word_bits == 32:
+        return " ".join(f"unpack16(x + {i * 2}, w[{i}]);" for i in range(a.words))
+    return "*(u16*)x = w[0];"

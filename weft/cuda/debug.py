@@ -1,0 +1,78 @@
+"""Printing and assertions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cuda.casts import cast
+from weft.cuda.refs import Index
+from weft.cuda.rules import emits
+from weft.cuda.spelling import count_of, is_small_float, string
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, float32
+from weft.ops import debug
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+_PROGRAM = "blockIdx.x, blockIdx.y, blockIdx.z"
+
+
+def _format(value: Value, hexadecimal: bool) -> str:
+    element = value.type.element
+    if not isinstance(element, DType):
+        return "0x%016llx"
+    if element.is_floating():
+        return "%f"
+    size = "ll" if element.bits == 64 else ""
+    if hexadecimal:
+        return f"0x%0{max(element.bits // 4, 1)}{size}x"
+    return f"%{size}{'u' if element.kind == 'uint' else 'd'}"
+
+
+def _argument(e: Emitter, op: Op, value: Value, index: Index, hexadecimal: bool) -> str:
+    element, text = value.type.element, e.at(value, index)
+    if not isinstance(element, DType):
+        return f"(u64){text}"
+    if element.is_floating():
+        return cast(e, op, text, element, float32) if is_small_float(element) else text
+    # A narrow integer would be widened with its sign: in hexadecimal only its own digits count.
+    return f"(u{element.bits}){text}" if hexadecimal and element.bits in (8, 16) else text
+
+
+@emits(debug.print_)
+def _print(e: Emitter, op: Op) -> None:
+    operands = list(op.uses)
+    rank, hexadecimal = op.attrs["coordinates"], op.attrs["hex"]
+    values, places = operands[: len(operands) - rank], operands[len(operands) - rank :]
+    where = f"idx ({', '.join(['%d'] * rank)})"
+    shown = ", ".join(_format(value, hexadecimal) for value in values)
+    prefix = op.attrs["prefix"].replace("%", "%%")
+    text = string(f"pid (%d, %d, %d) {where} {prefix}{f': {shown}' if values else ''}\n")
+
+    def line(index: Index) -> str:
+        arguments = [e.at(value, index) for value in places]
+        arguments += [_argument(e, op, value, index, hexadecimal) for value in values]
+        return f"printf({', '.join([text, _PROGRAM, *arguments])});"
+
+    counts = {count_of(value.type) for value in operands} - {None}
+    e.unrolled(max((count for count in counts if count), default=1), [(op.loc, line)])
+
+
+@emits(debug.assert_)
+def _assert(e: Emitter, op: Op) -> None:
+    condition, mask = op.operands
+    assert condition is not None
+    place = f"{op.loc}: " if op.loc else ""
+    text = string(f"{place}assertion failed: {op.attrs['message']}".replace("%", "%%") + " [pid (%d, %d, %d)]\n")
+
+    def line(index: Index) -> str:
+        test = f"!({e.at(condition, index)})" if mask is None else f"{e.at(mask, index)} && !({e.at(condition, index)})"
+        return f'if ({test}) {{ printf({text}, {_PROGRAM}); asm volatile("trap;"); }}'
+
+    e.unrolled(count_of(condition.type) or 1, [(op.loc, line)])
+
+
+@emits(debug.breakpoint_)
+def _breakpoint(e: Emitter, op: Op) -> None:
+    """A GPU does not stop."""

@@ -1,0 +1,342 @@
+"""From lowered operations to lines: names, references, shared loops over registers, the prelude pieces in use.
+
+Decides nothing about the machine: an operation's rule says how it is spelled. What is decided here is how the text reads.
+Neighbouring elementwise operations on arrays of one length share one unrolled loop, and a value that only that loop uses is
+a scalar inside it. Constants, splats and permuted arrays have no variable of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+
+import weft.cuda.spelling as spelling
+from weft.cuda import tables
+from weft.cuda.names import REGISTER, Names
+from weft.cuda.prelude import PIECE_NAMES, Pieces
+from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
+from weft.cuda.rules import RULES, Rule
+from weft.cuda.storage import storage_of
+from weft.cuda.tables import Table
+from weft.cuda.writer import Writer
+from weft.errors import Loc
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.types import ScalarType
+from weft.targets import Target
+
+Number = int | float | bool
+Statement = tuple["Loc | None", Callable[[Index], str]]
+Move = tuple[Variable, Ref]
+
+
+class Emitter:
+    """The state of one function's text. Rules call it; see `weft.cuda.rules`.
+
+    `refs`: what each value is called. `constants`: the values known as numbers. `index`: the register that an elementwise rule
+    is asked for. `uses_shared`: the text names the base of shared memory.
+    """
+
+    def __init__(self, func: Func, target: Target) -> None:
+        self.func = func
+        self.target = target
+        self.out = Writer()
+        self.names = Names(PIECE_NAMES | {func.name})
+        self.pieces = Pieces()
+        self.refs: dict[Value, Ref] = {}
+        self.constants: dict[Value, Number] = {}
+        self.tables: dict[Table, str] = {}
+        self.index: Index = 0
+        self.uses_shared = False
+        self._users = _users(func)
+        self._storage = storage_of(func)
+        self._classes: dict[int, Variable] = {}
+        self._undeclared: list[Variable] = []
+        self._loop: list[Op] = []
+
+    # Values
+
+    def at(self, value: Value, index: Index | None = None) -> str:
+        """The text of a scalar, or of one register (by default the one that is being spelled)."""
+        return self.refs[value].at(self.index if index is None else index)
+
+    def operand(self, op: Op, name: str, index: Index | None = None) -> str | None:
+        """The text of an optional operand, None where it is absent."""
+        value = op.operand(name)
+        return None if value is None else self.at(value, index)
+
+    def number(self, value: Value) -> Number | None:
+        """The value as a compile-time number, if it is one."""
+        return self.constants.get(value)
+
+    def entry(self, table: Table, index: Index) -> str:
+        """The entry of a constant table at a register."""
+        if isinstance(index, int):
+            return spelling.integer(table[index])
+        spelled = tables.expression(table, index)
+        return f"{self.array(table)}[{index}]" if spelled is None else spelled
+
+    def array(self, table: Table) -> str:
+        """The name of a table as a constexpr array of the kernel; equal tables share one."""
+        if table not in self.tables:
+            self.tables[table] = self.names.fresh("table")
+        return self.tables[table]
+
+    def call(self, piece: str, *arguments: str) -> str:
+        """A call of a prelude function, which is then part of the text."""
+        return f"{self.pieces.use(piece)}({', '.join(arguments)})"
+
+    def shared_address(self, offset: str) -> str:
+        """A 32-bit shared-memory address: the block's base plus a text in bytes."""
+        self.uses_shared = True
+        return f"scratch + {offset}"
+
+    # Variables
+
+    def variable(self, value: Value, mutable: bool = False) -> Variable:
+        """The value's variable. It is declared now, a scalar with its first assignment."""
+        ref = self.refs.get(value)
+        if isinstance(ref, Variable):
+            return ref
+        number = self._storage.class_of.get(value)
+        made = self._make(value.name, value, mutable) if number is None else self._classes[number]
+        if number is None:
+            self._declare(made)
+        self.refs[value] = made
+        return made
+
+    def counter(self, value: Value) -> Variable:
+        """A variable that a loop's head declares."""
+        made = self._make(value.name or "i", value, mutable=False)
+        self.refs[value] = made
+        return made
+
+    def define(self, value: Value, text: str) -> None:
+        """`const int x = text;`, or an assignment where the variable is shared."""
+        if value in self._storage.class_of:
+            self.set(self.variable(value), text)
+            return
+        made = self._make(value.name, value, mutable=False)
+        self.refs[value] = made
+        self.out.statement(f"{_const(made.type)} {made.name} = {text};")
+
+    def set(self, variable: Variable, text: str) -> None:
+        """Assign a scalar variable, which is declared thereby if this comes first."""
+        first = variable in self._undeclared
+        if first:
+            self._undeclared.remove(variable)
+        self.out.statement(f"{variable.declaration if first else variable.name} = {text};")
+
+    def declare_pending(self) -> None:
+        """Declare the scalars that were waiting for their first assignment: it will be in an inner scope."""
+        for variable in self._undeclared:
+            self.out.bare(f"{variable.declaration};")
+        self._undeclared.clear()
+
+    def _make(self, name: str, value: Value, mutable: bool) -> Variable:
+        return Variable(
+            self.names.fresh(name or spelling.unnamed(value.type.element)),
+            spelling.c_type(value.type.element),
+            spelling.count_of(value.type),
+            mutable,
+        )
+
+    def _declare(self, variable: Variable) -> None:
+        if variable.count is None:
+            self._undeclared.append(variable)
+        else:
+            self.out.bare(f"{variable.declaration};")
+
+    def _declare_classes(self, op: Op) -> None:
+        for number in self._storage.starts.get(op, ()):
+            members = self._storage.members[number]
+            name = next((member.name for member in members if member.name), "")
+            self._classes[number] = self._make(name, members[0], mutable=True)
+            self._declare(self._classes[number])
+
+    # Parallel assignment
+
+    def assign(self, targets: Sequence[Value], sources: Sequence[Value], mutable: bool = False) -> None:
+        """Assign all targets at once, as a region's edge does; what already shares a variable costs nothing."""
+        pairs = [(self.variable(t, mutable), self.refs[s]) for t, s in zip(targets, sources, strict=True)]
+        moves = sorted((m for m in pairs if m[0] is not m[1]), key=lambda m: m[0].count or 0)
+        for count, group in groupby(moves, key=lambda m: m[0].count):
+            if count is None:
+                self._assign_scalars(list(group))
+            else:
+                self.unrolled(count, [(self.out.loc, partial(_assignment, m)) for m in self._in_order(list(group))])
+
+    def _assign_scalars(self, moves: list[Move]) -> None:
+        for target, source in self._in_order(moves):
+            if target.local:
+                self.out.statement(f"{_const(target.type)} {target.name} = {source.at(0)};")
+            else:
+                self.set(target, source.at(0))
+
+    def _in_order(self, moves: list[Move]) -> list[Move]:
+        """The assignments one after another; a cycle is broken by saving one target first."""
+        ordered: list[Move] = []
+        while moves:
+            free = next((m for m in moves if all(other is m or other[1] is not m[0] for other in moves)), None)
+            if free is None:
+                victim = moves[0][0]
+                saved = Variable(self.names.fresh(f"old_{victim.name}"), victim.type, victim.count, local=True)
+                ordered.append((saved, victim))
+                moves = [(target, saved if source is victim else source) for target, source in moves]
+                continue
+            ordered.append(free)
+            moves = [m for m in moves if m is not free]
+        return ordered
+
+    # Loops over registers
+
+    def unrolled(self, count: int, statements: Iterable[Statement]) -> None:
+        """Each statement for each of `count` registers, in one unrolled loop; `count` 1 needs no loop."""
+        statements = list(statements)
+        if count == 1:
+            self._statements(statements, 0)
+            return
+        head = f"for (int {REGISTER} = 0; {REGISTER} < {count}; ++{REGISTER})"
+        self.out.bare("#pragma unroll")
+        if len(statements) == 1:
+            (self.out.loc, write) = statements[0]
+            self.out.line(f"{head} {write(REGISTER)}")
+            return
+        self.out.bare(f"{head} {{")
+        with self.out.indented():
+            self._statements(statements, REGISTER)
+        self.out.bare("}")
+
+    def _statements(self, statements: list[Statement], index: Index) -> None:
+        for self.out.loc, write in statements:
+            self.out.statement(write(index))
+
+    @contextmanager
+    def registers(self, count: int) -> Iterator[Index]:
+        """A loop over `count` registers (or groups of them) whose body is written inside; gives its index."""
+        self.declare_pending()
+        if count == 1:
+            yield 0
+            return
+        self.out.bare("#pragma unroll")
+        with self.out.braces(f"for (int {REGISTER} = 0; {REGISTER} < {count}; ++{REGISTER})"):
+            yield REGISTER
+
+    # Operations
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """A statement with a body; what is assigned in it for the first time is declared before it."""
+        self.declare_pending()
+        with self.out.braces(head):
+            yield
+
+    def region(self, region: Region) -> None:
+        """All operations but the terminator."""
+        for op in region.ops[:-1]:
+            self._op(op)
+        self._close_loop()
+        self.out.loc = region.terminator.loc
+
+    def _op(self, op: Op) -> None:
+        self._declare_classes(op)
+        rule = RULES[op.kind]
+        if rule.form == "statement":
+            self._close_loop()
+            self.out.loc = op.loc
+            rule.write(self, op)
+        elif rule.form == "reference":
+            self._refer(op, rule)
+        elif isinstance(op.result.type, ScalarType):
+            self._scalar(op)
+        else:
+            self._join_loop(op)
+        for number in self._storage.ends.get(op, ()):
+            self._classes[number].mutable = False
+
+    def _refer(self, op: Op, rule: Rule) -> None:
+        """Call the result what the rule says, or copy where that would change or is not there yet."""
+        sources = [self.refs[value] for value in op.uses]
+        if any(self.refs[pending.result] in sources for pending in self._loop):
+            self._close_loop()
+        changing = any(isinstance(source, Variable) and source.mutable for source in sources)
+        if not changing and op.result not in self._storage.class_of:
+            self.refs[op.result] = rule.write(self, op)
+            return
+        self._close_loop()
+        self.out.loc = op.loc
+        self.copy(op.result, rule.write(self, op))
+
+    def copy(self, value: Value, ref: Ref) -> None:
+        """Give the value a variable with what `ref` says now."""
+        if isinstance(value.type, ScalarType):
+            self.define(value, ref.at(0))
+            return
+        made = self.variable(value)
+        if made is not ref:
+            self.unrolled(made.count or 1, [(self.out.loc, partial(_assignment, (made, ref)))])
+
+    def _scalar(self, op: Op) -> None:
+        # An open loop reads and writes arrays only, so this may stand before it, unless it changes a shared scalar.
+        if op.result in self._storage.class_of:
+            self._close_loop()
+        self.out.loc = op.loc
+        self.define(op.result, self._spell(op, 0))
+
+    def _join_loop(self, op: Op) -> None:
+        value = op.result
+        if self._loop and spelling.count_of(self._loop[0].result.type) != spelling.count_of(value.type):
+            self._close_loop()
+        if value in self._storage.class_of:
+            self.variable(value)
+        else:
+            self.refs[value] = self._make(value.name, value, mutable=False)
+        self._loop.append(op)
+
+    def _close_loop(self) -> None:
+        """Write the open loop, its arrays declared before it."""
+        group, self._loop = self._loop, []
+        if not group:
+            return
+        inside = set(group)
+        for op in group:
+            variable = self.variable(op.result)
+            if op.result not in self._storage.class_of:
+                variable.local = self._users.get(op.result, set()) <= inside
+                if not variable.local:
+                    self._declare(variable)
+        self.unrolled(self.variable(group[0].result).count or 1, [(op.loc, partial(self._element, op)) for op in group])
+
+    def _element(self, op: Op, index: Index) -> str:
+        return _assignment((self.variable(op.result), Inline(self._spell(op, index))), index)
+
+    def _spell(self, op: Op, index: Index) -> str:
+        self.index = index
+        return RULES[op.kind].write(self, op, *[self.at(value) for value in op.uses])
+
+    def picked(self, source: Ref, table: Table) -> Ref:
+        """Registers of a value in another order, without a copy."""
+        if isinstance(source, Inline):
+            return source
+        if isinstance(source, Picked):
+            return Picked(source.source, tuple([source.table[i] for i in table]), self.entry)
+        return Picked(source, table, self.entry)
+
+
+def _assignment(move: Move, index: Index) -> str:
+    target, source = move
+    prefix = f"{_const(target.type)} " if target.local else ""
+    return f"{prefix}{target.at(index)} = {source.at(index)};"
+
+
+def _const(type: str) -> str:
+    return f"{type} const" if type.endswith("*") else f"const {type}"
+
+
+def _users(func: Func) -> dict[Value, set[Op]]:
+    users: dict[Value, set[Op]] = {}
+    for op in walk(func.body):
+        for value in op.uses:
+            users.setdefault(value, set()).add(op)
+    return users

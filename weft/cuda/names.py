@@ -1,0 +1,61 @@
+"""Names in the text: the author's own, made legal and unique."""
+
+from __future__ import annotations
+
+import re
+
+REGISTER = "r"
+"""The index of unrolled loops over a thread's registers."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KEYWORDS = _words(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+    while xor xor_eq DEV"""
+)
+# C functions that CUDA declares by itself: a kernel cannot have their names, a variable could not be told from them.
+BUILTINS = _words(
+    """abort abs acos acosf acosh asin asinf asinh assert atan atan2 atanf atanh cbrt ceil ceilf clock clock64 copysign
+    copysignf cos cosf cosh cospi cyl_bessel_i0 erf erfc erff erfinv exp exp10 exp2 exp2f expf expm1 fabs fabsf fdim
+    floor floorf fma fmaf fmax fmaxf fmin fminf fmod fmodf free frexp hypot ilogb isfinite isinf isnan j0 j1 jn labs
+    ldexp lgamma llabs llmax llmin llrint log log10 log1p log2 log2f logb logf lrint main malloc max memcpy memset min
+    modf nan nearbyint nextafter norm norm3d normcdf pow powf printf rcbrt remainder remquo rint round rsqrt rsqrtf
+    scalbn signbit sin sincos sinf sinh sinpi sqrt sqrtf tan tanf tanh tanhf tgamma trap trunc truncf ullmax ullmin
+    umax umin va_list vprintf warpSize y0 y1 yn
+    threadIdx blockIdx blockDim gridDim smem scratch"""
+)
+
+# Names of the functions that are made for a kernel (`weft.cuda.access`, `weft.cuda.atomics`).
+_MADE = re.compile(r"(load|store)_(shared_)?\w+x\d+\w*|atomic_\w+|add_shared\w*")
+
+
+class Names:
+    """Hands out names that no keyword, built-in or earlier name has: `x`, `x_1`, `x_2`."""
+
+    __slots__ = ("_next", "_taken")
+
+    def __init__(self, reserved: frozenset[str]) -> None:
+        self._taken = set(reserved | KEYWORDS | BUILTINS | {REGISTER})
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        """A name like the wanted one; unnamed values are called `t`."""
+        base = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "t"
+        # Double underscores belong to the implementation, and so do names that begin with one and a capital.
+        base = re.sub(r"__+", "_", base).lstrip("_0123456789") or "t"
+        if _MADE.fullmatch(base):
+            base = f"my_{base}"
+        name, number = base, self._next.get(base, 0)
+        while name in self._taken:
+            number += 1
+            name = f"{base.rstrip('_')}_{number}"
+        self._next[base] = number
+        self._taken.add(name)
+        return name

@@ -1,0 +1,296 @@
+"""The functions that emitted text may call, as data: text and what it needs. Only what a kernel uses is in its text.
+
+Everything is PTX behind an inline function or plain C++; there are no headers, so a small kernel compiles in milliseconds.
+A key is a function's name, followed by its parameter types where a name is overloaded; `Pieces.use` gives the name to call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TYPES = """\
+typedef signed char i8; typedef short i16; typedef long long i64;
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+#define DEV __device__ __forceinline__"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of prelude text and the keys of the pieces that come before it."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+
+
+class Pieces:
+    """The pieces that one kernel uses, each after what it needs."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def use(self, key: str) -> str:
+        """Take a piece of the table into the text; returns the name to call."""
+        return self.define(key, PIECES[key])
+
+    def define(self, key: str, piece: Piece) -> str:
+        """Take a piece that was made for this kernel into the text; returns the name to call."""
+        if key not in self._texts:
+            for need in piece.needs:
+                self.use(need)
+            self._texts[key] = piece.text
+        return key.partition("(")[0]
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return "\n".join([TYPES, *self._texts.values()])
+
+
+def _unary(name: str, result: str, operand: str, ptx: str, needs: tuple[str, ...] = ()) -> tuple[str, Piece]:
+    """`name(x)` by one PTX instruction."""
+    (out, reg_out), (into, reg_in) = _OPERANDS[result], _OPERANDS[operand]
+    text = (
+        f'DEV {result} {name}({operand} x) {{ {result} y; asm("{ptx} %0, %1;" '
+        f': "={reg_out}"({out("y")}) : "{reg_in}"({into("x")})); return y; }}'
+    )
+    return f"{name}({operand})", Piece(text, (*_struct(result), *_struct(operand), *needs))
+
+
+def _binary(name: str, type: str, ptx: str) -> tuple[str, Piece]:
+    """`name(a, b)` by one PTX instruction on one type."""
+    of, reg = _OPERANDS[type]
+    text = (
+        f'DEV {type} {name}({type} a, {type} b) {{ {type} y; asm("{ptx} %0, %1, %2;" '
+        f': "={reg}"({of("y")}) : "{reg}"({of("a")}), "{reg}"({of("b")})); return y; }}'
+    )
+    return f"{name}({type})", Piece(text, _struct(type))
+
+
+def _struct(type: str) -> tuple[str, ...]:
+    return (type,) if type in ("f16", "bf16", "f8e4m3", "f8e5m2") else ()
+
+
+def _itself(name: str) -> str:
+    return name
+
+
+def _bits(name: str) -> str:
+    return f"{name}.bits"
+
+
+_OPERANDS = {
+    "f16": (_bits, "h"), "bf16": (_bits, "h"), "float": (_itself, "f"), "double": (_itself, "d"),
+    "int": (_itself, "r"), "u32": (_itself, "r"), "i64": (_itself, "l"), "u64": (_itself, "l"),
+}  # fmt: skip
+
+_STRUCTS = {
+    name: Piece(f"struct {name} {{ {bits} bits; }};")
+    for name, bits in (("f16", "u16"), ("bf16", "u16"), ("f8e4m3", "u8"), ("f8e5m2", "u8"))
+}
+
+# Integers. Signed overflow is undefined in C and wraps in kernels, so sums are formed unsigned and cut to the type.
+_INTEGERS = {
+    **{
+        f"{name}_wrap": Piece(f"template <typename T> DEV T {name}_wrap(T a, T b) {{ return (T)((u64)a {sign} (u64)b); }}")
+        for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
+    },
+    "shl": Piece(
+        "// amounts of the width or more, and negative ones, give 0\n"
+        "template <typename T> DEV T shl(T x, T n) {\n"
+        "  if constexpr (sizeof(T) == 8) return (u64)n < 64 ? (T)((u64)x << n) : (T)0;\n"
+        "  else return (u32)n < 8 * sizeof(T) ? (T)((u32)x << n) : (T)0; }"
+    ),
+    "shr": Piece(
+        "// amounts of the width or more, and negative ones, leave only the sign\n"
+        "template <typename T> DEV T shr(T x, T n) {\n"
+        "  if ((u64)n < 8 * sizeof(T)) return (T)(x >> n);\n"
+        "  return (T)(x < (T)0 ? -1 : 0); }"
+    ),
+}  # fmt: skip
+
+_SMALL_TO_FLOAT = {
+    **dict([_unary("to_f32", "float", "f16", "cvt.f32.f16")]),
+    "to_f32(bf16)": Piece("DEV float to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }", ("bf16",)),
+    **{
+        f"to_f32({name})": Piece(
+            f"DEV float to_f32({name} x) {{\n"
+            "  u32 pair; u16 low, high;\n"
+            f'  asm("cvt.rn.f16x2.{ptx}x2 %0, %1;" : "=r"(pair) : "h"((u16)x.bits));\n'
+            '  asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(pair));\n'
+            "  return to_f32(f16{low}); }",
+            (name, "to_f32(f16)"),
+        )
+        for name, ptx in (("f8e4m3", "e4m3"), ("f8e5m2", "e5m2"))
+    },
+}
+_FLOAT_TO_SMALL = {
+    **dict(
+        _unary(f"to_{small}{suffix}", small, "float", f"cvt.{rounding}.{small}.f32")
+        for small in ("f16", "bf16")
+        for suffix, rounding in (("", "rn"), ("_rz", "rz"))
+    ),
+    **dict(
+        _unary(f"to_f16{suffix}", "f16", "double", f"cvt.{rounding}.f16.f64")
+        for suffix, rounding in (("", "rn"), ("_rz", "rz"))
+    ),
+    **{
+        f"to_{name}(float)": Piece(
+            f"DEV {name} to_{name}(float x) {{\n"
+            f'  u16 pair; asm("cvt.rn.satfinite.{ptx}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));\n'
+            f"  return {name}{{(u8)pair}}; }}",
+            (name,),
+        )
+        for name, ptx in (("f8e4m3", "e4m3"), ("f8e5m2", "e5m2"))
+    },
+}
+
+# Half precision. bfloat16 sums and products are fused multiply-adds with 1, -1 and -0, which round once on every target.
+_HALVES = {
+    **dict(_binary(f"operator{sign}", "f16", f"{name}.rn.f16") for sign, name in (("+", "add"), ("-", "sub"), ("*", "mul"))),
+    **{
+        f"operator{sign}(bf16)": Piece(
+            f"DEV bf16 operator{sign}(bf16 a, bf16 b) {{ return fma_rn({arguments}); }}", ("fma_rn(bf16)",)
+        )
+        for sign, arguments in (
+            ("+", "a, bf16{0x3f80}, b"), ("-", "b, bf16{0xbf80}, a"), ("*", "a, b, bf16{0x8000}"),
+        )
+    },
+    **{
+        f"fma_rn({type})": Piece(
+            f"DEV {type} fma_rn({type} a, {type} b, {type} c) {{ {type} y; asm(\"fma.rn.{type} %0, %1, %2, %3;\" "
+            ': "=h"(y.bits) : "h"(a.bits), "h"(b.bits), "h"(c.bits)); return y; }',
+            (type,),
+        )
+        for type in ("f16", "bf16")
+    },
+}  # fmt: skip
+
+# Minimum and maximum of floats: -0 is below +0; a NaN gives the other operand, or itself in the `_nan` forms.
+_EXTREMES = {
+    **dict(
+        _binary(f"{name}_{suffix}", type, f"{name}{nan}.{ptx}")
+        for name in ("min", "max")
+        for suffix, nan in (("num", ""), ("nan", ".NaN"))
+        for type, ptx in (("f16", "f16"), ("bf16", "bf16"), ("float", "f32"))
+    ),
+    **dict(_binary(f"{name}_num", "double", f"{name}.f64") for name in ("min", "max")),
+    **{
+        f"{name}_nan(double)": Piece(
+            f"DEV double {name}_nan(double a, double b) {{ return a != a ? a : b != b ? b : {name}_num(a, b); }}",
+            (f"{name}_num(double)",),
+        )
+        for name in ("min", "max")
+    },
+}
+
+_APPROXIMATE = dict(
+    _unary(name, "float", "float", ptx)
+    for name, ptx in (
+        ("exp2_approx", "ex2.approx.f32"), ("sqrt_approx", "sqrt.approx.f32"), ("rsqrt_approx", "rsqrt.approx.f32"),
+    )
+)  # fmt: skip
+_DIVISION = dict([_binary("div_full", "float", "div.full.f32")])
+
+# Conversions between numbers, where C's own leave something open. Out-of-range floats clamp; PTX gives NaN as 0 only from
+# 32 bits to 32 bits.
+_INTEGER_CODES = (("i32", "int", "s32"), ("u32", "u32", "u32"), ("i64", "i64", "s64"), ("u64", "u64", "u64"))
+
+
+def _to_integer(code: str, type: str, ptx: str, source: str, register: str) -> tuple[str, Piece]:
+    name = f"to_{code}"
+    if source == "float" and code in ("i32", "u32"):
+        return _unary(name, type, source, f"cvt.rzi.{ptx}.f32")
+    kind = "f32" if source == "float" else "f64"
+    letter = "r" if code in ("i32", "u32") else "l"
+    text = (
+        f'DEV {type} {name}({source} x) {{ {type} y; asm("cvt.rzi.{ptx}.{kind} %0, %1;" : "={letter}"(y) : "{register}"(x)); '
+        "return x == x ? y : 0; }"
+    )
+    return f"{name}({source})", Piece(text)
+
+
+_CONVERSIONS = {
+    **dict(
+        _to_integer(*codes, source, register)
+        for codes in _INTEGER_CODES
+        for source, register in (("float", "f"), ("double", "d"))
+    ),
+    **dict(
+        _unary(f"to_{to}_rz", result, type, f"cvt.rz.{to}.{ptx}")
+        for to, result in (("f32", "float"), ("f64", "double"))
+        for _, type, ptx in _INTEGER_CODES
+    ),
+    **dict(
+        _unary(f"to_f16{suffix}", "f16", type, f"cvt.{rounding}.f16.{ptx}")
+        for suffix, rounding in (("", "rn"), ("_rz", "rz"))
+        for _, type, ptx in _INTEGER_CODES
+    ),
+    **dict([_unary("to_f32_rz", "float", "double", "cvt.rz.f32.f64")]),
+    **{
+        f"to_f32_odd({type})": Piece(
+            f"// towards zero, and odd where inexact, so that a second rounding to a short float is as good as one\n"
+            f"DEV float to_f32_odd({type} x) {{\n"
+            "  float y = to_f32_rz(x);\n"
+            f"  return ({type})y == x ? y : __uint_as_float(__float_as_uint(y) | 1u); }}",
+            (f"to_f32_rz({type})",),
+        )
+        for type in ("int", "u32", "i64", "u64", "double")
+    },
+}
+
+
+# Registers of the warp's other lanes; what is narrower than 32 bits travels in 32.
+def _shuffle(kind: str, ptx: str, operand: str) -> Piece:
+    def by_way_of(narrow: str, wide: str) -> str:
+        exchanged = f"__shfl_{ptx}sync(0xffffffffu, ({wide})__builtin_bit_cast({narrow}, x), {operand})"
+        return f"return __builtin_bit_cast(T, ({narrow}){exchanged});"
+
+    return Piece(
+        f"template <typename T> DEV T shuffle_{kind}(T x, int {operand}) {{\n"
+        f"  if constexpr (sizeof(T) == 8) {by_way_of('u64', 'u64')}\n"
+        f"  else if constexpr (sizeof(T) == 4) {by_way_of('u32', 'u32')}\n"
+        f"  else if constexpr (sizeof(T) == 2) {by_way_of('u16', 'u32')}\n"
+        f"  else {by_way_of('u8', 'u32')} }}"
+    )
+
+
+_SHUFFLES = {
+    "shuffle_xor": _shuffle("xor", "xor_", "mask"),
+    "shuffle_idx": _shuffle("idx", "", "lane"),
+}
+
+# Elements narrower than 32 bits in 32-bit words.
+_PACKING = {
+    "pack16": Piece(
+        "DEV u32 pack16(const void* p) { const u16* x = (const u16*)p; u32 w; "
+        'asm("mov.b32 %0, {%1, %2};" : "=r"(w) : "h"(x[0]), "h"(x[1])); return w; }'
+    ),
+    "unpack16": Piece(
+        "DEV void unpack16(void* p, u32 w) { u16* x = (u16*)p; "
+        'asm("mov.b32 {%0, %1}, %2;" : "=h"(x[0]), "=h"(x[1]) : "r"(w)); }'
+    ),
+    "pack8": Piece(
+        "template <int N> DEV u32 pack8(const void* p) {\n"
+        "  const u8* x = (const u8*)p; u32 w = 0;\n"
+        "  #pragma unroll\n"
+        "  for (int i = 0; i < N; ++i) w |= (u32)x[i] << 8 * i;\n"
+        "  return w; }"
+    ),
+    "unpack8": Piece(
+        "template <int N, typename T> DEV void unpack8(T* x, u32 w) {\n"
+        "  #pragma unroll\n"
+        "  for (int i = 0; i < N; ++i) x[i] = __builtin_bit_cast(T, (u8)(w >> 8 * i)); }"
+    ),
+}
+
+PIECES: dict[str, Piece] = {
+    **_STRUCTS, **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
+    **_CONVERSIONS, **_SHUFFLES, **_PACKING,
+}  # fmt: skip
+
+PIECE_NAMES = frozenset(key.partition("(")[0] for key in PIECES) | {
+    "i8", "i16", "i64", "u8", "u16", "u32", "u64",
+}  # fmt: skip
+"""Every name that the prelude may declare, so that a variable never hides one."""

@@ -1,0 +1,62 @@
+"""What a value is in the text: a variable, an expression, or one of either per register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.cuda.tables import Table
+
+Index = int | str
+"""A register: a number, or the index variable of an unrolled loop."""
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """A C variable: a scalar (`count` None) or an array.
+
+    `mutable` ones are assigned more than once, so nobody may refer to them from further down; `local` ones live inside one
+    unrolled loop, as one scalar per pass.
+    """
+
+    name: str
+    type: str
+    count: int | None = None
+    mutable: bool = False
+    local: bool = False
+
+    def at(self, index: Index) -> str:
+        """The text of one element."""
+        return self.name if self.count is None or self.local else f"{self.name}[{index}]"
+
+    @property
+    def declaration(self) -> str:
+        """Type, name and length."""
+        return f"{self.type} {self.name}" + ("" if self.count is None else f"[{self.count}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """An expression without a variable, the same in each register."""
+
+    text: str
+
+    def at(self, index: Index) -> str:
+        """The text of one element."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """`source[table[i]]`: registers of another value, in another order."""
+
+    source: Ref
+    table: Table
+    spell: Callable[[Table, Index], str]
+
+    def at(self, index: Index) -> str:
+        """The text of one element."""
+        return self.source.at(self.spell(self.table, index))
+
+
+Ref = Variable | Inline | Picked

@@ -1,0 +1,60 @@
+"""The registry of CUDA rules: how each operation of the lowered stage becomes text.
+
+A rule has one of three forms.
+* `@emits`: statements. `rule(e, op)` writes them.
+* `@spells`: elementwise. `rule(e, op, *operands)` gives the expression of one element from its operands' texts; the emitter
+  makes the loop, and lets neighbours share it. `e.index` is the register it is asked for.
+* `@refers`: no code. `rule(e, op)` gives what the result is called in terms of other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from weft.ir.define import OpDef
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+    from weft.cuda.refs import Ref
+    from weft.ir.core import Op
+
+Form = Literal["statement", "element", "reference"]
+Statement = TypeVar("Statement", bound="Callable[[Emitter, Op], None]")
+Element = TypeVar("Element", bound="Callable[..., str]")
+Reference = TypeVar("Reference", bound="Callable[[Emitter, Op], Ref]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and its form."""
+
+    form: Form
+    write: Callable[..., Any]
+
+
+RULES: dict[OpDef, Rule] = {}
+
+
+def emits(*kinds: OpDef) -> Callable[[Statement], Statement]:
+    """Register a rule that writes statements."""
+    return lambda rule: _register("statement", kinds, rule)
+
+
+def spells(*kinds: OpDef) -> Callable[[Element], Element]:
+    """Register a rule that spells one element."""
+    return lambda rule: _register("element", kinds, rule)
+
+
+def refers(*kinds: OpDef) -> Callable[[Reference], Reference]:
+    """Register a rule that refers to other values."""
+    return lambda rule: _register("reference", kinds, rule)
+
+
+def _register(form: Form, kinds: tuple[OpDef, ...], rule: Any) -> Any:
+    for kind in kinds:
+        if kind in RULES:
+            raise ValueError(f"{kind.name} has two CUDA rules")
+        RULES[kind] = Rule(form, rule)
+    return rule

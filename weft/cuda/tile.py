@@ -1,0 +1,27 @@
+"""Promises of the author. Tiles themselves are gone after `lower_tiles`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cuda.refs import Ref
+from weft.cuda.rules import emits, refers
+from weft.ir.core import Op
+from weft.ops import tile
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+
+@refers(tile.hint)
+def _hint(e: Emitter, op: Op) -> Ref:
+    (x,) = op.uses
+    if (number := e.number(x)) is not None:
+        e.constants[op.result] = number
+    return e.refs[x]
+
+
+@emits(tile.assume)
+def _assume(e: Emitter, op: Op) -> None:
+    (condition,) = op.uses
+    e.out.line(f"__builtin_assume({e.at(condition)});")

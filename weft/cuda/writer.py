@@ -1,0 +1,87 @@
+"""Lines of text: indentation, and `#line` directives that point home.
+
+The preprocessor counts on by itself after a directive, so one is written only where its count would be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weft.errors import Loc
+
+WIDTH = 118
+"""Columns up to which statements of one source line share a line of text."""
+
+
+class Writer:
+    """Collects lines. `loc` is the author's line of what is written next."""
+
+    __slots__ = ("_depth", "_file", "_joins", "_next", "lines", "loc")
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.loc: Loc | None = None
+        self._depth = 1
+        self._file = ""
+        self._next = 0
+        self._joins = False
+
+    def statement(self, text: str) -> None:
+        """A simple statement; several of one author's line stand in one line, as far as they fit."""
+        here = self.loc is None or (self.loc.file, self.loc.line) == (self._file, self._next - 1)
+        if self._joins and here and len(self.lines[-1]) + 1 + len(text) <= WIDTH:
+            self.lines[-1] += f" {text}"
+            return
+        self.line(text)
+        self._joins = True
+
+    def line(self, text: str) -> None:
+        """A line of its own, under the author's line."""
+        self._locate()
+        self.bare(text)
+
+    def bare(self, text: str) -> None:
+        """A line that no instruction comes from: a declaration, a brace, a pragma."""
+        self.lines.append("  " * self._depth + text)
+        self._next += 1
+        self._joins = False
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """A statement with a body in braces."""
+        self.line(f"{head} {{")
+        with self.indented():
+            yield
+        self.bare("}")
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """What is written inside stands one level deeper."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def unless_empty(self) -> Iterator[None]:
+        """As the `else` of an `if` whose closing brace was the last line; nothing at all when nothing is written inside."""
+        self.lines[-1] += " else {"
+        before = len(self.lines)
+        with self.indented():
+            yield
+        if len(self.lines) == before:
+            self.lines[-1] = self.lines[-1].removesuffix(" else {")
+        else:
+            self.bare("}")
+
+    def _locate(self) -> None:
+        loc = self.loc
+        if loc is None or (loc.file, loc.line) == (self._file, self._next):
+            return
+        self.lines.append(f"#line {loc.line}" if loc.file == self._file else f'#line {loc.line} "{_path(loc.file)}"')
+        self._file, self._next = loc.file, loc.line
+
+
+def _path(file: str) -> str:
+    # A quote would end the name in the PTX too, where nothing escapes it.
+    return file.replace("\\", "\\\\").replace('"', "'").replace("\n", " ")

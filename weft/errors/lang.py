@@ -1,0 +1,239 @@
+"""Mistakes in the Python text of a kernel: what the reader of kernels cannot find, cannot know, or does not support."""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, row
+
+# Where the text is
+
+NO_SOURCE = row(
+    "lang-no-source",
+    CompilationError,
+    "the source of {function} cannot be read from {file}",
+    "put the kernel into a file, or enter its text into linecache under that name",
+)
+SOURCE_CHANGED = row(
+    "lang-source-changed",
+    CompilationError,
+    "{file} has changed since {function} was imported: line {line} does not define it any more",
+    "start Python again, or reload the module",
+)
+LAMBDA = row(
+    "lang-lambda-kernel",
+    CompilationError,
+    "a lambda has no lines of its own, so it cannot be a kernel or a helper",
+    "write it as a function with def",
+)
+
+# What Python allows and a kernel does not
+
+UNSUPPORTED = row("lang-unsupported", CompilationError, "{what} is not supported in a kernel", "{instead}")
+BREAK = row(
+    "lang-break",
+    CompilationError,
+    "{what} in a loop that runs on the GPU: its number of rounds is not known here",
+    "put the rest of the body under an if, write the condition into a while, or unroll with gl.static_range",
+)
+RETURN_IN_LOOP = row(
+    "lang-return-in-loop",
+    CompilationError,
+    "return in a loop that runs on the GPU",
+    "assign the result to a variable in the loop, and return it after the loop",
+)
+KERNEL_RETURN = row(
+    "lang-kernel-return",
+    CompilationError,
+    "kernel {function} returns {value}, but nobody receives it",
+    "store the result with gl.store, and return nothing",
+)
+RECURSION = row(
+    "lang-recursion",
+    CompilationError,
+    "{function} calls itself: {chain}",
+    "helpers are inlined, so write a loop instead",
+)
+NESTING = row(
+    "lang-nesting",
+    CompilationError,
+    "{function} is nested too deeply to read: expressions, blocks and inlined helpers together exceed Python's stack",
+    "split the expression, or call fewer helpers within helpers",
+)
+UNROLL = row(
+    "lang-unroll",
+    CompilationError,
+    "cannot unroll over {value}",
+    "unroll over gl.static_range, a tuple or a list; a loop that runs on the GPU goes over range",
+)
+
+# Names and values
+
+UNDEFINED = row(
+    "lang-undefined-name",
+    CompilationError,
+    "{name!r} is not defined",
+    "define it before this line{hint}",
+)
+UNASSIGNED = row(
+    "lang-unassigned",
+    CompilationError,
+    "{name!r} has no value yet: {function} assigns it, but not before this line",
+    "assign it first",
+)
+ONE_BRANCH = row(
+    "lang-one-branch",
+    CompilationError,
+    "{name!r} has a value in one branch only of the if in line {line}",
+    "assign it in both branches, or before the if",
+)
+IN_LOOP = row(
+    "lang-loop-local",
+    CompilationError,
+    "{name!r} is assigned in the loop of line {line} only, which may run no round at all",
+    "assign it before the loop as well",
+)
+COUNTER = row(
+    "lang-loop-counter",
+    CompilationError,
+    "{name!r} is the counter of the loop in line {line} and has no value after it",
+    "assign another variable in the loop's body, or compute the last value from the bounds",
+)
+ATTRIBUTE = row(
+    "lang-attribute",
+    CompilationError,
+    "{owner} has no attribute {name!r}",
+    "use one that exists{hint}",
+)
+NOT_CONSTEXPR = row(
+    "lang-not-constexpr",
+    CompilationError,
+    "{what} must be known at compile time, but {got} is a run-time value",
+    "pass a constant or a constexpr parameter, or drop the constexpr",
+)
+UNPACK = row(
+    "lang-unpack",
+    CompilationError,
+    "{count} values for {targets} names",
+    "write as many names as there are values",
+)
+NOT_SEQUENCE = row(
+    "lang-not-a-sequence",
+    CompilationError,
+    "{got} cannot be taken apart into names",
+    "unpack a tuple or a list; a tile comes apart with gl.split",
+)
+IMMUTABLE = row(
+    "lang-immutable",
+    CompilationError,
+    "{got} does not change in a kernel",
+    "{instead}",
+)
+INDEX = row(
+    "lang-index",
+    CompilationError,
+    "{owner} is known at compile time, but its index {got} only at run time",
+    "index with a constant, or unroll the loop with gl.static_range",
+)
+OPERATOR = row(
+    "lang-operator",
+    CompilationError,
+    "{symbol} does not work between {left} and {right}",
+    "convert one of them first",
+)
+
+# Conditions and control flow
+
+TILE_CONDITION = row(
+    "lang-tile-condition",
+    CompilationError,
+    "{where} needs one value, but {got} has many",
+    "choose element by element with gl.where(condition, a, b), or reduce the tile to a scalar first",
+)
+TILE_LOGIC = row(
+    "lang-tile-logic",
+    CompilationError,
+    "{word!r} works on one value, but {got} has many",
+    "write {symbol} for tiles, with parentheses around each comparison",
+)
+TRUTH = row(
+    "lang-truth",
+    CompilationError,
+    "{got} is neither true nor false",
+    "compare it with something",
+)
+RANGE = row(
+    "lang-range",
+    CompilationError,
+    "range takes integers, but its {which} is {got}",
+    "convert it with .to(gl.int32), or reduce a tile to a scalar first",
+)
+RANGE_ARGUMENTS = row(
+    "lang-range-arguments",
+    CompilationError,
+    "range takes one to three positional arguments, not {got}",
+    "write range(stop), range(start, stop) or range(start, stop, step)",
+)
+RANGE_STEP = row("lang-range-step", CompilationError, "the step of this range is 0", "use another step")
+ENDLESS = row(
+    "lang-endless-loop",
+    CompilationError,
+    "the condition of this while is always {value!r}, so the loop never ends",
+    "make the condition depend on something that the body changes",
+)
+CARRIED = row(
+    "lang-carried",
+    CompilationError,
+    "{path} is {before} before the loop of line {line}, but {after} at the end of its body",
+    "{fix}",
+)
+BRANCHES = row(
+    "lang-branches",
+    CompilationError,
+    "{path} is {one} after one branch of the if in line {line}, but {other} after the other",
+    "{fix}",
+)
+RETURNS = row(
+    "lang-returns",
+    CompilationError,
+    "{function} returns {one} in one branch of the if in line {line}, but {other} in the other: {path} differs",
+    "{fix}",
+)
+
+# Calls
+
+HOST_FUNCTION = row(
+    "lang-host-function",
+    CompilationError,
+    "{function} is a plain Python function, which a kernel cannot call",
+    "decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
+)
+NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "call a function")
+ARGUMENTS = row(
+    "lang-call-arguments",
+    CompilationError,
+    "{function} {problem}",
+    "it takes {signature}",
+)
+MATH = row(
+    "lang-math",
+    CompilationError,
+    "math.{function} works on constants, but {got} is a run-time value",
+    "use the function of the same meaning in weft.language, as in gl.{function}",
+)
+RAISED = row(
+    "lang-raised",
+    CompilationError,
+    "this line raises {kind} at compile time: {message}",
+    "change what it computes, or guard it with an if on constants",
+)
+ASSERTION = row(
+    "lang-assertion",
+    CompilationError,
+    "assertion fails at compile time: {message}",
+    "call the kernel with constants that satisfy it",
+)
+INTERNAL = row(
+    "lang-internal",
+    CompilationError,
+    "weft could not build this line: {message}",
+    "please report it with the kernel; rewriting the line may avoid it",
+)

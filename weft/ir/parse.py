@@ -1,0 +1,301 @@
+"""Read IR text back (`weft.ir.text` describes it). Knows the operations that have been defined: `import weft.ops` first."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OPS, OpDef
+from weft.ir.text import TextError
+from weft.ir.types import (
+    BY_CODE,
+    DType,
+    Element,
+    Pointer,
+    RegsType,
+    ScalarType,
+    ScratchType,
+    SharedType,
+    Type,
+    tile_type,
+)
+from weft.layout import DistributedLayout, SharedLayout
+from weft.layout.parse import parse_layout
+
+
+def parse_func(text: str) -> Func:
+    """The function that the text spells, without locations. Raises TextError, or LayoutError for impossible layouts."""
+    return _Parser(text).func()
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_type(text: str) -> Type:
+    """A type as it prints: `f32`, `ptr<f32>`, `tile<16x32xf16, BlockedLayout(...)>`, `regs<4xi32>` and so on."""
+    head, _, rest = text.partition("<")
+    inside = rest.removesuffix(">").strip()
+    if head == "regs":
+        (count,), element = _dims(inside)
+        return RegsType(element, count)
+    if head == "scratch":
+        (count,), element = _dims(inside)
+        return ScratchType(_number(element, text), count)
+    if head == "tile":
+        dims, _, layout = inside.partition(", ")
+        shape, element = _dims(dims)
+        return tile_type(element, shape, _distributed(layout))
+    if head == "shared":
+        dims, _, others = inside.partition(", ")
+        layout, _, alloc = others.rpartition(", [")
+        shape, element = _dims(dims)
+        shared = parse_layout(layout)
+        assert isinstance(shared, SharedLayout)
+        return SharedType(_number(element, text), shape, shared, tuple(map(int, alloc.rstrip("]").split(", "))))
+    return ScalarType(_element(text))
+
+
+def _distributed(text: str) -> DistributedLayout:
+    layout = parse_layout(text)
+    if not isinstance(layout, DistributedLayout):
+        raise TextError(f"{text} is no layout of a tile")
+    return layout
+
+
+def _dims(text: str) -> tuple[tuple[int, ...], Element]:
+    """`16x32xf32`: the shape and the element."""
+    found = re.match(r"(?:\d+x)*", text)
+    assert found is not None
+    return tuple(map(int, found[0].split("x")[:-1])), _element(text[found.end() :])
+
+
+def _element(text: str) -> Element:
+    pointer = re.fullmatch(r"ptr<(\w+)(?:, (global|shared))?>", text)
+    code = pointer[1] if pointer else text
+    if code not in BY_CODE:
+        raise TextError(f"there is no type {text}")
+    if pointer is None:
+        return BY_CODE[code]
+    return Pointer(BY_CODE[code], "shared" if pointer[2] == "shared" else "global")
+
+
+def _number(element: Element, text: str) -> DType:
+    if isinstance(element, Pointer):
+        raise TextError(f"memory holds no pointers: {text}")
+    return element
+
+
+_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
+_TOKEN = re.compile(
+    r"""(?P<value>%[\w.]+) | (?P<string>"(?:[^"\\]|\\.)*") | (?P<number>-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf)(?![\w]))
+    | (?P<word>@?[A-Za-z_][\w.]*) | (?P<mark>[{}()\[\]<>,:=])""",
+    re.VERBOSE,
+)
+_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "nan": float("nan"), "inf": float("inf")}
+
+
+class _Parser:
+    """Reads tokens from the text; `kind` and `token` are the next one, which starts at `start` and ends at `end`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.values: dict[str, Value] = {}
+        self.kind, self.token, self.start, self.end = "", "", 0, 0
+        self._advance()
+
+    def func(self) -> Func:
+        self._expect("func")
+        name = self._take("word").removeprefix("@")
+        self._expect("(")
+        args, facts = self._params()
+        attrs = {**self._dict(), "params": facts}
+        body = self._block(args)
+        if self._accept("{"):
+            attrs.update(self._about())
+        if self.kind != "end":
+            self._fail("nothing more")
+        return Func(name, body, attrs)
+
+    def _about(self) -> dict[str, dict[Value, Any]]:
+        """What follows the body: attributes that speak of values."""
+        found: dict[str, dict[Value, Any]] = {}
+        while not self._accept("}"):
+            name = self._take("word")
+            self._expect("=")
+            self._expect("{")
+            found[name] = self._entries()
+            self._accept(",")
+        return found
+
+    def _entries(self) -> dict[Value, Any]:
+        found: dict[Value, Any] = {}
+        while not self._accept("}"):
+            value = self._use()
+            self._expect("=")
+            found[value] = self._attribute()
+            self._accept(",")
+        return found
+
+    def _params(self) -> tuple[tuple[Value, ...], tuple[dict[str, Any], ...]]:
+        args: list[Value] = []
+        facts: list[dict[str, Any]] = []
+        while not self._accept(")"):
+            args.append(self._arg())
+            facts.append(self._dict() if self.token == "{" else {})
+            self._accept(",")
+        return tuple(args), tuple(facts)
+
+    def _arg(self) -> Value:
+        name = self._take("value")
+        self._expect(":")
+        return self._define(name, self._type())
+
+    def _block(self, args: tuple[Value, ...]) -> Region:
+        self._expect("{")
+        ops: list[Op] = []
+        while not self._accept("}"):
+            ops.append(self._op())
+        return Region(args, tuple(ops))
+
+    def _op(self) -> Op:
+        names: list[str] = []
+        while self.kind == "value":
+            names.append(self._take("value"))
+            self._accept(",")
+        if names:
+            self._expect("=")
+        kind = self._kind()
+        operands = self._operands()
+        attrs = {**kind.defaults, **(self._dict() if self.token == "{" else {})}
+        regions = tuple(self._region(name) for name in kind.regions)
+        types = [self._result_type(i) for i in range(len(names))]
+        if "type" in kind.attributes:
+            attrs["type"] = types[0]
+        results = tuple(self._define(name, type) for name, type in zip(names, types, strict=True))
+        return Op(kind, operands, attrs, results, regions)
+
+    def _kind(self) -> OpDef:
+        if self.token not in OPS:
+            self._fail("an operation")
+        return OPS[self._take("word")]
+
+    def _operands(self) -> tuple[Value | None, ...]:
+        operands: list[Value | None] = []
+        while self.kind == "value" or self.token == "_":
+            operands.append(None if self._accept("_") else self._use())
+            if not self._accept(","):
+                break
+        return tuple(operands)
+
+    def _use(self) -> Value:
+        if self.token not in self.values:
+            self._fail("a value that is defined above")
+        return self.values[self._take("value")]
+
+    def _region(self, name: str) -> Region:
+        self._expect(name)
+        return self._block(self._params()[0] if self._accept("(") else ())
+
+    def _result_type(self, index: int) -> Type:
+        self._expect("," if index else ":")
+        return self._type()
+
+    def _define(self, name: str, type: Type) -> Value:
+        if name in self.values:
+            raise TextError(f"{name} is defined twice")
+        self.values[name] = value = Value(type, "" if name[1:].isdigit() else name[1:])
+        return value
+
+    # Types and attributes
+
+    def _type(self) -> Type:
+        return parse_type(self._with_brackets("<>"))
+
+    def _dict(self) -> dict[str, Any]:
+        self._expect("{")
+        found: dict[str, Any] = {}
+        while not self._accept("}"):
+            name = self._take("word")
+            self._expect("=")
+            found[name] = self._attribute()
+            self._accept(",")
+        return found
+
+    def _attribute(self) -> Any:
+        if self.kind == "string":
+            return json.loads(self._take("string"))
+        if self.kind == "number":
+            number = self._take("number")
+            return int(number) if number.lstrip("-").isdigit() else float(number)
+        if self.token == "{":
+            return self._dict()
+        if self._accept("["):
+            return self._tuple()
+        if self._accept("<"):
+            self._expect("function")
+            self._expect(">")
+            return None
+        if self.token in _WORDS:
+            return _WORDS[self._take("word")]
+        if self.text.startswith("(", self.end):
+            return parse_layout(self._with_brackets("()"))
+        return _element(self._with_brackets("<>"))
+
+    def _tuple(self) -> tuple[Any, ...]:
+        found: list[Any] = []
+        while not self._accept("]"):
+            found.append(self._attribute())
+            self._accept(",")
+        return tuple(found)
+
+    def _with_brackets(self, brackets: str) -> str:
+        """A word and what stands in brackets directly behind it, as text."""
+        start, end, depth = self.start, self.end, 0
+        if self.kind != "word":
+            self._fail("a type or a layout")
+        if self.text.startswith(brackets[0], end):
+            for found in re.compile(f"[{re.escape(brackets)}]").finditer(self.text, end):
+                depth += 1 if found[0] == brackets[0] else -1
+                end = found.end()
+                if not depth:
+                    break
+        self.end = end
+        self._advance()
+        return self.text[start:end]
+
+    # Tokens
+
+    def _advance(self) -> None:
+        space = _SPACE.match(self.text, self.end)
+        self.start = space.end() if space else self.end
+        if self.start == len(self.text):
+            self.kind, self.token, self.end = "end", "the end of the text", self.start
+            return
+        found = _TOKEN.match(self.text, self.start)
+        if found is None:
+            self.token = self.text[self.start]
+            self._fail("IR")
+        self.kind, self.token, self.end = found.lastgroup or "", found[0], found.end()
+
+    def _take(self, kind: str) -> str:
+        if self.kind != kind:
+            self._fail(f"a {kind}")
+        token = self.token
+        self._advance()
+        return token
+
+    def _accept(self, token: str) -> bool:
+        if self.token != token:
+            return False
+        self._advance()
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
+            self._fail(repr(token))
+
+    def _fail(self, wanted: str) -> NoReturn:
+        line = self.text.count("\n", 0, self.start) + 1
+        shown = self.text.split("\n")[line - 1]
+        raise TextError(f"{wanted} is expected, not {self.token!r}, in line {line}: {shown}")

@@ -1,0 +1,203 @@
+"""IR as text (`weft.ir.parse` reads it back).
+
+    func @scale(%x: ptr<f32> {divisible = 16}, %n: i32) {num_warps = 4, stage = "tile"} {
+      %zero = arith.constant {value = 0} : i32
+      %total = control.for %lo, %n, %one, %zero {descending = false} body(%i: i32, %sum: i32) {
+        ...
+        control.yield %next
+      } : i32
+      control.return
+    }
+
+Operands follow the definition, `_` where an optional one is absent. Attributes that have their default value are left out, and
+so is an attribute `type`, which is the result's. Values carry the author's names, made unique (`%x`, `%x_1`); others are
+numbered. Layouts are spelled as in Python. Comments (`// file:line`) are for readers, the parser skips them.
+
+Attributes of the function that speak of its values (`storage`) follow its body. Text is restored exactly, with one
+exception: a Python function (what the simulator calls for inline PTX) prints as `<function>` and is read as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from weft.errors import WeftError
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.types import DType, Pointer, Type
+from weft.layout import Layout
+
+
+class TextError(WeftError):
+    """What has no text, or text that is no IR; then the message ends in the line."""
+
+
+def format_func(func: Func, locations: bool = False) -> str:
+    """The function as text; with `locations`, each operation's Python line as a comment."""
+    return _Printer(locations).func(func)
+
+
+def format_op(op: Op) -> str:
+    """One operation as text, regions included, for messages. Its operands' names are unique within the text only."""
+    printer = _Printer(locations=False)
+    printer.op(op, "")
+    return "\n".join(printer.lines)
+
+
+class _Printer:
+    """`names` and `types` remember spellings; of types by identity, since equal tile types may be spelled differently."""
+
+    def __init__(self, locations: bool) -> None:
+        self.locations = locations
+        self.lines: list[str] = []
+        self.names: dict[Value, str] = {}
+        self.types: dict[int, str] = {}
+        self.taken: set[str] = set()
+        self.unnamed = 0
+
+    def func(self, func: Func) -> str:
+        facts: tuple[Any, ...] = func.attrs.get("params", ({},) * len(func.params))
+        params = [
+            f"{arg}{' ' + spell(fact) if fact else ''}"
+            for arg, fact in zip(self._args(func.params), facts, strict=True)
+        ]
+        about = about_values(func)
+        attrs = {name: value for name, value in func.attrs.items() if name != "params" and name not in about}
+        header = f"func @{func.name}({', '.join(params)}) {spell(attrs)} {{"
+        self.lines.append(header + self._comment(func))
+        self._ops(func.body, "  ")
+        tail = ", ".join(f"{name} = {self._about(entries)}" for name, entries in about.items())
+        self.lines.append(f"}} {{{tail}}}" if tail else "}")
+        return "\n".join(self.lines) + "\n"
+
+    def _about(self, entries: dict[Value, Any]) -> str:
+        return "{" + ", ".join([f"{self.names[value]} = {spell(entry)}" for value, entry in entries.items()]) + "}"
+
+    def op(self, op: Op, indent: str) -> None:
+        names = self.names
+        head = [indent]
+        if op.results:
+            head += [", ".join([names.get(r) or self._define(r) for r in op.results]), " = "]
+        head.append(op.kind.name)
+        if op.operands:
+            head += [" ", ", ".join(["_" if v is None else names.get(v) or self._define(v) for v in op.operands])]
+        if op.attrs and (attrs := self._attrs(op)):
+            head += [" {", attrs, "}"]
+        tail = f" : {', '.join([self._type(r.type) for r in op.results])}" if op.results else ""
+        if not op.regions:
+            self.lines.append("".join(head) + tail + self._comment(op))
+            return
+        line, comment = "".join(head), self._comment(op)
+        for name, region in zip(op.kind.regions, op.regions, strict=True):
+            args = f"({', '.join(self._args(region.args))})" if region.args else ""
+            self.lines.append(f"{line} {name}{args} {{{comment}")
+            self._ops(region, indent + "  ")
+            line, comment = indent + "}", ""
+        self.lines.append(line + tail)
+
+    def _ops(self, region: Region, indent: str) -> None:
+        for op in region.ops:
+            self.op(op, indent)
+
+    def _args(self, args: Iterable[Value]) -> list[str]:
+        return [f"{self._define(arg)}: {self._type(arg.type)}" for arg in args]
+
+    def _attrs(self, op: Op) -> str:
+        defaults = op.kind.defaults
+        return ", ".join(
+            [
+                f"{name} = {spell(value)}"
+                for name, value in op.attrs.items()
+                if name != "type" and not (name in defaults and same_attribute(value, defaults[name]))
+            ]
+        )
+
+    def _define(self, value: Value) -> str:
+        if value.name:
+            name = self._unique(value.name if value.name.isidentifier() else _clean(value.name))
+        else:
+            name, self.unnamed = str(self.unnamed), self.unnamed + 1
+        self.names[value] = text = "%" + name
+        return text
+
+    def _unique(self, name: str) -> str:
+        base, count = name, 0
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.taken.add(name)
+        return name
+
+    def _type(self, type: Type) -> str:
+        text = self.types.get(id(type))
+        if text is None:
+            text = self.types[id(type)] = str(type)
+        return text
+
+    def _comment(self, where: Op | Func) -> str:
+        return f" // {where.loc}" if self.locations and where.loc is not None else ""
+
+
+def about_values(func: Func) -> dict[str, dict[Value, Any]]:
+    """The function's attributes that say something about each of some values."""
+    return {
+        name: entries
+        for name, entries in func.attrs.items()
+        if entries.__class__ is dict and entries and all(isinstance(key, Value) for key in entries)
+    }
+
+
+def same_attribute(a: Any, b: Any) -> bool:
+    """Equality that tells 1, 1.0 and true apart, 0.0 and -0.0 too, and for which a NaN equals itself."""
+    kind = a.__class__
+    if kind is not b.__class__:
+        return False
+    if kind is float:
+        return repr(a) == repr(b)
+    if kind is tuple:
+        return len(a) == len(b) and all(map(same_attribute, a, b))
+    if kind is dict:
+        return a.keys() == b.keys() and all(same_attribute(value, b[name]) for name, value in a.items())
+    return a == b
+
+
+def _clean(name: str) -> str:
+    text = re.sub(r"[^\w.]", "_", name, flags=re.ASCII)
+    return text if re.match(r"[A-Za-z_]", text) else "_" + text
+
+
+def spell(value: object) -> str:
+    """An attribute's value as text. Raises TextError for what no attribute holds."""
+    speller = _SPELLERS.get(type(value))
+    if speller is not None:
+        return speller(value)
+    if isinstance(value, Layout):
+        return repr(value)
+    if callable(value):
+        return "<function>"
+    raise TextError(f"no attribute holds {value!r}")
+
+
+def _spell_tuple(values: tuple[Any, ...]) -> str:
+    if set(map(type, values)) == {int}:
+        return f"[{str(values)[1:-1].rstrip(',')}]"
+    return f"[{', '.join([spell(value) for value in values])}]"
+
+
+def _spell_dict(values: dict[str, Any]) -> str:
+    return "{" + ", ".join([f"{name} = {spell(value)}" for name, value in values.items()]) + "}"
+
+
+_SPELLERS: dict[type, Callable[[Any], str]] = {
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: repr,
+    str: lambda value: json.dumps(value, ensure_ascii=False),
+    type(None): lambda value: "none",
+    tuple: _spell_tuple,
+    dict: _spell_dict,
+    DType: str,
+    Pointer: str,
+}

@@ -1,0 +1,135 @@
+"""Check that a function is well formed: for tests, and between passes when a pass is being debugged.
+
+What is checked: values are defined once and before their uses, regions end in the right terminator, operands, attributes and
+regions are those of the definition, typing rules give the types that results have, and operations belong to the function's
+stage. A failure is a mistake of weft's own, never of a kernel's author.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NoReturn
+
+from weft.errors import Loc, WeftError, render
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OpDef
+from weft.ir.text import format_op
+from weft.ir.types import RegsType, ScalarType, ScratchType, TileType
+
+# Types that only one stage has.
+FOREIGN = {"tile": (RegsType, ScratchType), "lowered": (TileType,)}
+
+
+class VerificationError(WeftError):
+    """A function is not well formed. Attributes: `message`, `op` (where one is at fault) and `loc` (its Python line)."""
+
+    def __init__(self, message: str, op: Op | None = None, loc: Loc | None = None) -> None:
+        self.message = message
+        self.op = op
+        self.loc = loc
+        shown = [message]
+        if op is not None:
+            shown.append(f"  {format_op(op).splitlines()[0]}")
+        if loc is not None:
+            shown.append(render(loc))
+        super().__init__("\n".join(shown))
+
+
+def verify(func: Func) -> None:
+    """Raise VerificationError where the function is not well formed."""
+    if func.attrs.get("stage") not in FOREIGN:
+        raise VerificationError(f"the stage is 'tile' or 'lowered', not {func.attrs.get('stage')!r}", loc=func.loc)
+    warps = func.attrs.get("num_warps")
+    if not isinstance(warps, int) or warps < 1:
+        raise VerificationError(f"num_warps counts warps: {warps!r}", loc=func.loc)
+    facts = func.attrs.get("params", ())
+    if len(facts) != len(func.params):
+        raise VerificationError(f"{len(func.params)} parameters, but facts about {len(facts)}", loc=func.loc)
+    if not all(isinstance(param.type, ScalarType) for param in func.params):
+        raise VerificationError("parameters are scalars", loc=func.loc)
+    _Verifier(func.attrs["stage"]).region(func.body, "control.return", None, frozenset())
+
+
+class _Verifier:
+    """`defined` are all values so far, to find second definitions; what is visible is passed along."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.foreign = FOREIGN[stage]
+        self.defined: set[Value] = set()
+
+    def region(self, region: Region, terminator: str, owner: Op | None, outer: frozenset[Value]) -> None:
+        visible = set(outer)
+        self._define(region.args, owner, visible)
+        if not region.ops or not region.ops[-1].kind.terminator:
+            _fail(f"a region ends in {terminator}", owner)
+        for op in region.ops[:-1]:
+            if op.kind.terminator:
+                _fail(f"{op.name} stands before the end of its region", op)
+        if region.ops[-1].name != terminator:
+            _fail(f"this region ends in {terminator}", region.ops[-1])
+        for op in region.ops:
+            self.op(op, visible)
+
+    def op(self, op: Op, visible: set[Value]) -> None:
+        for value in op.uses:
+            if value not in visible:
+                _fail(f"{value} is used where it is not defined", op)
+        _check_shape(op)
+        if op.kind.stage not in (self.stage, "both"):
+            _fail(f"{op.name} does not belong into the {self.stage} stage", op)
+        for name, region in zip(op.kind.regions, op.regions, strict=True):
+            self.region(region, _terminator(op, name), op, frozenset(visible))
+        _check_types(op)
+        self._define(op.results, op, visible)
+
+    def _define(self, values: tuple[Value, ...], owner: Op | None, visible: set[Value]) -> None:
+        for value in values:
+            if value in self.defined:
+                _fail(f"{value} is defined twice", owner)
+            if isinstance(value.type, self.foreign):
+                _fail(f"{value} has a type that does not belong into the {self.stage} stage", owner)
+            self.defined.add(value)
+            visible.add(value)
+
+
+def _terminator(op: Op, region: str) -> str:
+    return "control.condition" if (op.name, region) == ("control.while", "condition") else "control.yield"
+
+
+def _check_shape(op: Op) -> None:
+    """Operands, attributes and regions are those of the definition."""
+    kind = op.kind
+    fixed = len(kind.operands)
+    if len(op.operands) < fixed or (len(op.operands) > fixed and kind.variadic is None):
+        _fail(f"{op.name} takes {fixed} operands, not {len(op.operands)}", op)
+    for name, value in zip(kind.operands, op.operands, strict=False):
+        if value is None and name in _needed(kind):
+            _fail(f"{op.name} needs its operand {name!r}", op)
+    if None in op.operands[fixed:]:
+        _fail(f"{op.name}: only named operands may be absent", op)
+    if set(op.attrs) != set(kind.attributes):
+        _fail(f"{op.name} has the attributes {', '.join(kind.attributes)}, not {', '.join(op.attrs)}", op)
+    if len(op.regions) != len(kind.regions):
+        _fail(f"{op.name} has {len(kind.regions)} regions, not {len(op.regions)}", op)
+
+
+@cache
+def _needed(kind: OpDef) -> frozenset[str]:
+    annotations: dict[str, object] = kind.rule.__annotations__
+    return frozenset(name for name in kind.operands if annotations[name] in ("Value", Value))
+
+
+def _check_types(op: Op) -> None:
+    """The typing rule accepts the operation and gives its results' types."""
+    try:
+        types = op.kind.infer(op.operands, op.attrs, op.regions)
+    except WeftError as error:
+        raise VerificationError(str(error), op, op.loc) from error
+    found = tuple(result.type for result in op.results)
+    if found != types:
+        _fail(f"the typing rule gives {', '.join(map(str, types))}, not {', '.join(map(str, found))}", op)
+
+
+def _fail(message: str, op: Op | None) -> NoReturn:
+    raise VerificationError(message, op, op.loc if op is not None else None)

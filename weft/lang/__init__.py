@@ -1,0 +1,11 @@
+"""From the Python source of a kernel to tile IR.
+
+The source is read, never run: constants are computed as Python does, run-time values through the functions of
+`weft.language`, helpers are inlined, control flow on run-time values becomes structured operations.
+"""
+
+from weft.lang.frame import Read
+from weft.lang.reader import Built, ConstexprParam, RuntimeParam, build_kernel
+from weft.lang.source import Source, source_of
+
+__all__ = ["Built", "ConstexprParam", "Read", "RuntimeParam", "Source", "build_kernel", "source_of"]

@@ -1,0 +1,225 @@
+"""Reading calls: the language's functions, inlined helpers, functions of constants, aggregates, and Python's own."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NoReturn
+
+from weft.errors import UserError, fail
+from weft.errors import lang as errors
+from weft.ir.types import DType
+from weft.lang.arguments import bind, signature
+from weft.lang.expressions import elements, items
+from weft.lang.frame import POISON, Binding, Frame, Outcome, Return, Signal, Skip, Trace, expression
+from weft.lang.names import Method, annotates_constexpr
+from weft.lang.pythons import HANDLERS
+from weft.lang.source import parameters, source_of
+from weft.lang.values import class_of, is_runtime, show
+from weft.language import cast, tensor
+from weft.language.aggregate import AGGREGATE
+from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
+from weft.language.tree import fields_of
+
+# Methods of constants that would change them; constants are shared between all that read them.
+_MUTATORS = frozenset({
+    "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort",
+    "update",
+})  # fmt: skip
+
+
+@expression(ast.Call)
+def call(frame: Frame, node: ast.Call) -> Any:
+    """`f(a, *b, c=d)`."""
+    return call_value(frame, node, frame.value(node.func))
+
+
+def call_value(frame: Frame, node: ast.Call, function: Any) -> Any:
+    """A call of a function that has been read."""
+    args, kwargs = positional(frame, node), keywords(frame, node)
+    frame.mark(node)
+    return invoke(frame, function, args, kwargs)
+
+
+def positional(frame: Frame, node: ast.Call) -> list[Any]:
+    """Positional arguments of a call, starred ones spread."""
+    return list(elements(frame, node.args))
+
+
+def keywords(frame: Frame, node: ast.Call) -> dict[str, Any]:
+    """Keyword arguments of a call, `**mapping` spread."""
+    found: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = frame.value(keyword.value)
+        if keyword.arg is not None:
+            found[keyword.arg] = value
+        else:
+            found.update({name: value[name] for name in items(value)})
+    return found
+
+
+def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call gives. Raises CompilationError for whatever a kernel cannot call."""
+    if is_builtin(function):
+        return _checked(function, args, kwargs)
+    if isinstance(function, Method):
+        return _method(frame, function, args, kwargs)
+    raw = jit_of(function)
+    if raw is not None:
+        return inline(frame, raw, args, kwargs)
+    if isinstance(function, tensor) or not isinstance(function, Hashable):
+        raise fail(errors.NOT_CALLABLE, got=show(function))
+    if function in HANDLERS:
+        return HANDLERS[function](frame, *args, **kwargs)
+    if isinstance(function, DType):
+        return cast(*args, dtype=function, **kwargs)
+    if is_constexpr_function(function):
+        return _of_constants(function, args, kwargs)
+    if isinstance(function, type):
+        return _instance(function, args, kwargs)
+    return _plain(function, args, kwargs)
+
+
+def _method(frame: Frame, method: Method, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    raw = jit_of(method.function)
+    if raw is not None:
+        return inline(frame, raw, [method.owner, *args], kwargs)
+    _demand_constants(method.function, args, kwargs)
+    return _guarded(method.function, [method.owner, *args], kwargs)
+
+
+def _instance(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if hasattr(cls, AGGREGATE) or _is_ours(cls):
+        return _checked(cls, args, kwargs)
+    return _of_constants(cls, args, kwargs)
+
+
+def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Functions and methods that neither the language nor the author has marked."""
+    if not callable(function):
+        raise fail(errors.NOT_CALLABLE, got=show(function))
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, tensor) or _is_ours(function):
+        return _checked(function, args, kwargs)
+    if not isinstance(function, (BuiltinFunctionType, MethodType)) or not _is_constant_method(function, owner):
+        raise fail(errors.HOST_FUNCTION, function=_name(function))
+    return _of_constants(function, args, kwargs)
+
+
+def _is_ours(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").partition(".")[0] == "weft"
+
+
+def _is_constant_method(function: Any, owner: Any) -> bool:
+    """True for functions of `math` and methods of Python's own types; those that change a list are refused (lang-immutable)."""
+    if isinstance(owner, ModuleType) or owner is None:
+        return owner is math
+    if isinstance(owner, (list, dict, set, bytearray)) and function.__name__ in _MUTATORS:
+        kind = class_of(function.__self__).__name__
+        raise fail(errors.IMMUTABLE, got=f"a {kind}", instead="build a new one, as in xs + [x]")
+    return isinstance(function, BuiltinFunctionType)
+
+
+def _of_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    _demand_constants(function, args, kwargs)
+    return _guarded(function, args, kwargs)
+
+
+def _demand_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    got = next((value for value in (*args, *kwargs.values()) if is_runtime(value)), None)
+    if got is None:
+        return
+    if getattr(function, "__self__", None) is math:
+        raise fail(errors.MATH, function=function.__name__, got=show(got))
+    raise fail(errors.NOT_CONSTEXPR, what=f"every argument of {_name(function)}", got=show(got))
+
+
+def _guarded(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call the author's own code at compile time; whatever it raises is reported in the kernel's line."""
+    try:
+        return unwrap(function(*args, **kwargs))
+    except UserError:
+        raise
+    except Exception as error:
+        raise fail(errors.RAISED, kind=type(error).__name__, message=error) from error
+
+
+def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function of the language; Python's complaint about its arguments is told with the signature."""
+    try:
+        return unwrap(function(*args, **kwargs))
+    except TypeError as error:
+        name = _name(function)
+        problem = str(error).partition("() ")[2]
+        if not problem or not str(error).partition("() ")[0].endswith(name.rpartition(".")[2]):
+            raise
+        raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=signature(function)) from error
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+# Inlining
+
+
+def inline(frame: Frame, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Read a helper in place of its call, and give what it returns.
+
+    Raises CompilationError: lang-recursion, lang-call-arguments, lang-not-constexpr, and what its source raises.
+    """
+    trace, caller = frame.trace, frame.builder.loc
+    if any(each.function is function for each in trace.frames):
+        _refuse_recursion(trace, function)
+    source = source_of(function)
+    bound = bind(function, source, args, kwargs)
+    inner = Frame(trace, function, source, caller, {name: Binding(value, caller) for name, value in bound.items()})
+    _check_constants(inner)
+    value = read_function(inner)
+    if value is POISON:
+        raise Skip
+    frame.builder.loc = caller
+    if source.node.name == "__init__":
+        _fill(args[0], inner)
+    return value
+
+
+def read_function(frame: Frame) -> Any:
+    """Read a function's body; gives what it returns."""
+    frame.trace.frames.append(frame)
+    try:
+        outcome = frame.suite(frame.source.body, function_end)
+    finally:
+        frame.trace.frames.pop()
+    return outcome.value if isinstance(outcome, Return) else None
+
+
+def function_end(outcome: Outcome) -> Outcome:
+    """The rest of a function after its last statement."""
+    return Return(None) if outcome is Signal.NEXT else outcome
+
+
+def _check_constants(frame: Frame) -> None:
+    for parameter in parameters(frame.source.node):
+        value = frame.env[parameter.arg].value
+        if is_runtime(value) and annotates_constexpr(frame.function, parameter.annotation):
+            what = f"argument {parameter.arg!r} of {frame.source.name}"
+            raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value))
+
+
+def _fill(instance: Any, frame: Frame) -> None:
+    """Give the fields that an `__init__` has set on its copy to the instance itself."""
+    name = frame.source.node.args.args[0].arg
+    made = frame.env[name].value
+    for field in fields_of(class_of(instance)):
+        if hasattr(made, field):
+            value = getattr(made, field)
+            object.__setattr__(instance, field, value)
+
+
+def _refuse_recursion(trace: Trace, function: FunctionType) -> NoReturn:
+    chain = [each.source.name for each in trace.frames]
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    raise fail(errors.RECURSION, function=name, chain=" -> ".join([*chain, name]))

@@ -1,0 +1,178 @@
+"""Carried values: which leaves of which names go round a loop.
+
+A loop is read in good faith first: constants are assumed to stay as they are, everything else goes round. Numbers that turn
+out to change become scalars, names whose type changes lose their value, and the body is read again with that known. The
+attempt in which nothing new turns up is the one that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.errors import Loc
+from weft.errors import lang as errors
+from weft.ir.core import Value
+from weft.ir.types import Type
+from weft.lang.frame import POISON, Binding, Env, Frame, Unusable
+from weft.lang.statements import identifier
+from weft.lang.values import accepts, difference, is_number, materialise, number_type, same_leaf
+from weft.language import tensor
+from weft.language.tree import Structure, flatten, unflatten
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One leaf of a name at the entry of a loop. `type` is None for a constant that stays what it is."""
+
+    path: str
+    entry: Any
+    type: Type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A name that the loop may change: its structure, and a slot per leaf."""
+
+    name: str
+    loc: Loc | None
+    structure: Structure
+    slots: tuple[Slot, ...]
+
+    @property
+    def arguments(self) -> Iterator[Slot]:
+        """The slots that go round."""
+        return (slot for slot in self.slots if slot.type is not None)
+
+
+@dataclass(slots=True)
+class Edge:
+    """The end of a loop's body: the values for the next round, and what the attempt got wrong."""
+
+    values: list[Value] = field(default_factory=list[Value])
+    promote: set[str] = field(default_factory=set[str])
+    drop: dict[str, Unusable] = field(default_factory=dict[str, Unusable])
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A loop that was read: what its attempt made, the names carried, the body's last values, and names without a value."""
+
+    made: Any
+    carried: tuple[Carried, ...]
+    edge: Edge
+    dropped: dict[str, Unusable]
+
+
+def settle(
+    frame: Frame, line: Loc, names: Sequence[str], attempt: Callable[[tuple[Carried, ...]], tuple[Any, Edge]]
+) -> Settled:
+    """Attempt to read a loop until the constants it was read with are right. `names` are those that its body assigns."""
+    trace, base = frame.trace, frame.env
+    key = (line, tuple(trace.unrolled))
+    promoted, dropped = trace.promoted.get(key, frozenset[str]()), dict[str, Unusable]()
+    while True:
+        known = len(trace.errors)
+        frame.env = {**base, **{name: Binding(value, base[name].loc) for name, value in dropped.items()}}
+        carried = tuple(_carry(name, frame.env[name], promoted) for name in names if _has_value(frame.env, name))
+        try:
+            made, edge = attempt(carried)
+        finally:
+            frame.env = base
+        if not edge.promote and not edge.drop:
+            trace.promoted[key] = promoted
+            return Settled(made, carried, edge, dropped)
+        del trace.errors[known:]
+        # With a constant in its place a name may have taken another type than it will have with the run-time value.
+        promoted |= edge.promote
+        dropped |= {} if edge.promote else edge.drop
+
+
+def _has_value(env: Env, name: str) -> bool:
+    return name in env and not isinstance(env[name].value, Unusable)
+
+
+def _carry(name: str, binding: Binding, promoted: frozenset[str]) -> Carried:
+    leaves, structure = flatten(binding.value)
+    slots = (
+        Slot(path, leaf, _entry_type(leaf, path in promoted))
+        for leaf, path in zip(leaves, structure.paths(name), strict=True)
+    )
+    return Carried(name, binding.loc, structure, tuple(slots))
+
+
+def _entry_type(leaf: Any, is_promoted: bool) -> Type | None:
+    if isinstance(leaf, tensor):
+        return leaf.handle.type
+    return number_type(leaf) if is_promoted and is_number(leaf) else None
+
+
+def argument_types(carried: Sequence[Carried]) -> tuple[list[Type], list[str]]:
+    """Types and names of the loop's carried arguments."""
+    slots = [slot for each in carried for slot in each.arguments]
+    return [slot.type for slot in slots if slot.type is not None], [identifier(slot.path) for slot in slots]
+
+
+def initial_values(frame: Frame, carried: Sequence[Carried]) -> list[Value]:
+    """The carried arguments before the first round; emits the numbers among them."""
+    slots = (slot for each in carried for slot in each.arguments)
+    return [materialise(frame.builder, slot.entry, slot.type) for slot in slots if slot.type is not None]
+
+
+def bind(frame: Frame, carried: Sequence[Carried], values: Sequence[Value], loc: Loc | None = None) -> None:
+    """Let the carried names hold `values`, one per argument; the constants among their leaves stay."""
+    rest = iter(values)
+    for each in carried:
+        leaves = [slot.entry if slot.type is None else tensor(next(rest)) for slot in each.slots]
+        frame.bind(each.name, unflatten(each.structure, leaves), loc or each.loc)
+
+
+def edge(frame: Frame, carried: Sequence[Carried], arguments: Sequence[Value], line: Loc) -> Edge:
+    """What the body made of the carried names; `arguments` are theirs at its start. Emits the numbers among the results."""
+    found = Edge()
+    rest = iter(arguments)
+    for each in carried:
+        mine = [next(rest) for _ in each.arguments]
+        binding = frame.env[each.name]
+        if binding.value is POISON:
+            found.values += mine  # reported already
+        elif isinstance(binding.value, Unusable):
+            found.drop[each.name] = binding.value
+        else:
+            _edge_of(frame, each, binding, line, found)
+    return found
+
+
+def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Edge) -> None:
+    leaves, structure = flatten(binding.value)
+    if structure != each.structure:
+        before = unflatten(each.structure, [slot.entry for slot in each.slots])
+        found.drop[each.name] = _carried_error(each.name, before, binding.value, each, binding, line)
+        return
+    for slot, leaf in zip(each.slots, leaves, strict=True):
+        if slot.type is not None and accepts(slot.type, leaf):
+            found.values.append(materialise(frame.builder, leaf, slot.type))
+        elif slot.type is None and same_leaf(slot.entry, leaf):
+            continue
+        elif slot.type is None and is_number(slot.entry) and _is_single(leaf):
+            found.promote.add(slot.path)
+        else:
+            found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line)
+            return
+
+
+def _is_single(leaf: Any) -> bool:
+    return is_number(leaf) or (isinstance(leaf, tensor) and leaf.is_scalar)
+
+
+def _entry(slot: Slot) -> Any:
+    """The leaf as the body saw it: a promoted number is a scalar there."""
+    return slot.entry if slot.type is None or isinstance(slot.entry, tensor) else tensor(Value(slot.type))
+
+
+def _carried_error(path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc) -> Unusable:
+    fields = difference(path, before, after)
+    related = () if each.loc is None else (("before the loop", each.loc),)
+    named = {"path": path, "line": line.line, "before": fields[0], "after": fields[1], "fix": fields[2]}
+    return Unusable(errors.CARRIED, named, binding.loc, related)

@@ -1,0 +1,242 @@
+"""Reading expressions: constants are computed as Python does, run-time values through the operators of `tensor`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+from weft.errors import fail
+from weft.errors import lang as errors
+from weft.lang.frame import Frame, expression
+from weft.lang.values import is_number, is_runtime, is_sequence, is_tile, require_constexpr, show, truth
+from weft.language import logical_and, logical_not, logical_or, tensor
+from weft.language.debug import Text
+
+_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow), ast.MatMult: ("@", operator.matmul), ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_), ast.BitXor: ("^", operator.xor), ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+}  # fmt: skip
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_INDEXED = (tuple, list, dict, str, bytes, range)
+_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+
+
+@expression(ast.Constant)
+def constant(frame: Frame, node: ast.Constant) -> Any:
+    """A number, a string, None, True, False or ..."""
+    return node.value
+
+
+@expression(ast.BinOp)
+def binary(frame: Frame, node: ast.BinOp) -> Any:
+    """`a + b` and its relatives."""
+    left, right = frame.value(node.left), frame.value(node.right)
+    frame.mark(node)
+    return combine(node.op, left, right)
+
+
+def combine(op: ast.operator, left: Any, right: Any) -> Any:
+    """Apply a binary operator. Raises CompilationError (lang-operator) where the operands have none."""
+    symbol, apply = _BINARY[type(op)]
+    if type(op) is ast.Add and is_sequence(left) and is_sequence(right):
+        return type(left)([*left, *right])  # shapes are lists or tuples as it happens: both join
+    try:
+        return apply(left, right)
+    except TypeError as error:
+        if is_number(left) and is_number(right):
+            raise
+        raise fail(errors.OPERATOR, symbol=symbol, left=show(left), right=show(right)) from error
+
+
+@expression(ast.UnaryOp)
+def unary(frame: Frame, node: ast.UnaryOp) -> Any:
+    """`-a`, `+a`, `~a`, `not a`."""
+    value = frame.value(node.operand)
+    frame.mark(node)
+    if not isinstance(node.op, ast.Not):
+        return _UNARY[type(node.op)](value)
+    if is_tile(value):
+        raise fail(errors.TILE_LOGIC, word="not", symbol="~", got=show(value))
+    holds = truth(value, "not")
+    return logical_not(holds) if isinstance(holds, tensor) else not holds
+
+
+@expression(ast.BoolOp)
+def boolean(frame: Frame, node: ast.BoolOp) -> Any:
+    """`a and b`, `a or b`: as in Python on constants, the logic of int1 on run-time scalars; both are computed then."""
+    is_and = isinstance(node.op, ast.And)
+    run_time: list[tensor] = []
+    value: Any = None
+    for operand in node.values:
+        value = frame.value(operand)
+        frame.mark(node)
+        if is_tile(value):
+            word, symbol = ("and", "&") if is_and else ("or", "|")
+            raise fail(errors.TILE_LOGIC, word=word, symbol=symbol, got=show(value))
+        holds = truth(value, "a condition")
+        if isinstance(holds, tensor):
+            run_time.append(holds)
+        elif holds is not is_and:
+            # `x and False` is False whatever x is, and `x or 3` holds.
+            return holds if run_time else value
+    return _joined(run_time, is_and) if run_time else value
+
+
+def _joined(conditions: list[tensor], is_and: bool) -> tensor:
+    return functools.reduce(logical_and if is_and else logical_or, conditions)
+
+
+@expression(ast.Compare)
+def compare(frame: Frame, node: ast.Compare) -> Any:
+    """`a < b`, and `a < b < c`, which is both."""
+    left = frame.value(node.left)
+    run_time: list[tensor] = []
+    for op, operand in zip(node.ops, node.comparators, strict=True):
+        right = frame.value(operand)
+        frame.mark(node)
+        holds = _compare(op, left, right)
+        left = right
+        if isinstance(holds, tensor):
+            run_time.append(holds)
+        elif not holds:
+            return holds
+    if len(run_time) > 1 and any(map(is_tile, run_time)):
+        tile = next(filter(is_tile, run_time))
+        raise fail(errors.TILE_LOGIC, word="a chain of comparisons", symbol="(a < b) & (b < c)", got=show(tile))
+    return _joined(run_time, is_and=True) if run_time else True
+
+
+def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:
+    if isinstance(op, (ast.In, ast.NotIn)):
+        require_constexpr(left, "the left side of 'in'")
+        require_constexpr(right, "the right side of 'in'")
+    if isinstance(op, (ast.Eq, ast.NotEq)) and _never_equal(left, right):
+        return isinstance(op, ast.NotEq)
+    return _COMPARE[type(op)](left, right)
+
+
+def _never_equal(left: Any, right: Any) -> bool:
+    """True for a run-time value and what is no number: `x == None` is answered as Python would."""
+    known = [isinstance(value, tensor) for value in (left, right)]
+    return any(known) and not all(is_number(value) or isinstance(value, tensor) for value in (left, right))
+
+
+@expression(ast.Tuple)
+def tuple_of(frame: Frame, node: ast.Tuple) -> tuple[Any, ...]:
+    """`(a, *b)`."""
+    return tuple(elements(frame, node.elts))
+
+
+@expression(ast.List)
+def list_of(frame: Frame, node: ast.List) -> list[Any]:
+    """`[a, *b]`. Lists are values that never change, as tuples are."""
+    return list(elements(frame, node.elts))
+
+
+def elements(frame: Frame, nodes: list[ast.expr]) -> Iterator[Any]:
+    """The values of a display or of positional arguments, starred ones spread."""
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            yield from items(frame.value(node.value))
+        else:
+            yield frame.value(node)
+
+
+def items(value: Any) -> list[Any]:
+    """What a constant sequence holds. Raises CompilationError (lang-unroll) for anything else."""
+    if isinstance(value, tensor) or not isinstance(value, Iterable):
+        raise fail(errors.UNROLL, value=show(value))
+    return list(cast("Iterable[Any]", value))
+
+
+@expression(ast.Subscript)
+def subscript(frame: Frame, node: ast.Subscript) -> Any:
+    """`a[i]`: of tiles and views what they make of it, of constants the item."""
+    owner, index = frame.value(node.value), frame.value(node.slice)
+    frame.mark(node)
+    if is_runtime(index) and isinstance(owner, _INDEXED):
+        raise fail(errors.INDEX, owner=show(owner), got=show(index))
+    try:
+        return owner[index]
+    except TypeError as error:
+        if hasattr(owner, "__getitem__") or hasattr(owner, "__class_getitem__"):
+            raise
+        raise fail(errors.OPERATOR, symbol="[]", left=show(owner), right=show(index)) from error
+
+
+@expression(ast.Slice)
+def slice_of(frame: Frame, node: ast.Slice) -> slice:
+    """`a:b:c` in brackets."""
+    parts = (None if part is None else frame.value(part) for part in (node.lower, node.upper, node.step))
+    return slice(*parts)
+
+
+@expression(ast.JoinedStr)
+def format_string(frame: Frame, node: ast.JoinedStr) -> str | Text:
+    """An f-string: a `str` of constants; with run-time values a text that `device_print` prints in parts."""
+    parts = [_piece(frame, value) for value in node.values]
+    if all(isinstance(part, str) for part in parts):
+        return "".join(map(str, parts))
+    return Text(tuple(parts))
+
+
+def _piece(frame: Frame, node: ast.expr) -> Any:
+    if not isinstance(node, ast.FormattedValue):
+        return frame.value(node)
+    value = frame.value(node.value)
+    if isinstance(value, tensor):
+        return value
+    convert = _CONVERSIONS.get(node.conversion)
+    return format(
+        value if convert is None else convert(value),
+        "" if node.format_spec is None else str(frame.value(node.format_spec)),
+    )
+
+
+@expression(ast.ListComp)
+def list_comprehension(frame: Frame, node: ast.ListComp) -> list[Any]:
+    """`[f(x) for x in constants if constant]`, element by element."""
+    return _comprehension(frame, node.elt, node.generators)
+
+
+@expression(ast.GeneratorExp)
+def generator(frame: Frame, node: ast.GeneratorExp) -> list[Any]:
+    """`f(x) for x in constants`: the list of its values."""
+    return _comprehension(frame, node.elt, node.generators)
+
+
+def _comprehension(frame: Frame, element: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
+    from weft.lang.statements import assign
+
+    outside = frame.env
+    frame.env = dict(outside)
+    found: list[Any] = []
+
+    def run(depth: int) -> None:
+        if depth == len(generators):
+            found.append(frame.value(element))
+            return
+        level = generators[depth]
+        for item in items(frame.value(level.iter)):
+            assign(frame, level.target, item)
+            if all(require_constexpr(frame.value(test), "the condition of a comprehension") for test in level.ifs):
+                run(depth + 1)
+
+    try:
+        run(0)
+    finally:
+        frame.env = outside
+    return found

@@ -1,0 +1,239 @@
+"""What the reader carries along: the kernel under construction, and the function being read with its names.
+
+One `Trace` lasts for a whole kernel; each function read, the kernel itself and every inlined helper, has a `Frame`. The
+methods of a construct are free functions entered into two tables, `expression` and `statement`; the frame looks them up.
+
+A statement ends in an outcome: the next one runs, a loop is left or goes on, or the function is done. Where a branch on a
+run-time condition contains a `return`, what follows the branch must become a part of it. Therefore compound statements get
+`after`, the rest of the function as a callable: given how they ended it reads on until the function is done.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from weft.errors import ErrorGroup, Loc, Row, UserError, WeftError, fail
+from weft.errors import lang as errors
+from weft.ir.build import Builder
+from weft.lang.source import Source
+
+MOST_ERRORS = 10
+
+
+class Signal(enum.Enum):
+    """How a statement ended, other than by returning. END: the rest of the enclosing region has been read already."""
+
+    NEXT = enum.auto()
+    BREAK = enum.auto()
+    CONTINUE = enum.auto()
+    END = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The function is done, with this value."""
+
+    value: Any
+
+
+Outcome = Signal | Return
+After = Callable[[Outcome], Outcome]
+
+
+def final(outcome: Outcome) -> bool:
+    """True when nothing of the function, or of the enclosing region, is left to read."""
+    return outcome is Signal.END or isinstance(outcome, Return)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """What a name holds when it has no value: the mistake to report where somebody reads it.
+
+    Without a `row` the mistake has been reported already. `loc` is the place of the mistake, if not the reading line.
+    """
+
+    row: Row | None = None
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    loc: Loc | None = None
+    related: tuple[tuple[str, Loc], ...] = ()
+
+    def error(self, reader: Loc) -> UserError:
+        """The mistake, for a reader in this line. Raises Skip when it is known already."""
+        if self.row is None:
+            raise Skip
+        if self.loc is None:
+            return fail(self.row, loc=reader, related=self.related, **self.fields)
+        return fail(self.row, loc=self.loc, related=(*self.related, ("used here", reader)), **self.fields)
+
+
+POISON = Unusable()
+
+
+class Skip(Exception):
+    """A statement needs a value whose making has failed before; it is passed over in silence."""
+
+
+class Binding(NamedTuple):
+    """What a name holds, and where it was assigned."""
+
+    value: Any
+    loc: Loc | None
+
+
+Env = dict[str, Binding]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A global or closure name, or a path of attributes from one, as the function `owner` saw it."""
+
+    owner: FunctionType
+    path: str
+    value: Any
+
+
+@dataclass(slots=True)
+class Trace:
+    """A kernel under construction: its builder, the functions being read, what was read from outside, and mistakes.
+
+    `promoted` remembers for each loop which constants it had to turn into run-time values; `unrolled` are the rounds of the
+    unrolled loops around the current line, without which a place does not say which loop is meant.
+    """
+
+    builder: Builder
+    frames: list[Frame] = field(default_factory=list["Frame"])
+    reads: dict[tuple[FunctionType, str], Read] = field(default_factory=dict[tuple[FunctionType, str], Read])
+    errors: list[UserError] = field(default_factory=list[UserError])
+    promoted: dict[object, frozenset[str]] = field(default_factory=dict[object, "frozenset[str]"])
+    unrolled: list[int] = field(default_factory=list[int])
+
+    def report(self, error: UserError) -> None:
+        """Keep a mistake, once for each place. Raises them all when there are too many to go on."""
+        found = error.errors if isinstance(error, ErrorGroup) else [error]
+        known = {(e.code, e.message, e.loc) for e in self.errors}
+        self.errors += [e for e in found if (e.code, e.message, e.loc) not in known]
+        if len(self.errors) >= MOST_ERRORS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Raise what was reported: the one mistake, or an ErrorGroup."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            raise ErrorGroup(self.errors)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A function being read. `caller` is the call that inlined it; `loops` says of each open loop whether it is unrolled."""
+
+    trace: Trace
+    function: Any  # a FunctionType; a field annotated so would read as a bound method to type checkers
+    source: Source
+    caller: Loc | None
+    env: Env
+    loops: tuple[bool, ...] = ()
+
+    @property
+    def builder(self) -> Builder:
+        """Where operations go."""
+        return self.trace.builder
+
+    def at(self, node: ast.stmt | ast.expr) -> Loc:
+        """The place of a node, with the call that inlined this function."""
+        source = self.source
+        return Loc(
+            source.file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, source.name, self.caller
+        )
+
+    def mark(self, node: ast.stmt | ast.expr) -> Loc:
+        """Stamp the node's place on what is built next; returns it."""
+        self.builder.loc = loc = self.at(node)
+        return loc
+
+    def bind(self, name: str, value: Any, loc: Loc | None) -> None:
+        """Let a name hold a value."""
+        self.env[name] = Binding(value, loc)
+
+    def value(self, node: ast.expr) -> Any:
+        """Read an expression. Raises the author's mistakes, without a place where only the builder knows it."""
+        return EXPRESSIONS[type(node)](self, node)
+
+    def suite(self, statements: list[ast.stmt], after: After) -> Outcome:
+        """Read statements in turn until one does not end in NEXT."""
+        for i, node in enumerate(statements):
+            compound = isinstance(node, (ast.If, ast.For))
+            outcome = self.statement(node, self._rest(statements, i + 1, after) if compound else after)
+            if outcome is not Signal.NEXT:
+                return outcome
+        return Signal.NEXT
+
+    def _rest(self, statements: list[ast.stmt], start: int, after: After) -> After:
+        def rest(outcome: Outcome) -> Outcome:
+            if outcome is Signal.NEXT:
+                outcome = self.suite(statements[start:], after)
+            return outcome if final(outcome) else after(outcome)
+
+        return rest
+
+    def statement(self, node: ast.stmt, after: After) -> Outcome:
+        """Read one statement. A mistake is reported, what the statement assigns is poisoned, and reading goes on."""
+        self.mark(node)
+        env = self.env
+        try:
+            return STATEMENTS[type(node)](self, node, after)
+        except Skip:
+            pass
+        except UserError as error:
+            self.trace.report(error.at(self.builder.loc))
+        except EXPECTED as error:
+            self.trace.report(explain(error).at(self.builder.loc))
+        self.env = env
+        for name in self.source.assigned(node):
+            self.bind(name, POISON, self.builder.loc)
+        return Return(POISON) if isinstance(node, ast.Return) else Signal.NEXT
+
+
+# What computing with constants may raise, and what weft's own typing rules do.
+EXPECTED = (WeftError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def explain(error: Exception) -> UserError:
+    """A user error that says what an exception said."""
+    if isinstance(error, WeftError):
+        found = fail(errors.INTERNAL, message=error)
+    else:
+        found = fail(errors.RAISED, kind=type(error).__name__, message=error)
+    found.__cause__ = error
+    return found
+
+
+Expression = Callable[[Frame, Any], Any]
+Statement = Callable[[Frame, Any, After], Outcome]
+EXPRESSIONS: dict[type[ast.expr], Expression] = {}
+STATEMENTS: dict[type[ast.stmt], Statement] = {}
+
+
+def expression(kind: type[ast.expr]) -> Callable[[Expression], Expression]:
+    """Enter a function as the way to read a kind of expression: frame and node in, value out."""
+
+    def enter(read: Expression) -> Expression:
+        EXPRESSIONS[kind] = read
+        return read
+
+    return enter
+
+
+def statement(kind: type[ast.stmt]) -> Callable[[Statement], Statement]:
+    """Enter a function as the way to read a kind of statement: frame, node and the rest in, outcome out."""
+
+    def enter(read: Statement) -> Statement:
+        STATEMENTS[kind] = read
+        return read
+
+    return enter

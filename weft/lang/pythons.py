@@ -1,0 +1,200 @@
+"""Python's own functions in kernels: what `min`, `len`, `print` and their kind do with run-time values.
+
+Functions that are not in the table are refused, as any plain Python function is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import lang as errors
+from weft.ir.types import DType, float32, int1, int32
+from weft.lang.expressions import items
+from weft.lang.frame import Frame, Unusable
+from weft.lang.names import attribute
+from weft.lang.values import is_runtime, is_sequence, require_constexpr, show
+from weft.language import cast, constexpr, device_print, maximum, minimum, static_print, tensor
+from weft.language.debug import Text
+from weft.language.tree import flatten
+from weft.ops import debug
+
+Handler = Callable[..., Any]
+HANDLERS: dict[Any, Handler] = {}
+_MISSING = object()
+
+
+def handles(*functions: Any) -> Callable[[Handler], Handler]:
+    """Enter a function as what these mean in a kernel; it gets the frame, then the arguments."""
+
+    def enter(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(functions, handler))
+        return handler
+
+    return enter
+
+
+def _as_it_is(function: Any) -> Handler:
+    """Python's own function; an iterator that it gives becomes a list."""
+
+    def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        return list(found) if hasattr(found, "__next__") else found
+
+    return run
+
+
+# `len` and `abs` ask the tile; the others take constants and sequences apart, whatever these hold.
+for _function in (len, abs, type, zip, enumerate, callable, slice):
+    HANDLERS[_function] = _as_it_is(_function)
+
+
+def _of_constants(function: Any) -> Handler:
+    def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            require_constexpr(value, f"every argument of {function.__name__}")
+        return function(*args, **kwargs)
+
+    return run
+
+
+for _function in (
+    range, str, repr, format, round, pow, divmod, sorted, set, frozenset, dict, complex, hash, ord, chr, bin, hex, oct, bytes,
+):  # fmt: skip
+    HANDLERS[_function] = _of_constants(_function)
+
+
+def _extreme(choose: Any, combine: Any) -> Handler:
+    def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        if not is_runtime(args):
+            return choose(*args, **kwargs)
+        values = items(args[0]) if len(args) == 1 else args
+        if kwargs:
+            raise fail(
+                errors.NOT_CONSTEXPR, what=f"what {choose.__name__} compares with {next(iter(kwargs))}", got=show(args)
+            )
+        return functools.reduce(combine, values)
+
+    return run
+
+
+HANDLERS[min] = _extreme(min, minimum)
+HANDLERS[max] = _extreme(max, maximum)
+
+
+@handles(sum)
+def total(frame: Frame, values: Any, start: Any = 0) -> Any:
+    """`sum` of a sequence; a tile is summed by `gl.sum`."""
+    found = items(values)
+    return functools.reduce(operator.add, found, start) if start or not found else functools.reduce(operator.add, found)
+
+
+def _quantifier(function: Any) -> Handler:
+    def run(frame: Frame, values: Any) -> bool:
+        found = items(values)
+        return function(require_constexpr(value, f"what {function.__name__} looks at") for value in found)
+
+    return run
+
+
+HANDLERS[any] = _quantifier(any)
+HANDLERS[all] = _quantifier(all)
+
+
+@handles(tuple)
+def to_tuple(frame: Frame, values: Any = ()) -> tuple[Any, ...]:
+    """`tuple(values)`."""
+    return tuple(items(values))
+
+
+@handles(list)
+def to_list(frame: Frame, values: Any = ()) -> list[Any]:
+    """`list(values)`."""
+    return items(values)
+
+
+@handles(reversed)
+def backwards(frame: Frame, values: Any) -> list[Any]:
+    """`reversed(values)`."""
+    return items(values)[::-1]
+
+
+def _number(function: Any, dtype: DType, keeps: Callable[[DType], bool]) -> Handler:
+    def run(frame: Frame, value: Any = 0) -> Any:
+        if not isinstance(value, tensor) or not value.is_scalar:
+            return function(value)  # a tile says itself that it is no number
+        return value if isinstance(value.dtype, DType) and keeps(value.dtype) else cast(value, dtype)
+
+    return run
+
+
+HANDLERS[float] = _number(float, float32, DType.is_floating)
+HANDLERS[int] = _number(int, int32, lambda dtype: dtype.is_int() and not dtype.is_bool())
+HANDLERS[bool] = _number(bool, int1, DType.is_bool)
+
+
+@handles(isinstance)
+def is_instance(frame: Frame, value: Any, kinds: Any) -> bool:
+    """`isinstance`; `gl.constexpr` stands for everything that is known at compile time."""
+    wanted: tuple[Any, ...] = tuple(kinds) if is_sequence(kinds) else (kinds,)
+    if constexpr in wanted and not is_runtime(value):
+        return True
+    return isinstance(value, tuple(kind for kind in wanted if kind is not constexpr))
+
+
+@handles(getattr)
+def get_attribute(frame: Frame, owner: Any, name: str, default: Any = _MISSING) -> Any:
+    """`getattr(owner, "name")`."""
+    return attribute(owner, name) if default is _MISSING or hasattr(owner, name) else default
+
+
+@handles(hasattr)
+def has_attribute(frame: Frame, owner: Any, name: str) -> bool:
+    """`hasattr(owner, "name")`."""
+    return hasattr(owner, name)
+
+
+@handles(issubclass)
+def is_subclass(frame: Frame, kind: Any, kinds: Any) -> bool:
+    """`issubclass`."""
+    return issubclass(kind, kinds)
+
+
+@handles(print)
+def say(frame: Frame, *args: Any, sep: str = " ", end: str = "\n") -> None:
+    """`print`: at compile time when all is known then, else on the device, constants as text before the values."""
+    if not is_runtime(args):
+        static_print(*args, sep=sep, end=end)
+        return
+    if any(isinstance(arg, Text) for arg in args):
+        device_print(Text(tuple(part for arg in args for part in (*_parts(arg), sep))[:-1]))
+        return
+    texts: list[Any] = [arg for arg in args if not is_runtime(arg)]
+    values = [leaf for arg in args if is_runtime(arg) for leaf in flatten(arg)[0] if isinstance(leaf, tensor)]
+    device_print(sep.join(map(str, texts)), *values)
+
+
+def _parts(arg: Any) -> tuple[Any, ...]:
+    if isinstance(arg, Text):
+        return arg.parts
+    return (arg,) if isinstance(arg, tensor) else (str(arg),)
+
+
+@handles(builtins.breakpoint)
+def stop_here(frame: Frame) -> None:
+    """`breakpoint()`: every run-time value in view, by the author's names; fields as `mma.acc`."""
+    names: list[str] = []
+    values: list[tensor] = []
+    for name, binding in frame.env.items():
+        if isinstance(binding.value, Unusable):
+            continue
+        leaves, structure = flatten(binding.value)
+        for path, leaf in zip(structure.paths(name), leaves, strict=True):
+            if isinstance(leaf, tensor):
+                names.append(path)
+                values.append(leaf)
+    frame.builder.emit(debug.breakpoint_, *(value.handle for value in values), names=tuple(names))

@@ -1,0 +1,183 @@
+"""A function's syntax tree with true positions, and what can be said of it before it is read.
+
+The text is cut out of the file as `linecache` has it, from the first line to the end of the function, and parsed behind as
+many empty lines as stand above it: lines and columns then are those of the file, without any correction.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from weakref import WeakKeyDictionary
+
+from weft.errors import fail
+from weft.errors import lang as errors
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A parsed function: its file, its name for messages, its tree, and the names that are local to it.
+
+    The tables remember what was asked of nodes before; a source is read many times.
+    """
+
+    file: str
+    name: str
+    node: ast.FunctionDef
+    locals: frozenset[str]
+    _assigned: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
+    _jumps: dict[ast.AST, bool] = field(default_factory=dict[ast.AST, bool])
+    _paths: dict[ast.AST, str] = field(default_factory=dict[ast.AST, str])
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The function's statements."""
+        return self.node.body
+
+    def assigned(self, node: ast.AST) -> tuple[str, ...]:
+        """Names that the statement, or a statement within it, assigns; for an attribute the name it starts from."""
+        if node not in self._assigned:
+            self._assigned[node] = tuple(dict.fromkeys(_stores(node)))
+        return self._assigned[node]
+
+    def jumps(self, node: ast.If) -> bool:
+        """True when a return, or a break or continue of a loop around it, stands in the `if`."""
+        if node not in self._jumps:
+            self._jumps[node] = any(_jump_out(child, in_loop=False) for child in (*node.body, *node.orelse))
+        return self._jumps[node]
+
+    def path(self, node: ast.Name | ast.Attribute) -> str:
+        """`a.b.c` for names joined by dots; empty for attributes of anything else."""
+        if node not in self._paths:
+            self._paths[node] = dotted(node)
+        return self._paths[node]
+
+
+_SOURCES: WeakKeyDictionary[FunctionType, Source] = WeakKeyDictionary()
+
+
+def source_of(function: FunctionType) -> Source:
+    """The parsed source of a function, parsed once.
+
+    Raises CompilationError: lang-no-source, lang-source-changed, lang-lambda-kernel.
+    """
+    found = _SOURCES.get(function)
+    if found is None:
+        _SOURCES[function] = found = _parse(function)
+    return found
+
+
+def parameters(node: ast.FunctionDef) -> Iterator[ast.arg]:
+    """Every parameter of a definition, in the order of `co_varnames`."""
+    arguments = node.args
+    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    yield from (extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None)
+
+
+def _parse(function: FunctionType) -> Source:
+    code = function.__code__
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    if code.co_name == "<lambda>":
+        raise fail(errors.LAMBDA)
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        raise fail(errors.NO_SOURCE, function=name, file=code.co_filename)
+    node = _definition(lines, code)
+    if node is None or [p.arg for p in parameters(node)] != list(_parameter_names(code)):
+        raise fail(errors.SOURCE_CHANGED, file=code.co_filename, function=name, line=code.co_firstlineno)
+    return Source(code.co_filename, name, node, frozenset((*code.co_varnames, *code.co_cellvars)))
+
+
+def _parameter_names(code: CodeType) -> Sequence[str]:
+    flags = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + flags]
+
+
+def _definition(lines: Sequence[str], code: CodeType) -> ast.FunctionDef | None:
+    """The definition that starts in the code's first line; None when something else stands there."""
+    first = code.co_firstlineno - 1
+    if first >= len(lines):
+        return None
+    indented = _indentation(lines[first]) > 0
+    lead = "\n" * (first - 1) + "if 1:\n" if indented else "\n" * first
+    for end in _ends(lines, first, max(_lines_of(code))):
+        try:
+            body = ast.parse(lead + "".join(lines[first:end])).body
+        except SyntaxError:
+            continue
+        if indented and isinstance(body[0], ast.If):
+            body = body[0].body
+        return body[0] if isinstance(body[0], ast.FunctionDef) and body[0].name == code.co_name else None
+    return None
+
+
+def _lines_of(code: CodeType) -> Iterator[int]:
+    yield code.co_firstlineno
+    yield from (line for _, _, line in code.co_lines() if line is not None)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _lines_of(constant)
+
+
+def _ends(lines: Sequence[str], first: int, last: int) -> Iterator[int]:
+    """Where the function may end: before each later line that is indented no more than its first.
+
+    The first one nearly always is right; a bracket or a text that continues at the margin makes a later one right.
+    """
+    margin = _indentation(lines[first])
+    for number in range(last, len(lines)):
+        text = lines[number].strip()
+        if text and not text.startswith("#") and _indentation(lines[number]) <= margin:
+            yield number
+    yield len(lines)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _stores(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+        return
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+        yield from _root(node)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _stores(child)
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _jump_out(node: ast.stmt, *, in_loop: bool) -> bool:
+    """True when control can leave the statement other than at its end, to where the caller stands."""
+    if isinstance(node, ast.Return):
+        return True
+    if isinstance(node, (ast.Break, ast.Continue)):
+        return not in_loop
+    if isinstance(node, ast.If):
+        return any(_jump_out(child, in_loop=in_loop) for child in (*node.body, *node.orelse))
+    if isinstance(node, (ast.For, ast.While)):
+        return any(_jump_out(child, in_loop=True) for child in node.body)
+    return False
+
+
+def dotted(node: ast.expr | None) -> str:
+    """`a.b.c` for names joined by dots; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Attribute):
+        return ""
+    owner = dotted(node.value)
+    return f"{owner}.{node.attr}" if owner else ""

@@ -1,0 +1,194 @@
+"""Reading simple statements: assignments, expressions, assertions, return and what leaves an unrolled loop."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import lang as errors
+from weft.lang.expressions import combine
+from weft.lang.frame import After, Frame, Outcome, Return, Signal, statement
+from weft.lang.names import annotates_constexpr, attribute, local
+from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
+from weft.language import device_assert, tensor
+from weft.language.aggregate import is_aggregate, seal
+from weft.language.tree import fields_of, flatten
+
+
+@statement(ast.Expr)
+def expression_statement(frame: Frame, node: ast.Expr, after: After) -> Outcome:
+    """An expression for its effect, or a docstring."""
+    frame.value(node.value)
+    return Signal.NEXT
+
+
+@statement(ast.Pass)
+def nothing(frame: Frame, node: ast.Pass, after: After) -> Outcome:
+    """`pass`."""
+    return Signal.NEXT
+
+
+@statement(ast.Assign)
+def assignment(frame: Frame, node: ast.Assign, after: After) -> Outcome:
+    """`a = b = value`."""
+    value = frame.value(node.value)
+    frame.mark(node)
+    for target in node.targets:
+        assign(frame, target, value)
+    return Signal.NEXT
+
+
+@statement(ast.AnnAssign)
+def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
+    """`a: gl.constexpr = value` demands a constant; other annotations say nothing."""
+    if node.value is None:
+        return Signal.NEXT
+    value = frame.value(node.value)
+    frame.mark(node)
+    if annotates_constexpr(frame.function, node.annotation):
+        require_constexpr(value, f"{ast.unparse(node.target)!r}")
+    assign(frame, node.target, value)
+    return Signal.NEXT
+
+
+@statement(ast.AugAssign)
+def augmented(frame: Frame, node: ast.AugAssign, after: After) -> Outcome:
+    """`a += b` is `a = a + b`: values never change in place."""
+    if isinstance(node.target, ast.Subscript):
+        return _immutable(frame.value(node.target.value))
+    old = _current(frame, node.target)
+    value = frame.value(node.value)
+    frame.mark(node)
+    assign(frame, node.target, combine(node.op, old, value))
+    return Signal.NEXT
+
+
+def _current(frame: Frame, target: ast.Name | ast.Attribute) -> Any:
+    if isinstance(target, ast.Attribute):
+        return attribute(frame.value(target.value), target.attr)
+    if target.id in frame.env:
+        return local(frame, target.id, frame.at(target))
+    raise fail(errors.UNASSIGNED, loc=frame.at(target), name=target.id, function=frame.source.name)
+
+
+@statement(ast.Return)
+def return_value(frame: Frame, node: ast.Return, after: After) -> Outcome:
+    """`return value`; in a loop on the GPU there is no such thing."""
+    if not all(frame.loops):
+        raise fail(errors.RETURN_IN_LOOP)
+    value = None if node.value is None else frame.value(node.value)
+    if frame.caller is None and value is not None:
+        raise fail(errors.KERNEL_RETURN, function=frame.source.name, value=show(value))
+    return Return(value)
+
+
+@statement(ast.Break)
+def leave(frame: Frame, node: ast.Break, after: After) -> Outcome:
+    """`break` of an unrolled loop."""
+    return _jump(frame, "break", Signal.BREAK)
+
+
+@statement(ast.Continue)
+def go_on(frame: Frame, node: ast.Continue, after: After) -> Outcome:
+    """`continue` of an unrolled loop."""
+    return _jump(frame, "continue", Signal.CONTINUE)
+
+
+def _jump(frame: Frame, word: str, outcome: Signal) -> Outcome:
+    if not frame.loops[-1]:
+        raise fail(errors.BREAK, what=word)
+    return outcome
+
+
+@statement(ast.Assert)
+def assertion(frame: Frame, node: ast.Assert, after: After) -> Outcome:
+    """`assert`: checked here for constants, on the device for run-time values."""
+    condition = frame.value(node.test)
+    frame.mark(node)
+    if isinstance(condition, tensor):
+        device_assert(condition, ast.unparse(node.test) if node.msg is None else frame.value(node.msg))
+    elif not condition:
+        message = ast.unparse(node.test) if node.msg is None else frame.value(node.msg)
+        raise fail(errors.ASSERTION, message=message)
+    return Signal.NEXT
+
+
+def assign(frame: Frame, target: ast.expr, value: Any) -> None:
+    """Assign to a name, a tuple of targets, or an attribute of an aggregate."""
+    if isinstance(target, ast.Name):
+        name_leaves(target.id, value)
+        frame.bind(target.id, value, frame.builder.loc)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        _unpack(frame, target.elts, value)
+    elif isinstance(target, ast.Attribute):
+        assign(frame, target.value, with_field(frame, frame.value(target.value), target.attr, value))
+    elif isinstance(target, ast.Subscript):
+        _set_item(frame, target, value)
+    else:
+        raise fail(errors.IMMUTABLE, got=ast.unparse(target), instead="assign to a name")
+
+
+def name_leaves(name: str, value: Any) -> None:
+    """Give the author's name to the run-time values in a value that have none yet; a field's is `mma_acc`."""
+    if isinstance(value, tensor):
+        value.handle.name = value.handle.name or name
+    elif is_runtime(value):
+        leaves, structure = flatten(value)
+        for leaf, path in zip(leaves, structure.paths(name), strict=True):
+            if isinstance(leaf, tensor) and not leaf.handle.name:
+                leaf.handle.name = identifier(path)
+
+
+def identifier(path: str) -> str:
+    """A path as one word: `pair[0].acc` is `pair_0_acc`."""
+    return path.replace("[", "_").replace("]", "").replace(".", "_")
+
+
+def _unpack(frame: Frame, targets: list[ast.expr], value: Any) -> None:
+    if not is_sequence(value) and not isinstance(value, (range, str)):
+        raise fail(errors.NOT_SEQUENCE, got=show(value))
+    values: Sequence[Any] = value
+    star = next((i for i, target in enumerate(targets) if isinstance(target, ast.Starred)), None)
+    if star is not None:
+        behind = len(targets) - star - 1
+        middle = list(values[star : len(values) - behind])
+        if len(values) >= len(targets) - 1:
+            values = [*values[:star], middle, *values[len(values) - behind :]]
+    if len(values) != len(targets):
+        raise fail(errors.UNPACK, count=len(values), targets=len(targets))
+    for target, item in zip(targets, values, strict=True):
+        assign(frame, target.value if isinstance(target, ast.Starred) else target, item)
+
+
+def with_field(frame: Frame, owner: Any, name: str, value: Any) -> Any:
+    """A copy of an aggregate with one field set: two names of one aggregate stay two values.
+
+    Raises CompilationError: lang-immutable for anything but an aggregate, lang-attribute for a field it does not have.
+    """
+    if not is_aggregate(owner):
+        raise fail(errors.IMMUTABLE, got=show(owner), instead="use a variable, or a field of an aggregate")
+    fields = fields_of(class_of(owner))
+    if name not in fields:
+        known = ", ".join(fields)
+        raise fail(errors.ATTRIBUTE, owner=type(owner).__name__, name=name, hint=f": its fields are {known}")
+    changed = copy.copy(owner)
+    object.__setattr__(changed, name, value)
+    # `__init__` sets field after field; the aggregate checks them once it is done.
+    return changed if frame.source.node.name == "__init__" else seal(changed)
+
+
+def _set_item(frame: Frame, target: ast.Subscript, value: Any) -> None:
+    owner = frame.value(target.value)
+    if isinstance(owner, (list, dict)) or not hasattr(owner, "__setitem__"):
+        _immutable(owner)
+    owner[frame.value(target.slice)] = value
+
+
+def _immutable(owner: Any) -> Any:
+    instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
+    if not isinstance(owner, tensor):
+        instead = "build a new tuple or list with the value in it"
+    raise fail(errors.IMMUTABLE, got=show(owner), instead=instead)

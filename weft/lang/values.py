@@ -1,0 +1,179 @@
+"""Telling run-time values and constants apart, and turning one into the other where Python's rules say so."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from weft.errors import fail
+from weft.errors import lang as errors
+from weft.ir.build import Builder
+from weft.ir.core import Value
+from weft.ir.types import DType, ScalarType, TileType, Type, int1
+from weft.language import tensor
+from weft.language.aggregate import is_aggregate
+from weft.language.broadcast import literal
+from weft.language.casts import convert
+from weft.language.debug import Text
+from weft.language.promote import literal_dtype, promote
+from weft.language.tensor import describe, name_of
+from weft.language.tree import Structure, flatten
+from weft.ops import arith
+
+_KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
+
+
+def is_runtime(value: object) -> bool:
+    """True for a value that exists on the GPU only, or that has a part which does."""
+    if isinstance(value, (tensor, Text)):
+        return True
+    if is_sequence(value) or is_aggregate(value):
+        return any(isinstance(leaf, (tensor, Text)) for leaf in flatten(value)[0])
+    return False
+
+
+def class_of(value: object) -> type[Any]:
+    """`type(value)`, in a way that strict type checkers know the type of."""
+    return type(value)
+
+
+def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    """True for tuples and lists."""
+    return isinstance(value, (tuple, list))
+
+
+def is_number(leaf: object) -> bool:
+    """True for Python's numbers and bools."""
+    return isinstance(leaf, (int, float))
+
+
+def is_tile(value: object) -> bool:
+    """True for run-time values of many elements."""
+    return isinstance(value, tensor) and not value.is_scalar
+
+
+def same_constant(a: object, b: object) -> bool:
+    """True when two constants cannot be told apart: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    return repr(a) == repr(b) if isinstance(a, float) else bool(a == b)
+
+
+def same_leaf(a: object, b: object) -> bool:
+    """True when two leaves are one run-time value, or one constant."""
+    if isinstance(a, tensor) or isinstance(b, tensor):
+        return isinstance(a, tensor) and isinstance(b, tensor) and a.handle is b.handle
+    return same_constant(a, b)
+
+
+def number_type(number: int | float | bool) -> ScalarType:
+    """The type that a Python number has as a scalar."""
+    return ScalarType(literal_dtype(number))
+
+
+def accepts(type: Type, leaf: object) -> bool:
+    """True when a leaf is of a type, or is a number that becomes a scalar of it: no float an integer, no int a bool."""
+    if isinstance(leaf, tensor):
+        return leaf.handle.type == type
+    if not isinstance(leaf, (int, float)) or not isinstance(type, ScalarType) or not isinstance(type.element, DType):
+        return False
+    own, element = literal_dtype(leaf), type.element
+    if element.is_floating() or own.is_bool():
+        return True
+    return _KINDS[own.kind] == _KINDS[element.kind] and element.min_value <= leaf <= element.max_value
+
+
+def common_type(a: Any, b: Any) -> Type | None:
+    """The type that two leaves have or can take on; None when there is none."""
+    if is_number(a) and is_number(b):
+        return ScalarType(promote(literal_dtype(a), literal_dtype(b)))
+    known = a if isinstance(a, tensor) else b
+    if not isinstance(known, tensor):
+        return None
+    type = known.handle.type
+    return type if accepts(type, a) and accepts(type, b) else None
+
+
+def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
+    """The IR value of a leaf that a type accepts; a number becomes a constant of it."""
+    if isinstance(leaf, tensor):
+        return leaf.handle
+    assert isinstance(type, ScalarType)
+    assert isinstance(type.element, DType)
+    return builder.emit(arith.constant, value=literal(leaf, type.element), type=type)
+
+
+def truth(value: Any, where: str) -> bool | tensor:
+    """What a condition means: a Python bool for a constant, an int1 scalar for a run-time scalar.
+
+    Raises CompilationError (lang-tile-condition) for a tile, `where` naming what asked, (lang-truth) for an aggregate.
+    """
+    if isinstance(value, tensor):
+        if not value.is_scalar:
+            raise fail(errors.TILE_CONDITION, where=where, got=name_of(value))
+        return convert(value, int1)
+    if is_aggregate(value):
+        raise fail(errors.TRUTH, got=show(value))
+    return bool(value)
+
+
+def show(value: Any) -> str:
+    """A value in a message: the author's name and the kind of a run-time value, the text of a constant."""
+    if isinstance(value, tensor):
+        return name_of(value)
+    if is_runtime(value):
+        return f"a {type(value).__name__} of run-time values"
+    return repr(value)
+
+
+def show_type(leaf: Any, other: Any = None) -> str:
+    """A leaf's type in a message; with its layout where that is what tells it from `other`."""
+    if not isinstance(leaf, tensor):
+        return repr(leaf)
+    mine, theirs = leaf.handle.type, other.handle.type if isinstance(other, tensor) else None
+    if not isinstance(mine, TileType) or not isinstance(theirs, TileType):
+        return describe(leaf)
+    differ_by_layout = (mine.element, mine.shape) == (theirs.element, theirs.shape)
+    return f"{describe(leaf)} in {mine.layout!r}" if differ_by_layout else describe(leaf)
+
+
+def conversion(path: str, wanted: Any, got: Any) -> str:
+    """What to write so that `got` has the type of `wanted`."""
+    if isinstance(wanted, tensor) and isinstance(got, tensor):
+        want, have = wanted.handle.type, got.handle.type
+        if isinstance(want, TileType) and isinstance(have, TileType) and want.shape == have.shape:
+            if want.element == have.element:
+                return f"convert it: gl.convert_layout({path}, {want.layout!r})"
+            return f"convert one of them with .to(gl.{want.element.name})"
+        if isinstance(want, ScalarType) and isinstance(have, ScalarType):
+            return f"convert one of them with .to(gl.{want.element.name})"
+        return "keep its shape, or use another name"
+    tile = next((x for x in (wanted, got) if is_tile(x)), None)
+    if tile is not None and (is_number(wanted) or is_number(got)):
+        return f"use a tile in both places: gl.full({tile.shape}, value, gl.{tile.dtype.name}, layout)"
+    run_time = next((x for x in (wanted, got) if isinstance(x, tensor)), None)
+    if run_time is not None and (is_number(wanted) or is_number(got)):
+        return f"write a number of type {run_time.dtype.name}, or convert with .to(...)"
+    return "keep it the same, or use another name"
+
+
+def require_constexpr(value: Any, what: str) -> Any:
+    """The value, which must be a constant. Raises CompilationError (lang-not-constexpr)."""
+    if is_runtime(value):
+        raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value))
+    return value
+
+
+def difference(path: str, one: Any, other: Any) -> tuple[str, str, str]:
+    """How two values differ: each in words, and what to write."""
+    (first, *more), structure = _leaves(one)
+    (second, *others), other_structure = _leaves(other)
+    if structure == other_structure and not more and not others:
+        return show_type(first, second), show_type(second, first), conversion(path, first, second)
+    return show(one), show(other), "keep it the same kind of value, or use another name"
+
+
+def _leaves(value: Any) -> tuple[list[Any], Structure]:
+    leaves, structure = flatten(value)
+    return leaves or [value], structure

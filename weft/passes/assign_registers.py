@@ -1,0 +1,166 @@
+"""Decide which values share one C variable, so that loops and branches move no data at their edges.
+
+    %acc = regs.splat 0                          storage: {%a: 0, %next: 0, %sum: 0}
+    %sum = control.for ... (%acc) {
+    ^(%i, %a):                            -->    float a[16];
+      %next = arith.add %a, %x                   a = 0; for (...) a += x; use(a)
+      control.yield %next
+    }
+    use %sum
+
+A loop's argument, its initial value, what the body yields and the result want one variable; so do a branch's result and what
+its sides yield. They get it unless two of them must be kept at a time. An operation may write its result over an operand only
+where it reads each register before it writes that register: elementwise ones, and `regs.dot` over its accumulator.
+
+The result is `func.attrs["storage"]`: the class of each value that shares; a value that is not in it has its own variable. Any
+later rewrite of the function must run the pass again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.define import OPS
+from weft.ops import arith, control, memory, program, reduce, regs, tile
+
+Pair = tuple[Value, Value]
+Live = frozenset[Value]
+
+# Written inline by whoever uses them, so that they have no variable to share.
+_NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract})
+# Read register `i` of their operands before they write register `i` of their result, and nothing else.
+_ELEMENTWISE = frozenset(
+    {kind for name, kind in OPS.items() if name.startswith("arith.")}
+    | {memory.addptr, regs.shuffle_xor, regs.shuffle_idx, tile.hint, program.uniform}
+)
+
+
+def assign_registers(func: Func) -> Func:
+    """The function with `storage` set."""
+    pairs = [pair for op in walk(func.body) for pair in _wanted(op)]
+    excluded = {*func.params, *(result for op in walk(func.body) if op.kind in _NO_VARIABLE for result in op.results)}
+    pairs = [(a, b) for a, b in pairs if a.type == b.type and not {a, b} & excluded]
+    candidates = frozenset(value for pair in pairs for value in pair)
+    graph = _Interference(candidates)
+    graph.region(func.body, frozenset())
+    return func.with_attrs(storage=_classes(pairs, graph))
+
+
+# What wants one variable
+
+
+def _wanted(op: Op) -> Iterator[Pair]:
+    """Pairs of values that an edge of control flow copies one to the other, inner edges of a loop first."""
+    if op.kind is control.for_:
+        (body,) = op.regions
+        yield from zip(body.args[1:], body.terminator.uses, strict=True)
+        yield from zip(body.args[1:], op.results, strict=True)
+        yield from zip(body.args[1:], list(op.uses)[3:], strict=True)
+    elif op.kind is control.while_:
+        before, after = op.regions
+        passed = list(before.terminator.uses)[1:]
+        yield from zip(before.args, after.terminator.uses, strict=True)
+        yield from zip(after.args, passed, strict=True)
+        yield from zip(op.results, passed, strict=True)
+        yield from zip(before.args, op.uses, strict=True)
+    elif op.kind is control.if_:
+        for region in op.regions:
+            yield from zip(op.results, region.terminator.uses, strict=True)
+    elif op.kind is regs.dot:
+        yield op.result, list(op.uses)[2]
+
+
+def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
+    """Merge the pairs in their order, as long as no two values of a class interfere."""
+    members: dict[Value, list[Value]] = {}
+    for a, b in pairs:
+        left, right = members.setdefault(a, [a]), members.setdefault(b, [b])
+        if left is right or any(graph.keeps_apart(x, y) for x in left for y in right):
+            continue
+        left.extend(right)
+        for value in right:
+            members[value] = left
+    storage: dict[Value, int] = {}
+    numbers: dict[int, int] = {}
+    for value, group in members.items():
+        if len(group) > 1:
+            storage[value] = numbers.setdefault(id(group), len(numbers))
+    return storage
+
+
+# What must be kept at a time
+
+
+class _Interference:
+    """Pairs of candidates of which one is written while the other is still needed. One backward walk finds them all."""
+
+    def __init__(self, candidates: frozenset[Value]) -> None:
+        self._candidates = candidates
+        self._pairs: set[frozenset[Value]] = set()
+        self._outer: dict[Region, Live] = {}
+
+    def keeps_apart(self, a: Value, b: Value) -> bool:
+        """True when the two cannot share a variable."""
+        return frozenset((a, b)) in self._pairs
+
+    def region(self, region: Region, after: Live, args: tuple[Value, ...] = ()) -> Live:
+        """Walk a region that is followed by a need for `after`; returns what it needs from outside.
+
+        `args` are written together at its start."""
+        live = after | self._needed(region.terminator.uses)
+        for op in reversed(region.ops[:-1]):
+            live = self._op(op, live)
+        self._written(args, live)
+        return live - frozenset(region.args)
+
+    def _op(self, op: Op, after: Live) -> Live:
+        if op.regions:
+            return self._nested(op, after)
+        self._written(op.results, after | self._needed(_read_to_the_end(op)))
+        return (after - frozenset(op.results)) | self._needed(op.uses)
+
+    def _nested(self, op: Op, after: Live) -> Live:
+        results = frozenset(op.results)
+        self._written(op.results, after)
+        after -= results
+        entering = self._needed(op.uses)
+        if op.kind is control.if_:
+            # A side ends by writing the results, all at once.
+            return entering.union(*(self.region(region, after) for region in op.regions))
+        if op.kind is reduce.map_elements:
+            # Operands are read in every pass, results are written in every pass.
+            self._written(op.results, after | entering)
+        through = after | self._free(op)
+        for region in op.regions:
+            self.region(region, through, region.args)
+        return through | entering
+
+    def _written(self, values: Iterable[Value], needed: Live) -> None:
+        """The values are written while the others are needed; values that are written together are apart too."""
+        written = [value for value in values if value in self._candidates]
+        for value in written:
+            self._pairs.update(frozenset((value, other)) for other in (*needed, *written) if other is not value)
+
+    def _needed(self, values: Iterable[Value]) -> Live:
+        return self._candidates.intersection(values)
+
+    def _free(self, op: Op) -> Live:
+        """Candidates that the operation's regions use from outside: they are needed in every round of a loop."""
+        return frozenset(value for region in op.regions for value in self._from_outside(region))
+
+    def _from_outside(self, region: Region) -> Live:
+        if region not in self._outer:
+            inner = [value for op in region.ops for value in op.uses]
+            used = self._needed(inner).union(*(self._free(op) for op in region.ops))
+            made = {*region.args, *(result for op in region.ops for result in op.results)}
+            self._outer[region] = used - made
+        return self._outer[region]
+
+
+def _read_to_the_end(op: Op) -> list[Value]:
+    """Operands that are still read when the first register of the result is written."""
+    if op.kind in _ELEMENTWISE:
+        return []
+    operands = list(op.uses)
+    return operands[:2] if op.kind is regs.dot else operands

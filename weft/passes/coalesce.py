@@ -1,0 +1,67 @@
+"""The layout in which a tile of addresses makes wide and contiguous memory accesses.
+
+Threads take the axis along which addresses count up, as many neighbouring elements each as one access may move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from weft.layout import WARP_SIZE, BlockedLayout
+from weft.passes.fact_rules import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tile of addresses: its shape, what is known about it, and the bytes of an element in memory."""
+
+    shape: tuple[int, ...]
+    facts: Facts
+    itemsize: int
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Axes from the most contiguous one; of equal ones the last first."""
+        return tuple(sorted(self.facts.axes, key=lambda axis: (-self.facts.contiguous[axis], -axis)))
+
+    def width(self, threads: int, most_bytes: int) -> int:
+        """Elements that one access of a thread can move: contiguous, aligned to their bytes, and not more than its share."""
+        axis = self.order[0]
+        aligned = self.facts.divisible[axis] // self.itemsize
+        share = prod(self.shape) // threads
+        return max(min(self.facts.contiguous[axis], aligned, share, most_bytes // self.itemsize), 1)
+
+
+def row_major(shape: tuple[int, ...], itemsize: int) -> Access:
+    """Addresses of a tile that lies in memory as it is written: aligned, contiguous along the last axis."""
+    ones = (1,) * len(shape)
+    contiguous = (*ones[1:], shape[-1])
+    return Access(shape, Facts(contiguous, tuple([itemsize * shape[-1]] * len(shape)), ones, step=itemsize), itemsize)
+
+
+def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int) -> BlockedLayout:
+    """The layout for tiles of these accesses; the largest and then the widest one decides.
+
+    `most_bytes` is what one thread's access moves at most.
+    """
+    threads = WARP_SIZE * num_warps
+    best = max(accesses, key=lambda access: (prod(access.shape), access.width(threads, most_bytes)))
+    order = best.order
+    sizes = [1] * len(order)
+    sizes[order[0]] = best.width(threads, most_bytes)
+    left = [size // own for size, own in zip(best.shape, sizes, strict=True)]
+    lanes = _spread(WARP_SIZE, left, order)
+    left = [max(size // own, 1) for size, own in zip(left, lanes, strict=True)]
+    return BlockedLayout(sizes, lanes, _spread(num_warps, left, order), order)
+
+
+def _spread(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """`count` over the axes in order, each as far as it reaches; what is left repeats elements along the slowest axis."""
+    shares = [1] * len(sizes)
+    for axis in order:
+        shares[axis] = min(count, sizes[axis])
+        count //= shares[axis]
+    shares[order[-1]] *= count
+    return shares

@@ -1,0 +1,107 @@
+"""What is known about the elements of integer and pointer tiles without running the kernel: axis facts.
+
+    %o = tile.arange {start = 0, end = 64}        contiguous [64]  divisible [2**30]  constant [1]
+    %p = memory.addptr (tile.splat %in), %o       contiguous [64]  divisible [16]     constant [1]      (%in is 16-byte aligned)
+    %m = arith.cmp %o, (tile.splat %n)            contiguous [1]   divisible [1]      constant [16]     (%n is a multiple of 16)
+
+Runs are aligned: a run of 4 starts at an index that is a multiple of 4. Everything is a power of two, which survives wrapping.
+Signed 32-bit sums and products that become offsets are taken as if they never wrapped (the simulator reports one that does).
+Nothing here looks at layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.types import DType, TileType
+from weft.ops import control
+from weft.passes.fact_rules import ELEMENTWISE, RULES, Facts, Known, equal, meet, power_of_two, shape_of, unknown
+
+
+def facts(func: Func) -> dict[Value, Facts]:
+    """Facts about every value of a function in tile IR."""
+    analysis = _Analysis()
+    for arg, given in zip(func.params, func.attrs["params"], strict=True):
+        analysis.known[arg] = replace(unknown(arg.type), divisible=(power_of_two(given.get("divisible", 1)),))
+    analysis.region(func.body)
+    return analysis.known
+
+
+class _Analysis:
+    """Walks regions in program order; loops are walked until what they carry holds."""
+
+    def __init__(self) -> None:
+        self.known: dict[Value, Facts] = {}
+
+    def region(self, region: Region) -> Known:
+        """Facts about what the region hands on."""
+        for op in region.ops:
+            self._op(op)
+        return self._of(region.terminator.operands)
+
+    def _of(self, values: tuple[Value | None, ...]) -> Known:
+        return tuple([self.known[value] for value in values if value is not None])
+
+    def _set(self, values: tuple[Value, ...], found: Known) -> None:
+        self.known.update(zip(values, found, strict=True))
+
+    def _op(self, op: Op) -> None:
+        if op.kind in RULES:
+            found = RULES[op.kind](op, self._lifted(op))
+            element = op.results[0].type.element
+            unsigned = isinstance(element, DType) and (element.is_int_unsigned() or element.is_bool())
+            known = replace(found, nonnegative=True) if unsigned else found
+            self.known.update(dict.fromkeys(op.results, known))
+        elif op.kind is control.for_:
+            self._for(op)
+        elif op.kind is control.while_:
+            self._while(op)
+        elif op.kind is control.if_:
+            then, orelse = map(self.region, op.regions)
+            self._set(op.results, tuple(map(meet, then, orelse)))
+        else:
+            for region in op.regions:
+                self._set(region.args, tuple(unknown(arg.type) for arg in region.args))
+                self.region(region)
+            self._set(op.results, tuple(unknown(result.type) for result in op.results))
+
+    def _lifted(self, op: Op) -> Known:
+        """Operands' facts; in elementwise operations on tiles those of a scalar hold for each element."""
+        known = self._of(op.operands)
+        shape = shape_of(op.results[0].type)
+        if op.kind not in ELEMENTWISE or not isinstance(op.results[0].type, TileType):
+            return known
+        ones = (1,) * len(shape)
+
+        def lifted(f: Facts) -> Facts:
+            return replace(f, contiguous=ones, divisible=(f.every,) * len(shape), constant=shape)
+
+        pairs = zip(known, op.uses, strict=True)
+        return tuple(f if isinstance(value.type, TileType) else lifted(f) for f, value in pairs)
+
+    def _for(self, op: Op) -> None:
+        lower, _, step, *inits = self._of(op.operands)
+        (body,) = op.regions
+        counter = equal(body.args[0].type, min(lower.every, step.every))
+        self.known[body.args[0]] = replace(counter, nonnegative=lower.nonnegative and not op.attrs["descending"])
+        self._set(op.results, self._carried(tuple(inits), body.args[1:], lambda: self.region(body)))
+
+    def _while(self, op: Op) -> None:
+        before, after = op.regions
+
+        def once() -> Known:
+            self._set(after.args, self.region(before)[1:])
+            return self.region(after)
+
+        self._carried(self._of(op.operands), before.args, once)
+        self._set(op.results, tuple(self.known[arg] for arg in after.args))
+
+    def _carried(self, inits: Known, args: tuple[Value, ...], walk: Callable[[], Known]) -> Known:
+        while True:
+            self._set(args, inits)
+            met = tuple(map(meet, inits, walk()))
+            if met == inits:
+                return inits
+            inits = met

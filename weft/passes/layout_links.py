@@ -1,0 +1,180 @@
+"""How an operation ties the layouts of its tiles: which are one, and which follow from each other.
+
+    arith.add, memory.load, loops' carried values    one layout for all of them (a tie)
+    tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent)
+    tile.permute, tile.reshape, tile.join            one follows from the other (a link)
+    tile.convert                                     free
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import TileType
+from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout, infer
+from weft.ops import control, debug, reduce, tile
+
+# A layout that follows from another one, or None where it says nothing.
+Follow = Callable[[DistributedLayout], DistributedLayout | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Values that have one layout, and the operation that says so."""
+
+    values: tuple[Value, ...]
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two values whose layouts follow from each other, and the operation that says so.
+
+    `forward` is what the operation does, `backward` one layout of the source that gives the target's.
+    """
+
+    source: Value
+    target: Value
+    forward: Follow
+    backward: Follow
+    op: Op
+
+
+def links_of(op: Op) -> Iterator[Tie | Link]:
+    """What an operation says about the layouts of its operands and results."""
+    special = _SPECIAL.get(op.kind)
+    if special is not None:
+        yield from special(op)
+    else:
+        yield from _tie(op, (*op.uses, *op.results))
+
+
+def _tie(op: Op, values: Sequence[Value]) -> Iterator[Tie]:
+    tiles = tuple(value for value in values if isinstance(value.type, TileType))
+    if len(tiles) > 1 and any(not value.type.resolved for value in tiles if isinstance(value.type, TileType)):
+        yield Tie(tiles, op)
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    assert isinstance(value.type, TileType)
+    return value.type.shape
+
+
+def _free(op: Op) -> Iterator[Tie | Link]:
+    yield from ()
+
+
+def _slice(parent: Value, part: Value, axis: int, op: Op) -> Link:
+    def backward(layout: DistributedLayout) -> DistributedLayout | None:
+        return layout.parent if isinstance(layout, SliceLayout) and layout.dim == axis else None
+
+    return Link(parent, part, lambda layout: infer.slice_of(layout, axis), backward, op)
+
+
+def _expand_dims(op: Op) -> Iterator[Tie | Link]:
+    (x,) = op.uses
+    axis: int = op.attrs["axis"]
+    yield Link(
+        x, op.result, lambda layout: infer.expand_dims(layout, _shape(x), axis), lambda layout: SliceLayout(axis, layout), op
+    )
+
+
+def _reduce(op: Op) -> Iterator[Tie | Link]:
+    yield from _tie(op, tuple(op.uses))
+    for result in op.results:
+        if isinstance(result.type, TileType):
+            yield _slice(next(op.uses), result, op.attrs["axis"], op)
+
+
+def _permute(op: Op) -> Iterator[Tie | Link]:
+    (x,), out = op.uses, op.result
+    order: tuple[int, ...] = op.attrs["order"]
+    inverse = tuple(order.index(axis) for axis in range(len(order)))
+    yield Link(
+        x, out,
+        lambda layout: infer.permute(layout, _shape(x), order), lambda layout: infer.permute(layout, _shape(out), inverse), op,
+    )  # fmt: skip
+
+
+def _reshape(op: Op) -> Iterator[Tie | Link]:
+    (x,), out = op.uses, op.result
+    yield Link(
+        x, out,
+        lambda layout: infer.reshape(layout, _shape(x), _shape(out)),
+        lambda layout: infer.reshape(layout, _shape(out), _shape(x)), op,
+    )  # fmt: skip
+
+
+def _join(op: Op) -> Iterator[Tie | Link]:
+    half, whole = next(op.uses), op.result
+    yield from _tie(op, tuple(op.uses))
+    yield Link(
+        half, whole,
+        lambda layout: infer.join(layout, _shape(half)), lambda layout: infer.split(layout, _shape(whole)), op,
+    )  # fmt: skip
+
+
+def _split(op: Op) -> Iterator[Tie | Link]:
+    (whole,), half = op.uses, op.results[0]
+    yield from _tie(op, op.results)
+    yield Link(
+        whole, half,
+        lambda layout: infer.split(layout, _shape(whole)), lambda layout: infer.join(layout, _shape(half)), op,
+    )  # fmt: skip
+
+
+def _histogram(op: Op) -> Iterator[Tie | Link]:
+    yield from _tie(op, tuple(op.uses))
+
+
+def _gather(op: Op) -> Iterator[Tie | Link]:
+    _, index = op.uses
+    yield from _tie(op, (index, op.result))
+
+
+def _dot(op: Op) -> Iterator[Tie | Link]:
+    a, b, acc = op.uses
+    yield from _tie(op, (acc, op.result))
+    for index, operand in enumerate((a, b)):
+        yield Link(acc, operand, _operand(index), _accumulator, op)
+
+
+def _operand(index: int) -> Follow:
+    return lambda layout: DotOperandLayout(index, layout, 0)
+
+
+def _accumulator(layout: DistributedLayout) -> DistributedLayout | None:
+    return layout.parent if isinstance(layout, DotOperandLayout) else None
+
+
+def _for(op: Op) -> Iterator[Tie | Link]:
+    (body,) = op.regions
+    for values in zip(op.operands[3:], body.args[1:], body.terminator.uses, op.results, strict=True):
+        yield from _tie(op, [value for value in values if value is not None])
+
+
+def _while(op: Op) -> Iterator[Tie | Link]:
+    before, after = op.regions
+    for values in zip(op.uses, before.args, after.terminator.uses, strict=True):
+        yield from _tie(op, values)
+    for values in zip(list(before.terminator.uses)[1:], after.args, op.results, strict=True):
+        yield from _tie(op, values)
+
+
+def _if(op: Op) -> Iterator[Tie | Link]:
+    then, orelse = op.regions
+    for values in zip(then.terminator.uses, orelse.terminator.uses, op.results, strict=True):
+        yield from _tie(op, values)
+
+
+_SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
+    tile.expand_dims: _expand_dims, tile.permute: _permute, tile.reshape: _reshape, tile.join: _join, tile.split: _split,
+    reduce.reduce: _reduce, reduce.histogram: _histogram, reduce.gather: _gather, reduce.dot_fma: _dot,
+    control.for_: _for, control.while_: _while, control.if_: _if,
+    **dict.fromkeys(
+        (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free
+    ),
+}  # fmt: skip

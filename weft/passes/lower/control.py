@@ -1,0 +1,195 @@
+"""Lowering of control flow: what loops carry.
+
+A tile that a loop carries becomes a register array, unless it is base and constants before the loop and the body only moves the
+base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold;
+divisors of carried scalars are found the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.ir.core import Op, Region, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, RegsType, ScalarType, TileType, Type
+from weft.ops import control
+from weft.ops import reduce as reduce_ops
+from weft.passes.lower.forms import Affine, Array, Form
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One carried value: its type in the lowered loop, the constants around its base (tiles carried as bases), its divisor."""
+
+    type: Type
+    around: Affine | None
+    divisor: int
+
+
+def _values(op: Op, first: int) -> tuple[Value, ...]:
+    return tuple(value for value in op.operands[first:] if value is not None)
+
+
+def _initial(lo: Lowering, value: Value) -> Carried:
+    if not isinstance(value.type, TileType):
+        new = lo.scalar(value)
+        return Carried(new.type, None, lo.divisor(new))
+    around = _around(lo, lo.form(value), value.type)
+    if around is None:
+        return Carried(RegsType(value.type.element, value.type.registers), None, 1)
+    return Carried(around.base.type, around, lo.divisor(around.base))
+
+
+def _around(lo: Lowering, form: Form, type: TileType) -> Affine | None:
+    """The form as base and constants, where a loop may carry it so."""
+    if isinstance(type.element, DType) and (type.element.is_floating() or type.element.is_bool()):
+        return None
+    affine = lo.as_affine(form)
+    return None if affine is None or affine.exact is not None else affine
+
+
+def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
+    """Inside the loop (or after it) `new` stands for the carried value."""
+    if not isinstance(old.type, TileType):
+        lo.env[old] = new
+        lo.divisors[new] = carried.divisor
+        return
+    if carried.around is None:
+        lo.forms[old] = Array(new)
+        return
+    lo.divisors[new] = carried.divisor
+    lo.forms[old] = replace(carried.around, base=new)
+
+
+def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
+    """The value that is handed on for `value`, as the loop carries it."""
+    if not isinstance(value.type, TileType):
+        return lo.scalar(value)
+    form = lo.form(value)
+    if carried.around is None:
+        return lo.array(form)
+    affine = lo.as_affine(form)
+    return affine.base if affine is not None else lo.array(form)
+
+
+def _revised(lo: Lowering, value: Value, carried: Carried, given: Value) -> Carried:
+    """What the loop can carry, now that the body's end is known."""
+    if isinstance(value.type, TileType) and carried.around is not None:
+        after = _around(lo, lo.form(value), value.type)
+        if after is None or (after.const, after.strides) != (carried.around.const, carried.around.strides):
+            return Carried(RegsType(value.type.element, value.type.registers), None, 1)
+    if not isinstance(given.type, ScalarType):
+        return carried
+    return replace(carried, divisor=min(carried.divisor, lo.divisor(given)))
+
+
+def _yielded(lo: Lowering, region: Region, carried: list[Carried], kind: OpDef, first: int) -> tuple[Value, ...]:
+    """Emit the region's terminator with values as the loop carries them; returns the old ones."""
+    terminator = region.terminator
+    lo.loc = terminator.loc
+    old = tuple(terminator.uses)
+    head = [lo.scalar(value) for value in old[:first]]
+    lo.emit(kind, *head, *(_leave(lo, v, c) for v, c in zip(old[first:], carried, strict=True)))
+    return old[first:]
+
+
+def for_(lo: Lowering, op: Op) -> None:
+    """Lower the body until what it carries holds."""
+    lower, upper, step = (lo.scalar(v) for v in op.operands[:3])
+    inits = _values(op, 3)
+    (old,) = op.regions
+    carried = [_initial(lo, value) for value in inits]
+    while True:
+        counter = Value(lower.type, old.args[0].name)
+        args = (counter, *(Value(c.type, v.name) for c, v in zip(carried, old.args[1:], strict=True)))
+        with lo.nested(args) as body:
+            lo.env[old.args[0]] = counter
+            lo.divisors[counter] = min(lo.divisor(lower), lo.divisor(step))
+            for before, c, arg in zip(old.args[1:], carried, args[1:], strict=True):
+                _enter(lo, before, c, arg)
+            for inner in old.ops[:-1]:
+                lo.copy_op(inner)
+            yielded = _yielded(lo, old, carried, control.yield_, 0)
+            given = tuple(body.ops[-1].uses)
+        revised = [_revised(lo, v, c, g) for v, c, g in zip(yielded, carried, given, strict=True)]
+        if revised == carried:
+            break
+        carried = revised
+    lo.loc = op.loc
+    starts = [_leave(lo, value, c) for value, c in zip(inits, carried, strict=True)]
+    results = lo.emit_all(
+        control.for_, lower, upper, step, *starts, regions=(body.done,), descending=op.attrs["descending"]
+    )
+    for result, c, new in zip(op.results, carried, results, strict=True):
+        new.name = result.name
+        _enter(lo, result, c, new)
+
+
+def while_(lo: Lowering, op: Op) -> None:
+    """Tiles are carried as arrays."""
+    inits = _values(op, 0)
+    before, after = op.regions
+    into = [_plain(value) for value in inits]
+    on = [_plain(value) for value in after.args]
+    regions: list[Region] = []
+    for region, entering, leaving, kind, first in (
+        (before, into, on, control.condition, 1),
+        (after, on, into, control.yield_, 0),
+    ):
+        args = tuple(Value(c.type, v.name) for c, v in zip(entering, region.args, strict=True))
+        with lo.nested(args) as body:
+            for old, c, arg in zip(region.args, entering, args, strict=True):
+                _enter(lo, old, c, arg)
+            for inner in region.ops[:-1]:
+                lo.copy_op(inner)
+            _yielded(lo, region, leaving, kind, first)
+        regions.append(body.done)
+    lo.loc = op.loc
+    starts = [_leave(lo, value, c) for value, c in zip(inits, into, strict=True)]
+    results = lo.emit_all(control.while_, *starts, regions=tuple(regions))
+    for result, c, new in zip(op.results, on, results, strict=True):
+        _enter(lo, result, c, new)
+
+
+def _plain(value: Value) -> Carried:
+    if isinstance(value.type, TileType):
+        return Carried(RegsType(value.type.element, value.type.registers), None, 1)
+    return Carried(value.type, None, 1)
+
+
+def if_(lo: Lowering, op: Op) -> None:
+    """Both branches hand on scalars and arrays."""
+    results = [_plain(result) for result in op.results]
+    regions: list[Region] = []
+    for region in op.regions:
+        with lo.nested(()) as branch:
+            for inner in region.ops[:-1]:
+                lo.copy_op(inner)
+            _yielded(lo, region, results, control.yield_, 0)
+        regions.append(branch.done)
+    lo.loc = op.loc
+    made = lo.emit_all(control.if_, lo.scalar(op.operands[0]), regions=tuple(regions))
+    for result, c, new in zip(op.results, results, made, strict=True):
+        new.name = result.name
+        _enter(lo, result, c, new)
+
+
+def map_elements(lo: Lowering, op: Op) -> None:
+    """The function stays a region over scalars, run for each register."""
+    if not isinstance(op.results[0].type, TileType):
+        lo.env.update(zip(op.results, lo.keep(op, tuple([lo.scalar(v) for v in op.uses])), strict=True))
+        return
+    arrays = [lo.array(lo.form(value)) for value in op.uses]
+    body = lo.copy_region(op.regions[0])
+    lo.loc = op.loc
+    results = lo.emit_all(reduce_ops.map_elements, *arrays, regions=(body,), **op.attrs)
+    lo.define(op, *(Array(value) for value in results))
+
+
+RULES: dict[OpDef, LowerRule] = {
+    control.for_: for_,
+    control.while_: while_,
+    control.if_: if_,
+    reduce_ops.map_elements: map_elements,
+}

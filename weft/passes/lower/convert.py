@@ -1,0 +1,106 @@
+"""Lowering of layout conversions: the plan of `weft.layout.convert`, spelled in operations."""
+
+from __future__ import annotations
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import TileType, int32
+from weft.layout.convert import Access, Nothing, Plan, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
+from weft.ops import arith, regs, scratch, tile
+from weft.passes.lower.exchange import allocate, restored, storable
+from weft.passes.lower.forms import Array, Form, Splat, Table
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def convert(lo: Lowering, op: Op) -> None:
+    """Move a tile to another layout by the cheapest plan."""
+    (source,) = op.uses
+    assert isinstance(op.result.type, TileType)
+    form = lo.form(source)
+    if isinstance(form, Splat):
+        lo.define(op, Splat(form.value, op.result.type.registers))
+        return
+    plan = plan_conversion(linear_of(source), linear_of(op.result), source.type.element.bits)
+    lo.define(op, carry_out(lo, plan, form))
+
+
+def carry_out(lo: Lowering, plan: Plan, form: Form) -> Form:
+    """The form of the converted tile."""
+    if isinstance(plan, Nothing):
+        return form
+    if isinstance(plan, RegisterMove):
+        return lo.picked(form, plan.table)
+    value = lo.array(form)
+    moved = storable(lo, value)
+    moved = shuffle(lo, plan, moved) if isinstance(plan, WarpShuffle) else round_trip(lo, plan, moved)
+    return Array(restored(lo, moved, value))
+
+
+def _gather(lo: Lowering, value: Value, table: Table) -> Value:
+    return lo.array(lo.picked(Array(value), table))
+
+
+def _swap(lo: Lowering, value: Value, bit: int, mask: int) -> Value:
+    """Registers r and r ^ (1 << bit) change places in threads where parity(thread & mask) is odd."""
+    lanes, warps = (tuple([mask >> i & 1 for i in range(first, first + 5)]) for first in (0, 5))
+    parity = lo.of_thread(lanes, warps)
+    odd = lo.emit(arith.cmp, parity, lo.constant(0, int32), predicate="ne")
+    count = lo.count(Array(value))
+    swapped = _gather(lo, value, tuple(r ^ 1 << bit for r in range(count)))
+    return lo.emit(arith.select, odd, swapped, value)
+
+
+def shuffle(lo: Lowering, plan: WarpShuffle, value: Value) -> Value:
+    """Conditional swaps, rounds of shuffles (those from one lane together), conditional swaps."""
+    value = _gather(lo, value, plan.registers)
+    for bit, mask in plan.pre:
+        value = _swap(lo, value, bit, mask)
+    rounds: dict[int, list[int]] = {}
+    for j, step in enumerate(plan.steps):
+        rounds.setdefault(step.lane, []).append(j)
+    received = [
+        _round(lo, plan, _gather(lo, value, tuple(plan.steps[j].register for j in items)), lane)
+        for lane, items in rounds.items()
+    ]
+    order = [j for items in rounds.values() for j in items]
+    value = received[0] if len(received) == 1 else lo.emit(regs.concat, *received)
+    value = _gather(lo, value, tuple(order.index(j) for j in range(len(order))))
+    for bit, mask in plan.post:
+        value = _swap(lo, value, bit, mask)
+    return _gather(lo, value, plan.result)
+
+
+def _round(lo: Lowering, plan: WarpShuffle, value: Value, lane: int) -> Value:
+    """All registers of `value` from the lane that this thread reads in rounds of the constant `lane`."""
+    if plan.own_lanes:
+        return lo.emit(regs.shuffle_xor, value, mask=lane) if lane else value
+    source = lo.of_thread(plan.lane_map[:5], plan.lane_map[5:])
+    if lane:
+        source = lo.emit(arith.xor, source, lo.constant(lane, int32))
+    return lo.emit(regs.shuffle_idx, value, source)
+
+
+def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
+    """Store to scratch memory in one layout, load in the other. `insert_sync` places the barriers."""
+    memory = allocate(lo, value, plan.elements)
+    lo.emit(
+        scratch.store, memory, _thread_offset(lo, plan.store), value,
+        lo.has_clear(plan.store.lane_mask, plan.store.warp_mask),
+        offsets=plan.store.offsets, registers=plan.store.registers, vec=plan.store.vec,
+    )  # fmt: skip
+    loaded = sorted(r for group in plan.load.registers for r in group)
+    slot = {register: i for i, register in enumerate(loaded)}
+    registers = tuple(tuple(slot[r] for r in group) for group in plan.load.registers)
+    value = lo.emit(
+        scratch.load, memory, _thread_offset(lo, plan.load),
+        offsets=plan.load.offsets, registers=registers, vec=plan.load.vec,
+    )  # fmt: skip
+    return _gather(lo, value, tuple(slot[r] for r in plan.result))
+
+
+def _thread_offset(lo: Lowering, side: Access) -> Value:
+    return lo.of_thread(side.lane_bases, side.warp_bases)
+
+
+RULES: dict[OpDef, LowerRule] = {tile.convert: convert}

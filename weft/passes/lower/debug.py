@@ -1,0 +1,68 @@
+"""Lowering of printing, assertions and breakpoints: each element is reported once, with its place in the tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import TileType
+from weft.ops import control, debug, regs
+from weft.passes.lower.placement import owned
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def print_(lo: Lowering, op: Op) -> None:
+    """The owners print their registers with their coordinates; thread 0 prints scalars."""
+    operands = tuple(op.uses)
+    tiles = [value for value in operands if isinstance(value.type, TileType)]
+    if not tiles:
+        _only_where(lo, lo.first_thread(), [lo.scalar(v) for v in operands], op, 0)
+        return
+    linear = linear_of(tiles[0])
+    registers = owned(linear)
+    values = [_array(lo, value, registers, len(registers)) for value in operands]
+    rank = len(linear.out_dims)
+    places = [lo.array(lo.picked(lo.coordinate(linear, dim), registers)) for dim in range(rank)]
+    _only_where(lo, lo.owns(linear), [*values, *places], op, rank)
+
+
+def _only_where(lo: Lowering, owner: Value | None, values: list[Value], op: Op, rank: int) -> None:
+    attrs: dict[str, Any] = {**op.attrs, "coordinates": rank}
+    if owner is None:
+        lo.emit(debug.print_, *values, **attrs)
+        return
+    with lo.nested(()) as then:
+        lo.emit(debug.print_, *values, **attrs)
+        lo.emit(control.yield_)
+    with lo.nested(()) as orelse:
+        lo.emit(control.yield_)
+    lo.emit(control.if_, owner, regions=(then.done, orelse.done))
+
+
+def _array(lo: Lowering, value: Value, registers: tuple[int, ...], count: int) -> Value:
+    if isinstance(value.type, TileType):
+        return lo.array(lo.picked(lo.form(value), registers))
+    return lo.emit(regs.splat, lo.scalar(value), count=count)
+
+
+def assert_(lo: Lowering, op: Op) -> None:
+    """Every thread checks the registers it holds."""
+    condition, mask = op.operands
+    assert condition is not None
+    if not isinstance(condition.type, TileType):
+        lo.emit(debug.assert_, lo.scalar(condition), None if mask is None else lo.scalar(mask), **op.attrs)
+        return
+    lo.emit(debug.assert_, *(None if v is None else lo.array(lo.form(v)) for v in op.operands), **op.attrs)
+
+
+def breakpoint_(lo: Lowering, op: Op) -> None:
+    """A GPU does not stop."""
+
+
+RULES: dict[OpDef, LowerRule] = {
+    debug.print_: print_,
+    debug.assert_: assert_,
+    debug.breakpoint_: breakpoint_,
+}

@@ -1,0 +1,235 @@
+"""Lowering of elementwise operations: uniform ones stay scalar, integer sums base and constants, others become arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, ScalarType, TileType, Type, int64
+from weft.ops import arith, memory, tile
+from weft.passes.lower.divisors import MOST
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
+from weft.passes.lower.state import Lowering, LowerRule, wrap
+
+
+def elementwise(lo: Lowering, op: Op) -> None:
+    """Any operation that works element by element: on scalars where all operands are uniform, else on register arrays."""
+    tiles = [lo.form(v) if isinstance(v.type, TileType) else None for v in op.uses]
+    attrs: dict[str, Any] = {k: _lowered_type(v) if k == "type" else v for k, v in op.attrs.items()}
+    if op.kind.pure and attrs.get("pack", 1) == 1 and all(isinstance(form, Splat | None) for form in tiles):
+        scalars = [f.value if isinstance(f, Splat) else lo.scalar(v) for f, v in zip(tiles, op.uses, strict=True)]
+        made = lo.emit_all(op.kind, *scalars, name=op.results[0].name, **attrs)
+        lo.define(op, *(Splat(value, _count(result.type)) for value, result in zip(made, op.results, strict=True)))
+        return
+    operands = [lo.array(f) if f is not None else lo.scalar(v) for f, v in zip(tiles, op.uses, strict=True)]
+    made = lo.emit_all(op.kind, *operands, **attrs)
+    lo.define(op, *(Array(value) for value in made))
+
+
+def _lowered_type(type: Type) -> Type:
+    return ScalarType(type.element) if isinstance(type, TileType) else type
+
+
+def _count(type: Type) -> int:
+    assert isinstance(type, TileType)
+    return type.registers
+
+
+Strides = tuple[tuple[Value, Table], ...]
+
+
+def _affine(base: Value, const: Table, strides: Strides, exact: Exact | None = None) -> Affine:
+    bits = base.type.element.bits
+    return Affine(base, bounded(const, bits), tuple([(s, bounded(table, bits)) for s, table in strides]), exact)
+
+
+def _exactly(lo: Lowering, kind: OpDef, *forms: Affine) -> Exact | None:
+    """The exact value of a sum or product, where one of its operands has one that differs from base and constants."""
+    if all(form.exact is None for form in forms):
+        return None
+    return lambda registers: lo.emit(kind, *(lo.array(lo.picked(form, registers)) for form in forms))
+
+
+def _integers(lo: Lowering, op: Op) -> tuple[Affine, Affine] | None:
+    """Both operands as base and constants, when they are integers and not both uniform."""
+    element = op.result.type.element
+    if not isinstance(element, DType) or not element.is_int() or element.is_bool():
+        return None
+    if not isinstance(op.result.type, TileType):
+        return None
+    forms = [lo.form(v) for v in op.uses]
+    lhs, rhs = (lo.as_affine(form) for form in forms)
+    if lhs is None or rhs is None or all(isinstance(form, Splat) for form in forms):
+        return None
+    return lhs, rhs
+
+
+def _scalar_op(lo: Lowering, op: Op) -> bool:
+    if isinstance(op.results[0].type, TileType):
+        return False
+    lo.env[op.result] = lo.keep(op, tuple(None if v is None else lo.env[v] for v in op.operands))[0]
+    return True
+
+
+def add(lo: Lowering, op: Op) -> None:
+    """Sum: bases add up, constants add up."""
+    if _scalar_op(lo, op):
+        return
+    both = _integers(lo, op)
+    if both is None:
+        elementwise(lo, op)
+        return
+    lhs, rhs = both
+    const = tuple([a + b for a, b in zip(lhs.const, rhs.const, strict=True)])
+    strides = sum_strides(lhs.strides, rhs.strides)
+    lo.define(op, _affine(lo.add(lhs.base, rhs.base), const, strides, _exactly(lo, op.kind, lhs, rhs)))
+
+
+def sub(lo: Lowering, op: Op) -> None:
+    """Difference: bases and constants subtract."""
+    if _scalar_op(lo, op):
+        return
+    both = _integers(lo, op)
+    if both is None:
+        elementwise(lo, op)
+        return
+    lhs, rhs = both
+    const = tuple([a - b for a, b in zip(lhs.const, rhs.const, strict=True)])
+    strides = sum_strides(lhs.strides, rhs.strides, -1)
+    base = lo.emit(arith.sub, lhs.base, rhs.base)
+    lo.define(op, _affine(base, const, strides, _exactly(lo, op.kind, lhs, rhs)))
+
+
+def mul(lo: Lowering, op: Op) -> None:
+    """Product with a uniform factor: it multiplies the base and becomes a stride of the constants."""
+    if _scalar_op(lo, op):
+        return
+    both = _integers(lo, op)
+    if both is None or not (both[0].uniform or both[1].uniform):
+        elementwise(lo, op)
+        return
+    varying, uniform = both if both[1].uniform else (both[1], both[0])
+    lo.define(op, _times(lo, varying, uniform.base, _exactly(lo, op.kind, *both)))
+
+
+def _times(lo: Lowering, form: Affine, factor: Value, exact: Exact | None) -> Affine:
+    base = lo.mul(form.base, factor)
+    known = lo.constants.get(factor)
+    if isinstance(known, int):
+        const = tuple([c * known for c in form.const])
+        strides = tuple([(stride, tuple([t * known for t in table])) for stride, table in form.strides])
+        return _affine(base, const, strides if known else (), exact)
+    scaled = tuple([(lo.mul(stride, factor), table) for stride, table in form.strides])
+    own = ((factor, form.const),) if any(form.const) else ()
+    return _affine(base, (0,) * form.count, sum_strides(own, scaled), exact)
+
+
+def shl(lo: Lowering, op: Op) -> None:
+    """A shift by a constant is a product."""
+    if _scalar_op(lo, op):
+        _note_shift(lo, op)
+        return
+    both = _integers(lo, op)
+    amount = lo.constants.get(both[1].base) if both and both[1].uniform else None
+    if both is None or not isinstance(amount, int) or not 0 <= amount < both[0].base.type.element.bits:
+        elementwise(lo, op)
+        return
+    element = both[0].base.type.element
+    assert isinstance(element, DType)
+    factor = lo.constant(wrap(1 << amount, element), element)
+    lo.define(op, _times(lo, both[0], factor, _exactly(lo, op.kind, *both)))
+
+
+def _note_shift(lo: Lowering, op: Op) -> None:
+    """A scalar that was shifted left by a constant has a greater divisor."""
+    x, amount = (lo.scalar(v) for v in op.uses)
+    known = lo.constants.get(amount)
+    if isinstance(known, int) and 0 <= known < op.result.type.element.bits:
+        lo.divisors[lo.scalar(op.result)] = min(lo.divisor(x) << known, MOST)
+
+
+def cast(lo: Lowering, op: Op) -> None:
+    """Widening an integer keeps base and constants for addresses; its exact value is made where that is asked for."""
+    if _scalar_op(lo, op):
+        return
+    dtype: DType = op.attrs["dtype"]
+    (source,) = op.uses
+    form = lo.form(source)
+    was = source.type.element
+    widens = isinstance(was, DType) and was.is_int() and not was.is_bool() and dtype.is_int() and dtype.bits > was.bits
+    if not isinstance(form, Affine) or not widens:
+        elementwise(lo, op)
+        return
+
+    def exact(registers: Table) -> Value:
+        return lo.emit(arith.cast, lo.array(lo.picked(form, registers)), dtype=dtype)
+
+    strides = tuple([(lo.cast(stride, dtype), table) for stride, table in form.strides])
+    lo.define(op, Affine(lo.cast(form.base, dtype), form.const, strides, None if form.uniform else exact))
+
+
+def addptr(lo: Lowering, op: Op) -> None:
+    """Address arithmetic: the base moves, constants and strides (as int64) are kept for the access."""
+    if _scalar_op(lo, op):
+        return
+    ptr, offset = (lo.form(v) for v in op.uses)
+    base, step = lo.as_affine(ptr), lo.as_affine(offset)
+    if base is None or step is None or (isinstance(ptr, Splat) and isinstance(offset, Splat)):
+        elementwise(lo, op)
+        return
+    const = tuple([a + b for a, b in zip(base.const, step.const, strict=True)])
+    strides = tuple([(lo.cast(stride, int64), table) for stride, table in step.strides])
+    zero = lo.constants.get(step.base) == 0
+    address = base.base if zero else lo.emit(memory.addptr, base.base, step.base)
+    lo.define(op, _affine(address, const, sum_strides(base.strides, strides)))
+
+
+def cmp(lo: Lowering, op: Op) -> None:
+    """A comparison of integers waits until it is known which registers need it."""
+    if _scalar_op(lo, op):
+        return
+    lhs, rhs = (lo.form(v) for v in op.uses)
+    a, b = lo.as_affine(lhs), lo.as_affine(rhs)
+    pointers = not isinstance(next(op.uses).type.element, DType)
+    if a is None or b is None or pointers or (isinstance(lhs, Splat) and isinstance(rhs, Splat)):
+        elementwise(lo, op)
+        return
+    lo.define(op, Compare(op.attrs["predicate"], a, b))
+
+
+def and_(lo: Lowering, op: Op) -> None:
+    """A conjunction of masks waits like its parts."""
+    if _scalar_op(lo, op):
+        return
+    lhs, rhs = (lo.form(v) for v in op.uses)
+    lazy = isinstance(lhs, Compare | Both) or isinstance(rhs, Compare | Both)
+    if not lazy or isinstance(lhs, Affine) or isinstance(rhs, Affine):
+        elementwise(lo, op)
+        return
+    lo.define(op, Both(lhs, rhs, lo.count(lhs)))
+
+
+def hint(lo: Lowering, op: Op) -> None:
+    """Tiles keep their form: what was promised about them is among their facts. Of equal elements each is divisible."""
+    if _scalar_op(lo, op):
+        return
+    (source,) = op.uses
+    form: Form = lo.form(source)
+    divisible: tuple[int, ...] = op.attrs["divisible"]
+    if isinstance(form, Splat) and divisible:
+        form = Splat(lo.emit(tile.hint, form.value, divisible=(max(divisible),)), form.count)
+    lo.define(op, form)
+
+
+RULES: dict[OpDef, LowerRule] = {
+    arith.add: add,
+    arith.sub: sub,
+    arith.mul: mul,
+    arith.shl: shl,
+    arith.cast: cast,
+    arith.cmp: cmp,
+    arith.and_: and_,
+    memory.addptr: addptr,
+    tile.hint: hint,
+}

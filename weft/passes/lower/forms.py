@@ -1,0 +1,117 @@
+"""How a tile's elements are known while it is lowered.
+
+A thread holds one element of a tile per register. What is known about them decides the code: all equal (`Splat`), a base of
+the thread's own plus constants per register (`Affine`: one base instead of n registers), a comparison of such (`Compare`,
+`Both`: computed only for the registers that need it), or nothing (`Array`: n registers).
+
+An `Affine` of 32-bit integers may be split into base and constants as if it never wrapped when it becomes an address. Where
+its exact value is needed after a widening, `exact` makes it. Constants wrap once they have left what addresses can need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.ir.core import Value
+from weft.ops.arith import Predicate
+
+Table = tuple[int, ...]
+Exact = Callable[[Table], Value]
+"""Emits the exact values of the registers that a table names, as an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`value` is a register array."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """Every register holds the scalar `value`."""
+
+    value: Value
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """Register r holds `base + const[r] + sum(stride * table[r])`: integers, or a pointer base with offsets in elements."""
+
+    base: Value
+    const: Table
+    strides: tuple[tuple[Value, Table], ...] = ()
+    exact: Exact | None = None
+
+    @property
+    def count(self) -> int:
+        """Registers."""
+        return len(self.const)
+
+    @property
+    def uniform(self) -> bool:
+        """True when all registers hold the base."""
+        return not any(self.const) and not self.strides
+
+    def gathered(self, table: Table) -> Affine:
+        """The same value with registers permuted, repeated or dropped: register i is the old `table[i]`."""
+        exact = self.exact
+        return Affine(
+            self.base,
+            tuple([self.const[r] for r in table]),
+            tuple([(stride, tuple([column[r] for r in table])) for stride, column in self.strides]),
+            None if exact is None else lambda registers: exact(tuple([table[r] for r in registers])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`lhs predicate rhs`, register by register, not computed yet."""
+
+    predicate: Predicate
+    lhs: Affine
+    rhs: Affine
+
+    @property
+    def count(self) -> int:
+        """Registers."""
+        return self.lhs.count
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """`lhs and rhs` of two masks, not computed yet."""
+
+    lhs: Mask
+    rhs: Mask
+    count: int
+
+
+Mask = Array | Splat | Compare | Both
+Form = Array | Splat | Affine | Compare | Both
+
+
+def sum_strides(
+    lhs: tuple[tuple[Value, Table], ...], rhs: tuple[tuple[Value, Table], ...], sign: int = 1
+) -> tuple[tuple[Value, Table], ...]:
+    """Terms of `lhs + sign * rhs`, one per stride, without those that are zero everywhere."""
+    terms = dict(lhs)
+    for stride, table in rhs:
+        before = terms.get(stride, (0,) * len(table))
+        terms[stride] = tuple([a + sign * b for a, b in zip(before, table, strict=True)])
+    return tuple((stride, table) for stride, table in terms.items() if any(table))
+
+
+def bounded(table: Table, bits: int) -> Table:
+    """Constants of integers of `bits` bits: reduced to them once one is greater than a difference of two numbers can be.
+
+    >>> bounded((3, 1 << 31), 32), bounded((3, 5 << 31), 32)
+    ((3, 2147483648), (3, -2147483648))
+    """
+    limit = 1 << min(bits, 63)
+    if -limit < min(table) and max(table) < limit:
+        return table
+    half = 1 << bits - 1
+    return tuple([(entry + half & 2 * half - 1) - half for entry in table])

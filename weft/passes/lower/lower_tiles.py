@@ -1,0 +1,29 @@
+"""The pass from tile IR to lowered IR.
+
+    %o = tile.arange {start=0, end=512} : tile<512xi32, BlockedLayout([4], [32], [4], [0])>
+    %p = memory.addptr (tile.splat %in), %o
+    %v = memory.load %p
+-->
+    %t = lane * 4 + warp * 128
+    %v = global.load (memory.addptr %in, %t) {offsets=((0,),), registers=((0, 1, 2, 3),), vec=4}
+
+Each family of operations has its rules in a module beside this one; whatever has none works element by element.
+"""
+
+from __future__ import annotations
+
+from weft.ir.core import Func
+from weft.ir.define import OpDef
+from weft.passes.lower import across, control, convert, debug, elementwise, memory, reductions, shape
+from weft.passes.lower.state import Lowering, LowerRule
+from weft.targets import Target
+
+RULES: dict[OpDef, LowerRule] = {
+    **elementwise.RULES, **shape.RULES, **memory.RULES, **convert.RULES, **control.RULES,
+    **across.RULES, **reductions.RULES, **debug.RULES,
+}  # fmt: skip
+
+
+def lower_tiles(func: Func, target: Target) -> Func:
+    """Replace tiles by register arrays and per-thread scalars, and memory operations by instructions of the target."""
+    return Lowering(func, target, RULES, elementwise.elementwise).run()

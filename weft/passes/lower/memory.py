@@ -1,0 +1,120 @@
+"""Lowering of global memory: loads, stores and atomics become instructions of a chosen width, each element once."""
+
+from __future__ import annotations
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, Pointer, ScalarType, TileType
+from weft.ops import arith, globals, memory, regs
+from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
+from weft.passes.lower.forms import Array, Form, Splat, Table
+from weft.passes.lower.placement import leaders, owned
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.vectors import Tiles, address_operands, vectorize
+
+
+def _element(ptr: Value) -> DType:
+    pointer = ptr.type.element
+    assert isinstance(pointer, Pointer)
+    return pointer.element_ty
+
+
+def _operand_form(lo: Lowering, value: Value | None) -> Form | None:
+    """The form of an optional operand; a scalar is a splat of one register."""
+    if value is None:
+        return None
+    return lo.form(value) if isinstance(value.type, TileType) else Splat(lo.scalar(value), 1)
+
+
+def _predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | None) -> Value | None:
+    """One predicate per access (or one for all): the mask at `registers`, and the owner's test."""
+    if mask is None:
+        return owner
+    picked = lo.picked(mask, registers)
+    if isinstance(picked, Splat):
+        return picked.value if owner is None else lo.emit(arith.and_, picked.value, owner)
+    value = lo.array(picked)
+    if owner is None:
+        return value
+    return lo.emit(arith.and_, value, lo.emit(regs.splat, owner, count=len(registers)))
+
+
+def load(lo: Lowering, op: Op) -> None:
+    """Each thread reads the elements it holds, each register that differs once."""
+    ptr, mask, other = op.operands
+    assert ptr is not None
+    scalar = isinstance(ptr.type, ScalarType)
+    address, masked, default = (_operand_form(lo, v) for v in (ptr, mask, other))
+    assert address is not None
+    same = (0,) if scalar else leaders(linear_of(ptr))
+    wanted = tuple(sorted(set(same)))
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, _element(ptr).itemsize)
+    slot = {register: i for i, register in enumerate(wanted)}
+    base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    value: Value = lo.emit(
+        globals.load, base, _predicate(lo, masked, vectors.leaders, None),
+        None if default is None else lo.array(lo.picked(default, wanted)), *strides,
+        offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in vectors.groups),
+        vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
+    )  # fmt: skip
+    if scalar:
+        lo.env[op.result] = lo.emit(regs.extract, value, index=0, name=op.result.name)
+        return
+    lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in same])))
+
+
+def store(lo: Lowering, op: Op) -> None:
+    """Elements that several registers or threads hold are written once."""
+    ptr, value, mask = op.operands
+    assert ptr is not None and value is not None
+    address, data, masked = (_operand_form(lo, v) for v in (ptr, value, mask))
+    assert address is not None and data is not None
+    if isinstance(ptr.type, ScalarType):
+        registers, owner = (0,), lo.first_thread()
+    else:
+        registers, owner = owned(linear_of(ptr)), lo.owns(linear_of(ptr))
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, _element(ptr).itemsize)
+    base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    lo.emit(
+        globals.store, base, lo.array(data), _predicate(lo, masked, vectors.leaders, owner), *strides,
+        offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
+    )  # fmt: skip
+
+
+def atomic(lo: Lowering, op: Op) -> None:
+    """One thread per element does it; where the old values are used, the other holders get them from it."""
+    ptr, value, mask = op.operands
+    _exchange(lo, op, (ptr, value), mask)
+
+
+def atomic_cas(lo: Lowering, op: Op) -> None:
+    """As `atomic`."""
+    _exchange(lo, op, op.operands, None)
+
+
+def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Value | None) -> None:
+    ptr = operands[0]
+    assert ptr is not None
+    scalar = isinstance(ptr.type, ScalarType)
+    registers = (0,) if scalar else owned(linear_of(ptr))
+    owner = lo.first_thread() if scalar else lo.owns(linear_of(ptr))
+    forms = [_operand_form(lo, v) for v in operands]
+    arrays = [lo.array(lo.picked(form, registers)) for form in forms if form is not None]
+    predicate = _predicate(lo, _operand_form(lo, mask), registers, owner)
+    if predicate is not None and isinstance(predicate.type, ScalarType):
+        predicate = lo.emit(regs.splat, predicate, count=len(registers))
+    kind = globals.atomic if op.kind is memory.atomic else globals.atomic_cas
+    old: Value = lo.emit(kind, *arrays, predicate, name=op.result.name, **op.attrs)
+    if scalar:
+        lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used)
+        return
+    lo.define(op, Array(broadcast_from_owner(lo, old, linear_of(ptr), op.result in lo.used)))
+
+
+RULES: dict[OpDef, LowerRule] = {
+    memory.load: load,
+    memory.store: store,
+    memory.atomic: atomic,
+    memory.atomic_cas: atomic_cas,
+}

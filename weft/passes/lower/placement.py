@@ -1,0 +1,100 @@
+"""Facts of linear layouts that lowering asks for again and again, as tables."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft.layout import LinearLayout
+
+Table = tuple[int, ...]
+
+
+@cache
+def register_table(linear: LinearLayout, dim: int) -> Table:
+    """For each register, its part of the tile coordinate along `dim`."""
+    table = [0]
+    for basis in linear.bases("register"):
+        table += [entry ^ basis[dim] for entry in table]
+    return tuple(table)
+
+
+@cache
+def thread_columns(linear: LinearLayout, dim: int) -> tuple[Table, Table]:
+    """What each lane bit and each warp bit adds to the tile coordinate along `dim`."""
+    lanes, warps = (tuple([basis[dim] for basis in linear.bases(d)]) for d in ("lane", "warp"))
+    return lanes, warps
+
+
+@cache
+def free_threads(linear: LinearLayout) -> tuple[int, int]:
+    """The lane bits and the warp bits that are clear in threads which own elements."""
+    free = linear.free_variables()
+    return free["lane"], free["warp"]
+
+
+@cache
+def flat_table(linear: LinearLayout) -> Table:
+    """For each register, its part of the element's row-major number."""
+    table = [0]
+    for column in linear.columns["register"]:
+        table += [entry ^ column for entry in table]
+    return tuple(table)
+
+
+@cache
+def register_coordinates(linear: LinearLayout) -> tuple[Table, ...]:
+    """For each register, its part of all tile coordinates."""
+    rank = len(linear.out_dims)
+    return tuple(zip(*(register_table(linear, dim) for dim in range(rank)), strict=True))
+
+
+@cache
+def leaders(linear: LinearLayout) -> Table:
+    """For each register, the first register of the same thread that holds the same element."""
+    first: dict[Table, int] = {}
+    return tuple([first.setdefault(c, r) for r, c in enumerate(register_coordinates(linear))])
+
+
+@cache
+def owned(linear: LinearLayout) -> Table:
+    """The registers of an owning thread (see `Lowering.owns`) that together hold each element once."""
+    free = linear.free_variables().get("register", 0)
+    return tuple(r for r in range(linear.in_size("register")) if not r & free)
+
+
+@cache
+def bit_terms(column: Table) -> list[tuple[int, int, int, int]]:
+    """Runs of input bits that a linear map shifts together: (first bit, how many, factor, union of their images).
+
+    >>> bit_terms((4, 8, 0, 1))
+    [(0, 2, 4, 12), (3, 1, 1, 1)]
+    """
+    terms: list[tuple[int, int, int, int]] = []
+    for bit, basis in enumerate(column):
+        if not basis:
+            continue
+        if terms:
+            first, count, factor, image = terms[-1]
+            if first + count == bit and basis == factor << count and factor & (factor - 1) == 0:
+                terms[-1] = (first, count + 1, factor, image | basis)
+                continue
+        terms.append((bit, 1, basis, basis))
+    return terms
+
+
+def splits(*images: int) -> bool:
+    """True when no bit is in two of the images, so that adding parts equals their exclusive or."""
+    seen = 0
+    for image in images:
+        if seen & image:
+            return False
+        seen |= image
+    return True
+
+
+def union(values: Table) -> int:
+    """Bits that are in any of the values."""
+    image = 0
+    for value in values:
+        image |= value
+    return image

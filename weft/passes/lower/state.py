@@ -1,0 +1,358 @@
+"""The state of one lowering: forms of tiles, facts about scalars, and where code goes.
+
+Values that depend on the thread only (its coordinates in a layout) are computed once, at the kernel's entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.ir.build import OpenRegion
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.define import OpDef
+from weft.ir.rebuild import Rebuilder
+from weft.ir.types import DType, Pointer, RegsType, ScalarType, TileType, int32, int64
+from weft.layout import WARP_SIZE, LinearLayout
+from weft.ops import arith, memory, program, regs, tile
+from weft.passes.fact_rules import Facts
+from weft.passes.facts import facts
+from weft.passes.lower import divisors
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
+from weft.passes.lower.placement import bit_terms, free_threads, register_table, splits, thread_columns, union
+from weft.targets import Target
+
+LANE_BITS = WARP_SIZE.bit_length() - 1
+LowerRule = Callable[["Lowering", Op], None]
+
+
+class Lowering(Rebuilder):
+    """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
+
+    __slots__ = (
+        "_constants", "_entry", "_facts", "_gathers", "_threads", "constants", "default", "divisors", "forms", "hinted",
+        "rules", "source", "tags", "target", "thread_bits", "used",
+    )  # fmt: skip
+
+    def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
+        super().__init__(lambda out, op, operands: None, number=True)
+        self.source = func
+        self.target = target
+        self.rules = rules
+        self.default = default
+        self.forms: dict[Value, Form] = {}
+        self.divisors: dict[Value, int] = {}
+        self.constants: dict[Value, int | float | bool] = {}
+        self.tags = 0
+        self.thread_bits = LANE_BITS + int(func.attrs["num_warps"]).bit_length() - 1
+        ops = list(walk(func.body))
+        self.used = {value for op in ops for value in op.uses}
+        self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
+        self._facts: dict[Value, Facts] = {}
+        self._entry: list[Op] = []
+        self._gathers: dict[Value, tuple[Value, Table]] = {}
+        self._constants: dict[tuple[int, DType], Value] = {}
+        self._threads: dict[tuple[object, ...], Value | None] = {}
+
+    # Driving.
+
+    def run(self) -> Func:
+        """The lowered function."""
+        args = tuple(Value(arg.type, arg.name) for arg in self.source.body.args)
+        for arg, given in zip(args, self.source.attrs["params"], strict=True):
+            divisor: int = given.get("divisible", 1)
+            element = arg.type.element
+            self.divisors[arg] = divisors.pointer_divisor(element, divisor) if isinstance(element, Pointer) else divisor
+        body = self.copy_region(self.source.body, args)
+        body = Region(body.args, (*self._entry, *body.ops))
+        return Func(self.source.name, body, {**self.source.attrs, "stage": "lowered"}, self.source.loc)
+
+    def copy_op(self, op: Op) -> None:
+        """Lower one operation by its rule, keep it if no tile is involved, else treat it as elementwise."""
+        self.loc = op.loc
+        rule = self.rules.get(op.kind)
+        if rule is not None:
+            rule(self, op)
+        elif any(isinstance(v.type, TileType) for v in (*op.uses, *op.results)):
+            self.default(self, op)
+        else:
+            super().copy_op(op)
+
+    def emit(
+        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
+    ) -> Any:
+        """As `Rebuilder.emit`, noting constants and divisors of scalar results."""
+        result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
+        rule = divisors.RULES.get(kind)
+        if rule is None or not isinstance(result.type, ScalarType) or result in self.divisors:
+            return result
+        self.divisors[result] = rule(self.divisor, operands, attrs) if divisors.counts(result.type.element) else 1
+        if kind is arith.constant:
+            self.constants[result] = attrs["value"]
+        return result
+
+    def divisor(self, value: Value) -> int:
+        """The known power-of-two divisor of a scalar."""
+        return self.divisors.get(value, 1)
+
+    @property
+    def facts(self) -> dict[Value, Facts]:
+        """Facts about the source's values, found when they are first asked for."""
+        if not self._facts:
+            self._facts = facts(self.source)
+        return self._facts
+
+    def tag(self) -> int:
+        """A fresh number, which keeps scratch allocations apart."""
+        self.tags += 1
+        return self.tags
+
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Emit at the kernel's entry; only values of the entry may be used."""
+        numbers, loc = self._numbers, self.loc
+        self._open.append(self._entry)
+        self._numbers, self.loc = numbers[:1], self.source.loc
+        try:
+            yield
+        finally:
+            self._open.pop()
+            self._numbers, self.loc = numbers, loc
+
+    @contextmanager
+    def nested(self, args: tuple[Value, ...]) -> Iterator[OpenRegion]:
+        """Open a region of fresh arguments; operations go into it until the block ends."""
+        opened = OpenRegion(args)
+        self._open.append(opened.ops)
+        self._numbers.append({})
+        try:
+            yield opened
+        finally:
+            self._numbers.pop()
+            self._open.pop()
+
+    def emit_all(
+        self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), **attrs: Any
+    ) -> tuple[Value, ...]:
+        """As `emit`, with the results always as a tuple."""
+        made = self.emit(kind, *operands, regions=regions, **attrs)
+        if made is None:
+            return ()
+        return (made,) if isinstance(made, Value) else made
+
+    # Old values to new ones.
+
+    def scalar(self, value: Value | None) -> Value:
+        """The new value of a scalar."""
+        assert value is not None
+        return self.env[value]
+
+    def form(self, value: Value | None) -> Form:
+        """The form of a tile."""
+        assert value is not None
+        return self.forms[value]
+
+    def define(self, op: Op, *forms: Form) -> None:
+        """Record the forms of an operation's results."""
+        for result, form in zip(op.results, forms, strict=True):
+            if isinstance(form, Array) and result.name and not form.value.name:
+                form.value.name = result.name
+            self.forms[result] = form
+
+    # Scalar arithmetic, folded.
+
+    def constant(self, value: int, element: DType) -> Value:
+        """An integer scalar, defined at the entry."""
+        known = self._constants.get((value, element))
+        if known is None:
+            with self.at_entry():
+                known = self.emit(arith.constant, value=value, type=ScalarType(element))
+            self._constants[value, element] = known
+        return known
+
+    def add(self, lhs: Value, rhs: Value) -> Value:
+        """Sum of two scalars of one type."""
+        return self._fold(arith.add, lhs, rhs, neutral=0)
+
+    def mul(self, lhs: Value, rhs: Value) -> Value:
+        """Product of two scalars of one type."""
+        if 0 in (self.constants.get(lhs), self.constants.get(rhs)):
+            return lhs if self.constants.get(lhs) == 0 else rhs
+        return self._fold(arith.mul, lhs, rhs, neutral=1)
+
+    def _fold(self, kind: OpDef, lhs: Value, rhs: Value, neutral: int) -> Value:
+        a, b = self.constants.get(lhs), self.constants.get(rhs)
+        if b == neutral:
+            return lhs
+        if a == neutral:
+            return rhs
+        if isinstance(a, int) and isinstance(b, int):
+            element = lhs.type.element
+            assert isinstance(element, DType)
+            return self.constant(wrap(a + b if kind is arith.add else a * b, element), element)
+        return self.emit(kind, lhs, rhs)
+
+    def scaled(self, value: Value, factor: int) -> Value:
+        """An integer scalar times a constant."""
+        element = value.type.element
+        assert isinstance(element, DType)
+        return self.mul(value, self.constant(wrap(factor, element), element))
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """A scalar as another type."""
+        known = self.constants.get(value)
+        if value.type.element == dtype:
+            return value
+        if isinstance(known, int) and dtype.is_int() and not dtype.is_bool():
+            return self.constant(wrap(known, dtype), dtype)
+        return self.emit(arith.cast, value, dtype=dtype)
+
+    # Where a thread is.
+
+    def thread(self) -> Value:
+        """The thread's index in its block: its lane in the low bits, its warp above."""
+        return self.emit(program.thread_id, name="thread")
+
+    def lane(self) -> Value:
+        """The thread's index in its warp."""
+        with self.at_entry():
+            return self.emit(arith.and_, self.thread(), self.constant(WARP_SIZE - 1, int32), name="lane")
+
+    def of_thread(self, lanes: Table, warps: Table) -> Value:
+        """The linear map of a thread's number: the exclusive or of `lanes[i]` over the set bits i of its lane, and of
+        `warps[i]` over those of its warp. An int32, computed at the entry."""
+        key = (lanes, warps)
+        known = self._threads.get(key)
+        if known is None:
+            with self.at_entry():
+                known = self._threads[key] = self._mapped_bits((*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps))
+        return known
+
+    def _mapped_bits(self, column: Table) -> Value:
+        terms = bit_terms(column)
+        disjoint = splits(*[image for _, _, _, image in terms])
+        total: Value | None = None
+        for first, count, factor, _ in terms:
+            part = self.thread()
+            if first:
+                part = self.emit(arith.shr, part, self.constant(first, int32))
+            if first + count < self.thread_bits:
+                part = self.emit(arith.and_, part, self.constant((1 << count) - 1, int32))
+            part = self.scaled(part, factor)
+            total = part if total is None else self.emit(arith.add if disjoint else arith.xor, total, part)
+        return self.constant(0, int32) if total is None else total
+
+    def has_clear(self, lanes: int, warps: int) -> Value | None:
+        """The predicate of threads whose lane and warp have no bit of these masks set; None when that is all threads."""
+        key = (lanes, warps)
+        if key not in self._threads:
+            with self.at_entry():
+                self._threads[key] = self._all_clear(lanes | warps << LANE_BITS)
+        return self._threads[key]
+
+    def _all_clear(self, mask: int) -> Value | None:
+        if not mask & (1 << self.thread_bits) - 1:
+            return None
+        masked = self.emit(arith.and_, self.thread(), self.constant(mask, int32))
+        return self.emit(arith.cmp, masked, self.constant(0, int32), predicate="eq")
+
+    def coordinate(self, linear: LinearLayout, dim: int, start: int = 0) -> Form:
+        """The form of a tile's own coordinate along `dim`, plus `start`."""
+        table = register_table(linear, dim)
+        lanes, warps = thread_columns(linear, dim)
+        base = self.of_thread(lanes, warps)
+        if splits(union((*lanes, *warps)), union(table)):
+            return Affine(base, tuple([start + entry for entry in table]))
+        exclusive: Value = self.emit(regs.xor, base, offsets=table)
+        if not start:
+            return Array(exclusive)
+        shift = self.emit(regs.splat, self.constant(start, int32), count=len(table))
+        return Array(self.emit(arith.add, exclusive, shift))
+
+    def owns(self, linear: LinearLayout) -> Value | None:
+        """The predicate that picks one thread for each element of a tile, or None when every thread owns its elements."""
+        return self.has_clear(*free_threads(linear))
+
+    def first_thread(self) -> Value:
+        """The predicate of the block's thread 0."""
+        with self.at_entry():
+            return self.emit(arith.cmp, self.thread(), self.constant(0, int32), predicate="eq")
+
+    # Forms to register arrays.
+
+    def array(self, form: Form) -> Value:
+        """All registers of a form, as a register array."""
+        if isinstance(form, Array):
+            return form.value
+        if isinstance(form, Splat):
+            return self.emit(regs.splat, form.value, count=form.count)
+        if isinstance(form, Compare):
+            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
+        if isinstance(form, Both):
+            return self.emit(arith.and_, self.array(form.lhs), self.array(form.rhs))
+        if form.exact is not None:
+            return form.exact(tuple(range(form.count)))
+        if form.uniform:
+            return self.emit(regs.splat, form.base, count=form.count)
+        if not isinstance(form.base.type.element, Pointer):
+            return self._affine(form.base, form)
+        base = self.emit(regs.splat, form.base, count=form.count)
+        return self.emit(memory.addptr, base, self._affine(self.constant(0, int64), form))
+
+    def _affine(self, base: Value, form: Affine) -> Value:
+        strides = tuple(stride for stride, _ in form.strides)
+        return self.emit(regs.affine, base, *strides, offsets=(form.const, *(table for _, table in form.strides)))
+
+    def picked(self, form: Form, registers: Table) -> Form:
+        """Only some registers of a form, in the given order; what is not computed yet is computed for these only."""
+        if registers == tuple(range(self.count(form))):
+            return form
+        if isinstance(form, Splat):
+            return Splat(form.value, len(registers))
+        if isinstance(form, Affine):
+            return form.gathered(registers)
+        if isinstance(form, Compare):
+            return Compare(form.predicate, form.lhs.gathered(registers), form.rhs.gathered(registers))
+        if isinstance(form, Both):
+            lhs, rhs = self.picked(form.lhs, registers), self.picked(form.rhs, registers)
+            assert not isinstance(lhs, Affine) and not isinstance(rhs, Affine)
+            return Both(lhs, rhs, len(registers))
+        return Array(self.gather(self.array(form), registers))
+
+    def gather(self, value: Value, table: Table) -> Value:
+        """Registers of an array by a table; a gather of a gather is one, and taking all in order is none."""
+        source, before = self._gathers.get(value, (value, None))
+        if before is not None:
+            table = tuple([before[r] for r in table])
+        assert isinstance(source.type, RegsType)
+        if table == tuple(range(source.type.count)):
+            return source
+        made: Value = self.emit(regs.gather, source, table=table)
+        self._gathers[made] = (source, table)
+        return made
+
+    def count(self, form: Form) -> int:
+        """Registers of a form."""
+        if not isinstance(form, Array):
+            return form.count
+        assert isinstance(form.value.type, RegsType)
+        return form.value.type.count
+
+    def as_affine(self, form: Form) -> Affine | None:
+        """An integer or pointer form as base and constants, if it is one."""
+        if isinstance(form, Affine):
+            return form
+        if isinstance(form, Splat):
+            return Affine(form.value, (0,) * form.count)
+        return None
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """An integer reduced to what the type holds.
+
+    >>> wrap(2**31, int32)
+    -2147483648
+    """
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.is_int_signed() and value >> (dtype.bits - 1) else value

@@ -1,0 +1,193 @@
+"""Which registers of a tile move together in one memory instruction.
+
+Registers form a vector when their addresses are consecutive, the first is aligned to the whole, and the mask is known to be
+equal for all of them. Bases and constants of the thread's own tell that in most kernels. Where they do not (loaded offsets,
+quotients and remainders, promises of the author), facts about the whole tile may. The widest vector that the target has and
+that holds for every register of the access is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from weft.ir.core import Value
+from weft.layout import LinearLayout
+from weft.passes.lower.divisors import power_of_two_part
+from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
+from weft.passes.lower.placement import register_coordinates, thread_columns, union
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering
+
+Groups = tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Groups of `vec` registers with consecutive addresses, the lowest address first."""
+
+    vec: int
+    groups: Groups
+
+    @property
+    def leaders(self) -> Table:
+        """The register of each group's lowest address."""
+        return tuple([group[0] for group in self.groups])
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of an access as values of the source: pointers, and the mask where there is one."""
+
+    ptr: Value
+    mask: Value | None
+
+
+def vectorize(
+    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int
+) -> Vectors:
+    """The widest grouping of `registers` for an access of `itemsize` bytes per element."""
+    single = Vectors(1, tuple([(r,) for r in registers]))
+    widest = min(lo.target.max_access_bits // 8 // itemsize, 1 << len(registers).bit_length() - 1)
+    if widest == 1:
+        return single
+    found = _by_forms(lo, address, mask, registers, widest) if isinstance(address, Affine) else None
+    if found is not None and found.vec == widest:
+        return found
+    if isinstance(address, Affine) and not lo.hinted and not _opaque(mask):
+        return found or single
+    known = _by_facts(lo, tiles, registers, widest, itemsize)
+    return max(known or single, found or single, key=lambda vectors: vectors.vec)
+
+
+def _opaque(mask: Form | None) -> bool:
+    """True of a mask with a part of which only facts could know something."""
+    return isinstance(mask, Array) or (isinstance(mask, Both) and (_opaque(mask.lhs) or _opaque(mask.rhs)))
+
+
+# By base and constants of the thread.
+
+
+def _by_forms(lo: Lowering, address: Affine, mask: Form | None, registers: Table, widest: int) -> Vectors | None:
+    vec = widest
+    while vec > 1:
+        groups = _aligned_groups(address.const, _tables(address), registers, vec)
+        if groups and _base_divides(lo, address, vec) and (mask is None or _equal(lo, mask, groups, vec)):
+            return Vectors(vec, groups)
+        vec //= 2
+    return None
+
+
+def _tables(form: Affine) -> Groups:
+    return tuple([table for _, table in form.strides])
+
+
+@cache
+def _aligned_groups(const: Table, strides: Groups, registers: Table, vec: int) -> Groups:
+    """`registers` cut into aligned runs of `vec` consecutive constants, in the order of their first registers, or nothing."""
+    rows: dict[Table, dict[int, int]] = {}
+    for register in registers:
+        row = tuple([table[register] for table in strides])
+        rows.setdefault(row, {})[const[register]] = register
+    groups = [
+        tuple([row[start + i] for i in range(vec)])
+        for row in rows.values()
+        for start in row
+        if start % vec == 0 and all(start + i in row for i in range(vec))
+    ]
+    return tuple(sorted(groups, key=min)) if len(groups) * vec == len(registers) else ()
+
+
+def _base_divides(lo: Lowering, form: Affine, vec: int) -> bool:
+    """True when base and strides are known to be multiples of `vec`."""
+    return lo.divisor(form.base) % vec == 0 and all(
+        lo.divisor(stride) * min(map(power_of_two_part, table)) % vec == 0 for stride, table in form.strides
+    )
+
+
+def _equal(lo: Lowering, mask: Form, groups: Groups, vec: int) -> bool:
+    """True when the mask is known to be equal within each of the aligned groups."""
+    if isinstance(mask, Both):
+        return _equal(lo, mask.lhs, groups, vec) and _equal(lo, mask.rhs, groups, vec)
+    if not isinstance(mask, Compare):
+        return isinstance(mask, Splat)
+    if _constant(mask.lhs, groups) and _constant(mask.rhs, groups):
+        return True
+    if mask.predicate not in ("lt", "ge", "gt", "le"):
+        return False
+    # Both `n < limit` and `n >= limit` change at multiples of `vec` only, where `limit` is one.
+    counting, limit = (mask.lhs, mask.rhs) if mask.predicate in ("lt", "ge") else (mask.rhs, mask.lhs)
+    return (
+        _counts_up(counting.const, _tables(counting), groups)
+        and _constant(limit, groups)
+        and all(limit.const[group[0]] % vec == 0 for group in groups)
+        and _base_divides(lo, counting, vec)
+        and _base_divides(lo, limit, vec)
+    )
+
+
+def _constant(form: Affine, groups: Groups) -> bool:
+    return form.uniform or _all_equal((form.const, *_tables(form)), groups)
+
+
+@cache
+def _all_equal(tables: Groups, groups: Groups) -> bool:
+    return all(len({table[r] for r in group}) == 1 for group in groups for table in tables)
+
+
+@cache
+def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
+    """In each group constants count up from a multiple of its length, the rest is equal."""
+    return _all_equal(strides, groups) and all(
+        const[group[0]] % len(group) == 0 and const[r] == const[group[0]] + i
+        for group in groups
+        for i, r in enumerate(group)
+    )
+
+
+# By facts about tiles.
+
+
+def _by_facts(lo: Lowering, tiles: Tiles, registers: Table, widest: int, itemsize: int) -> Vectors | None:
+    known = lo.facts[tiles.ptr]
+    mask = None if tiles.mask is None else lo.facts[tiles.mask]
+    linear = linear_of(tiles.ptr)
+    best: Vectors | None = None
+    for axis in known.axes:
+        vec = min(widest, known.contiguous[axis], widest if mask is None else mask.constant[axis])
+        while vec > (best.vec if best else 1):
+            groups = _runs(linear, axis, registers, vec)
+            if groups and known.multiple(axis, vec) % (vec * itemsize) == 0:
+                best = Vectors(vec, groups)
+            vec //= 2
+    return best
+
+
+@cache
+def _runs(linear: LinearLayout, axis: int, registers: Table, vec: int) -> Groups:
+    """`registers` cut into aligned runs of `vec` neighbours along an axis that lie in one thread, or nothing."""
+    if any(union(columns) % vec for columns in thread_columns(linear, axis)):
+        return ()
+    coordinates = register_coordinates(linear)
+    rows: dict[Table, dict[int, int]] = {}
+    for register in registers:
+        at = coordinates[register]
+        rest = (*at[:axis], at[axis] // vec, *at[axis + 1 :])
+        rows.setdefault(rest, {})[at[axis] % vec] = register
+    if any(len(row) != vec for row in rows.values()):
+        return ()
+    return tuple([tuple([row[i] for i in range(vec)]) for row in rows.values()])
+
+
+# Spelling.
+
+
+def address_operands(lo: Lowering, address: Form, leaders: Table) -> tuple[Value, tuple[Value, ...], tuple[Table, ...]]:
+    """The pointer, strides and offset tables of an access whose vectors start at `leaders`."""
+    if isinstance(address, Array):
+        picked = lo.picked(address, leaders)
+        return lo.array(picked), (), ((0,) * len(leaders),)
+    affine = lo.as_affine(address)
+    assert affine is not None
+    at = affine.gathered(leaders)
+    return at.base, tuple(stride for stride, _ in at.strides), (at.const, *(table for _, table in at.strides))

@@ -1,0 +1,69 @@
+"""The order of the passes, stated once.
+
+`tile_pipeline` gives what the simulator runs, `lower_pipeline` what CUDA text is made of. With `watch`, every pass reports its
+name, the function after it and its milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from weft.ir.core import Func
+from weft.passes.allocate_scratch import allocate_scratch
+from weft.passes.assign_registers import assign_registers
+from weft.passes.contract_fma import contract_fma
+from weft.passes.dce import dce
+from weft.passes.insert_sync import insert_sync
+from weft.passes.lower import lower_tiles
+from weft.passes.resolve_layouts import resolve_layouts
+from weft.passes.scopes import scopes
+from weft.passes.simplify import simplify
+from weft.targets import Target
+
+Pass = Callable[[Func], Func]
+Watch = Callable[[str, Func, float], None]
+
+
+def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:
+    """Tile IR as the author wrote it to tile IR with every layout known and nothing computed twice."""
+    return _run(
+        func,
+        (
+            ("simplify", simplify),
+            ("dce", dce),
+            ("resolve_layouts", lambda f: resolve_layouts(f, target)),
+            ("contract_fma", contract_fma),
+            ("check_scopes", _check_scopes),
+        ),
+        watch,
+    )
+
+
+def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:
+    """Tile IR from `tile_pipeline` to lowered IR, with every choice spelled."""
+    return _run(
+        func,
+        (
+            ("lower_tiles", lambda f: lower_tiles(f, target)),
+            ("dce", dce),
+            ("allocate_scratch", lambda f: allocate_scratch(f, target)),
+            ("insert_sync", insert_sync),
+            ("assign_registers", assign_registers),
+        ),
+        watch,
+    )
+
+
+def _check_scopes(func: Func) -> Func:
+    scopes(func)
+    return func
+
+
+def _run(func: Func, passes: tuple[tuple[str, Pass], ...], watch: Watch | None) -> Func:
+    for name, apply in passes:
+        start = perf_counter()
+        func = apply(func)
+        if watch is not None:
+            watch(name, func, (perf_counter() - start) * 1e3)
+    return func

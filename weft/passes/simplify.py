@@ -1,0 +1,281 @@
+"""Fold constants, drop identities, and compute nothing twice.
+
+    arith.mul %x, 1                              -->  %x
+    arith.add 2, 3                               -->  5
+    tile.broadcast (tile.splat %x)               -->  tile.splat %x
+    tile.convert (tile.convert %x)               -->  tile.convert %x
+    memory.load %p, true, %other                 -->  memory.load %p
+    control.if true {a} {b}                      -->  a
+    control.for 0, 1, 1 {a}                      -->  a
+    control.for carrying a value it hands on     -->  the value from before the loop
+
+Repeated pure operations are merged by value numbering in the rebuild. Both stages can be simplified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OpDef
+from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
+from weft.ir.types import DType, TileType, Type
+from weft.ops import arith, control, debug, memory, program, tile
+from weft.passes.fold import COMPARE, Number, fold, wrap
+
+
+def simplify(func: Func) -> Func:
+    """The function in simpler form, with the same meaning."""
+    return rebuild(func, _Simplifier().rule, number=True)
+
+
+# Operations that leave a tile of equal elements a tile of equal elements.
+KEEP_SPLAT = (tile.broadcast, tile.expand_dims, tile.reshape, tile.permute, tile.convert, tile.set_layout)
+
+# Right operand that leaves the left one as it is; of floats only those of NEUTRAL_FOR_FLOATS do (-0.0 + 0.0 is 0.0).
+NEUTRAL: dict[OpDef, int] = {
+    arith.add: 0, arith.sub: 0, arith.mul: 1, arith.div: 1, arith.and_: -1, arith.or_: 0, arith.xor: 0,
+    arith.shl: 0, arith.shr: 0, memory.addptr: 0,
+}  # fmt: skip
+NEUTRAL_FOR_FLOATS = (arith.mul, arith.div)
+# Right operand of integers that alone decides the result: itself, or zero for the remainder by one.
+ABSORBING: dict[OpDef, int] = {arith.mul: 0, arith.and_: 0, arith.or_: -1, arith.rem: 1}
+COMMUTES = (arith.add, arith.mul, arith.or_, arith.xor, arith.and_)
+# What an integer makes of itself twice: zero, or itself.
+CANCELS = (arith.sub, arith.xor)
+IDEMPOTENT = (arith.and_, arith.or_, arith.minimum, arith.maximum)
+
+
+class _Simplifier:
+    """`constants` maps values to numbers (every element, for tiles), `splats` and `converted` to what they were made of."""
+
+    def __init__(self) -> None:
+        self.constants: dict[Value, Number] = {}
+        self.splats: dict[Value, Value] = {}
+        self.converted: dict[Value, Value] = {}
+
+    def rule(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        special = _SPECIAL.get(op.kind)
+        if special is not None:
+            return special(self, out, op, operands)
+        if len(op.results) != 1 or not op.kind.pure:
+            return None
+        return self._folded(out, op, operands) or self._identity(out, op, operands)
+
+    def constant(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Remember it."""
+        return self._constant(out, op.attrs["value"], op.result.type, op.result.name)
+
+    def _constant(self, out: Rebuilder, value: Number, type: Type, name: str) -> tuple[Value]:
+        made: Value = out.emit(arith.constant, value=value, type=type, name=name)
+        self.constants[made] = value
+        return (made,)
+
+    def _folded(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        values = [self.constants[v] for v in operands if v is not None and v in self.constants]
+        if not values or len(values) != len(operands):
+            return None
+        dtype, source = op.result.type.element, next(op.uses).type.element
+        if not isinstance(dtype, DType) or not isinstance(source, DType):
+            return None
+        value = fold(op.kind, values, dtype, source, op.attrs)
+        return None if value is None else self._constant(out, value, op.result.type, op.result.name)
+
+    def _identity(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        if len(operands) != 2:
+            return None
+        lhs, rhs = operands
+        assert lhs is not None and rhs is not None
+        element = rhs.type.element
+        if lhs is rhs and not element.is_floating():
+            return self._of_itself(out, op, lhs)
+        if op.kind in COMMUTES and lhs in self.constants:
+            lhs, rhs = rhs, lhs
+        if rhs not in self.constants or not isinstance(element, DType):
+            return None
+        number = self.constants[rhs]
+        if element.is_floating():
+            neutral = op.kind in NEUTRAL_FOR_FLOATS and number == 1
+            return _spelled(out, lhs, op.result.type) if neutral else None
+        if op.kind in ABSORBING and number == wrap(ABSORBING[op.kind], element):
+            return self._constant(out, 0 if op.kind is arith.rem else number, op.result.type, op.result.name)
+        neutral = op.kind in NEUTRAL and number == wrap(NEUTRAL[op.kind], element)
+        return _spelled(out, lhs, op.result.type) if neutral else None
+
+    def _of_itself(self, out: Rebuilder, op: Op, x: Value) -> Replacement:
+        """An operation on one value twice, which is no float."""
+        if op.kind in IDEMPOTENT:
+            return _spelled(out, x, op.result.type)
+        if op.kind is arith.cmp:
+            return self._constant(out, COMPARE[op.attrs["predicate"]](0, 0), op.result.type, op.result.name)
+        if op.kind not in CANCELS:
+            return None
+        element = op.result.type.element
+        zero = isinstance(element, DType) and wrap(0, element)
+        return self._constant(out, zero, op.result.type, op.result.name)
+
+    def cast(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """To its own type."""
+        (x,) = operands
+        assert x is not None
+        return (x,) if x.type.element == op.attrs["dtype"] else self._folded(out, op, operands)
+
+    def select(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """By a constant, or between a value and itself."""
+        condition, lhs, rhs = operands
+        assert condition is not None and lhs is not None and rhs is not None
+        if condition in self.constants:
+            return _spelled(out, lhs if self.constants[condition] else rhs, op.result.type)
+        return (lhs,) if lhs is rhs else None
+
+    def splat(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Of a constant; others are remembered."""
+        (x,) = operands
+        assert x is not None
+        if x in self.constants:
+            return self._constant(out, self.constants[x], op.result.type, op.result.name)
+        made: Value = out.emit(tile.splat, x, name=op.result.name, **op.attrs)
+        self.splats[made] = x
+        return (made,)
+
+    def moved(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Of equal elements, into the form they have already, or a conversion of a conversion."""
+        (x,) = operands
+        target = op.result.type
+        assert x is not None and isinstance(x.type, TileType) and isinstance(target, TileType)
+        if x in self.constants:
+            return self._constant(out, self.constants[x], target, op.result.name)
+        if x in self.splats:
+            scalar = self.splats[x]
+            made: Value = out.emit(tile.splat, scalar, shape=target.shape, layout=target.layout, name=op.result.name)
+            self.splats[made] = scalar
+            return (made,)
+        if op.kind in (tile.broadcast, tile.reshape) and x.type.shape == target.shape:
+            return (x,)
+        if op.kind is tile.permute and list(op.attrs["order"]) == sorted(op.attrs["order"]):
+            return (x,)
+        return self._converted(out, op, x, target) if op.kind is tile.convert else None
+
+    def _converted(self, out: Rebuilder, op: Op, x: Value, target: TileType) -> Replacement:
+        source = self.converted.get(x, x)
+        assert isinstance(source.type, TileType)
+        if target.resolved and source.type.layout == target.layout:
+            return (source,)
+        made: Value = out.emit(tile.convert, source, name=op.result.name, **op.attrs)
+        self.converted[made] = source
+        return (made,)
+
+    def extract(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Of equal elements."""
+        (x,) = operands
+        assert x is not None
+        if x in self.constants:
+            return self._constant(out, self.constants[x], op.result.type, op.result.name)
+        return (self.splats[x],) if x in self.splats else None
+
+    def claimed(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Claims about a constant: hints and uniformity say nothing new, and what is true need not be checked."""
+        x = operands[0]
+        if x not in self.constants:
+            return None
+        if op.results:
+            return (x,)
+        return () if self.constants[x] else None
+
+    def masked(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """A mask that always holds is dropped; where it never does, so is a store, and a load is its default."""
+        place = op.kind.operand_index["mask"]
+        mask = operands[place]
+        if mask not in self.constants:
+            return None
+        if self.constants[mask]:
+            absent = len(operands) - place if op.kind is memory.load else 1
+            return out.keep(op, (*operands[:place], *(None,) * absent))
+        if op.kind is memory.store:
+            return ()
+        other = operands[-1]
+        return _spelled(out, other, op.result.type) if op.kind is memory.load and other is not None else None
+
+    def if_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Decided by a constant, or results that do not depend on it."""
+        (condition,) = operands
+        if condition in self.constants:
+            region = op.regions[0 if self.constants[condition] else 1]
+            return _inlined(out, op, region)
+        pairs = list(zip(*(region.terminator.operands for region in op.regions), strict=True))
+        made = out.keep(op, operands)
+        return tuple(
+            out.env[a] if a is b and a is not None and a in out.env else new for new, (a, b) in zip(made, pairs, strict=True)
+        )
+
+    def for_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """No iteration, one, or values that every iteration hands on as they are."""
+        (body,) = op.regions
+        inits = [value for value in operands[3:] if value is not None]
+        trips = self._trips(operands[:3], op.attrs["descending"])
+        if trips == 0:
+            return tuple(inits)
+        if trips == 1:
+            counter = operands[0]
+            assert counter is not None
+            out.env.update(zip(body.args, (counter, *inits), strict=True))
+            return _inlined(out, op, body)
+        yielded = body.terminator.operands
+        kept = [i for i, arg in enumerate(body.args[1:]) if yielded[i] not in (arg, op.operands[3 + i])]
+        if len(kept) == len(inits):
+            return None
+        out.env.update(zip(body.args[1:], inits, strict=True))
+        made = out.keep(_carrying(op, kept), (*operands[:3], *(inits[i] for i in kept)))
+        results = dict(zip(kept, made, strict=True))
+        return tuple(results.get(i, init) for i, init in enumerate(inits))
+
+    def _trips(self, bounds: Operands, descending: bool) -> int | None:
+        """0 or 1 where a loop runs so often, else None."""
+        if any(value not in self.constants for value in bounds):
+            return None
+        lower, upper, step = (self.constants[value] for value in bounds if value is not None)
+        if descending:
+            lower, upper, step = -lower, -upper, -step
+        if lower >= upper:
+            return 0
+        return 1 if step > 0 and lower + step >= upper else None
+
+
+def _spelled(out: Rebuilder, value: Value, type: Type) -> tuple[Value]:
+    """The value, respelled (which moves nothing) where its layout is the type's under another name."""
+    if isinstance(type, TileType) and isinstance(value.type, TileType) and value.type.layout != type.layout:
+        return (out.emit(tile.convert, value, name=value.name, layout=type.layout),)
+    return (value,)
+
+
+def _inlined(out: Rebuilder, op: Op, region: Region) -> tuple[Value, ...]:
+    """Copy a region's operations here; what it hands on stands for the operation's results."""
+    for inner in region.ops[:-1]:
+        out.copy_op(inner)
+    handed = zip(region.terminator.uses, op.results, strict=True)
+    return tuple(_spelled(out, out.env[value], result.type)[0] for value, result in handed)
+
+
+def _carrying(op: Op, kept: Sequence[int]) -> Op:
+    """A `for` that carries only some of its values."""
+    (body,) = op.regions
+    end = body.terminator
+    last = Op(end.kind, tuple(end.operands[i] for i in kept), end.attrs, (), (), end.loc)
+    region = Region((body.args[0], *(body.args[1 + i] for i in kept)), (*body.ops[:-1], last))
+    operands = (*op.operands[:3], *(op.operands[3 + i] for i in kept))
+    return Op(op.kind, operands, op.attrs, tuple(op.results[i] for i in kept), (region,), op.loc)
+
+
+_SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replacement]] = {
+    arith.constant: _Simplifier.constant,
+    arith.cast: _Simplifier.cast,
+    arith.select: _Simplifier.select,
+    tile.splat: _Simplifier.splat,
+    tile.extract: _Simplifier.extract,
+    control.if_: _Simplifier.if_,
+    control.for_: _Simplifier.for_,
+    **dict.fromkeys(KEEP_SPLAT, _Simplifier.moved),
+    **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),
+    **dict.fromkeys((memory.load, memory.store, memory.atomic), _Simplifier.masked),
+    debug.assert_: _Simplifier.claimed,
+}

@@ -1,0 +1,15 @@
+"""The simulator: executes a function of the IR on NumPy arrays and finds what a GPU hides.
+
+It runs tile IR, and lowered IR by the same rules of the same names. Numbers are those of a GPU bit for bit, up to the bounds
+that `weft.ops` states. It decides nothing about layouts and emits no code.
+"""
+
+from weft.sim import arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile
+from weft.sim.heap import Buffer
+from weft.sim.launch import run
+from weft.sim.report import Advice, Report
+from weft.sim.rules import RULES
+
+FAMILIES = (arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile)
+
+__all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "run"]

@@ -1,0 +1,193 @@
+"""Arithmetic, comparison, selection and casts, on arrays of any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.errors import Loc
+from weft.ir.core import Op
+from weft.ir.types import DType, Pointer, RegsType, TileType, Type
+from weft.ops import arith
+from weft.sim import numbers
+from weft.sim.data import Array, Data, Mark, chosen, marked, undefined_in, union
+from weft.sim.machine import DIVIDED, Block
+from weft.sim.numbers import numpy_dtype
+from weft.sim.rules import rule
+
+COMPARE: dict[str, Callable[..., Array]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+NEGATIVE = (
+    "a negative operand of // or %: the quotient is truncated towards zero and the remainder has the dividend's sign"
+)
+
+
+def shape_of(block: Block, type: Type) -> tuple[int, ...]:
+    """Shape of a constant's array."""
+    if isinstance(type, TileType):
+        return type.shape
+    return (block.machine.threads, type.count) if isinstance(type, RegsType) else ()
+
+
+def dtype_of(op: Op) -> DType:
+    """The element type of the first operand, which is a number."""
+    value = op.operands[0]
+    assert value is not None and isinstance(value.type.element, DType)
+    return value.type.element
+
+
+@rule(arith.constant)
+def _constant(block: Block, op: Op) -> Data:
+    type = op.result.type
+    assert isinstance(type.element, DType)
+    number = numbers.constant(op.attrs["value"], type.element)
+    shape = shape_of(block, type)
+    return Data(np.broadcast_to(number, shape) if shape else number)
+
+
+def _wrapping(name: str, compute: Callable[[Array, Array], Array]) -> Callable[..., Data]:
+    """`add`, `sub` or `mul`: of int32 operands it also follows where the result wrapped."""
+
+    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+        dtype = lhs.array.dtype
+        if dtype.kind not in "iu":
+            return Data(numbers.through32(compute, lhs.array, rhs.array), undefined_in((lhs, rhs)))
+        result = compute(lhs.array, rhs.array)
+        wrapped = union(lhs.wrapped, rhs.wrapped)
+        if dtype == np.int32:
+            wrapped = union(wrapped, _overflowed(name, lhs.array, rhs.array, result, op.loc))
+        return Data(result, undefined_in((lhs, rhs)), wrapped)
+
+    return run
+
+
+def _overflowed(name: str, lhs: Array, rhs: Array, result: Array, loc: Loc | None) -> Mark | None:
+    return marked(numbers.overflow(name, lhs, rhs, result), "it wrapped", loc)
+
+
+rule(arith.add)(_wrapping("add", np.add))
+rule(arith.sub)(_wrapping("sub", np.subtract))
+rule(arith.mul)(_wrapping("mul", np.multiply))
+
+
+def _pure(function: Callable[..., Array]) -> Callable[..., Data]:
+    """A rule of the operands' arrays alone."""
+
+    def run(block: Block, op: Op, *operands: Data) -> Data:
+        return Data(function(*[data.array for data in operands]), undefined_in(operands))
+
+    return run
+
+
+rule(arith.div_rn)(_pure(numbers.divide_floats))
+rule(arith.xor)(_pure(np.bitwise_xor))
+rule(arith.shr)(_pure(np.right_shift))
+rule(arith.umulhi)(_pure(numbers.high_product))
+rule(arith.fma)(_pure(numbers.fma))
+
+
+def _dividing(
+    integers: Callable[[Array, Array], Array], floats: Callable[[Array, Array], Array]
+) -> Callable[..., Data]:
+    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+        undefined = undefined_in((lhs, rhs))
+        if lhs.array.dtype.kind not in "iu":
+            return Data(floats(lhs.array, rhs.array), undefined)
+        if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
+            block.machine.report.advise("negative-division", NEGATIVE, op.loc)
+        result = integers(lhs.array, rhs.array)
+        zero = marked(rhs.array == 0, DIVIDED, op.loc)
+        return Data(result, union(undefined, zero))
+
+    return run
+
+
+rule(arith.div)(_dividing(numbers.divide_integers, numbers.divide_floats))
+rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats))
+
+
+@rule(arith.minimum)
+def _minimum(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    return Data(numbers.minimum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
+
+
+@rule(arith.maximum)
+def _maximum(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    return Data(numbers.maximum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
+
+
+@rule(arith.clamp)
+def _clamp(block: Block, op: Op, x: Data, low: Data, high: Data) -> Data:
+    array = numbers.clamp(x.array, low.array, high.array, op.attrs["nan"])
+    return Data(array, undefined_in((x, low, high)))
+
+
+def _absorbing(compute: Callable[[Array, Array], Array], absorbs: Callable[[Array], Array]) -> Callable[..., Data]:
+    """`and`, `or`: where one operand is known to decide the result, the other may be undefined (a mask `inside & flags`)."""
+
+    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+        result = compute(lhs.array, rhs.array)
+        if lhs.undefined is None and rhs.undefined is None:
+            return Data(result)
+        return Data(result, union(_unless(lhs, rhs, absorbs), _unless(rhs, lhs, absorbs)))
+
+    return run
+
+
+def _unless(data: Data, other: Data, absorbs: Callable[[Array], Array]) -> Mark | None:
+    """The undefined elements of `data` but for those that `other` decides."""
+    if data.undefined is None:
+        return None
+    decided = absorbs(other.array)
+    if other.undefined is not None:
+        decided = decided & ~other.undefined.mask
+    return marked(data.undefined.mask & ~decided, data.undefined.cause, data.undefined.loc)
+
+
+rule(arith.and_)(_absorbing(np.bitwise_and, lambda x: x == 0))
+rule(arith.or_)(_absorbing(np.bitwise_or, lambda x: np.bitwise_not(x) == 0))
+
+
+@rule(arith.shl)
+def _shl(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    result = np.left_shift(lhs.array, rhs.array)
+    undefined = undefined_in((lhs, rhs))
+    if result.dtype != np.int32:
+        return Data(result, undefined, lhs.wrapped)
+    lost = marked(np.right_shift(result, rhs.array) != lhs.array, "it wrapped", op.loc)
+    return Data(result, undefined, union(lhs.wrapped, lost))
+
+
+@rule(arith.cmp)
+def _cmp(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    return Data(COMPARE[op.attrs["predicate"]](lhs.array, rhs.array), undefined_in((lhs, rhs)))
+
+
+@rule(arith.select)
+def _select(block: Block, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
+    result = chosen(condition.array, lhs, rhs)
+    if condition.undefined is None:
+        return result
+    return Data(result.array, union(condition.undefined, result.undefined), result.wrapped)
+
+
+@rule(arith.cast)
+def _cast(block: Block, op: Op, x: Data) -> Data:
+    target: DType = op.attrs["dtype"]
+    array = numbers.cast(x.array, dtype_of(op), target, op.attrs["rounding"])
+    return Data(array, x.undefined, x.wrapped if target.is_int() else None)
+
+
+@rule(arith.bitcast)
+def _bitcast(block: Block, op: Op, x: Data) -> Data:
+    element: DType | Pointer = op.attrs["element"]
+    return Data(x.array.view(numpy_dtype(element)), x.undefined, x.wrapped)
+
+
+@rule(arith.math)
+def _math(block: Block, op: Op, x: Data) -> Data:
+    wrapped: Any = x.wrapped if op.attrs["fn"] == "neg" else None
+    return Data(numbers.function(op.attrs["fn"], x.array), x.undefined, wrapped)

@@ -1,0 +1,109 @@
+"""Printing, assertions and breakpoints."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from weft.errors import Loc, hazard
+from weft.ir.core import Op
+from weft.ir.types import DType, Element
+from weft.ops import debug
+from weft.sim.data import Array, Data, where_marked
+from weft.sim.machine import Block
+from weft.sim.rules import rule
+
+
+@rule(debug.print_)
+def _print(block: Block, op: Op, *values: Data) -> None:
+    """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once."""
+    prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
+    if not values:
+        block.machine.print(f"{_place(block.pid, ())} {prefix}")
+        return
+    arrays = np.broadcast_arrays(*[data.array for data in values], *([] if block.active is None else [block.active]))
+    active = np.ones(arrays[0].shape, bool) if block.active is None else arrays[-1]
+    kinds = [value.type.element for value in op.uses]
+    printed: set[tuple[int, ...]] = set()
+    for at in zip(*np.nonzero(np.atleast_1d(active)), strict=True) if active.ndim else [()]:
+        index = tuple(int(array[at]) for array in arrays[count : len(values)]) or _tile_index(block, at)
+        if (op.attrs["coordinates"] and index in printed) or not np.all(active[at]):
+            continue
+        printed.add(index)
+        shown = ", ".join(_shown(values[i], arrays[i][at], kinds[i], at, op.attrs["hex"]) for i in range(count))
+        block.machine.print(f"{_place(block.pid, index)} {prefix}: {shown}")
+
+
+def _tile_index(block: Block, at: tuple[Any, ...]) -> tuple[int, ...]:
+    return () if block.machine.lowered else tuple(int(i) for i in at)
+
+
+def _place(pid: tuple[int, int, int], index: tuple[int, ...]) -> str:
+    place = f"pid ({', '.join(map(str, pid))})"
+    return f"{place} idx ({', '.join(map(str, index))})" if index else place
+
+
+def _shown(data: Data, value: Any, element: Element, at: tuple[Any, ...], digits: bool) -> str:
+    """As C's printf writes it: %d, %f, or hexadecimal digits of the whole width."""
+    if data.undefined is not None and np.broadcast_to(data.undefined.mask, np.shape(data.array))[at]:
+        return "undefined"
+    if not isinstance(element, DType):
+        return f"{int(value):#x}"
+    if element.is_floating():
+        return f"{float(value):f}"
+    return f"0x{int(value) & (1 << element.bits) - 1:0{max(element.bits // 4, 1)}x}" if digits else f"{int(value)}"
+
+
+@rule(debug.assert_)
+def _assert(block: Block, op: Op, condition: Data, mask: Data | None) -> None:
+    own = None if mask is None else mask.array
+    block.demand(op, mask, "a mask")
+    block.demand(op, condition, "an assertion", own)
+    where = block.under(own)
+    broken = np.asarray(~condition.array if where is None else ~condition.array & where)
+    if np.any(broken):
+        place = f" at {block.where(broken.shape, int(np.argmax(broken)))}" if broken.ndim else ""
+        raise block.fail(hazard.ASSERTION, op, where=place, message=op.attrs["message"])
+
+
+@rule(debug.breakpoint_)
+def _breakpoint(block: Block, op: Op, *values: Data) -> None:
+    """Call the debugger in a frame that stands at the author's line and has the named values as its locals."""
+    if block.active is not None and not np.any(block.active):
+        return
+    seen = {name: _visible(data) for name, data in zip(op.attrs["names"], values, strict=True)}
+    stop_at(op.loc, {"pid": block.pid, **_nested(seen)})
+
+
+def _visible(data: Data) -> Array:
+    """The array, or one that hides undefined elements."""
+    bad = where_marked(data.undefined, np.shape(data.array))
+    return data.array if bad is None else np.ma.masked_array(data.array, mask=bad)
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`mma.acc` as attribute `acc` of `mma`."""
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        head, *path = name.split(".")
+        if not path:
+            out[head] = value
+            continue
+        owner = out.setdefault(head, SimpleNamespace())
+        for part in path[:-1]:
+            if not hasattr(owner, part):
+                setattr(owner, part, SimpleNamespace())
+            owner = getattr(owner, part)
+        setattr(owner, path[-1], value)
+    return out
+
+
+def stop_at(loc: Loc | None, values: dict[str, Any]) -> None:
+    """Enter `sys.breakpointhook` as if `breakpoint()` stood at this place of the author's file."""
+    file, line, name = ("<kernel>", 1, "kernel") if loc is None else (loc.file, loc.line, loc.function or "kernel")
+    code = compile("\n" * (line - 1) + "breakpoint()", file, "exec").replace(co_name=name)
+    FunctionType(code, {"__builtins__": builtins, **values})()

@@ -1,0 +1,53 @@
+"""Between a tile and its threads: the same elements by coordinates, and by thread and register.
+
+Thread `warp * 32 + lane` holds element `elements_of(layout)[thread, register]`. Where a layout repeats elements, the lowest
+holder stands for them all.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from weft.ir.types import TileType
+from weft.layout import WARP_SIZE, LinearLayout
+from weft.sim.data import Array, Data, arange, moved
+
+
+@lru_cache(maxsize=1024)
+def elements_of(layout: LinearLayout) -> Array:
+    """Row-major number of the element that each thread's registers hold, shape (threads, registers)."""
+    threads = arange(layout.in_size("warp") * WARP_SIZE)[:, None]
+    registers = arange(layout.in_size("register"))[None, :]
+    flat = layout.flat(register=registers, lane=threads % WARP_SIZE, warp=threads // WARP_SIZE)
+    return np.broadcast_to(flat, (threads.size, registers.size))
+
+
+@lru_cache(maxsize=1024)
+def holders_of(layout: LinearLayout) -> Array:
+    """For each element its lowest holder, as `thread * registers + register`."""
+    flat = elements_of(layout).ravel()
+    holders = np.zeros(prod(layout.out_sizes), np.int64)
+    holders[flat[::-1]] = arange(flat.size)[::-1]
+    return holders
+
+
+def linear_of(type: TileType) -> LinearLayout:
+    """The tile's layout, which the compiler has resolved by now."""
+    if type.linear is None:
+        raise ValueError(f"{type} reached the simulator before its layout was resolved")
+    return type.linear
+
+
+def to_threads(data: Data, layout: LinearLayout) -> Data:
+    """A tile's elements as (threads, registers)."""
+    elements = elements_of(layout)
+    return moved(data, lambda array: array.reshape(-1)[elements])
+
+
+def to_tile(data: Data, layout: LinearLayout, shape: tuple[int, ...]) -> Data:
+    """Values by (thread, register) as a tile; as a scalar where the shape is empty."""
+    holders = holders_of(layout)
+    return moved(data, lambda array: array.reshape(-1)[holders].reshape(shape)[()])

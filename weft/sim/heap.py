@@ -1,0 +1,186 @@
+"""Global memory: the arguments' storage under virtual addresses, read and written many elements at a time.
+
+Argument k's storage starts at `(k + 1) << 44` plus the low bits that keep its real alignment, so that arithmetic which leaves
+one argument (by less than 8 TiB) never lands in another. Memory holds bits; whoever reads them knows their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.sim.data import Array, arange
+from weft.sim.numbers import bits_dtype
+
+REGION = 44
+_HALF = np.int64(1 << REGION - 1)
+_PAGE = 4096
+
+
+@dataclass(slots=True)
+class Buffer:
+    """A pointer argument. `data`: the storage as a one-dimensional uint8 array; `offset`: the byte that the pointer names;
+    `address_low`: the low 12 bits of the pointer's real address, which give its alignment."""
+
+    name: str
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    offset: int = 0
+    address_low: int = 0
+
+
+@dataclass(slots=True)
+class Segment:
+    """A buffer with its virtual addresses: where its storage starts, and where its pointer points."""
+
+    buffer: Buffer
+    start: int
+    pointer: int
+    _views: dict[int, tuple[int, Array]] = field(default_factory=dict[int, tuple[int, Array]])
+
+    @property
+    def end(self) -> int:
+        """Address after the storage."""
+        return self.start + self.buffer.data.size
+
+    def view(self, itemsize: int) -> tuple[int, Array]:
+        """The storage as unsigned integers of a size, and the address of the first that is aligned."""
+        if itemsize not in self._views:
+            skip = -self.start % itemsize
+            count = max(self.buffer.data.size - skip, 0) // itemsize
+            array = self.buffer.data[skip : skip + count * itemsize].view(bits_dtype(itemsize))
+            self._views[itemsize] = (self.start + skip, array)
+        return self._views[itemsize]
+
+
+def segment_of(number: int, buffer: Buffer) -> Segment:
+    """Place argument `number`."""
+    start = (number + 1 << REGION) + _PAGE + (buffer.address_low - buffer.offset) % _PAGE
+    return Segment(buffer, start, start + buffer.offset)
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """Accesses of `vec` consecutive elements each: their addresses (any shape), and the size of an element in bytes."""
+
+    addresses: Array
+    itemsize: int
+    vec: int = 1
+
+    @property
+    def width(self) -> int:
+        """Bytes of one access."""
+        return self.itemsize * self.vec
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Accesses that lie in one segment: element numbers in its view, and which accesses they are (None: all)."""
+
+    segment: Segment
+    view: Array
+    index: Array
+    which: Array | None
+
+
+class BadAddress(Exception):
+    """Some address of an access is outside, or not aligned. Whoever knows the operation says which."""
+
+
+class Heap:
+    """All segments. `writes` counts operations that changed memory: who waits need not look again before it grows."""
+
+    __slots__ = ("segments", "writes")
+
+    def __init__(self, segments: dict[int, Segment]) -> None:
+        self.segments = segments
+        self.writes = 0
+
+    def segment_at(self, address: int) -> Segment | None:
+        """The segment whose region holds an address (not whose storage does)."""
+        return self.segments.get((address + int(_HALF) >> REGION) - 1)
+
+    def places(self, access: Access) -> list[Place]:
+        """Where accesses go. Raises BadAddress unless each lies in one segment's storage and is aligned to its width."""
+        if not np.size(access.addresses):
+            return []
+        low, high = int(access.addresses.min()), int(access.addresses.max())
+        if low + int(_HALF) >> REGION != high + int(_HALF) >> REGION:
+            return self._scattered_places(access)
+        segment = self.segment_at(low)
+        if segment is None or low < segment.start or high + access.width > segment.end:
+            raise BadAddress
+        if access.width > 1 and int(np.bitwise_or.reduce(access.addresses, axis=None)) & (access.width - 1):
+            raise BadAddress
+        origin, view = segment.view(access.itemsize)
+        index = (access.addresses - origin) >> np.int64(access.itemsize.bit_length() - 1)
+        if access.vec > 1:
+            index = index[..., None] + arange(access.vec)
+        return [Place(segment, view, index, None)]
+
+    def _scattered_places(self, access: Access) -> list[Place]:
+        regions = (access.addresses + _HALF) >> np.int64(REGION)
+        found: list[Place] = []
+        for region in np.unique(regions):
+            which = regions == region
+            (place,) = self.places(Access(access.addresses[which], access.itemsize, access.vec))
+            place.which = which
+            found.append(place)
+        return found
+
+    def read(self, access: Access) -> Array:
+        """Bits at the addresses: their shape, and a last axis of `vec` where that is more than one."""
+        places = self.places(access)
+        if len(places) == 1 and places[0].which is None:
+            return places[0].view[places[0].index]
+        shape = np.shape(access.addresses) + ((access.vec,) if access.vec > 1 else ())
+        out = np.zeros(shape, bits_dtype(access.itemsize))
+        for place in places:
+            out[place.which] = place.view[place.index]
+        return out
+
+    def write(self, access: Access, bits: Array) -> None:
+        """Store bits of the shape that `read` gives; of several stores to one address the last counts."""
+        for place in self.places(access):
+            if not place.segment.buffer.data.flags.writeable:
+                raise ReadOnlyStorage(place.segment)
+            place.view[place.index] = bits if place.which is None else bits[place.which]
+            self.writes += 1
+
+    def update(self, access: Access, change: Callable[[Array, Any], Array]) -> Array:
+        """Read-modify-write of single elements in row-major order, one after another where addresses repeat; the old bits.
+
+        `change(old, which)` gives the new bits; `which` selects among the accesses flattened.
+        """
+        addresses = np.ravel(access.addresses)
+        old = np.zeros(addresses.size, bits_dtype(access.itemsize))
+        for turn in _turns(addresses):
+            this = Access(addresses[turn], access.itemsize)
+            old[turn] = before = self.read(this)
+            after = change(before, turn)
+            if np.any(before != after):
+                self.write(this, after)
+        return old.reshape(np.shape(access.addresses))[()]
+
+
+class ReadOnlyStorage(Exception):
+    """A store into a read-only array."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.buffer.name)
+        self.segment = segment
+
+
+def _turns(addresses: Array) -> list[Any]:
+    """Positions in groups that may act at once: the first access to each address, then the second to each, and so on."""
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    if starts.size == addresses.size:
+        return [slice(None)] if addresses.size else []
+    lengths = np.diff(np.r_[starts, addresses.size])
+    rank = arange(addresses.size) - np.repeat(starts, lengths)
+    by_rank = order[np.argsort(rank, kind="stable")]
+    return np.split(by_rank, np.cumsum(np.bincount(rank))[:-1])

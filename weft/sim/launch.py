@@ -1,0 +1,120 @@
+"""Running a kernel on NumPy: arguments become values, the grid's programs run, and a report comes back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from time import perf_counter
+from typing import Any, TextIO
+
+import numpy as np
+
+from weft.ir.core import Func
+from weft.ir.types import DType
+from weft.sim import numbers
+from weft.sim.data import Data
+from weft.sim.heap import Buffer, Heap, Segment, segment_of
+from weft.sim.machine import Machine
+from weft.sim.report import Report
+from weft.sim.schedule import Pid, run_blocks
+from weft.targets import Target
+
+# Multiprocessors of an H100 or H200. How many a GPU has is a fact of the board, which a target does not know.
+MULTIPROCESSORS = 132
+# Registers that a thread is assumed to need when a kernel's residency is estimated.
+REGISTERS = 64
+PROGRESS_AFTER = 2.0
+Argument = Buffer | int | float | bool
+
+
+def run(
+    func: Func,
+    grid: Pid,
+    arguments: Sequence[Argument],
+    *,
+    target: Target,
+    seed: int = 0,
+    programs: Sequence[Pid] | None = None,
+    stdout: TextIO | None = None,
+    progress: bool | None = None,
+    max_resident: int | None = None,
+) -> Report:
+    """Run a function of either stage; its stores appear in the buffers.
+
+    `grid`: programs along three axes. `arguments`: one per parameter, a Buffer for a pointer. `programs`: run only these
+    (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting blocks in another order.
+    `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run takes over two seconds,
+    True at once, False never. `max_resident`: how many blocks may be live together (what the target holds).
+    Raises the Hazard that the kernel meets first.
+    """
+    chosen = programs if programs is not None else [(x, y, z) for z, y, x in product(*map(range, reversed(grid)))]
+    segments: dict[int, Segment] = {}
+    values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
+    out = sys.stdout if stdout is None else stdout
+    machine = Machine(func, grid, Heap(segments), target, lambda line: _print(out, line))
+    resident = max_resident or _resident(machine)
+    start = perf_counter()
+    with np.errstate(all="ignore"), _bar(func.name, len(chosen), progress) as advance:
+        run_blocks(machine, chosen, values, resident, seed, advance)
+    machine.report.seconds = perf_counter() - start
+    return machine.report
+
+
+def _value(func: Func, number: int, argument: Argument, segments: dict[int, Segment]) -> Data:
+    element = func.params[number].type.element
+    if isinstance(argument, Buffer):
+        segments[number] = segment_of(number, argument)
+        return Data(np.int64(segments[number].pointer))
+    if not isinstance(element, DType):
+        raise TypeError(f"parameter {func.params[number].name} is a pointer; the simulator needs a Buffer for it")
+    return Data(numbers.constant(argument, element))
+
+
+def _print(out: TextIO, line: str) -> None:
+    out.write(line + "\n")
+
+
+def _resident(machine: Machine) -> int:
+    shared = int(machine.func.attrs.get("shared_bytes", 0))
+    return max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
+
+
+@contextmanager
+def _bar(name: str, total: int, wanted: bool | None) -> Iterator[Callable[[], None]]:
+    """A progress bar for grids that take long; gives the function to call when a program has ended."""
+    begin, ended = perf_counter(), 0
+    shown: Any = None
+    hidden = wanted is False
+
+    def advance() -> None:
+        nonlocal ended, shown, hidden
+        ended += 1
+        if hidden:
+            return
+        if shown is None and (wanted or perf_counter() - begin > PROGRESS_AFTER):
+            shown = _terminal_bar(name, total)
+            hidden = shown is None
+        if shown is not None:
+            shown.update(shown.task_ids[0], completed=ended)
+
+    try:
+        yield advance
+    finally:
+        if shown is not None:
+            shown.stop()
+
+
+def _terminal_bar(name: str, total: int) -> Any:
+    """A started bar on the error stream, or None where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return None
+    bar = Progress(console=console, transient=True)
+    bar.add_task(f"simulating {name}", total=total)
+    bar.start()
+    return bar

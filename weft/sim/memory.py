@@ -1,0 +1,36 @@
+"""Addresses, global memory and atomics on scalars and tiles."""
+
+from __future__ import annotations
+
+from weft.ir.core import Op
+from weft.ops import memory
+from weft.sim import access
+from weft.sim.access import Request
+from weft.sim.data import Data
+from weft.sim.machine import Block
+from weft.sim.rules import rule
+
+
+@rule(memory.addptr)
+def _addptr(block: Block, op: Op, ptr: Data, offset: Data) -> Data:
+    return access.moved_by(ptr, offset, access.pointee(op).itemsize)
+
+
+@rule(memory.load)
+def _load(block: Block, op: Op, ptr: Data, mask: Data | None, other: Data | None) -> Data:
+    return access.load(Request(block, op, ptr, mask), other)
+
+
+@rule(memory.store)
+def _store(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None) -> None:
+    access.store(Request(block, op, ptr, mask), value)
+
+
+@rule(memory.atomic)
+def _atomic(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
+    return access.atomic(Request(block, op, ptr, mask), op.attrs["kind"], value)
+
+
+@rule(memory.atomic_cas)
+def _atomic_cas(block: Block, op: Op, ptr: Data, compare: Data, value: Data) -> Data:
+    return access.compare_and_swap(Request(block, op, ptr, None), compare, value)

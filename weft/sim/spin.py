@@ -1,0 +1,47 @@
+"""Which carried values decide how a `while` goes on.
+
+An iteration that changed neither memory nor these values will be repeated as it is until somebody else changes memory: the
+loop waits. Counters that only count do not decide anything, so a loop that counts its turns while it polls is seen to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from weft.ir.core import Op, Region, Value, walk
+
+
+@lru_cache(maxsize=1024)
+def deciding(loop: Op) -> tuple[int, ...]:
+    """Numbers of the carried values that reach the loop's condition or any operation with effects in the loop."""
+    condition, body = loop.regions
+    producers = {value: op for region in (condition, body) for op in walk(region) for value in op.results}
+    # A carried value comes from the end of the body, a passed one from the end of the condition.
+    edges = dict(zip(condition.args, body.terminator.operands, strict=True))
+    edges |= dict(zip(body.args, condition.terminator.operands[1:], strict=True))
+    reached: set[Value] = set()
+    pending = [condition.terminator.operands[0], *_with_effects(condition), *_with_effects(body)]
+    while pending:
+        value = pending.pop()
+        if value is None or value in reached:
+            continue
+        reached.add(value)
+        if value in edges:
+            pending.append(edges[value])
+        elif value in producers:
+            pending += _inputs(producers[value])
+    return tuple(number for number, arg in enumerate(condition.args) if arg in reached)
+
+
+def _with_effects(region: Region) -> Iterator[Value]:
+    for op in region.ops:
+        if op.kind.effects or any(inner.kind.effects for nested in op.regions for inner in walk(nested)):
+            yield from _inputs(op)
+
+
+def _inputs(op: Op) -> Iterator[Value]:
+    yield from op.uses
+    for region in op.regions:
+        for inner in walk(region):
+            yield from inner.uses
