@@ -4,6 +4,8 @@
     x = k.input(float32, (64,), LAYOUT)             # a pointer parameter, random data, and the tile loaded from it
     k.output(k.add(x, x))                           # another pointer parameter, poisoned, and the tile stored to it
     after = k.check(lowered)                        # both stages agree bit for bit; gives the function after the pass
+
+`Kernel` of the simulator's tests has the shorthand for values; here are arguments, and the comparison.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.text import format_func
 from weft.ir.types import (
-    DType, Element, Pointer, ScalarType, TileType, int32, int64, uint8, uint16, uint32, uint64,
+    DType,
+    Element,
+    Pointer,
+    ScalarType,
+    TileType,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
 from weft.ir.verify import verify
 from weft.layout import DistributedLayout, infer
@@ -84,7 +96,8 @@ def simulate(func: Func, arguments: Sequence[Argument], grid: Shape = (1, 1, 1))
         copy = aligned(argument)
         copies.append(copy)
         made.append(sim.Buffer(param.name, copy, 0, copy.ctypes.data & 0xFFF))
-    report = sim.run(func, (*grid, 1, 1)[:3], made, target=TARGET, stdout=StringIO())
+    x, y, z = (*grid, 1, 1)[:3]
+    report = sim.run(func, (x, y, z), made, target=TARGET, stdout=StringIO())
     return copies, report.lines
 
 
@@ -156,9 +169,7 @@ class TileKernel(Kernel):
         """A pointer parameter over a copy of an array."""
         return self.parameter(Pointer(element), array, divisible)
 
-    def input(
-        self, element: DType, shape: Shape, layout: DistributedLayout, data: np.ndarray | None = None
-    ) -> Value:
+    def input(self, element: DType, shape: Shape, layout: DistributedLayout, data: np.ndarray | None = None) -> Value:
         """A tile of random numbers (or of `data`), loaded from a parameter of its own."""
         array = random_array(self.rng, element, prod(shape)) if data is None else data
         ptr = self.pointer_in(array.reshape(-1), element)
@@ -188,7 +199,9 @@ class TileKernel(Kernel):
         where = None
         if isinstance(value.type, TileType):
             where = self.positions(value.type.shape, value.type.layout)
-        stored = self.emit(memory.load, self.params[-1] if where is None else self.address(self.params[-1], where), None, None)
+        stored = self.emit(
+            memory.load, self.params[-1] if where is None else self.address(self.params[-1], where), None, None
+        )
         equal = self.cmp("eq", self.bits(stored), self.bits(value))
         self.emit(debug.assert_, equal, None, message="all holders agree")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft import language, runtime, testing
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
+    from weft.simulation import simulate
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ _HOMES = {
     "aggregate": "weft.language",
     "cdiv": "weft.language",
     "next_power_of_2": "weft.language",
+    "simulate": "weft.simulation",
 }
 
 
@@ -47,6 +49,7 @@ __all__ = [
     "aggregate",
     "cdiv",
     "next_power_of_2",
+    "simulate",
     "testing",
     "runtime",
     "language",

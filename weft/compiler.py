@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from weft import cuda, lang, sim, targets
+from weft import cuda, lang, sim, simulation, targets
 from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
@@ -130,10 +130,24 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
 def simulate(
     compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostBuffer | int | float | bool]
 ) -> Report:
-    """Run a compiled kernel on host memory in the simulator. Raises `weft.errors.Hazard` for what a GPU would hide."""
+    """Run a compiled kernel on host memory in the simulator, as `weft.simulate` says.
+
+    Raises `weft.errors.Hazard` for what a GPU would hide, LaunchError (launch-no-such-program).
+    """
     stages: Stages = compiled.front
     given = [_buffer(name, a) if isinstance(a, HostBuffer) else a for name, a in arguments.items()]
-    return sim.run(stages.tile, grid, given, target=stages.target, stdout=sys.stdout)
+    way = simulation.current()
+    return sim.run(
+        stages.tile,
+        grid,
+        given,
+        target=stages.target,
+        seed=way.seed,
+        programs=way.chosen(stages.name, grid),
+        stdout=sys.stdout,
+        progress=way.progress,
+        max_resident=way.max_resident,
+    )
 
 
 def _parameter(kind: ArgumentType) -> lang.RuntimeParam | lang.ConstexprParam:

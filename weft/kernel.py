@@ -24,7 +24,8 @@ from weft.errors.launch import (
     MOCK_LAUNCH,
     OPTION_VALUE,
 )
-from weft.runtime import binder, driver, grid, streams
+from weft.errors.text import keep_lines
+from weft.runtime import binder, driver, grid, streams, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
 from weft.runtime.launch import launcher
@@ -54,6 +55,7 @@ class JITFunction:
             example = "sync='auto', 'explicit' or 'none'"
             raise fail(OPTION_VALUE, option="sync", value=sync, name=fn.__name__, expected="a mode", example=example)
         functools.update_wrapper(self, fn)
+        keep_lines(fn)
         self.__name__ = fn.__name__
         self.fn = self.__weft_jit__ = fn
         self.sync = sync
@@ -221,6 +223,8 @@ class JITFunction:
     def _compile(self, request: CompileRequest) -> CompiledKernel:
         """The compiled kernel of a request, compiled once however many threads ask."""
         with self._lock:
+            if watch.changed(self._binder.watched):
+                self._forget()
             found = self._compiled.get(request)
             if found is None:
                 if len(self._compiled) >= _KERNELS_KEPT:
@@ -236,14 +240,14 @@ class JITFunction:
                 self._binder.table[key] = run
 
     def _watch(self, compiled: CompiledKernel) -> None:
-        """Have launches look whether the author rebound a global that the kernel read."""
+        """Have launches look whether the author changed a variable that the kernel read."""
         watched = self._binder.watched
-        known = {(id(space), name) for space, name, _ in watched}
+        known = set(map(watch.key, watched))
         for entry in compiled.reads:
-            space, name = entry.owner.__globals__, entry.path.partition(".")[0]
-            if name in space and (id(space), name) not in known and _may_be_rebound(space[name]):
-                watched.append((space, name, space[name]))
-                known.add((id(space), name))
+            for found in watch.watches(entry.owner, entry.path):
+                if watch.key(found) not in known:
+                    watched.append(found)
+                    known.add(watch.key(found))
 
     def _forget(self) -> None:
         with self._lock:
@@ -313,9 +317,3 @@ def _raw_value(value: Any) -> Any:
         return 0
     found = array(value)
     return as_number(value) if found is None else found.pointer
-
-
-def _may_be_rebound(value: Any) -> bool:
-    """False for modules and for what belongs to weft: watching those would cost time at each launch for nothing."""
-    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return not isinstance(value, ModuleType) and (module or "").split(".")[0] != "weft"

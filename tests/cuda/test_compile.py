@@ -251,7 +251,7 @@ def test_program_and_promises(arch):
     k.emit(tile.assume, k.emit(arith.cmp, n, k.number(0), predicate="gt"))
     n = k.emit(tile.hint, k.emit(program.uniform, n), divisible=(16,))
     parts = [k.emit(kind, axis=axis) for kind in (program.program_id, program.num_programs) for axis in range(3)]
-    k.store(k.emit(memory.addptr, out, n), k.emit(regs.concat, *parts, k.thread()))
+    k.store(k.emit(memory.addptr, out, n), k.emit(regs.concat, *parts, k.thread(), k.emit(program.thread_id)))
     assert compiled(k.done(), arch).n_regs > 0
 
 

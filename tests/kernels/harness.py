@@ -196,7 +196,10 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 def is_nan(array: np.ndarray) -> np.ndarray:
     """Where floats are NaN; nowhere in other arrays."""
-    return np.zeros(array.shape, bool) if array.dtype.kind in "iub" else np.isnan(array)
+    if array.dtype.kind in "iub":
+        return np.zeros(array.shape, bool)
+    with np.errstate(invalid="ignore"):
+        return np.isnan(array)
 
 
 def same(found: np.ndarray, expected: np.ndarray, what: str = "") -> None:

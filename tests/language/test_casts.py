@@ -29,7 +29,7 @@ def test_rounding(kernel):
     assert kernel.last("arith.cast").attrs["rounding"] == "rz"
     x.cast(gl.bfloat16, "rtne")
     assert kernel.last("arith.cast").attrs["rounding"] == "rn"
-    for target, rounding in ((gl.float64, "rtz"), (gl.int32, "rtz"), (gl.float16, "up")):
+    for target, rounding in ((gl.float64, "rtz"), (gl.int32, "rtz"), (gl.float8e5, "rtz"), (gl.float16, "up")):
         with mistake("language-cast-rounding"):
             x.to(target, fp_downcast_rounding=rounding)
 

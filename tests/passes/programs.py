@@ -165,11 +165,15 @@ class _Maker:
 
 
 def interpret(func: Func, n: int, storage: Mapping[Value, int] | None = None) -> list[int]:
-    """Everything that the program prints, one number an element."""
+    """Everything that the program prints, one number an element. Raises Endless where sharing broke a loop's counter."""
     machine = _Machine(storage or {})
     machine.write(func.params[0], [n])
     machine.region(func.body)
     return machine.printed
+
+
+class Endless(Exception):
+    """The programs above end within a few thousand steps; this one does not."""
 
 
 class _Machine:
@@ -177,6 +181,7 @@ class _Machine:
         self.storage = storage
         self.cells: dict[object, list[int]] = {}
         self.printed: list[int] = []
+        self.steps = 0
 
     def read(self, value: Value) -> list[int]:
         return self.cells[self.storage.get(value, value)]
@@ -197,6 +202,9 @@ class _Machine:
         return region.terminator
 
     def op(self, op: Op) -> None:
+        self.steps += 1
+        if self.steps > 5_000:
+            raise Endless
         values = list(op.uses)
         if op.kind in OPERATIONS:
             a, b = (self.read(v) for v in values)

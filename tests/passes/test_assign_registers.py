@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.passes.programs import ARRAY, SCALAR, interpret, random_program
+from tests.passes.programs import ARRAY, SCALAR, Endless, interpret, random_program
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import RegsType, float32
@@ -26,8 +26,15 @@ def test_the_law_can_fail():
     storages = [
         {v: v.type.count if v.type == ARRAY else 1 for v in assign_registers(f).attrs["storage"]} for f in funcs
     ]
-    wrong = sum(interpret(f, 2, storage) != interpret(f, 2) for f, storage in zip(funcs, storages, strict=True))
+    wrong = sum(_differs(func, storage) for func, storage in zip(funcs, storages, strict=True))
     assert wrong > 10
+
+
+def _differs(func, storage):
+    try:
+        return interpret(func, 2, storage) != interpret(func, 2)
+    except Endless:
+        return True
 
 
 class Loop:

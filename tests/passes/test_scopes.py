@@ -109,7 +109,7 @@ def test_whiles_are_decided_by_what_they_carry():
 def refused(k) -> CompilationError:
     with pytest.raises(CompilationError) as error:
         k.scopes()
-    assert error.value.code == "scope"
+    assert error.value.code == "control-scope"
     return error.value
 
 

@@ -52,9 +52,8 @@ class Deadlock(Hazard):
 OUT_OF_BOUNDS = row(
     "hazard-out-of-bounds",
     OutOfBounds,
-    "program {program} {access} {name}[{index}], but {name} has elements {low} to {high}; "
-    "{count} of the {total} elements accessed here are outside, the first at {where}",
-    "mask the access so that indices stay below {extent}, or pass a larger array",
+    "program {program} {access} {name}[{index}], but {name} has elements {low} to {high}{share}",
+    "mask the access so that indices stay {bound}, or pass a larger array",
 )
 NO_BUFFER = row(
     "hazard-no-buffer",
@@ -77,7 +76,7 @@ SCRATCH_RANGE = row(
 MISALIGNED = row(
     "hazard-misaligned",
     Misaligned,
-    "program {program} {access} {bytes} bytes of {name} at byte {byte}, which is no multiple of {bytes}",
+    "program {program} {access} {bytes} bytes of {name} at byte {byte}, whose address lies {past} past a multiple of {bytes}",
     "pass an array whose start is aligned to {bytes} bytes, or access narrower elements",
 )
 READ_ONLY = row(

@@ -204,7 +204,7 @@ HOST_FUNCTION = row(
     "lang-host-function",
     CompilationError,
     "{function} is a plain Python function, which a kernel cannot call",
-    "decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
+    "{instead}decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
 )
 NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "call a function")
 ARGUMENTS = row(

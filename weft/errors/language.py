@@ -139,7 +139,7 @@ CAST_ROUNDING = row(
     "language-cast-rounding",
     CompilationError,
     "fp_downcast_rounding={rounding} does not go with a cast of {value} to {dtype}",
-    "use 'rtne' or 'rtz' where a float becomes a narrower float, and leave it out elsewhere",
+    "use 'rtne' or 'rtz' where a float becomes a narrower float ('rtne' only for fp8), and leave it out elsewhere",
 )
 CAST_POINTER = row(
     "language-cast-pointer",

@@ -78,6 +78,12 @@ GRID_LIMIT = row(
     "dimension {dim} of the grid of {name} is {size}, and a GPU takes {limit} at most",
     "put the larger count on dimension 0 (up to 2147483647), or let each program do more work",
 )
+NO_SUCH_PROGRAM = row(
+    "launch-no-such-program",
+    LaunchError,
+    "weft.simulate is to run program {program} of {name}, but the grid is {grid}",
+    "name programs below those sizes, or launch a larger grid",
+)
 
 # Options
 

@@ -9,7 +9,7 @@ SHARED_MEMORY = row(
     "use smaller tiles, or layouts between which a conversion needs no shared memory",
 )
 SCOPE = row(
-    "scope",
+    "control-scope",
     CompilationError,
     "{what} must be executed by the whole {needs}, but it stands under a condition that each {scope} decides for itself",
     "decide with block-wide values, or claim that they are with gl.uniform(x)",

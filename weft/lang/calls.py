@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
+from weft import language
 from weft.errors import UserError, fail
 from weft.errors import lang as errors
 from weft.ir.types import DType
@@ -104,7 +105,8 @@ def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if isinstance(owner, tensor) or _is_ours(function):
         return _checked(function, args, kwargs)
     if not isinstance(function, (BuiltinFunctionType, MethodType)) or not _is_constant_method(function, owner):
-        raise fail(errors.HOST_FUNCTION, function=_name(function))
+        name = _name(function)
+        raise fail(errors.HOST_FUNCTION, function=name, instead=f"use gl.{name}, or " if name in language.__all__ else "")
     return _of_constants(function, args, kwargs)
 
 

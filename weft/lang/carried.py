@@ -19,16 +19,18 @@ from weft.lang.frame import POISON, Binding, Env, Frame, Unusable
 from weft.lang.statements import identifier
 from weft.lang.values import accepts, difference, is_number, materialise, number_type, same_leaf
 from weft.language import tensor
+from weft.language.aggregate import declared_constexpr
 from weft.language.tree import Structure, flatten, unflatten
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One leaf of a name at the entry of a loop. `type` is None for a constant that stays what it is."""
+    """One leaf of a name at the entry of a loop. `type` is None for a constant that stays what it is, as `fixed` ones do."""
 
     path: str
     entry: Any
     type: Type | None
+    fixed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ def _has_value(env: Env, name: str) -> bool:
 def _carry(name: str, binding: Binding, promoted: frozenset[str]) -> Carried:
     leaves, structure = flatten(binding.value)
     slots = (
-        Slot(path, leaf, _entry_type(leaf, path in promoted))
-        for leaf, path in zip(leaves, structure.paths(name), strict=True)
+        Slot(path, leaf, _entry_type(leaf, path in promoted), fixed)
+        for leaf, path, fixed in zip(leaves, structure.paths(name), declared_constexpr(structure), strict=True)
     )
     return Carried(name, binding.loc, structure, tuple(slots))
 
@@ -155,7 +157,7 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
             found.values.append(materialise(frame.builder, leaf, slot.type))
         elif slot.type is None and same_leaf(slot.entry, leaf):
             continue
-        elif slot.type is None and is_number(slot.entry) and _is_single(leaf):
+        elif slot.type is None and not slot.fixed and is_number(slot.entry) and _is_single(leaf):
             found.promote.add(slot.path)
         else:
             found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line)

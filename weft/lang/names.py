@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from weft import language
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
 from weft.lang.frame import POISON, Frame, Read, Unusable, expression
@@ -130,7 +131,10 @@ def _in_class(cls: type, name: str) -> Any:
 
 def _no_attribute(owner: Any, name: str) -> Any:
     what = f"module {owner.__name__}" if isinstance(owner, ModuleType) else show(owner)
-    raise fail(errors.ATTRIBUTE, owner=what, name=name, hint=suggestion(name, dir(owner)))
+    hint = suggestion(name, dir(owner))
+    if isinstance(owner, tensor) and name in language.__all__:
+        hint = f"; did you mean gl.{name}(...)?"
+    raise fail(errors.ATTRIBUTE, owner=what, name=name, hint=hint)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -1,13 +1,12 @@
 """A function's syntax tree with true positions, and what can be said of it before it is read.
 
-The text is cut out of the file as `linecache` has it, from the first line to the end of the function, and parsed behind as
+The text is cut out of the file as it was when the function was decorated, from the first line to the end of the function, and parsed behind as
 many empty lines as stand above it: lines and columns then are those of the file, without any correction.
 """
 
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -15,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from weft.errors import fail
 from weft.errors import lang as errors
+from weft.errors.text import lines_of
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -85,8 +85,7 @@ def _parse(function: FunctionType) -> Source:
     name = function.__qualname__.rpartition("<locals>.")[2]
     if code.co_name == "<lambda>":
         raise fail(errors.LAMBDA)
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, function.__globals__)
+    lines = lines_of(function)
     if not lines:
         raise fail(errors.NO_SOURCE, function=name, file=code.co_filename)
     node = _definition(lines, code)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from weft.language.context import current
 from weft.language.marks import constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
 from weft.language.tensor import describe, tensor
+from weft.language.tree import Structure
 
 AGGREGATE = "__weft_aggregate__"
 C = TypeVar("C", bound=type)
@@ -61,6 +62,17 @@ def fields_of(cls: type) -> dict[str, Any]:
     scope = vars(sys.modules.get(cls.__module__, sys))
     known = getattr(cls, AGGREGATE)
     return {name: _evaluated(kind, scope) for name, kind in known.items()}
+
+
+def declared_constexpr(structure: Structure) -> Iterator[bool]:
+    """For each leaf of a structure, whether an aggregate declares the field that it lies in as `constexpr`."""
+    if structure.kind is None:
+        yield False
+        return
+    kinds = fields_of(structure.kind) if hasattr(structure.kind, AGGREGATE) else {}
+    for i, part in enumerate(structure.parts):
+        declared = bool(kinds) and kinds[structure.names[i]] is constexpr
+        yield from (declared or leaf for leaf in declared_constexpr(part))
 
 
 def seal(instance: Any) -> Any:

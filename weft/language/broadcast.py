@@ -124,6 +124,6 @@ def _check_layout(what: str, form: Form, owner: tensor, x: tensor) -> None:
         left_layout=owner.layout,
         right=name_of(x),
         right_layout=x.layout,
-        value=x.handle.name or "x",
+        value=x.handle.name or "value",
         cost=conversion_cost(x.element, form.shape, stretched, form.layout),
     )

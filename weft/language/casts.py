@@ -20,8 +20,8 @@ def cast(x: Any, dtype: Element, fp_downcast_rounding: str | None = None, bitcas
     """`x` with elements of type `dtype`; shape and layout stay.
 
     Integers wrap or extend, a float becomes an integer by truncation (clamped to the range, NaN gives 0), anything becomes bool
-    by `!= 0`. Floats round to nearest even; `fp_downcast_rounding="rtz"` rounds towards zero where a float gets narrower. To
-    fp8, magnitudes clamp to the largest finite number. int64 and uint64 become pointers and back.
+    by `!= 0`. Floats round to nearest even; `fp_downcast_rounding="rtz"` rounds towards zero where a float gets narrower, but
+    not to fp8. To fp8, magnitudes clamp to the largest finite number. int64 and uint64 become pointers and back.
     `bitcast=True` keeps the bits.
 
     Raises CompilationError: language-dtype, language-cast-rounding, language-bitcast, language-cast-pointer.
@@ -55,6 +55,8 @@ def _rounding(x: tensor, dtype: Element, rounding: str | None) -> str:
     if rounding is None:
         return "rn"
     narrows = x.element.is_floating() and dtype.is_floating() and dtype.bits < x.element.bits
-    if rounding not in _ROUNDINGS or not narrows:
+    # No GPU converts to fp8 by any rounding but to nearest even.
+    known = ("rtne",) if dtype.is_floating() and dtype.bits == 8 else _ROUNDINGS
+    if rounding not in known or not narrows:
         raise fail(errors.CAST_ROUNDING, rounding=repr(rounding), value=describe(x), dtype=dtype.name)
     return _ROUNDINGS[rounding]

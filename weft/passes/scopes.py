@@ -39,7 +39,7 @@ class Control:
 
 
 def scopes(func: Func) -> dict[Value, Scope]:
-    """The scope of every scalar. Raises CompilationError (scope) where an operation needs more threads than come."""
+    """The scope of every scalar. Raises CompilationError (control-scope) where an operation needs more threads than come."""
     analysis = _Analysis()
     analysis.known.update(dict.fromkeys(func.params, BLOCK))
     analysis.region(func.body, Control())

@@ -85,7 +85,8 @@ class _Simplifier:
         if len(operands) != 2:
             return None
         lhs, rhs = operands
-        assert lhs is not None and rhs is not None
+        if lhs is None or rhs is None:
+            return None
         element = rhs.type.element
         if lhs is rhs and not element.is_floating():
             return self._of_itself(out, op, lhs)

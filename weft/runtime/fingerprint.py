@@ -13,7 +13,6 @@ import dataclasses
 import enum
 import hashlib
 import inspect
-import linecache
 import os
 import secrets
 import sys
@@ -33,6 +32,7 @@ from weakref import WeakKeyDictionary
 
 from weft.errors import fail
 from weft.errors.launch import UNFINGERPRINTABLE
+from weft.errors.text import lines_of
 from weft.runtime import nvrtc
 from weft.runtime.compiled import CompileRequest
 from weft.runtime.specialise import Constexpr
@@ -49,7 +49,8 @@ _IGNORED_CLASS_ENTRIES = frozenset(
 _PROCESS = secrets.token_hex(8)
 """Stands for what cannot be told apart across processes, so that it never matches in another one."""
 
-_source_digests: WeakKeyDictionary[CodeType, str] = WeakKeyDictionary()
+_source_digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDictionary()
+"""The lines of the file beside the digest, since equal code can come of another text: annotations are not in it."""
 
 
 def digest(*texts: str) -> str:
@@ -85,11 +86,12 @@ def source_digest(function: FunctionType) -> str:
     The place counts because compiled kernels carry line numbers for profilers and reports.
     """
     code = function.__code__
-    text = _source_digests.get(code)
-    if text is None:
-        _source_digests[code] = text = _code_digest(function)
+    lines = lines_of(function)
+    known = _source_digests.get(code)
+    if known is None or known[0] is not lines:
+        _source_digests[code] = known = lines, _code_digest(function, lines)
     defaults = (function.__defaults__, function.__kwdefaults__)
-    return digest(text, _or_opaque(defaults, frozenset()))
+    return digest(known[1], _or_opaque(defaults, frozenset()))
 
 
 def key0(request: CompileRequest) -> str:
@@ -252,11 +254,11 @@ def _vouched(module: str | None) -> bool:
     return root == "weft" or (root in sys.stdlib_module_names and root != "__main__")
 
 
-def _code_digest(function: FunctionType) -> str:
+def _code_digest(function: FunctionType, lines: list[str]) -> str:
     code = function.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}:{function.__qualname__}"
-    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
-    return digest(place, *(inspect.getblock(lines) if lines else _code_texts(code)))
+    below = lines[code.co_firstlineno - 1 :]
+    return digest(place, *(inspect.getblock(below) if below else _code_texts(code)))
 
 
 def _code_texts(code: CodeType) -> list[str]:

@@ -89,8 +89,10 @@ class Request:
         segment = self.heap.segment_at(int(flat[first]))
         assert segment is not None
         byte = int(flat[first]) - segment.pointer
-        name = segment.buffer.name
-        return self.block.fail(hazard.MISALIGNED, self.op, access=verb, bytes=width, name=name, byte=byte)
+        return self.block.fail(
+            hazard.MISALIGNED, self.op, access=verb, bytes=width, name=segment.buffer.name, byte=byte,
+            past=int(flat[first]) % width,
+        )  # fmt: skip
 
     def _outside(self, verb: str, flat: Array, outside: Array, total: int) -> UserError:
         first = int(np.argmax(outside))
@@ -100,10 +102,12 @@ class Request:
             return self.block.fail(hazard.NO_BUFFER, self.op, access=verb, address=address)
         low = -((segment.pointer - segment.start) // size)
         extent = (segment.end - segment.pointer) // size
+        index = (address - segment.pointer) // size
+        place = f"the first at {self.block.where(self.shape, first)}"
+        share = f"; {int(outside.sum())} of the {total} elements accessed here are outside, {place}" if self.shape else ""
         return self.block.fail(
-            hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name,
-            index=(address - segment.pointer) // size, low=low, high=extent - 1, extent=extent,
-            count=int(outside.sum()), total=total, where=self.block.where(self.shape, first),
+            hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
+            share=share, bound=f"at or above {low}" if index < low else f"below {extent}",
         )  # fmt: skip
 
 

@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.layout.strategies import tiles
-from tests.support import any_bits, count, lowered, ops_of, simulate, tile_kernel, warps_of
+from tests.support import TARGET, any_bits, check_pass, count, lowered, ops_of, simulate, tile_kernel, warps_of
 from weft.errors import UserError
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32, int64
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, debug, globals, memory, regs
+from weft.passes.lower.elementwise import elementwise
+from weft.passes.lower.lower_tiles import RULES
+from weft.passes.lower.state import Lowering
 
 LAW = settings(deadline=None, max_examples=40)
 LINE = BlockedLayout([4], [32], [4], [0])
@@ -151,6 +154,31 @@ def test_a_loop_in_a_loop():
     k.output(total)
     after = k.check()
     assert [op.attrs["vec"] for op in ops_of(after, globals.load)] == [4]
+
+
+def test_nested_loops_settle_without_lowering_the_body_again_and_again():
+    """Sums that start uniform and become arrays, three loops deep."""
+    k = tile_kernel()
+    at = k.positions((512,), LINE)
+    attempts = []
+
+    def counted(lo, op):
+        attempts.append(op)
+        elementwise(lo, op)
+
+    def inner(i, s):
+        return (k.add(s, k.emit(arith.select, k.below(at, 9), at, s)),)
+
+    def nest(depth, s):
+        body = inner if depth == 1 else lambda i, s: (nest(depth - 1, s),)
+        return loop(k, bounds(k, 2), (s,), body)[0]
+
+    k.output(nest(3, k.number(0, at)))
+    rules = {**RULES, arith.select: counted}
+    func = k.finished()
+    Lowering(func, TARGET, rules, elementwise).run()
+    assert len(attempts) <= 4
+    check_pass(func, lowered, k.arguments)
 
 
 def test_a_loop_that_counts_down_and_one_that_never_runs():

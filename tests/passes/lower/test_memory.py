@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 
 from tests.layout.strategies import tiles
 from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
+from weft import targets
 from weft.ir.types import ScalarType, bfloat16, float8e5, float16, float32, float64, int1, int8, int32, int64, uint64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
 from weft.ops import arith, globals, memory, program, regs, scratch, tile
+from weft.passes.dce import dce
+from weft.passes.lower import lower_tiles
 
 LAW = settings(deadline=None, max_examples=40)
 LINE = BlockedLayout([4], [32], [4], [0])
 GRID = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
-# Lane 16 holds what lane 3 holds, and warp 2 what register 2 holds.
-SKEWED = DistributedLinearLayout([[1], [3]], [[4], [8], [16], [32], [12]], [[64], [3]], [], [128])
+# Lane 16 holds what lane 3 holds.
+SKEWED = DistributedLinearLayout([[1], [2]], [[4], [8], [16], [32], [12]], [[64], [128]], [], [256])
 
 
 def start(case):
@@ -101,9 +104,10 @@ def test_atomics_give_old_values_to_all_holders(case, kind):
 def test_old_values_reach_holders_whose_lanes_are_not_just_repeated(element):
     """Lanes 16 to 31 repeat other lanes than those their numbers give with a bit cleared."""
     k = tile_kernel()
-    at = k.positions((128,), SKEWED)
-    data = np.arange(128).astype({int32: "i4", int64: "i8", float32: "f4", float16: "f2"}[element])
-    old = k.emit(memory.atomic, k.address(k.pointer_in(data, element), at), k.number(1, k.cast(at, element)), None, kind="add")
+    at = k.positions((256,), SKEWED)
+    data = np.arange(256).astype({int32: "i4", int64: "i8", float32: "f4", float16: "f2"}[element])
+    counts, ones = k.address(k.pointer_in(data, element), at), k.number(1, k.cast(at, element))
+    old = k.emit(memory.atomic, counts, ones, None, kind="add")
     k.output_of_all(old)
     k.output_of_all(k.emit(arith.sub, old, k.cast(at, element)))
     k.check()
@@ -129,9 +133,9 @@ def test_loads_of_undefined_elements_move_freely_and_are_not_stored():
     k = tile_kernel()
     at = k.positions((512,), LINE)
     mask = k.below(at, 100)
-    x = k.convert(k.load(k.pointer_in(any_bits(k.rng, float32, 512), float32), at, mask), BlockedLayout([1], [32], [4], [0]))
-    there = k.positions((512,), BlockedLayout([1], [32], [4], [0]))
-    k.output(x, k.below(there, 100))
+    other = BlockedLayout([1], [32], [4], [0])
+    x = k.convert(k.load(k.pointer_in(any_bits(k.rng, float32, 512), float32), at, mask), other)
+    k.output(x, k.below(k.positions((512,), other), 100))
     k.check()
 
 
@@ -180,14 +184,26 @@ def test_widths_follow_the_mask(limit, vec):
     assert load.operands[1].type.count == 16 // vec
 
 
+def test_a_target_with_wider_accesses_uses_them():
+    k = tile_kernel()
+    at = k.positions((2048,), BlockedLayout([8], [32], [4], [0]))
+    data = any_bits(k.rng, float32, 2048)
+    k.store(k.pointer_in(np.zeros_like(data), float32, 32), at, k.load(k.pointer_in(data, float32, 32), at))
+    after = k.check(lambda func: dce(lower_tiles(func, targets.get("sm_100a"))))
+    assert [op.attrs["vec"] for kind in (globals.load, globals.store) for op in ops_of(after, kind)] == [8, 8]
+
+
+def axes(k, shape, layout):
+    """Row and column numbers, as kernels make them."""
+    lines = [k.emit(tile.arange, start=0, end=shape[a], layout=SliceLayout(1 - a, layout)) for a in (0, 1)]
+    return [k.broadcast(k.expand(line, 1 - a), shape) for a, line in enumerate(lines)]
+
+
 def strided(order, stride, divisible, layout=GRID, element=float32):
     """Vector width of a load of a matrix whose axes `order[0]`, `order[1]` have stride 1 and `stride`."""
     k = tile_kernel()
     shape = (32, 64)
-    rows, columns = (
-        k.broadcast(k.expand(k.emit(tile.arange, start=0, end=shape[a], layout=SliceLayout(1 - a, layout)), 1 - a), shape)
-        for a in (0, 1)
-    )
+    rows, columns = axes(k, shape, layout)
     near, far = (columns, rows) if order == (1, 0) else (rows, columns)
     step = k.number(stride, far) if divisible is None else k.splat(k.number_in(stride, int32, divisible), far)
     at = k.add(k.mul(far, step), near)
@@ -215,10 +231,7 @@ def test_strides_of_one_tile_are_one_vector():
     """A run-time stride between rows: one base, the stride beside it, and no register array for addresses."""
     k = tile_kernel()
     shape = (64, 64)
-    rows, columns = (
-        k.broadcast(k.expand(k.emit(tile.arange, start=0, end=64, layout=SliceLayout(1 - a, GRID)), 1 - a), shape)
-        for a in (0, 1)
-    )
+    rows, columns = axes(k, shape, GRID)
     step = k.number_in(64, int32, 16)
     at = k.add(k.mul(rows, k.splat(step, rows)), columns)
     k.output(k.load(k.pointer_in(any_bits(k.rng, float32, 4096), float32), at))

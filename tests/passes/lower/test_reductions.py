@@ -198,7 +198,9 @@ def test_histogram_of_wide_numbers_does_not_wrap_into_the_bins():
 
 
 @LAW
-@given(blocked(2), st.sampled_from([float16, float32, float64]), st.integers(0, 5), st.integers(0, 5), st.integers(0, 4))
+@given(
+    blocked(2), st.sampled_from([float16, float32, float64]), st.integers(0, 5), st.integers(0, 5), st.integers(0, 4)
+)
 def test_dot(layout, element, m, n, depth):
     shape = (1 << m, 1 << n)
     k = tile_kernel(num_warps=warps_of(layout, shape))

@@ -2,7 +2,8 @@
 
 A tile that a loop carries becomes a register array, unless it is base and constants before the loop and the body only moves the
 base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold;
-divisors of carried scalars are found the same way.
+divisors of carried scalars are found the same way. What an inner loop settled on is where it starts in the next attempt at an
+outer one: assumptions only become weaker.
 """
 
 from __future__ import annotations
@@ -31,7 +32,19 @@ def _values(op: Op, first: int) -> tuple[Value, ...]:
     return tuple(value for value in op.operands[first:] if value is not None)
 
 
-def _initial(lo: Lowering, value: Value) -> Carried:
+def _initial(lo: Lowering, value: Value, arg: Value) -> Carried:
+    """What the loop may carry, judged by the initial value and by earlier attempts at an enclosing loop."""
+    found, before = _hoped(lo, value), lo.settled.get(arg)
+    if before is None:
+        return found
+    return before if before.around is None and isinstance(value.type, TileType) else _weaker(found, before.divisor)
+
+
+def _weaker(carried: Carried, divisor: int) -> Carried:
+    return replace(carried, divisor=min(carried.divisor, divisor))
+
+
+def _hoped(lo: Lowering, value: Value) -> Carried:
     if not isinstance(value.type, TileType):
         new = lo.scalar(value)
         return Carried(new.type, None, lo.divisor(new))
@@ -81,7 +94,7 @@ def _revised(lo: Lowering, value: Value, carried: Carried, given: Value) -> Carr
             return Carried(RegsType(value.type.element, value.type.registers), None, 1)
     if not isinstance(given.type, ScalarType):
         return carried
-    return replace(carried, divisor=min(carried.divisor, lo.divisor(given)))
+    return _weaker(carried, lo.divisor(given))
 
 
 def _yielded(lo: Lowering, region: Region, carried: list[Carried], kind: OpDef, first: int) -> tuple[Value, ...]:
@@ -99,7 +112,7 @@ def for_(lo: Lowering, op: Op) -> None:
     lower, upper, step = (lo.scalar(v) for v in op.operands[:3])
     inits = _values(op, 3)
     (old,) = op.regions
-    carried = [_initial(lo, value) for value in inits]
+    carried = [_initial(lo, value, arg) for value, arg in zip(inits, old.args[1:], strict=True)]
     while True:
         counter = Value(lower.type, old.args[0].name)
         args = (counter, *(Value(c.type, v.name) for c, v in zip(carried, old.args[1:], strict=True)))
@@ -116,6 +129,7 @@ def for_(lo: Lowering, op: Op) -> None:
         if revised == carried:
             break
         carried = revised
+    lo.settled.update(zip(old.args[1:], carried, strict=True))
     lo.loc = op.loc
     starts = [_leave(lo, value, c) for value, c in zip(inits, carried, strict=True)]
     results = lo.emit_all(
@@ -149,6 +163,7 @@ def while_(lo: Lowering, op: Op) -> None:
     starts = [_leave(lo, value, c) for value, c in zip(inits, into, strict=True)]
     results = lo.emit_all(control.while_, *starts, regions=tuple(regions))
     for result, c, new in zip(op.results, on, results, strict=True):
+        new.name = result.name
         _enter(lo, result, c, new)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -23,6 +23,9 @@ from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, T
 from weft.passes.lower.placement import bit_terms, free_threads, register_table, splits, thread_columns, union
 from weft.targets import Target
 
+if TYPE_CHECKING:
+    from weft.passes.lower.control import Carried
+
 LANE_BITS = WARP_SIZE.bit_length() - 1
 LowerRule = Callable[["Lowering", Op], None]
 
@@ -32,7 +35,7 @@ class Lowering(Rebuilder):
 
     __slots__ = (
         "_constants", "_entry", "_facts", "_gathers", "_threads", "constants", "default", "divisors", "forms", "hinted",
-        "rules", "source", "tags", "target", "thread_bits", "used",
+        "rules", "settled", "source", "tags", "target", "thread_bits", "used",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -49,6 +52,7 @@ class Lowering(Rebuilder):
         ops = list(walk(func.body))
         self.used = {value for op in ops for value in op.uses}
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
+        self.settled: dict[Value, Carried] = {}
         self._facts: dict[Value, Facts] = {}
         self._entry: list[Op] = []
         self._gathers: dict[Value, tuple[Value, Table]] = {}

@@ -43,9 +43,7 @@ class Tiles:
     mask: Value | None
 
 
-def vectorize(
-    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int
-) -> Vectors:
+def vectorize(lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int) -> Vectors:
     """The widest grouping of `registers` for an access of `itemsize` bytes per element."""
     single = Vectors(1, tuple([(r,) for r in registers]))
     widest = min(lo.target.max_access_bits // 8 // itemsize, 1 << len(registers).bit_length() - 1)

@@ -1,0 +1,83 @@
+"""How simulated launches run: which programs of the grid, in which order, with or without a progress bar.
+
+`simulate` sets that for a block of code. It does not decide where a kernel runs; its arguments do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from weft.errors import fail
+from weft.errors.launch import NO_SUCH_PROGRAM, OPTION_VALUE
+
+Program = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What `simulate` was given; `programs=None` stands for the whole grid."""
+
+    programs: tuple[Program, ...] | None = None
+    seed: int = 0
+    progress: bool | None = None
+    max_resident: int | None = None
+
+    def chosen(self, kernel: str, grid: Program) -> tuple[Program, ...] | None:
+        """The programs to run of a grid. Raises LaunchError (launch-no-such-program) for one outside of it."""
+        for program in self.programs or ():
+            if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
+                raise fail(NO_SUCH_PROGRAM, name=kernel, program=program, grid=grid)
+        return self.programs
+
+
+_current: ContextVar[Simulation] = ContextVar("weft.simulation", default=Simulation())  # noqa: B039 - it is frozen
+
+
+def current() -> Simulation:
+    """What simulated launches of this thread or task follow."""
+    return _current.get()
+
+
+@contextmanager
+def simulate(
+    *,
+    programs: Iterable[int | tuple[int, ...]] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    max_resident: int | None = None,
+) -> Iterator[None]:
+    """Run the simulated launches in a block of code in a way of one's own.
+
+        with weft.simulate(programs=[(3, 0)], seed=7):
+            kernel[grid](x, y)
+
+    `programs`: run these programs of the grid only, in this order; each is an int or a tuple of up to three.
+    `seed`: another one takes turns between waiting programs in another order; the same one in the same.
+    `progress`: True shows a bar at once, False never, None on a terminal for runs of more than two seconds.
+    `max_resident`: how many programs may be under way together; None for what the target's GPU holds.
+    Launches on a GPU are not concerned. Raises LaunchError (launch-option-value), and at a launch launch-no-such-program.
+    """
+    if max_resident is not None and not (isinstance(cast("object", max_resident), int) and max_resident >= 1):
+        raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
+    chosen = None if programs is None else tuple(map(_program, programs))
+    token = _current.set(Simulation(chosen, seed, progress, max_resident))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _program(given: Any) -> Program:
+    parts: tuple[Any, ...] = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
+    if not 1 <= len(parts) <= 3 or not all(isinstance(part, int) for part in parts):
+        raise _refuse("programs", [given], "a list of ints, or of tuples of up to three", "programs=[(0, 0)]")
+    x, y, z = (*parts, 0, 0)[:3]
+    return x, y, z
+
+
+def _refuse(option: str, value: object, expected: str, example: str) -> Exception:
+    return fail(OPTION_VALUE, option=option, value=value, name="simulate", expected=expected, example=example)
