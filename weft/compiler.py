@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weft import cuda, lang, sim, simulation, targets
 from weft.ir import types
@@ -26,6 +26,8 @@ from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
     from weft.sim import Report
 
 DTYPES: dict[str, types.DType] = {
@@ -83,7 +85,7 @@ class Stages:
     @cached_property
     def reads(self) -> list[manifest.Read]:
         """What the reader looked up outside the kernel, in the form that the disk cache keeps."""
-        return [manifest.read(read.owner, read.path) for read in self.built.reads]
+        return [manifest.read(cast("FunctionType", read.owner), read.path) for read in self.built.reads]
 
     def binary(self) -> Binary:
         """Machine code and what it uses."""
@@ -174,4 +176,3 @@ def _entry_of(binary: Binary, name: str) -> caches.Entry:
 def _binary_of(entry: caches.Entry) -> Binary:
     numbers = {key: value for key, value in entry.metadata.items() if key != "name"}
     return Binary(entry.blobs["cubin"], **numbers)
-

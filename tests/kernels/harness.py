@@ -13,6 +13,7 @@ References are NumPy's, in wider types: nothing here asks weft what is right.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from io import StringIO
 from math import prod
 from typing import Any
@@ -257,3 +258,27 @@ def rounded(x: np.ndarray, dtype: Any, toward_zero: bool = False) -> np.ndarray:
         result = np.where(beyond, np.copysign(np.longdouble(np.inf), wide), result)
     # Every value left is one of the format's, so that no further conversion rounds.
     return result.astype(np.float64).astype(kind)
+
+
+def fma_exactly(x: np.ndarray, y: np.ndarray, z: np.ndarray, kind: Any) -> np.ndarray:
+    """`x * y + z` with one rounding to nearest even: an exact fraction, rounded by the definition of the format."""
+    info = ml_dtypes.finfo(kind)
+    out = np.empty(x.size, kind)
+    for i, (a, b, c) in enumerate(zip(x.tolist(), y.tolist(), z.tolist(), strict=True)):
+        if not np.isfinite([a, b, c]).all():
+            # A product of finite numbers is finite, however large.
+            with np.errstate(all="ignore"):
+                out[i] = c if np.isfinite([a, b]).all() else np.float64(a) * np.float64(b) + np.float64(c)
+            continue
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+        if exact == 0:
+            out[i] = np.float64(a) * np.float64(b) + np.float64(c) if a * b == 0 else 0.0
+            continue
+        exponent = exact.numerator.bit_length() - exact.denominator.bit_length()
+        exponent -= abs(exact) < Fraction(2) ** exponent
+        quantum = Fraction(2) ** (max(exponent, int(info.minexp)) - int(info.nmant))
+        near = round(exact / quantum) * quantum
+        largest = Fraction(float(info.max))
+        number = float("inf") if abs(near) > largest else float(abs(near))
+        out[i] = -number if exact < 0 else number
+    return out

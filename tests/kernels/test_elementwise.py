@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ import weft
 from tests.kernels.harness import (
     FLOATS,
     NUMPY,
+    fma_exactly,
     frozen,
     kept_poison,
     pairs,
@@ -241,32 +241,6 @@ def fused(out, x, y, z, n, mode: gl.constexpr, BLOCK: gl.constexpr, layout: gl.c
         r = product + c
         gl.store(out + n + at, product, mask=inside)
     gl.store(out + at, r, mask=inside)
-
-
-def fma_exactly(x, y, z, kind):
-    """x * y + z with one rounding: the product and the sum are whole numbers of tiny units, rounded by hand."""
-    from fractions import Fraction
-
-    info = ml_dtypes.finfo(kind)
-    out = np.empty(x.size, kind)
-    for i, (a, b, c) in enumerate(zip(x.tolist(), y.tolist(), z.tolist(), strict=True)):
-        if not np.isfinite([a, b, c]).all():
-            # A product of finite numbers is finite, however large.
-            with np.errstate(all="ignore"):
-                out[i] = c if np.isfinite([a, b]).all() else np.float64(a) * np.float64(b) + np.float64(c)
-            continue
-        exact = Fraction(a) * Fraction(b) + Fraction(c)
-        if exact == 0:
-            out[i] = np.float64(a) * np.float64(b) + np.float64(c) if a * b == 0 else 0.0
-            continue
-        exponent = exact.numerator.bit_length() - exact.denominator.bit_length()
-        exponent -= abs(exact) < Fraction(2) ** exponent
-        quantum = Fraction(2) ** (max(exponent, int(info.minexp)) - int(info.nmant))
-        near = round(exact / quantum) * quantum
-        largest = Fraction(float(info.max))
-        number = float("inf") if abs(near) > largest else float(abs(near))
-        out[i] = -number if exact < 0 else number
-    return out
 
 
 @pytest.mark.parametrize("mode", ["fma", "sum", "difference", "reversed"])

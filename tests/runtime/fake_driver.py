@@ -55,6 +55,7 @@ class FakeCuda:
     opted_in: int = 0
     CUresult = CUresult
     CUstream = int
+    CUlaunchConfig = SimpleNamespace
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
@@ -116,13 +117,14 @@ class FakeCuda:
     def cuGetErrorString(self, status: CUresult) -> Any:
         return OK, b"as the fake driver says"
 
-    def cuLaunchKernel(self, *arguments: Any) -> Any:
-        function, gx, gy, gz, bx, by, bz, shared, stream, table, _ = arguments
+    def cuLaunchKernelEx(self, config: Any, function: Any, table: int, extra: int) -> Any:
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        block = (config.blockDimX, config.blockDimY, config.blockDimZ)
         pointers = (ctypes.c_uint64 * self.parameters).from_address(table)
         words = tuple(ctypes.c_uint64.from_address(pointer).value for pointer in pointers)
         if self.results:
             return (self.results.pop(0),)
-        self.launches.append(Launched((gx, gy, gz), (bx, by, bz), shared, int(stream), words))
+        self.launches.append(Launched(grid, block, config.sharedMemBytes, int(config.hStream), words))
         return (OK,)
 
 

@@ -272,8 +272,8 @@ def test_a_thread_without_a_context_gets_one(cuda, compiler):
 def test_the_device_of_the_arrays_is_made_current(cuda, compiler):
     cuda.devices = 2
     seen = []
-    launch = cuda.cuLaunchKernel
-    cuda.cuLaunchKernel = lambda *arguments: seen.append(cuda.current) or launch(*arguments)
+    launch = cuda.cuLaunchKernelEx
+    cuda.cuLaunchKernelEx = lambda *arguments: seen.append(cuda.current) or launch(*arguments)
     scale = make()
     for device in (1, 0, 1):
         scale[1](FakeTensor(64, device=device), FakeTensor(64, device=device), 2, 0.5)

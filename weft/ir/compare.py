@@ -37,7 +37,9 @@ def _same_ops(a: Op, b: Op, paired: dict[Value, Value]) -> bool:
         return False
     if [None if v is None else paired.get(v) for v in a.operands] != list(b.operands):
         return False
-    if not same_attribute({**a.kind.defaults, **a.attrs}, {**b.kind.defaults, **b.attrs}) or len(a.regions) != len(b.regions):
+    if not same_attribute({**a.kind.defaults, **a.attrs}, {**b.kind.defaults, **b.attrs}) or len(a.regions) != len(
+        b.regions
+    ):
         return False
     if not all(_same_regions(x, y, paired) for x, y in zip(a.regions, b.regions, strict=True)):
         return False

@@ -55,8 +55,8 @@ def writes(operand: str, space: Literal["global", "shared"] = "global") -> Effec
 class OpDef:
     """The definition of an operation; see the module docstring. Compared by identity.
 
-    `scope` is the least scope of the results (joined with the operands' scopes), `needs` the scope of control flow that it may
-    stand under. `removed_by` names the pass after which it is gone; such an operation has no CUDA rule.
+    `pure` is True when results depend on operands and attributes only and nothing else happens. `scope` is the least scope of
+    the results (joined with the operands' scopes), `needs` the scope of control flow that it may stand under. `removed_by` names the pass after which it is gone; such an operation has no CUDA rule.
     """
 
     name: str
@@ -73,19 +73,16 @@ class OpDef:
     scope: Scope
     needs: Scope
     terminator: bool
+    pure: bool
     operand_index: dict[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    @property
-    def pure(self) -> bool:
-        """True when results depend on operands and attributes only and nothing else happens."""
-        return not self.effects and not self.regions and not self.terminator
-
     def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
         """Result types, by the typing rule. Raises what the rule raises."""
-        types = self.rule(*operands, **attrs, **dict(zip(self.regions, regions, strict=True)))
+        inner = dict(zip(self.regions, regions, strict=True)) if regions else {}
+        types = self.rule(*operands, **attrs, **inner)
         if types is None:
             return ()
         return types if isinstance(types, tuple) else (types,)
@@ -129,6 +126,7 @@ def op(
             scope=scope,
             needs=needs,
             terminator=terminator,
+            pure=not (effects or terminator or "region" in kinds.values()),
             operand_index={n: i for i, n in enumerate(operands)},
         )
         return definition

@@ -6,6 +6,7 @@ from weft.ir.core import Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type, with_element
 from weft.layout import DistributedLayout, infer
+from weft.layout.reduction import plan_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, tile, yields
 
 LOWER = "lower_tiles"
@@ -30,9 +31,13 @@ def reduce(*values: Value, axis: int, combine: Region) -> tuple[Type, ...]:
 
 @op("tile.scan", stage="tile", removed_by=LOWER, needs="block")
 def scan(*values: Value, axis: int, reverse: bool, combine: Region) -> tuple[Type, ...]:
-    """Inclusive prefix combination along `axis` (from the end when `reverse`), in the order of `plan_scan`."""
+    """Inclusive prefix combination along `axis` (from the end when `reverse`), in the order of `plan_scan`.
+
+    Raises LayoutError (layout-scan) for a layout that mixes the axis with others."""
     types = tuple(tile(value) for value in values)
     same_form(*values)
+    if types[0].linear is not None:
+        plan_scan(types[0].linear, axis, reverse)
     yields(combine, tuple(ScalarType(t.element) for t in types), "the combine function")
     return types
 

@@ -32,7 +32,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
         (
             ("simplify", simplify),
             ("dce", dce),
-            ("resolve_layouts", lambda f: resolve_layouts(f, target)),
+            ("resolve_layouts", lambda f: _resolved(f, target)),
             ("contract_fma", contract_fma),
             ("check_scopes", _check_scopes),
         ),
@@ -53,6 +53,12 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
         ),
         watch,
     )
+
+
+def _resolved(func: Func, target: Target) -> Func:
+    """Tiles whose layout is open are never merged, so what had some is simplified again."""
+    resolved = resolve_layouts(func, target)
+    return func if resolved is func else dce(simplify(resolved))
 
 
 def _check_scopes(func: Func) -> Func:

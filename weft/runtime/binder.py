@@ -195,19 +195,19 @@ NEEDS_FREEZING = frozenset({float, tuple, list})
 # Names of the generated function's own start with `_w_`, out of the way of the author's parameters.
 
 _RUN_TIME = """
-    if _w_type({name}) is _w_Tensor:
+    if {name}.__class__ is _w_Tensor:
         _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
-    elif _w_type({name}) is _w_int:
+    elif {name}.__class__ is _w_int:
         _w_v{i} = {name}; _w_b{i} = {divisible}; _w_c{i} = None
         _w_a{i} = "int32" if -2147483648 <= {name} <= 2147483647 else _w_width({name})
-    elif _w_type({name}) is _w_float:
+    elif {name}.__class__ is _w_float:
         _w_v{i} = {name}; _w_a{i} = "float32"; _w_b{i} = _w_c{i} = None
     else:
         _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_other({name}, {facts})
 """
 
 _CONSTEXPR = """
-    _w_t{i} = _w_type({name})
+    _w_t{i} = {name}.__class__
     _w_k{i} = _w_frozen({name}) if _w_t{i} in _w_needs_freezing else {name}
 """
 
@@ -240,7 +240,7 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
         _w_run = None
     if _w_run is None:
         return _w_miss(_w_key, _w_grid, ({bound}), ({given}), stream)
-    if _w_type(_w_grid) is not _w_tuple:
+    if _w_grid.__class__ is not _w_tuple:
         _w_grid = _w_evaluate(_w_grid, {{{mapping}}})
     return _w_run(_w_grid, stream{values})
 """

@@ -1,4 +1,4 @@
-"""From values to `cuLaunchKernel`: what happens after a launch has found its compiled kernel.
+"""From values to `cuLaunchKernelEx`: what happens after a launch has found its compiled kernel.
 
 Every run-time parameter of the Python signature has a slot of eight bytes; a kernel's parameter table points at the slots
 it takes and skips those that specialisation folded. The driver copies parameters before it returns, but it returns
@@ -11,6 +11,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from weft.errors import fail
@@ -72,44 +73,76 @@ def launcher(
     LaunchError (launch-argument-range), OutOfResources (launch-registers) and DeviceError (device-driver-error).
     """
     loaded = compiled.on_device(ordinal)
-    cuda = driver.bindings()
-    cuda_launch, success, new_handle = _launch_function(loaded), cuda.CUresult.CUDA_SUCCESS, cuda.CUstream
     layout = packing(kinds)
-    pack, new_frame = layout.format.pack_into, layout.frame
-    pool: list[tuple[Any, int]] = []
-    handles: dict[int, Any] = {}
-    function, threads, shared = loaded.function, compiled.threads, compiled.binary.dynamic_shared
+    configs: dict[tuple[Grid, int], Any] = {}
 
-    def run(grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
-        if stream is not None:
-            raw = streams.raw(stream)
-        else:
-            raw = 0 if current_stream is None else current_stream(ordinal)
-        handle = handles.get(raw)
-        if handle is None:
-            handle = handles[raw] = new_handle(raw)
-        try:
-            frame = pool.pop()
-        except IndexError:
-            frame = new_frame()
-        buffer, table = frame
-        try:
-            pack(buffer, 0, *values)
-        except (OverflowError, struct.error):
-            raise _unpackable(compiled.name, kinds, names, values) from None
-        x, y, z = grid
-        (status,) = cuda_launch(function, x, y, z, threads, 1, 1, shared, handle, table, 0)
-        if status is not success:
-            _again(compiled, loaded, status, (function, x, y, z, threads, 1, 1, shared, handle, table, 0))
-        pool.append(frame)
-        return compiled
+    def new_config(grid: Grid, raw: int) -> Any:
+        if len(configs) >= _CONFIGS_KEPT:
+            configs.clear()
+        configs[grid, raw] = config = _config(grid, raw, compiled.threads, compiled.binary.dynamic_shared)
+        return config
 
-    return run
+    def failed(status: Any, config: Any, table: int) -> None:
+        _again(compiled, loaded, status, (config, loaded.function, table, 0))
+
+    names_in_scope: dict[str, Any] = {
+        "stream_now": current_stream or _default_stream, "raw_of": streams.raw, "ordinal": ordinal,
+        "configs": configs, "new_config": new_config, "pool": [], "new_frame": layout.frame,
+        "pack": layout.format.pack_into, "pack_errors": (OverflowError, struct.error),
+        "unpackable": partial(_unpackable, compiled.name, kinds, names),
+        "launch": _launch_function(loaded), "function": loaded.function, "compiled": compiled,
+        "success": driver.bindings().CUresult.CUDA_SUCCESS, "failed": failed,
+    }  # fmt: skip
+    # One function per number of values: Python calls those faster than one that takes `*values`.
+    values = [f"v{i}" for i in range(len(kinds))]
+    text = _RUN.format(values="".join(f", {v}" for v in values), listed="".join(f"{v}, " for v in values))
+    exec(compile(text, f"<run of {compiled.name}>", "exec"), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
+    return names_in_scope["run"]
+
+
+_CONFIGS_KEPT = 256
+"""Grids and streams whose launch configuration a launcher keeps; a configuration costs more than a launch."""
+
+_RUN = """
+def run(grid, stream{values}):
+    raw = stream_now(ordinal) if stream is None else raw_of(stream)
+    try:
+        config = configs[grid, raw]
+    except KeyError:
+        config = new_config(grid, raw)
+    try:
+        frame = pool.pop()
+    except IndexError:
+        frame = new_frame()
+    buffer, table = frame
+    try:
+        pack(buffer, 0{values})
+    except pack_errors:
+        raise unpackable(({listed})) from None
+    (status,) = launch(config, function, table, 0)
+    if status is not success:
+        failed(status, config, table)
+    pool.append(frame)
+    return compiled
+"""
+
+
+def _default_stream(ordinal: int) -> int:
+    return 0
+
+
+def _config(grid: Grid, raw: int, threads: int, shared: int) -> Any:
+    cuda = driver.bindings()
+    config = cuda.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes, config.hStream, config.numAttrs = shared, cuda.CUstream(raw), 0
+    return config
 
 
 def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:
-    """`cuLaunchKernel`, with a look at the current context before each launch where there is more than one GPU."""
-    bare: Callable[..., Any] = driver.bindings().cuLaunchKernel
+    """`cuLaunchKernelEx`, with a look at the current context before each launch where there is more than one GPU."""
+    bare: Callable[..., Any] = driver.bindings().cuLaunchKernelEx
     if driver.device_count() == 1:
         return bare
 
@@ -124,7 +157,7 @@ def _again(compiled: CompiledKernel, loaded: driver.Loaded, status: Any, argumen
     """Launch once more from a thread that had no context, which the driver says before doing anything; else raise."""
     if driver.no_context(status):
         with driver.current_context(loaded.device):
-            (status,) = driver.bindings().cuLaunchKernel(*arguments)
+            (status,) = driver.bindings().cuLaunchKernelEx(*arguments)
     if int(status) != 0:
         raise driver.launch_error(compiled.name, status, compiled.threads, compiled.n_regs)
 

@@ -68,13 +68,13 @@ def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False, maxn
 
 @cache
 def version() -> str:
-    """The version of the installed NVRTC, for cache keys: from package metadata, loading the library only without it."""
+    """The installed NVRTC, for cache keys: from package metadata, loading the library only without it. "none" where none is."""
     for name in _DISTRIBUTIONS:
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return _library_version(_library())
+    return _library_version(_library()) if available() else "none"
 
 
 def _options(arch: str, debug: bool, maxnreg: int | None) -> list[bytes]:

@@ -56,7 +56,7 @@ def watches(owner: FunctionType, path: str) -> Iterator[Watch]:
         value = space.get(name)
         if _may_change(space, name, value):
             yield space, name, value
-        if isinstance(value, (list, dict, set)):
+        if isinstance(value, (list, dict, set)) and space.get(name) is value:
             contents = _Contents(value, _frozen(value))
             yield contents, "contents", contents.first
         space, name = vars(value) if isinstance(value, ModuleType) else _Attributes(value), attribute

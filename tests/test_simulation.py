@@ -1,0 +1,105 @@
+"""`weft.simulate`: programs, order, residency and progress of simulated launches."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+from weft import language as gl
+from weft import simulation
+from weft.errors import LaunchError, hazard
+
+
+@weft.jit
+def mark(out, width):
+    pid = gl.program_id(1) * width + gl.program_id(0)
+    gl.store(out + pid, pid + 1)
+
+
+def marked(programs=None) -> list[int]:
+    out = np.zeros(8, np.int32)
+    with weft.simulate(programs=programs):
+        compiled = mark[(4, 2)](out, 4)
+    assert compiled.report.programs == np.count_nonzero(out)
+    return [int(i) for i in np.flatnonzero(out)]
+
+
+def test_all_programs_run_unless_some_are_named():
+    assert marked() == list(range(8))
+    assert marked([2, (1, 1), (3, 1, 0)]) == [2, 5, 7]
+    assert marked([]) == []
+
+
+def test_programs_run_in_the_given_order():
+    @weft.jit
+    def note(out):
+        gl.store(out + gl.atomic_add(out, 1) + 1, gl.program_id(0))
+
+    out = np.zeros(9, np.int32)
+    with weft.simulate(programs=[6, 1, 3]):
+        note[8](out)
+    assert out.tolist() == [3, 6, 1, 3, 0, 0, 0, 0, 0]
+
+
+@weft.jit
+def meet(arrived, order, count):
+    gl.atomic_add(arrived, 1)
+    while gl.atomic_add(arrived, 0) < count:
+        pass
+    gl.store(order + gl.atomic_add(order, 1) + 1, gl.program_id(0))
+
+
+def order_of(seed: int) -> list[int]:
+    order = np.zeros(17, np.int32)
+    with weft.simulate(seed=seed):
+        meet[16](np.zeros(1, np.int32), order, 16)
+    assert sorted(order[1:]) == list(range(16))
+    return order[1:].tolist()
+
+
+def test_a_seed_gives_the_same_order_again_and_another_one_another():
+    orders = [order_of(seed) for seed in range(6)]
+    assert orders == [order_of(seed) for seed in range(6)]
+    assert len({tuple(order) for order in orders}) > 1
+
+
+def test_programs_that_wait_for_more_than_are_resident_never_end():
+    def meeting(max_resident):
+        with weft.simulate(max_resident=max_resident):
+            meet[4](np.zeros(1, np.int32), np.zeros(5, np.int32), 4)
+
+    meeting(4)
+    with pytest.raises(hazard.Deadlock) as caught:
+        meeting(3)
+    assert len(caught.value.related) == 3
+
+
+def test_a_program_outside_of_the_grid():
+    with pytest.raises(LaunchError) as caught:
+        marked([(0, 2)])
+    assert caught.value.code == "launch-no-such-program"
+    assert "program (0, 2, 0) of mark, but the grid is (4, 2, 1)" in caught.value.message
+
+
+@pytest.mark.parametrize("wrong", [{"programs": ["a"]}, {"programs": [(1, 2, 3, 4)]}, {"max_resident": 0}])
+def test_what_simulate_cannot_use(wrong):
+    with pytest.raises(LaunchError) as caught, weft.simulate(**wrong):
+        pass
+    assert caught.value.code == "launch-option-value"
+
+
+def test_blocks_nest_end_with_errors_and_belong_to_a_thread():
+    before = simulation.current()
+    seen = []
+    with weft.simulate(seed=1):
+        with pytest.raises(KeyError), weft.simulate(seed=2):
+            assert simulation.current().seed == 2
+            raise KeyError
+        assert simulation.current().seed == 1
+        thread = threading.Thread(target=lambda: seen.append(simulation.current()))
+        thread.start()
+        thread.join()
+    assert simulation.current() == before == seen[0]
