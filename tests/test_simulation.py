@@ -95,9 +95,10 @@ def test_blocks_nest_end_with_errors_and_belong_to_a_thread():
     before = simulation.current()
     seen = []
     with weft.simulate(seed=1):
-        with pytest.raises(KeyError), weft.simulate(seed=2):
+        with weft.simulate(seed=2):
             assert simulation.current().seed == 2
-            raise KeyError
+        with pytest.raises(LaunchError), weft.simulate(seed=3):
+            mark[0](None, 4)
         assert simulation.current().seed == 1
         thread = threading.Thread(target=lambda: seen.append(simulation.current()))
         thread.start()

@@ -72,9 +72,11 @@ def simulate(
 
 
 def _program(given: Any) -> Program:
-    parts: tuple[Any, ...] = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
+    parts = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
     if not 1 <= len(parts) <= 3 or not all(isinstance(part, int) for part in parts):
-        raise _refuse("programs", [given], "a list of ints, or of tuples of up to three", "programs=[(0, 0)]")
+        raise _refuse(
+            "programs", [cast("object", given)], "a list of ints, or of tuples of up to three", "programs=[(0, 0)]"
+        )
     x, y, z = (*parts, 0, 0)[:3]
     return x, y, z
 

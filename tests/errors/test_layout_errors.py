@@ -22,9 +22,12 @@ from weft.layout import (
     SwizzledSharedLayout,
     check_num_warps,
     infer,
+    plan_conversion,
     plan_reduction,
     plan_scan,
 )
+from weft.layout.parse import parse_layout, parse_shape
+from weft.layout.show import format_tensor_view
 
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 LINE = BlockedLayout([1], [32], [4], [0])
@@ -32,6 +35,7 @@ MMA = NVMMADistributedLayout([2, 0], [2, 2], [16, 8])
 WGMMA = NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
 FOUR = LinearLayout.identity(4, "a", "x")
 LANES = [[1], [2], [4], [8], [16]]
+PADDED = PaddedSharedLayout.with_identity_for([[32, 4]], [64], [0])
 CLUSTER = {"ctas_per_cga": [2, 1], "cta_split_num": [2, 1], "cta_order": [1, 0]}
 
 
@@ -43,6 +47,16 @@ def blocked(**changes):
 def linear(**changes):
     fields = {"reg_bases": [], "lane_bases": LANES, "warp_bases": [], "block_bases": [], "shape": [32]}
     return DistributedLinearLayout(**{**fields, **changes})
+
+
+def convert(src, dst, warps=4):
+    return plan_conversion(LINE.to_linear(src), BlockedLayout([1], [32], [warps], [0]).to_linear(dst), 32)
+
+
+def clustered():
+    """A conversion from two blocks of a cluster that hold half a tile each to two that hold all of it."""
+    block = blocked(cga_layout=[[1, 0]]).to_linear([128, 16])
+    return plan_conversion(block, blocked(cga_layout=[[0, 0]]).to_linear([128, 16]), 32)
 
 
 def mixed():
@@ -121,6 +135,16 @@ MISTAKES = [
     ("layout-reduce-blocks", "axis 0", lambda: plan_reduction(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
     ("layout-reduce-blocks", "axis 0", lambda: plan_scan(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
     ("layout-scan", "axis 1", lambda: plan_scan(mixed(), 1)),
+    ("convert-shape", "[32] to a layout of shape [64]", lambda: convert([32], [64])),
+    ("convert-threads", "4 and 8 warps", lambda: convert([128], [128], warps=8)),
+    ("convert-blocks", "bases are [(64, 0)] before and [(0, 0)] after", clustered),
+    ("show-unresolved", "AutoLayout()", lambda: format_tensor_view(AutoLayout(), [4])),
+    ("show-padded", "PaddedSharedLayout", lambda: format_tensor_view(PADDED, [64])),
+    ("show-shape", "[32], not [64]", lambda: format_tensor_view(LINE.to_linear([32]), [64])),
+    ("show-too-large", "2097152 elements", lambda: format_tensor_view(LINE, [2**21])),
+    ("show-text", "no layout 'Blocked'", lambda: parse_layout("Blocked([1])")),
+    ("show-text", "constructor", lambda: parse_layout("[1, 2]")),
+    ("show-shape-text", "'32xx8'", lambda: parse_shape("32xx8")),
 ]
 
 

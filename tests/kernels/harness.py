@@ -5,8 +5,8 @@
         run(kernel, 4, out, x, 1000, ...)            # NumPy arrays in, results in `out`
         same(out, x + x)
 
-In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, and compiles the CUDA text, which
-must spill nothing and keep no array in memory. On a GPU it also runs the simulator, which must leave the GPU's bits.
+In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, and compiles the CUDA text,
+which must spill nothing and keep no array in memory. On a GPU it also runs the simulator, which must leave the GPU's bits.
 References are NumPy's, in wider types: nothing here asks weft what is right.
 """
 
@@ -216,7 +216,9 @@ def same(found: np.ndarray, expected: np.ndarray, what: str = "") -> None:
 def kept_poison(found: np.ndarray, start: int) -> None:
     """Everything from `start` on is still what `poison` put there."""
     rest = found.reshape(-1)[start:]
-    np.testing.assert_array_equal(bits(rest), bits(poison(rest.size, rest.dtype)), "elements beyond the mask were written")
+    np.testing.assert_array_equal(
+        bits(rest), bits(poison(rest.size, rest.dtype)), "elements beyond the mask were written"
+    )
 
 
 def within(found: np.ndarray, exact: np.ndarray, ulps: float) -> None:
@@ -231,7 +233,9 @@ def within(found: np.ndarray, exact: np.ndarray, ulps: float) -> None:
     unit = np.maximum(np.abs(np.spacing(rounded)), np.finfo(found.dtype).smallest_subnormal).astype(np.longdouble)
     off = np.where(finite, np.abs(found.astype(np.longdouble) - wide) / unit, 0)
     worst = int(np.argmax(off))
-    assert off.max(initial=0) <= ulps, f"{float(off.flat[worst]):.2f} ulp off: {found.flat[worst]!r}, want {wide.flat[worst]!r}"
+    assert off.max(initial=0) <= ulps, (
+        f"{float(off.flat[worst]):.2f} ulp off: {found.flat[worst]!r}, want {wide.flat[worst]!r}"
+    )
 
 
 def rounded(x: np.ndarray, dtype: Any, toward_zero: bool = False) -> np.ndarray:
@@ -242,8 +246,10 @@ def rounded(x: np.ndarray, dtype: Any, toward_zero: bool = False) -> np.ndarray:
     """
     kind = np.dtype(dtype)
     info = ml_dtypes.finfo(kind)
-    wide = x.astype(np.float32).astype(np.longdouble) if x.dtype.itemsize < 4 and x.dtype.kind not in "iub" else x.astype(
-        np.longdouble
+    wide = (
+        x.astype(np.float32).astype(np.longdouble)
+        if x.dtype.itemsize < 4 and x.dtype.kind not in "iub"
+        else x.astype(np.longdouble)
     )
     largest = np.longdouble(float(info.max))
     _, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0))

@@ -167,7 +167,8 @@ def test_comparisons(run, rng, dtype):
     x, y = pairs(rng, NUMPY[dtype], SIZE)
     a, b = x.astype(np.float64), y.astype(np.float64)
     found = together(run, binary, COMPARISONS, dtype, (x, y), np.bool_)
-    for row, function in zip(found, (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal), strict=True):
+    functions = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+    for row, function in zip(found, functions, strict=True):
         same(row, function(a, b), function.__name__)
 
 
@@ -286,7 +287,9 @@ def test_python_numbers_and_scalars_join_tiles(run, rng, dtype):
     x, out = frozen(rng.integers(-64, 64, n).astype(kind) / kind(8)), poison((4, 256), kind)
     run(with_numbers, 1, out, x, 0.75, n, 256, LINE)
     a = x.astype(np.float64)
-    for row, want in zip(out, (1 - 2 * a, a + 0.75, 0 * a + 1.5, np.minimum(a, 0.5) + np.maximum(a, 0.25)), strict=True):
+    for row, want in zip(
+        out, (1 - 2 * a, a + 0.75, 0 * a + 1.5, np.minimum(a, 0.5) + np.maximum(a, 0.25)), strict=True
+    ):
         same(row[:n], want.astype(kind))
         kept_poison(row, n)
 

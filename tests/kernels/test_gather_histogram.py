@@ -14,14 +14,18 @@ LINE = gl.BlockedLayout([2], [32], [4], [0])
 
 
 @weft.jit
-def take(out, x, index, axis: gl.constexpr, shape: gl.constexpr, picked: gl.constexpr, source: gl.constexpr, target: gl.constexpr):
+def take(out, x, index, axis: gl.constexpr, shape: gl.constexpr, picked: gl.constexpr,
+         source: gl.constexpr, target: gl.constexpr):  # fmt: skip
     tile = load_matrix(x, shape[0], shape[1], source)
     places = load_matrix(index, picked[0], picked[1], target)
     store_matrix(out, gl.gather(tile, places, axis), picked[0], picked[1], target)
 
 
+MOVES = [("rows", "rows"), ("rows", "columns"), ("across", "linear"), ("repeated", "across"), ("mma", "rows")]
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize(("source", "target"), [("rows", "rows"), ("rows", "columns"), ("across", "linear"), ("repeated", "across"), ("mma", "rows")])
+@pytest.mark.parametrize(("source", "target"), MOVES)
 def test_matrices(run, rng, source, target, axis):
     x, out = random(rng, np.float32, (64, 32)), poison((64, 32), np.float32)
     index = frozen(rng.integers(0, (64, 32)[axis], (64, 32)).astype(np.int32))

@@ -9,6 +9,7 @@ import weft
 from tests.kernels.harness import (
     INTEGERS,
     NUMPY,
+    SIGNED,
     frozen,
     kept_poison,
     pairs,
@@ -112,7 +113,7 @@ def together(run, ops, kind, x, y, **options):
     run(binary, 1, out, x, y, x.size, ops, ROOM, BLOCK, LINE, **options)
     rows = out.reshape(len(ops), ROOM)
     for row in rows:
-        kept_poison(row, x.size) if kind is not np.bool_ else None
+        kept_poison(row, x.size)
     return rows[:, : x.size]
 
 
@@ -143,7 +144,8 @@ def test_arithmetic_wraps(run, rng, dtype):
 def test_comparisons(run, rng, dtype):
     x, y = pairs(rng, NUMPY[dtype], SIZE)
     found = together(run, (eq, ne, lt, le, gt, ge), np.bool_, x, y)
-    for row, function in zip(found, (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal), strict=True):
+    functions = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+    for row, function in zip(found, functions, strict=True):
         same(row, function(x, y), function.__name__)
 
 
@@ -176,10 +178,8 @@ def test_shifts_clamp_their_amount(run, rng, dtype):
         same(row, each(function, x, y))
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("dtype", SIGNED, ids=str)
 def test_negative_shift_amounts_are_large_ones(run, rng, dtype):
-    if not dtype.is_int_signed():
-        return
     x, y = values(rng, NUMPY[dtype], 256), frozen(-1 - rng.integers(0, 100, 256).astype(NUMPY[dtype]))
     found = together(run, (left, right), NUMPY[dtype], x, y, compiles=False)
     same(found[0], np.zeros_like(x))
@@ -196,6 +196,8 @@ def test_high_halves_of_products(run, rng, dtype):
 
 # Divisors known at compile time
 
+DIVISORS = (1, 2, 3, 7, 8, 10, 64, 100, 255, 641, 65537, 2**31 - 1, -1, -3, -8)
+
 
 @weft.jit
 def by_constants(out, x, n, divisors: gl.constexpr, room: gl.constexpr, BLOCK: gl.constexpr, layout: gl.constexpr):
@@ -208,7 +210,7 @@ def by_constants(out, x, n, divisors: gl.constexpr, room: gl.constexpr, BLOCK: g
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_division_by_constants(run, rng, dtype):
-    divisors = [d for d in (1, 2, 3, 7, 8, 10, 64, 100, 255, 641, 65537, 2**31 - 1, -1, -3, -8) if dtype.min_value <= d <= dtype.max_value]
+    divisors = [d for d in DIVISORS if dtype.min_value <= d <= dtype.max_value]
     x = np.array(values(rng, NUMPY[dtype], SIZE))
     if dtype.is_int_signed():
         x[x == dtype.min_value] += 1
@@ -230,7 +232,9 @@ def index_by_division(out, n, width, BLOCK: gl.constexpr, divisor: gl.constexpr,
 @pytest.mark.parametrize("size", [1, 4])
 def test_positions_divided(run, divisor, size):
     out, n, width = poison((4096 // divisor + 1, divisor + 1), np.int32), 4001, divisor + 1
-    run(index_by_division, 4, out, n, width, 1024, divisor, gl.BlockedLayout([size], [32], [4], [0]), compiles=size == 4)
+    run(
+        index_by_division, 4, out, n, width, 1024, divisor, gl.BlockedLayout([size], [32], [4], [0]), compiles=size == 4
+    )
     want = poison(out.shape, np.int32)
     for i in range(n):
         want[i // divisor, i % divisor] = i // divisor * 1000 + i % divisor
@@ -288,7 +292,9 @@ def scalars(out, x, y, ops: gl.constexpr):
         gl.store(out + i, ops[i](x, y))
 
 
-@pytest.mark.parametrize(("x", "y"), [(7, 3), (-7, 3), (2**31 - 1, 5), (-(2**31), 2), (2**31 + 5, 3), (2**63 + 9, 2**63 + 4)])
+@pytest.mark.parametrize(
+    ("x", "y"), [(7, 3), (-7, 3), (2**31 - 1, 5), (-(2**31), 2), (2**31 + 5, 3), (2**63 + 9, 2**63 + 4)]
+)
 def test_scalar_arguments_have_the_width_they_need(run, x, y):
     ops = (gl.add, gl.sub, gl.mul, gl.floordiv, gl.mod, gl.minimum, gl.maximum, gl.cdiv)
     kind = np.uint64 if max(x, y) >= 2**63 else np.int64 if not -(2**31) <= x < 2**31 else np.int32

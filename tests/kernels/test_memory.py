@@ -155,7 +155,8 @@ def pointer_arithmetic(out, x, far, BLOCK: gl.constexpr, layout: gl.constexpr):
     gl.store(out + 3 * BLOCK + at, gl.load((x + far) + (at - far)))
     gl.store(out + 4 * BLOCK + at, gl.load(gl.where(at % 2 == 0, x + at, x + 3)))
     address = (x + at).to(gl.int64)
-    gl.store(out + 5 * BLOCK + at, gl.load((address + 4 * (at % 2)).to(gl.pointer_type(gl.float32)), mask=at < BLOCK - 1, other=0))
+    neighbour = (address + 4 * (at % 2)).to(gl.pointer_type(gl.float32))
+    gl.store(out + 5 * BLOCK + at, gl.load(neighbour, mask=at < BLOCK - 1, other=0))
     gl.store(out + 6 * BLOCK + at, ((x + at) == (x + 5)).to(gl.float32) + ((x + at) < (x + 9)).to(gl.float32))
     gl.static_assert(x.dtype.element_ty == gl.float32)
     gl.static_assert(gl.pointer_type(gl.float32) == x.dtype)
@@ -213,11 +214,14 @@ def policies(out, x, n, cache: gl.constexpr, eviction: gl.constexpr, to: gl.cons
     gl.store(out + at, value, mask=at < n, cache_modifier=to, eviction_policy=eviction)
 
 
-@pytest.mark.parametrize(("cache", "to"), [("", ""), (".ca", ".wb"), (".cg", ".cg"), (".cs", ".cs"), (".cv", ".wt")])
-@pytest.mark.parametrize("eviction", ["", "evict_first", "evict_last"])
+POLICIES = [
+    ("", "", ""), (".ca", ".wb", ""), (".cg", ".cg", ""), (".cs", ".cs", ""), (".cv", ".wt", ""),
+    ("", "", "evict_first"), ("", "", "evict_last"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cache", "to", "eviction"), POLICIES)
 def test_cache_policies(run, rng, cache, to, eviction):
-    if cache and eviction:
-        return
     x, out = random(rng, np.float32, 500), poison(512, np.float32)
     run(policies, 1, out, x, 500, cache, eviction, to, False, 512, LINE)
     same(out[:500], x)

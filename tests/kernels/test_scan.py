@@ -16,6 +16,7 @@ from weft import language as gl
 from weft.errors import LayoutError
 from weft.layout.reduction import plan_scan
 
+
 @weft.jit
 def keep_last(a, b):
     return gl.where(b != 0, b, a)
@@ -42,7 +43,8 @@ def prefixes(x, axis, reverse):
     """What `scans` should give, by NumPy."""
     moved = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
     with np.errstate(over="ignore"):
-        found = (moved.cumsum(0, dtype=x.dtype), moved.cumprod(0, dtype=x.dtype), np.maximum.accumulate(moved, 0), filled_forward(moved))
+        sums, products = moved.cumsum(0, dtype=x.dtype), moved.cumprod(0, dtype=x.dtype)
+    found = (sums, products, np.maximum.accumulate(moved, 0), filled_forward(moved))
     return [np.ascontiguousarray(np.moveaxis(f[:: -1 if reverse else 1], 0, axis)) for f in found]
 
 
@@ -134,7 +136,9 @@ def test_random_layouts(device: Device, case, axis, seed):
         plan_scan(layout.to_linear([rows, columns]), axis)
     except LayoutError:
         reject()
-    Runner(device)(one_axis, 1, out, x, axis, rows, columns, layout, num_warps=warps, compiles=seed % 8 == 0, spills=True)
+    Runner(device)(
+        one_axis, 1, out, x, axis, rows, columns, layout, num_warps=warps, compiles=seed % 8 == 0, spills=True
+    )
     same(out, x.cumsum(axis, dtype=np.int32))
 
 
@@ -146,7 +150,10 @@ def auto_axis(out, x, layout: gl.constexpr):
     store_matrix(out, gl.set_auto_layout(total, layout), 64, 32, layout)
 
 
-@pytest.mark.parametrize(("kernel", "args"), [(one_axis, (1, M, N, LAYOUTS["linear"])), (auto_axis, (LAYOUTS["linear"],))], ids=["given", "inferred"])
+MIXED = [(one_axis, (1, M, N, LAYOUTS["linear"])), (auto_axis, (LAYOUTS["linear"],))]
+
+
+@pytest.mark.parametrize(("kernel", "args"), MIXED, ids=["given", "inferred"])
 def test_a_layout_that_mixes_the_axis_with_others_is_refused_at_its_line(rng, kernel, args):
     x, out = np.zeros((M, N), np.int32), poison((M, N), np.int32)
     with pytest.raises(LayoutError) as caught:

@@ -65,6 +65,7 @@ def test_conversion_with_any_number_of_warps(run, rng, warps, order):
     converted(run, rng, np.float32, (32, 64), source, target, warps)
 
 
+MMA = gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8])
 SHUFFLED = [
     (gl.BlockedLayout([1], [32], [4], [0]), gl.BlockedLayout([4], [32], [4], [0]), (512,)),
     (gl.BlockedLayout([1], [32], [4], [0]), gl.BlockedLayout([2], [32], [4], [0]), (128,)),
@@ -72,7 +73,7 @@ SHUFFLED = [
     (ROWS, gl.BlockedLayout([2, 2], [4, 8], [4, 1], [1, 0]), (64, 64)),
     (ROWS, gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8]), (64, 32)),
     (gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]), ROWS, (64, 32)),
-    (gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8]), gl.DotOperandLayout(0, gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8]), 2), (32, 32)),
+    (MMA, gl.DotOperandLayout(0, MMA, 2), (32, 32)),
 ]  # fmt: skip
 
 
@@ -253,7 +254,9 @@ def made(out, scalar, layout: gl.constexpr):
     write(out + 2048, gl.full([16, 32], scalar, gl.int8, layout).to(gl.float32))
     write(out + 2560, gl.cast(gl.to_tensor(2.5), gl.float64).to(gl.float32) + gl.zeros_like(seven, dtype=gl.float32))
     kind = seven.type
-    gl.static_assert(isinstance(kind, gl.distributed_type) and kind.element_ty == gl.float32 and kind.scalar == gl.float32)
+    gl.static_assert(
+        isinstance(kind, gl.distributed_type) and kind.element_ty == gl.float32 and kind.scalar == gl.float32
+    )
     gl.static_assert(kind == gl.distributed_type(gl.float32, [16, 32], layout))
     gl.static_assert(isinstance(gl.float32, gl.dtype) and isinstance(seven, gl.tensor))
     write(out + 3072, gl.arange(-256, 256, gl.BlockedLayout([4], [32], [4], [0])).to(gl.float32))

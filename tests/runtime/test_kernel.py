@@ -291,6 +291,13 @@ def test_a_sticky_error_says_what_to_do(cuda, compiler):
     assert "new process" in caught.value.fix
 
 
+def test_a_kernel_that_is_loaded_during_a_capture_says_what_to_do(cuda, compiler):
+    cuda.load_result = CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    with pytest.raises(DeviceError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED") as caught:
+        make()[1](X, Y, 2, 0.5)
+    assert "before the capture" in caught.value.fix
+
+
 def test_host_arrays_run_in_the_simulator(no_gpu, compiler):
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float16)
     scale = make()

@@ -13,6 +13,7 @@ from weft.cuda.prelude import PIECE_NAMES
 from weft.cuda.refs import Variable
 from weft.cuda.rules import RULES
 from weft.cuda.spelling import c_type, integer
+from weft.cuda.tables import is_wide
 from weft.errors import fail
 from weft.errors.cuda import KERNEL_NAME
 from weft.ir.core import Func
@@ -37,13 +38,16 @@ def _head(e: Emitter) -> list[str]:
     """Signature, shared memory and constant tables."""
     threads = e.func.attrs["num_warps"] * e.target.warp_size
     params = ", ".join(_param(e.refs[param]) for param in e.func.params)
-    lines = [f'extern "C" __global__ void __launch_bounds__({threads})', f"{e.func.name}({params}) {{"]
+    # The exact block size where it can be said, not a bound on it: with a mere bound ptxas keeps fewer loads in flight.
+    size = f"__block_size__(({threads}, 1, 1))" if e.target.has_block_size else f"__launch_bounds__({threads})"
+    lines = [f'extern "C" __global__ void {size}', f"{e.func.name}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char smem[];")
     if e.uses_shared:
         lines.append("  const u32 scratch = (u32)__cvta_generic_to_shared(smem);")
     for table, name in e.tables.items():
-        lines.append(f"  constexpr int {name}[{len(table)}] = {{{', '.join(map(integer, table))}}};")
+        element = "i64" if is_wide(table) else "int"
+        lines.append(f"  constexpr {element} {name}[{len(table)}] = {{{', '.join(map(integer, table))}}};")
     return lines
 
 

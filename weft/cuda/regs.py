@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from weft.cuda.arith import fma
 from weft.cuda.refs import Index, Inline, Ref, Variable
 from weft.cuda.rules import emits, refers, spells
-from weft.cuda.spelling import constant
-from weft.cuda.tables import Table, parenthesised
+from weft.cuda.spelling import c_type, constant
+from weft.cuda.tables import Table, is_wide, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType
 from weft.ops import regs
@@ -77,7 +77,7 @@ def _entry(e: Emitter, dtype: DType, table: Table) -> str:
     if isinstance(e.index, int) or len(set(table)) == 1:
         return constant(table[0 if isinstance(e.index, str) else e.index], dtype)
     text = e.entry(table, e.index)
-    return text if dtype.code == "i32" else f"({dtype.code}){parenthesised(text)}"
+    return text if dtype.code == "i32" and not is_wide(table) else f"({c_type(dtype)}){parenthesised(text)}"
 
 
 def _product(e: Emitter, dtype: DType, stride: str, table: Table) -> str:

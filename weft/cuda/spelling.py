@@ -45,9 +45,9 @@ def is_small_float(element: Element) -> bool:
     return isinstance(element, DType) and element.code in SMALL_FLOATS
 
 
-def integer(value: int) -> str:
-    """An index or offset: `long long` where `int` does not hold it."""
-    return f"{value}" if -(2**31) < value < 2**31 else f"{value}ll"
+def integer(value: int, wide: bool = False) -> str:
+    """An index or offset: `long long` where `int` does not hold it, or where `wide` asks for it."""
+    return f"{value}" if not wide and -(2**31) < value < 2**31 else f"{value}ll"
 
 
 def string(text: str) -> str:

@@ -21,13 +21,19 @@ def expression(table: Table, index: str) -> str | None:
     weights = _bit_weights(table)
     if weights is None:
         return None
-    index = parenthesised(index)
-    terms = [_term(index, low, high, len(weights), weights[low]) for low, high in _runs(weights)]
+    index, wide = parenthesised(index), is_wide(table)
+    terms = [_term(index, low, high, len(weights), weights[low], wide) for low, high in _runs(weights)]
     if len(terms) > MOST_TERMS:
         return None
     if table[0] or not terms:
-        terms.append(integer(table[0]))
+        terms.append(integer(table[0], wide))
     return " + ".join(terms)
+
+
+def is_wide(table: Table) -> bool:
+    """True when C's `int` does not hold every entry, or every distance from the first one, which the terms add up to."""
+    reach = max(max(abs(entry), abs(entry - table[0])) for entry in table)
+    return reach >= 1 << 31
 
 
 def parenthesised(text: str) -> str:
@@ -59,7 +65,7 @@ def _runs(weights: list[int]) -> list[tuple[int, int]]:
     return runs[::-1]
 
 
-def _term(index: str, low: int, high: int, bits: int, weight: int) -> str:
+def _term(index: str, low: int, high: int, bits: int, weight: int, wide: bool) -> str:
     part = index if low == 0 else f"{index} / {1 << low}"
     if high < bits:
         part = f"{part} % {1 << (high - low)}"
@@ -67,4 +73,4 @@ def _term(index: str, low: int, high: int, bits: int, weight: int) -> str:
         return part
     if part != index:
         part = f"({part})"
-    return f"-{part}" if weight == -1 else f"{integer(weight)} * {part}"
+    return f"-{part}" if weight == -1 else f"{integer(weight, wide)} * {part}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from weft.errors import Loc
+from weft.errors import Loc, UserError
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import Type
@@ -29,7 +29,10 @@ class Builder:
         Returns its result, a tuple when it has several, None when it has none. Typing errors that know no place get `loc`.
         """
         full = {**kind.defaults, **attrs} if kind.defaults else attrs
-        types = kind.infer(operands, full, regions)
+        try:
+            types = kind.infer(operands, full, regions)
+        except UserError as error:
+            raise error.at(self.loc) from None
         results = tuple(Value(type, name) for type in types)
         self._open[-1].append(Op(kind, operands, full, results, regions, self.loc))
         if not results:

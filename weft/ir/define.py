@@ -56,7 +56,8 @@ class OpDef:
     """The definition of an operation; see the module docstring. Compared by identity.
 
     `pure` is True when results depend on operands and attributes only and nothing else happens. `scope` is the least scope of
-    the results (joined with the operands' scopes), `needs` the scope of control flow that it may stand under. `removed_by` names the pass after which it is gone; such an operation has no CUDA rule.
+    the results (joined with the operands' scopes), `needs` the scope of control flow that it may stand under. `removed_by`
+    names the pass after which it is gone; such an operation has no CUDA rule.
     """
 
     name: str

@@ -106,7 +106,8 @@ def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
         return _checked(function, args, kwargs)
     if not isinstance(function, (BuiltinFunctionType, MethodType)) or not _is_constant_method(function, owner):
         name = _name(function)
-        raise fail(errors.HOST_FUNCTION, function=name, instead=f"use gl.{name}, or " if name in language.__all__ else "")
+        instead = f"use gl.{name}, or " if name in language.__all__ else ""
+        raise fail(errors.HOST_FUNCTION, function=name, instead=instead)
     return _of_constants(function, args, kwargs)
 
 

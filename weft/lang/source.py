@@ -1,7 +1,7 @@
 """A function's syntax tree with true positions, and what can be said of it before it is read.
 
-The text is cut out of the file as it was when the function was decorated, from the first line to the end of the function, and parsed behind as
-many empty lines as stand above it: lines and columns then are those of the file, without any correction.
+The text is cut out of the file as it was when the function was decorated, from the first line to the end of the function,
+and parsed behind as many empty lines as stand above it: lines and columns then are those of the file, without correction.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def map_elements(*values: Value, pack: int, body: Region) -> tuple[Type, ...]:
 
 @op("tile.histogram", stage="tile", removed_by=LOWER, needs="block")
 def histogram(x: Value, mask: Value | None, bins: int, layout: DistributedLayout) -> Type:
-    """int32 tile of `bins` counts: how often each value 0 ... bins - 1 occurs in the one-dimensional integer tile `x`."""
+    """An int32 tile of `bins` counts: how often each value 0 ... bins - 1 occurs in the one-dimensional integer tile `x`."""
     integer(x)
     boolean(mask)
     same_form(x, mask)

@@ -15,7 +15,7 @@ LOWER = "lower_tiles"
 
 @op("tile.arange", stage="tile", removed_by=LOWER)
 def arange(start: int, end: int, layout: DistributedLayout) -> Type:
-    """int32 tile `[start, start + 1, ..., end - 1]`; its length is a power of two."""
+    """An int32 tile `[start, start + 1, ..., end - 1]`; its length is a power of two."""
     require(end > start and (end - start) & (end - start - 1) == 0, "arange needs a power-of-two length")
     return tile_type(int32, (end - start,), layout)
 

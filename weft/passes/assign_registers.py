@@ -132,6 +132,9 @@ class _Interference:
             # Operands are read in every pass, results are written in every pass.
             self._written(op.results, after | entering)
         through = after | self._free(op)
+        if op.kind is control.for_:
+            # The head of a C loop reads its bounds in every round.
+            through |= self._needed(op.operands[:3])
         for region in op.regions:
             self.region(region, through, region.args)
         return through | entering
@@ -142,7 +145,7 @@ class _Interference:
         for value in written:
             self._pairs.update(frozenset((value, other)) for other in (*needed, *written) if other is not value)
 
-    def _needed(self, values: Iterable[Value]) -> Live:
+    def _needed(self, values: Iterable[Value | None]) -> Live:
         return self._candidates.intersection(values)
 
     def _free(self, op: Op) -> Live:

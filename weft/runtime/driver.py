@@ -23,7 +23,8 @@ _WRONG_IMAGE_CODES = (200, 209, 218, 222)
 _NO_CONTEXT_CODES = (201, 400)
 _OUT_OF_RESOURCES = 701
 _STICKY_CODES = (700, 702, 709, 710, 714, 715, 716, 717, 718, 719)
-
+_CAPTURE_CODES = range(900, 909)
+_CAPTURE_ADVICE = "launch the kernel once before the capture of a CUDA graph begins: it cannot be loaded during one"
 _ADVICE = "check the arguments of the launch"
 _STICKY_ADVICE = (
     "an earlier kernel broke the CUDA context, and only a new process gets a new one; launch with NumPy arrays or CPU "
@@ -217,10 +218,15 @@ def launch_error(name: str, status: Any, threads: int, registers: int) -> UserEr
 
 
 def driver_error(what: str, status: Any) -> UserError:
-    """The error of a driver call, with its name, NVIDIA's text, and advice where the context is lost."""
+    """The error of a driver call, with its name, NVIDIA's text, and advice where the context is lost or a graph is captured."""
     name, text = _describe(bindings(), status)
-    advice = _STICKY_ADVICE if int(status) in _STICKY_CODES else _ADVICE
-    return fail(DRIVER_ERROR, what=what, error=name, text=text, advice=advice)
+    return fail(DRIVER_ERROR, what=what, error=name, text=text, advice=_advice(int(status)))
+
+
+def _advice(code: int) -> str:
+    if code in _CAPTURE_CODES:
+        return _CAPTURE_ADVICE
+    return _STICKY_ADVICE if code in _STICKY_CODES else _ADVICE
 
 
 def _describe(cuda: Any, status: Any) -> tuple[str, str]:

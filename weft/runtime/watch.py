@@ -53,11 +53,11 @@ def watches(owner: FunctionType, path: str) -> Iterator[Watch]:
     if isinstance(space, dict) and name not in space:
         return
     for attribute in (*attributes, ""):
-        value = space.get(name)
+        value = cast("Any", space).get(name)
         if _may_change(space, name, value):
             yield space, name, value
         if isinstance(value, (list, dict, set)) and space.get(name) is value:
-            contents = _Contents(value, _frozen(value))
+            contents = _Contents(cast("object", value), _frozen(value))
             yield contents, "contents", contents.first
         space, name = vars(value) if isinstance(value, ModuleType) else _Attributes(value), attribute
 

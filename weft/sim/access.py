@@ -103,8 +103,8 @@ class Request:
         low = -((segment.pointer - segment.start) // size)
         extent = (segment.end - segment.pointer) // size
         index = (address - segment.pointer) // size
-        place = f"the first at {self.block.where(self.shape, first)}"
-        share = f"; {int(outside.sum())} of the {total} elements accessed here are outside, {place}" if self.shape else ""
+        place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
+        share = f"; {place}{self.block.where(self.shape, first)}" if self.shape else ""
         return self.block.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
             share=share, bound=f"at or above {low}" if index < low else f"below {extent}",

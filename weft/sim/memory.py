@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.ir.core import Op
 from weft.ops import memory
 from weft.sim import access
@@ -23,14 +25,22 @@ def _load(block: Block, op: Op, ptr: Data, mask: Data | None, other: Data | None
 
 @rule(memory.store)
 def _store(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None) -> None:
-    access.store(Request(block, op, ptr, mask), value)
+    access.store(Request(block, op, _stretched(ptr, value), mask), value)
 
 
 @rule(memory.atomic)
 def _atomic(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
-    return access.atomic(Request(block, op, ptr, mask), op.attrs["kind"], value)
+    return access.atomic(Request(block, op, _stretched(ptr, value), mask), op.attrs["kind"], value)
 
 
 @rule(memory.atomic_cas)
 def _atomic_cas(block: Block, op: Op, ptr: Data, compare: Data, value: Data) -> Data:
-    return access.compare_and_swap(Request(block, op, ptr, None), compare, value)
+    return access.compare_and_swap(Request(block, op, _stretched(ptr, compare, value), None), compare, value)
+
+
+def _stretched(ptr: Data, *others: Data) -> Data:
+    """An address for each thread, where the block's one address meets values that threads have of their own."""
+    if np.ndim(ptr.array) or not any(np.ndim(other.array) for other in others):
+        return ptr
+    array, *_ = np.broadcast_arrays(ptr.array, *[other.array for other in others])
+    return Data(array, ptr.undefined, ptr.wrapped)

@@ -40,6 +40,11 @@ def _predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value |
     return lo.emit(arith.and_, value, lo.emit(regs.splat, owner, count=len(registers)))
 
 
+def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
+    """The test of the one thread that accesses memory at a scalar address for its block; None where each does for itself."""
+    return lo.first_thread() if all(lo.scopes[value] == "block" for value in op.uses) else None
+
+
 def load(lo: Lowering, op: Op) -> None:
     """Each thread reads the elements it holds, each register that differs once."""
     ptr, mask, other = op.operands
@@ -65,13 +70,16 @@ def load(lo: Lowering, op: Op) -> None:
 
 
 def store(lo: Lowering, op: Op) -> None:
-    """Elements that several registers or threads hold are written once."""
+    """Elements that several registers or threads hold are written once.
+
+    A scalar is, too, unless threads have an address, a value or a mask of their own: then each thread writes.
+    """
     ptr, value, mask = op.operands
     assert ptr is not None and value is not None
     address, data, masked = (_operand_form(lo, v) for v in (ptr, value, mask))
     assert address is not None and data is not None
     if isinstance(ptr.type, ScalarType):
-        registers, owner = (0,), lo.first_thread()
+        registers, owner = (0,), _scalar_owner(lo, op)
     else:
         registers, owner = owned(linear_of(ptr)), lo.owns(linear_of(ptr))
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, _element(ptr).itemsize)
@@ -83,7 +91,10 @@ def store(lo: Lowering, op: Op) -> None:
 
 
 def atomic(lo: Lowering, op: Op) -> None:
-    """One thread per element does it; where the old values are used, the other holders get them from it."""
+    """One thread per element does it; where the old values are used, the other holders get them from it.
+
+    Of scalars that threads have of their own, as in `store`, each thread does it and keeps its old value.
+    """
     ptr, value, mask = op.operands
     _exchange(lo, op, (ptr, value), mask)
 
@@ -98,7 +109,7 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
     registers = (0,) if scalar else owned(linear_of(ptr))
-    owner = lo.first_thread() if scalar else lo.owns(linear_of(ptr))
+    owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
     forms = [_operand_form(lo, v) for v in operands]
     arrays = [lo.array(lo.picked(form, registers)) for form in forms if form is not None]
     predicate = _predicate(lo, _operand_form(lo, mask), registers, owner)
@@ -107,7 +118,7 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     kind = globals.atomic if op.kind is memory.atomic else globals.atomic_cas
     old: Value = lo.emit(kind, *arrays, predicate, name=op.result.name, **op.attrs)
     if scalar:
-        lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used)
+        lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used and owner is not None)
         return
     lo.define(op, Array(broadcast_from_owner(lo, old, linear_of(ptr), op.result in lo.used)))
 

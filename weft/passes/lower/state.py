@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.define import OpDef, Scope
 from weft.ir.rebuild import Rebuilder
 from weft.ir.types import DType, Pointer, RegsType, ScalarType, TileType, int32, int64
 from weft.layout import WARP_SIZE, LinearLayout
@@ -19,8 +19,10 @@ from weft.ops import arith, memory, program, regs, tile
 from weft.passes.fact_rules import Facts
 from weft.passes.facts import facts
 from weft.passes.lower import divisors
+from weft.passes.lower.addresses import address_parts
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.placement import bit_terms, free_threads, register_table, splits, thread_columns, union
+from weft.passes.scopes import scopes
 from weft.targets import Target
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_constants", "_entry", "_facts", "_gathers", "_threads", "constants", "default", "divisors", "forms", "hinted",
-        "rules", "settled", "source", "tags", "target", "thread_bits", "used",
+        "_constants", "_entry", "_facts", "_gathers", "_scopes", "_threads", "addresses", "constants", "default", "divisors",
+        "forms", "hinted", "rules", "settled", "source", "tags", "target", "thread_bits", "used",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -50,10 +52,12 @@ class Lowering(Rebuilder):
         self.tags = 0
         self.thread_bits = LANE_BITS + int(func.attrs["num_warps"]).bit_length() - 1
         ops = list(walk(func.body))
+        self.addresses = address_parts(ops)
         self.used = {value for op in ops for value in op.uses}
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}
         self._facts: dict[Value, Facts] = {}
+        self._scopes: dict[Value, Scope] = {}
         self._entry: list[Op] = []
         self._gathers: dict[Value, tuple[Value, Table]] = {}
         self._constants: dict[tuple[int, DType], Value] = {}
@@ -106,6 +110,13 @@ class Lowering(Rebuilder):
         if not self._facts:
             self._facts = facts(self.source)
         return self._facts
+
+    @property
+    def scopes(self) -> dict[Value, Scope]:
+        """Who shares each scalar of the source, found when it is first asked for."""
+        if not self._scopes:
+            self._scopes = scopes(self.source)
+        return self._scopes
 
     def tag(self) -> int:
         """A fresh number, which keeps scratch allocations apart."""
@@ -292,7 +303,7 @@ class Lowering(Rebuilder):
         if isinstance(form, Splat):
             return self.emit(regs.splat, form.value, count=form.count)
         if isinstance(form, Compare):
-            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
+            return self._compared(form)
         if isinstance(form, Both):
             return self.emit(arith.and_, self.array(form.lhs), self.array(form.rhs))
         if form.exact is not None:
@@ -308,6 +319,13 @@ class Lowering(Rebuilder):
         strides = tuple(stride for stride, _ in form.strides)
         return self.emit(regs.affine, base, *strides, offsets=(form.const, *(table for _, table in form.strides)))
 
+    def _compared(self, form: Compare) -> Value:
+        if form.limit is None:
+            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
+        distances = self.array(Affine(self.constant(0, int32), form.distances))
+        limits = self.emit(regs.splat, form.limit, count=form.count)
+        return self.emit(arith.cmp, distances, limits, predicate=form.predicate)
+
     def picked(self, form: Form, registers: Table) -> Form:
         """Only some registers of a form, in the given order; what is not computed yet is computed for these only."""
         if registers == tuple(range(self.count(form))):
@@ -317,7 +335,7 @@ class Lowering(Rebuilder):
         if isinstance(form, Affine):
             return form.gathered(registers)
         if isinstance(form, Compare):
-            return Compare(form.predicate, form.lhs.gathered(registers), form.rhs.gathered(registers))
+            return form.gathered(registers)
         if isinstance(form, Both):
             lhs, rhs = self.picked(form.lhs, registers), self.picked(form.rhs, registers)
             assert not isinstance(lhs, Affine) and not isinstance(rhs, Affine)

@@ -1,0 +1,160 @@
+"""Inline PTX, functions of single elements, and fp4."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.harness import NUMPY, frozen, kept_poison, poison, random, same
+from weft import language as gl
+
+LINE = gl.BlockedLayout([4], [32], [4], [0])
+BLOCK = 512
+
+
+def with_carry(x, y):
+    """What `add_and_or` below computes, on arrays."""
+    return x + y, x | y
+
+
+@weft.jit
+def simple(out, x, y, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    a, b = gl.load(x + at, mask=at < n, other=0), gl.load(y + at, mask=at < n, other=0)
+    r = gl.inline_asm_elementwise(
+        "lop3.b32 $0, $1, $2, $3, 0x96;", "=r,r,r,r", [a, b, 77], gl.int32, is_pure=True, pack=1
+    )
+    gl.store(out + at, r, mask=at < n)
+    total, union = gl.inline_asm_elementwise(
+        "add.s32 $0, $2, $3; or.b32 $1, $2, $3;", "=&r,=r,r,r", [a, b], (gl.int32, gl.int32), is_pure=False, pack=1,
+        sim=with_carry,
+    )  # fmt: skip
+    gl.store(out + BLOCK + at, total, mask=at < n)
+    gl.store(out + 2 * BLOCK + at, union, mask=at < n)
+
+
+def test_instructions(run, rng):
+    x, y, out = random(rng, np.int32, 500), random(rng, np.int32, 500), poison((3, BLOCK), np.int32)
+    run(simple, 1, out, x, y, 500, BLOCK, LINE)
+    with np.errstate(over="ignore"):
+        for row, want in zip(out, (x ^ y ^ 77, x + y, x | y), strict=True):
+            same(row[:500], want)
+            kept_poison(row, 500)
+
+
+@weft.jit
+def packed(out, x, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    value = gl.load(x + at)
+    r = gl.inline_asm_elementwise(
+        "prmt.b32 $0, $1, $1, 0x0123;", "=r,r", [value], gl.uint8, is_pure=True, pack=4, sim=None
+    )
+    gl.store(out + at, r)
+
+
+@weft.jit
+def packed_halves(out, x, y, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    r = gl.inline_asm_elementwise(
+        "fma.rn.f16x2 $0, $1, $2, $2;", "=r,r,r", [gl.load(x + at), gl.load(y + at)], gl.float16, is_pure=True, pack=2
+    )
+    gl.store(out + at, r)
+
+
+def test_packed_elements(run, rng):
+    x, out = random(rng, np.uint8, BLOCK), poison(BLOCK, np.uint8)
+    run(packed, 1, out, x, BLOCK, LINE)
+    same(out, np.ascontiguousarray(x.reshape(-1, 4)[:, ::-1]).ravel())
+    a, b = (frozen(rng.integers(-8, 9, BLOCK).astype(np.float16)) for _ in range(2))
+    out = poison(BLOCK, np.float16)
+    run(packed_halves, 1, out, a, b, BLOCK, LINE)
+    same(out + np.float16(0), a * b + b + np.float16(0))
+
+
+@weft.jit
+def widen(out, x, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    r = gl.inline_asm_elementwise("cvt.f64.f32 $0, $1;", "=d,f", [gl.load(x + at)], gl.float64, is_pure=True, pack=1)
+    gl.store(out + at, r)
+
+
+def test_registers_of_several_widths(run, rng):
+    x, out = random(rng, np.float32, BLOCK), poison(BLOCK, np.float64)
+    run(widen, 1, out, x, BLOCK, LINE)
+    same(out, x.astype(np.float64))
+
+
+# Functions of one element
+
+
+@weft.jit
+def digits(x):
+    count = 0
+    while x != 0:
+        x = x // 10
+        count += 1
+    return count
+
+
+@weft.jit
+def split_sign(x, y):
+    if x < y:
+        return -1, y - x
+    return 1, x - y
+
+
+@weft.jit
+def swapped(a, b):
+    return b, a
+
+
+@weft.jit
+def mapped(out, x, y, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    a, b = gl.load(x + at, mask=at < n, other=0), gl.load(y + at, mask=at < n, other=0)
+    gl.store(out + at, gl.map_elementwise(digits, a), mask=at < n)
+    sign, distance = gl.map_elementwise(split_sign, a, b)
+    gl.store(out + BLOCK + at, sign, mask=at < n)
+    gl.store(out + 2 * BLOCK + at, distance, mask=at < n)
+    gl.store(out + 3 * BLOCK + at, gl.map_elementwise(swapped, a, pack=2), mask=at < n)
+
+
+def test_functions_with_branches_on_each_element(run, rng):
+    n = 500
+    x, y = (frozen(rng.integers(0, 10 ** rng.integers(0, 7, n)).astype(np.int32)) for _ in range(2))
+    out = poison((4, BLOCK), np.int32)
+    run(mapped, 1, out, x, y, n, BLOCK, LINE)
+    count = np.array([len(str(v)) if v else 0 for v in x.tolist()], np.int32)
+    wanted = (count, np.where(x < y, -1, 1).astype(np.int32), np.abs(x - y), x.reshape(-1, 2)[:, ::-1].ravel())
+    for row, want in zip(out, wanted, strict=True):
+        same(row[:n], np.ascontiguousarray(want))
+        kept_poison(row, n)
+
+
+# fp4
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+@weft.jit
+def unpack(out, x, axis: gl.constexpr, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
+    i, j = gl.arange(0, M, gl.SliceLayout(1, layout)), gl.arange(0, N, gl.SliceLayout(0, layout))
+    tile = gl.fp4_to_fp(gl.load(x + i[:, None] * N + j[None, :]), out.dtype.element_ty, axis)
+    gl.static_assert(tile.shape == ([2 * M, N] if axis == 0 else [M, 2 * N]))
+    at = gl.set_auto_layout(gl.arange(0, 2 * M * N), tile.ravel().layout)
+    gl.store(out + at, tile.ravel())
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [gl.float16, gl.bfloat16, gl.float32], ids=str)
+def test_fp4(run, rng, dtype, axis):
+    x = np.array(random(rng, np.uint8, (16, 32)))
+    x.ravel()[:256] = np.arange(256)
+    out = poison((32, 32) if axis == 0 else (16, 64), NUMPY[dtype])
+    run(unpack, 1, out, frozen(x), axis, 16, 32, gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0]))
+    pairs = np.stack([E2M1[x & 15], E2M1[x >> 4]], axis + 1)
+    same(out, np.ascontiguousarray(pairs.reshape(out.shape).astype(NUMPY[dtype])))
+    assert np.isin(out.astype(np.float64), E2M1).all()
+    assert ml_dtypes.finfo(NUMPY[dtype]).max > 6

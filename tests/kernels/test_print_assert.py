@@ -1,0 +1,119 @@
+"""Messages of kernels: printed while compiling and while running, and assertions of both kinds."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+
+import weft
+from tests.conftest import Device
+from tests.kernels.harness import Runner, check_machine_code, poison, run_lowered, same
+from weft import language as gl
+from weft.errors import CompilationError, Hazard
+
+LINE = gl.BlockedLayout([1], [32], [4], [0])
+
+
+def printed(device: Device, capfd: pytest.CaptureFixture[str], kernel, grid, *args, **options) -> list[str]:
+    """The lines that a kernel prints, in no order; of lowered IR the same."""
+    capfd.readouterr()
+    given = [device.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    compiled = kernel[grid](*given, **options)
+    if device.is_gpu:
+        import torch
+
+        torch.cuda.synchronize()
+        ctypes.CDLL(None).fflush(None)
+    sys.stdout.flush()
+    lines = sorted(capfd.readouterr().out.splitlines())
+    if not device.is_gpu:
+        assert sorted(run_lowered(kernel, compiled, grid, args, options)) == lines
+        # `printf` takes its arguments from local memory.
+        check_machine_code(compiled, spills=True)
+    return lines
+
+
+@weft.jit
+def speak(x, n, scale, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    value = gl.load(x + at)
+    gl.device_print("value", value)
+    gl.device_print("two", at, value, hex=True)
+    gl.device_print("scalar", n)
+    gl.device_print("none")
+    gl.device_print(f"n is {n}")
+    if gl.program_id(0) == 1:
+        gl.device_print("scale", scale)
+
+
+def test_printing(device, capfd):
+    x = np.array([5, -1, 7, 255], np.int32)
+    lines = printed(device, capfd, speak, 2, x, 3, 2.5, 4, LINE)
+    want = ["pid (1, 0, 0) scale: 2.500000"]
+    for pid in ("pid (0, 0, 0)", "pid (1, 0, 0)"):
+        want += [f"{pid} idx ({i}) value: {v}" for i, v in enumerate(x)]
+        want += [f"{pid} idx ({i}) two: 0x{i:08x}, 0x{int(v) & 0xFFFFFFFF:08x}" for i, v in enumerate(x)]
+        want += [f"{pid} scalar: 3", f"{pid} none", f"{pid} n is : 3"]
+    assert lines == sorted(want)
+
+
+@weft.jit
+def speak_matrix(x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
+    i, j = gl.arange(0, M, gl.SliceLayout(1, layout)), gl.arange(0, N, gl.SliceLayout(0, layout))
+    gl.device_print("x", gl.load(x + i[:, None] * N + j[None, :]))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float16, np.float64])
+def test_every_element_is_printed_once_with_its_indices(device, capfd, kind):
+    x = np.arange(32, dtype=kind).reshape(4, 8)
+    lines = printed(device, capfd, speak_matrix, 1, x, 4, 8, gl.BlockedLayout([1, 1], [4, 8], [2, 2], [1, 0]))
+    shown = "{:f}" if np.dtype(kind).kind == "f" else "{}"
+    want = [f"pid (0, 0, 0) idx ({i}, {j}) x: {shown.format(x[i, j])}" for i in range(4) for j in range(8)]
+    assert lines == sorted(want)
+
+
+@weft.jit
+def say_while_compiling(out, n: gl.constexpr):
+    gl.static_print("compiling for", n)
+    gl.static_assert(n > 2, f"{n} is too small")
+    gl.store(out, n)
+
+
+def test_static_messages(run, capfd):
+    out = poison(1, np.int32)
+    run(say_while_compiling, 1, out, 4)
+    same(out, np.array([4], np.int32))
+    # Once for each target that it is compiled for.
+    assert set(capfd.readouterr().out.splitlines()) == {"compiling for 4"}
+    with pytest.raises(CompilationError, match="2 is too small") as caught:
+        Runner(Device("sim"))(say_while_compiling, 1, out, 2)
+    assert caught.value.code == "language-static-assert"
+
+
+@weft.jit
+def check(out, x, limit, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    value = gl.load(x + at, mask=at < n, other=1000)
+    gl.device_assert(value < limit, "too large", mask=at < n)
+    gl.device_assert(n > 0, f"n is {n}")
+    gl.store(out + at, value, mask=at < n)
+
+
+def test_assertions_that_hold(run):
+    x, out = np.arange(100, dtype=np.int32), poison(128, np.int32)
+    run(check, 1, out, x, 100, 100, 128, LINE, debug=True, spills=True)
+    same(out[:100], x)
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_assertions_that_fail_in_the_simulator(lowered):
+    x, out = np.arange(100, dtype=np.int32), poison(128, np.int32)
+    compiled = check[1](out, x, 100, 100, 128, LINE, debug=True)
+    failing = (out, x, 50, 100, 128, LINE)
+    with pytest.raises(Hazard, match="too large") as caught:
+        run_lowered(check, compiled, 1, failing, {"debug": True}) if lowered else check[1](*failing, debug=True)
+    assert caught.value.code == "hazard-assertion"
+    assert "gl.device_assert(value < limit" in str(caught.value)
