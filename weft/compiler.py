@@ -64,7 +64,7 @@ class Stages:
     @cached_property
     def lowered(self) -> Func:
         """Lowered IR: what CUDA text is made of."""
-        return lower_pipeline(self.tile, self.target)
+        return lower_pipeline(self.tile.with_attrs(maxnreg=self.request.options.maxnreg), self.target)
 
     @cached_property
     def cuda(self) -> str:
@@ -74,8 +74,7 @@ class Stages:
     @cached_property
     def machine_code(self) -> nvrtc.CompiledCuda:
         """What NVRTC makes of the text."""
-        maxnreg = self.request.options.maxnreg
-        return nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target, maxnreg=maxnreg)
+        return nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target)
 
     @property
     def name(self) -> str:

@@ -149,6 +149,18 @@ def test_strides_and_pointer_arrays(arch):
     assert compiled(k.done(), arch).n_regs > 0
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_constants_that_an_int_does_not_hold(arch):
+    k = Kernel(("n", int32), ("m", int64), ("out", pointer(int32)), ("wide", pointer(int64)))
+    n, m, out, wide = k.params
+    for table in ((0, 2**30, 2**31, 3 * 2**30), (0, 2**25, 2**31, 2**31 + 2**25), (0, 2**32 - 1, 5, 7)):
+        k.store(out, k.emit(regs.affine, n, n, offsets=(table, table)))
+        k.store(wide, k.emit(regs.affine, m, m, offsets=(table, table)))
+        places = {"registers": ((0,), (1,), (2,), (3,)), "vec": 1, "count": 4}
+        k.store(out, k.emit(globals.load, out, None, None, offsets=(table,), **places))
+    assert compiled(k.done(), arch).n_regs > 0
+
+
 ATOMICS = [
     *(("add", d) for d in (int16, int32, uint32, int64, uint64, float16, bfloat16, float32, float64)),
     *((kind, d) for kind in ("min", "max") for d in (int16, int32, uint32, int64, uint64, float16, bfloat16, float32, float64)),

@@ -11,7 +11,7 @@ import pytest
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from weft import targets
 from weft.cuda import emit
-from weft.ir.types import RegsType, ScalarType, bfloat16, float16, float32, int32
+from weft.ir.types import RegsType, ScalarType, bfloat16, float16, float32, int1, int32
 from weft.ops import arith, control, globals, memory, program, regs, scratch
 from weft.runtime.sass import disassemble
 
@@ -222,3 +222,12 @@ def test_loads_are_in_flight_together():
     sass = [line for line in instructions(add_kernel()).splitlines() if re.search(r"LDG|FADD", line)]
     kinds = ["LDG" in line for line in sass]
     assert sum(a != b for a, b in pairwise(kinds)) == 1
+
+
+def test_any_bits_but_zero_are_true():
+    """A byte of a bool may come from anywhere; taken as a bool it would be what its lowest bit says, or worse."""
+    k = Kernel(("x", pointer(int1)), ("out", pointer(int1)))
+    k.store(k.params[1], k.load(k.params[0], 4, 4), 4)
+    text = emit(k.done(), targets.get("sm_90a"))
+    assert "unpack_bool<4>(x + 0, w[0]);" in text
+    assert "x[i] = (u8)(w >> 8 * i) != 0;" in text

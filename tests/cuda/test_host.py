@@ -22,8 +22,7 @@ HEAD = """\
 #define __device__
 #define __forceinline__ inline
 #define __global__
-#define __block_size__(threads)
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 static struct { int x, y, z; } blockIdx;
 """
 

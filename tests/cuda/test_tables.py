@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.cuda.tables import expression, parenthesised
+from weft.cuda.tables import expression, is_wide, parenthesised
+
+
+class Int:
+    """A number of C: an `int` unless it is `wide`, which must not overflow."""
+
+    def __init__(self, value: int, wide: bool = False) -> None:
+        assert wide or -(2**31) <= value < 2**31, "overflow"
+        self.value, self.wide = value, wide
+
+    def _with(self, other: Int, result: int) -> Int:
+        return Int(result, self.wide or other.wide)
+
+    def __add__(self, other: Int) -> Int:
+        return self._with(other, self.value + other.value)
+
+    def __mul__(self, other: Int) -> Int:
+        return self._with(other, self.value * other.value)
+
+    def __floordiv__(self, other: Int) -> Int:
+        return self._with(other, self.value // other.value)
+
+    def __mod__(self, other: Int) -> Int:
+        return self._with(other, self.value % other.value)
+
+    def __neg__(self) -> Int:
+        return Int(-self.value, self.wide)
 
 
 def value(text: str, r: int) -> int:
-    return eval(text.replace("/", "//").replace("ll", ""), {"r": r})  # noqa: S307  C and Python agree on these
+    spelled = re.sub(r"(\d+)(ll)?", lambda m: f"Int({m[1]}, {bool(m[2])})", text).replace("/", "//")
+    return eval(spelled, {"r": Int(r), "Int": Int}).value  # noqa: S307  C and Python agree on these
 
 
 @st.composite
 def sums_of_bits(draw):
     first = draw(st.integers(-100, 100))
-    weights = draw(st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, -1, 3, 64, 2**33]), max_size=6))
+    weights = draw(st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, -1, 3, 64, 2**29, -(2**30), 2**33]), max_size=6))
     table = [first]
     for weight in weights:
         table += [entry + weight for entry in table]
@@ -48,6 +77,12 @@ def test_they_read_well():
     assert expression((0, 1, 8, 9, 16, 17, 24, 25), "r") == "8 * (r / 2) + r % 2"
     assert expression((0, 1, 3, 2), "r") is None
     assert expression((0, 4), "4 * r + k") == "4 * (4 * r + k)"
+
+
+def test_products_and_sums_that_an_int_does_not_hold():
+    assert expression((0, 2**30, 2**31, 3 * 2**30), "r") == "1073741824ll * r"
+    assert expression((-(2**30), 2**30), "r") == "2147483648ll * r + -1073741824ll"
+    assert not is_wide((0, 2**31 - 1)) and is_wide((0, 2**31)) and is_wide((-(2**30), 2**30))
 
 
 def test_factors():

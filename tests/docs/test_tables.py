@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,13 @@ for module in pkgutil.iter_modules(weft.errors.__path__):
 
 
 def error_table() -> str:
-    rows = [(f"`{r.code}`", r.kind.__name__, r.message, r.fix) for r in CATALOGUE.values()]
+    rows = [(f"`{r.code}`", r.kind.__name__, plain(r.message), plain(r.fix)) for r in CATALOGUE.values()]
     return table(("code", "exception", "message", "fix"), sorted(rows))
+
+
+def plain(text: str) -> str:
+    """The text with what Markdown would take for links, tags or emphasis escaped; code between backticks stays."""
+    return re.sub(r"(`[^`]*`)|([\[<*])", lambda found: found[1] or "\\" + found[2], text)
 
 
 def operation_table() -> str:

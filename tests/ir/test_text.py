@@ -98,9 +98,7 @@ def lowered() -> Func:
     build = Builder()
     p = Value(ScalarType(Pointer(float16)), "p")
     lane = build.emit(program.lane_id)
-    x = build.emit(
-        ops.globals.load, p, None, None, lane, offsets=((0,), (1,)), registers=((0, 1),), vec=2, count=2
-    )
+    x = build.emit(ops.globals.load, p, None, None, lane, offsets=((0,), (1,)), registers=((0, 1),), vec=2, count=2)
     memory_ = build.emit(ops.scratch.alloc, dtype=float16, count=64, tag=0)
     build.emit(ops.scratch.store, memory_, lane, x, None, offsets=(0,), registers=((0, 1),), vec=2)
     build.emit(arith.cast, build.emit(ops.regs.gather, x, table=(1,)), dtype=float32)
@@ -119,11 +117,11 @@ def test_round_trip(make):
 
 def test_looks_like_this():
     assert format_func(nested()) == (
-        "func @kernel(%n: i32) {num_warps = 4, target = \"sm_90a\", stage = \"tile\"} {\n"
+        'func @kernel(%n: i32) {num_warps = 4, target = "sm_90a", stage = "tile"} {\n'
         "  %0 = arith.constant {value = 0} : i32\n"
         "  %1 = arith.constant {value = 1} : i32\n"
         "  %2, %3 = control.for %0, %n, %1, %0, %1 {descending = false} body(%i: i32, %a: i32, %b: i32) {\n"
-        "    %4 = arith.cmp %i, %a {predicate = \"lt\"} : i1\n"
+        '    %4 = arith.cmp %i, %a {predicate = "lt"} : i1\n'
         "    %c = control.if %4 then {\n"
         "      %5 = arith.add %a, %i : i32\n"
         "      control.yield %5\n"
@@ -133,7 +131,7 @@ def test_looks_like_this():
         "    control.yield %b, %c\n"
         "  } : i32, i32\n"
         "  %6 = control.while %2 condition(%7: i32) {\n"
-        "    %8 = arith.cmp %7, %n {predicate = \"ne\"} : i1\n"
+        '    %8 = arith.cmp %7, %n {predicate = "ne"} : i1\n'
         "    control.condition %8, %7\n"
         "  } body(%9: i32) {\n"
         "    %10 = arith.add %9, %1 : i32\n"

@@ -18,7 +18,9 @@ RETURN = Op(control.return_, (), {}, ())
 
 
 def func(*made: Op, params=(), **attrs) -> Func:
-    return Func("k", Region(tuple(params), made), {"num_warps": 4, "stage": "tile", "params": ({},) * len(params), **attrs})
+    return Func(
+        "k", Region(tuple(params), made), {"num_warps": 4, "stage": "tile", "params": ({},) * len(params), **attrs}
+    )
 
 
 def constant(value=0, type=I32) -> Op:
@@ -26,7 +28,9 @@ def constant(value=0, type=I32) -> Op:
 
 
 def loop(body, *inits, bound):
-    return Op(control.for_, (bound, bound, bound, *inits), {"descending": False}, tuple(Value(v.type) for v in inits), (body,))
+    return Op(
+        control.for_, (bound, bound, bound, *inits), {"descending": False}, tuple(Value(v.type) for v in inits), (body,)
+    )
 
 
 def test_accepts_nested_control_flow():

@@ -114,6 +114,13 @@ def test_no_text_says_so():
     assert caught.value.code == "lang-no-source"
 
 
+def test_the_text_of_another_program_is_not_taken(monkeypatch):
+    """`python -c` of Python 3.13 enters its own text under the name that `exec` gives every text."""
+    text = "def kernel(x): return x\n"
+    monkeypatch.setitem(linecache.cache, "<string>", (len(text), None, [text], "<string>"))
+    test_no_text_says_so()
+
+
 def test_a_lambda_says_so():
     with pytest.raises(UserError) as caught:
         source_of(lambda: 1)

@@ -124,12 +124,17 @@ class _Maker:
     def results(self, made: Any) -> list[Value]:
         return list(made) if isinstance(made, tuple) else [made]
 
+    def bound(self, value: int) -> Value:
+        """A number in a variable, which a loop may carry besides."""
+        self.known.append(self.emit(arith.add, self.number(0), self.number(value)))
+        return self.known[-1]
+
     def loop(self, depth: int) -> list[Value]:
+        bounds = self.bound(0), self.bound(self.random.randint(0, 3)), self.bound(1)
         inits = self.carried()
         types = [v.type for v in inits]
         with self.b.region([SCALAR, *types], ["i", *self.random.choices(["", "acc"], k=len(types))]) as body:
             self.region(list(body.args), depth, lambda: self.b.emit(control.yield_, *self.next(types)))
-        bounds = (self.number(0), self.number(self.random.randint(0, 3)), self.number(1))
         return self.results(self.emit(control.for_, *bounds, *inits, descending=False, regions=(body.done,)))
 
     def branch(self, depth: int) -> list[Value]:
@@ -229,9 +234,13 @@ class _Machine:
     def for_(self, op: Op, values: list[Value]) -> None:
         counter, *args = op.regions[0].args
         self.assign(args, values[3:])
-        for i in range(self.read(values[0])[0], self.read(values[1])[0], self.read(values[2])[0]):
+        lower, upper, step = values[:3]
+        i = self.read(lower)[0]
+        # As a C loop does, which reads its bounds in every round.
+        while i < self.read(upper)[0]:
             self.write(counter, [i])
             self.assign(args, self.region(op.regions[0]).uses)
+            i += self.read(step)[0]
         self.assign(op.results, args)
 
     def while_(self, op: Op, values: list[Value]) -> None:

@@ -163,7 +163,9 @@ def test_the_bill():
     with pytest.raises(CompilationError) as error:
         k.run(replace(SM90, shared_bytes=10000))
     assert error.value.code == "shared-memory"
-    assert error.value.message.startswith("the kernel needs 12000 bytes of shared memory, the target has 10000 for a block: ")
+    assert error.value.message.startswith(
+        "the kernel needs 12000 bytes of shared memory, the target has 10000 for a block: "
+    )
     assert error.value.message.endswith("4000 bytes at kernel.py:1; 8000 bytes at kernel.py:2")
     assert error.value.loc == Loc("kernel.py", 2)
 

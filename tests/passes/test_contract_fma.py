@@ -53,7 +53,8 @@ def evaluate(ops, known):
 @pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64])
 @pytest.mark.parametrize("tiles", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "first", "value"), [(arith.add, True, 22), (arith.add, False, 22), (arith.sub, True, 8), (arith.sub, False, -8)]
+    ("kind", "first", "value"),
+    [(arith.add, True, 22), (arith.add, False, 22), (arith.sub, True, 8), (arith.sub, False, -8)],
 )
 def test_sums_and_differences(kind, first, value, dtype, tiles):
     k = Kernel(tile_type(dtype, (128,), BlockedLayout([1], [32], [4], [0])) if tiles else ScalarType(dtype))

@@ -117,7 +117,9 @@ def test_shift_rounds_down_so_sign_does_not_matter():
 def test_hints():
     k = Kernel()
     x = k(arith.add, k.splat(k.m, 64), k.range(64))
-    hinted = k(tile.hint, k(memory.load, k(memory.addptr, k.splat(k.p, 64), x), None, None), divisible=(24,), contiguous=(4,))
+    hinted = k(
+        tile.hint, k(memory.load, k(memory.addptr, k.splat(k.p, 64), x), None, None), divisible=(24,), contiguous=(4,)
+    )
     assert k.of(hinted) == ((4,), (8,), (1,))
 
 
@@ -171,7 +173,14 @@ EVALUATE = {
     arith.minimum: np.minimum,
     arith.maximum: np.maximum,
 }
-COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
+COMPARE = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 SHAPE = (8, 16)
 
 

@@ -78,7 +78,9 @@ def test_fold_agrees_with_numpy(case):
 def test_high_products(case):
     dtype, a, b = case
     unsigned = (a % 2**dtype.bits) * (b % 2**dtype.bits) >> dtype.bits
-    assert fold(arith.umulhi, [a, b], dtype, dtype, {}) == int(np.array(unsigned, f"u{dtype.itemsize}").view(NUMPY[dtype]))
+    assert fold(arith.umulhi, [a, b], dtype, dtype, {}) == int(
+        np.array(unsigned, f"u{dtype.itemsize}").view(NUMPY[dtype])
+    )
 
 
 @pytest.mark.parametrize(("value", "amount", "left", "right"), [

@@ -195,6 +195,23 @@ def test_a_while_meets_itself():
     assert k.shown() == "while( ! Ra ) ! Wa )"
 
 
+def test_an_acquire_is_waited_for_before_branches_and_loops():
+    """Loads may stand where not all threads come, and there no barrier may."""
+    k = Kernel()
+    k.steps(["acquire"])
+    k.branch(["L"], [])
+    k.steps(["L"])
+    assert k.shown() == "acquire ! if( L ) ) L"
+    k = Kernel()
+    k.steps(["acquire"])
+    k.branch(["Wa"], [])
+    k.loop("L", "L")
+    assert k.shown() == "acquire if( Wa ) ) ! for( L L )"
+    k = Kernel()
+    k.loop("L", "acquire")
+    assert k.shown() == "for( ! L acquire )"
+
+
 def test_adding_up_meets_itself():
     k = Kernel()
     index, one = (k(arith.constant, value=v, type=RegsType(int32, 1)) for v in (0, 1))

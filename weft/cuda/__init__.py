@@ -38,9 +38,7 @@ def _head(e: Emitter) -> list[str]:
     """Signature, shared memory and constant tables."""
     threads = e.func.attrs["num_warps"] * e.target.warp_size
     params = ", ".join(_param(e.refs[param]) for param in e.func.params)
-    # The exact block size where it can be said, not a bound on it: with a mere bound ptxas keeps fewer loads in flight.
-    size = f"__block_size__(({threads}, 1, 1))" if e.target.has_block_size else f"__launch_bounds__({threads})"
-    lines = [f'extern "C" __global__ void {size}', f"{e.func.name}({params}) {{"]
+    lines = [f'extern "C" __global__ void {_bounds(e.func, threads)}', f"{e.func.name}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char smem[];")
     if e.uses_shared:
@@ -49,6 +47,14 @@ def _head(e: Emitter) -> list[str]:
         element = "i64" if is_wide(table) else "int"
         lines.append(f"  constexpr {element} {name}[{len(table)}] = {{{', '.join(map(integer, table))}}};")
     return lines
+
+
+def _bounds(func: Func, threads: int) -> str:
+    """What ptxas is told of the block's size and of the registers that it may use. NVRTC takes only one of the two forms."""
+    if func.attrs.get("maxnreg"):
+        return f"__maxnreg__({func.attrs['maxnreg']})"
+    blocks = func.attrs.get("min_blocks")
+    return f"__launch_bounds__({threads}, {blocks})" if blocks else f"__launch_bounds__({threads})"
 
 
 def _param(ref: object) -> str:

@@ -110,7 +110,7 @@ def _load(name: str, a: Access) -> Piece:
     if a.direct:
         return Piece(f"{head}\n  {asm} }}")
     words = f"  {a.word} w[{a.words}];\n" + (f"  {_pack(a, 'other')}\n" if keeps else "")
-    needs = (*_needs(a, "un"), *(_needs(a, "") if keeps else ()))
+    needs = (*_needs(a, _unpacker(a)), *(_needs(a, _packer(a)) if keeps else ()))
     return Piece(f"{head}\n{words}  {asm}\n  {_unpack(a)} }}", needs)
 
 
@@ -129,7 +129,7 @@ def _store(name: str, a: Access) -> Piece:
     asm = _asm("st", a, f"[%0], {_braces(a, 1)}", "", inputs)
     if a.direct:
         return Piece(f"{head}\n  {asm} }}")
-    return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, ""))
+    return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, _packer(a)))
 
 
 def _braces(a: Access, first: int) -> str:
@@ -151,11 +151,19 @@ def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, bef
     return f'asm volatile("{guarded}"\n    :{results}\n    : {inputs}, "r"((int)on){kept}{clobber});'
 
 
-def _needs(a: Access, direction: str) -> tuple[str, ...]:
+def _needs(a: Access, piece: str) -> tuple[str, ...]:
     struct = (a.dtype.code,) if is_small_float(a.dtype) else ()
-    if a.dtype.itemsize == 1:
-        return (*struct, f"{direction}pack8")
-    return (*struct, f"{direction}pack16") if a.word_bits == 32 else struct
+    return (*struct, piece) if a.dtype.itemsize == 1 or a.word_bits == 32 else struct
+
+
+def _packer(a: Access) -> str:
+    return "pack8" if a.dtype.itemsize == 1 else "pack16"
+
+
+def _unpacker(a: Access) -> str:
+    if a.dtype.is_bool():
+        return "unpack_bool"
+    return "unpack8" if a.dtype.itemsize == 1 else "unpack16"
 
 
 def _pack(a: Access, name: str = "w") -> str:
@@ -174,7 +182,7 @@ def _unpack(a: Access) -> str:
     """Registers from words."""
     per_word = a.vec // a.words
     if a.dtype.itemsize == 1:
-        return " ".join(f"unpack8<{per_word}>(x + {i * per_word}, w[{i}]);" for i in range(a.words))
+        return " ".join(f"{_unpacker(a)}<{per_word}>(x + {i * per_word}, w[{i}]);" for i in range(a.words))
     if a.word_bits == 32:
-        return " ".join(f"unpack16(x + {i * 2}, w[{i}]);" for i in range(a.words))
+        return " ".join(f"{_unpacker(a)}(x + {i * 2}, w[{i}]);" for i in range(a.words))
     return "*(u16*)x = w[0];"

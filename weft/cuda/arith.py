@@ -13,9 +13,10 @@ from weft.cuda.casts import cast
 from weft.cuda.refs import Inline, Ref
 from weft.cuda.rules import refers, spells
 from weft.cuda.spelling import c_type, constant, is_small_float
-from weft.ir.core import Op, Value
+from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, float32
 from weft.ops import arith
+from weft.ops.check import dtype_of
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
@@ -24,15 +25,9 @@ if TYPE_CHECKING:
 Build = Callable[[Sequence[str]], str]
 
 
-def _dtype(value: Value) -> DType:
-    element = value.type.element
-    assert isinstance(element, DType)
-    return element
-
-
 def _in_float(e: Emitter, op: Op, build: Build, *operands: str) -> str:
     """A function of small floats by way of float32."""
-    dtype = _dtype(op.result)
+    dtype = dtype_of(op.result)
     return cast(e, op, build([cast(e, op, text, dtype, float32) for text in operands]), float32, dtype)
 
 
@@ -40,7 +35,7 @@ def _in_float(e: Emitter, op: Op, build: Build, *operands: str) -> str:
 def _constant(e: Emitter, op: Op) -> Ref:
     value = op.attrs["value"]
     e.constants[op.result] = value
-    return Inline(constant(value, _dtype(op.result)))
+    return Inline(constant(value, dtype_of(op.result)))
 
 
 # Sums, products, quotients
@@ -48,7 +43,7 @@ def _constant(e: Emitter, op: Op) -> Ref:
 
 def _sum(name: str, sign: str) -> Callable[[Emitter, Op, str, str], str]:
     def rule(e: Emitter, op: Op, x: str, y: str) -> str:
-        dtype = _dtype(op.result)
+        dtype = dtype_of(op.result)
         if dtype.is_int():
             wraps = dtype.kind == "int" or dtype.bits < 32
             return e.call(f"{name}_wrap", x, y) if wraps else f"{x} {sign} {y}"
@@ -68,7 +63,7 @@ spells(arith.mul)(_sum("mul", "*"))
 
 @spells(arith.div)
 def _div(e: Emitter, op: Op, x: str, y: str) -> str:
-    dtype = _dtype(op.result)
+    dtype = dtype_of(op.result)
     if dtype.code == "f32":
         return e.call("div_full(float)", x, y)
     return f"{x} / {y}" if not is_small_float(dtype) else _div_rn(e, op, x, y)
@@ -76,7 +71,7 @@ def _div(e: Emitter, op: Op, x: str, y: str) -> str:
 
 @spells(arith.div_rn)
 def _div_rn(e: Emitter, op: Op, x: str, y: str) -> str:
-    dtype = _dtype(op.result)
+    dtype = dtype_of(op.result)
     if dtype.code == "f64":
         return f"__ddiv_rn({x}, {y})"
     return _in_float(e, op, lambda xs: f"__fdiv_rn({', '.join(xs)})", x, y)
@@ -84,7 +79,7 @@ def _div_rn(e: Emitter, op: Op, x: str, y: str) -> str:
 
 @spells(arith.rem)
 def _rem(e: Emitter, op: Op, x: str, y: str) -> str:
-    dtype = _dtype(op.result)
+    dtype = dtype_of(op.result)
     if dtype.is_int():
         return f"{x} % {y}"
     if dtype.code == "f64":
@@ -94,7 +89,7 @@ def _rem(e: Emitter, op: Op, x: str, y: str) -> str:
 
 @spells(arith.fma)
 def _fma(e: Emitter, op: Op, x: str, y: str, z: str) -> str:
-    return fma(e, op, _dtype(op.result), x, y, z)
+    return fma(e, op, dtype_of(op.result), x, y, z)
 
 
 def fma(e: Emitter, op: Op, dtype: DType, x: str, y: str, z: str) -> str:
@@ -112,7 +107,7 @@ def fma(e: Emitter, op: Op, dtype: DType, x: str, y: str, z: str) -> str:
 
 @spells(arith.umulhi)
 def _umulhi(e: Emitter, op: Op, x: str, y: str) -> str:
-    dtype = _dtype(op.result)
+    dtype = dtype_of(op.result)
     name, word = ("__umulhi", "u32") if dtype.bits == 32 else ("__umul64hi", "u64")
     return f"{name}({x}, {y})" if dtype.kind == "uint" else f"({c_type(dtype)}){name}(({word}){x}, ({word}){y})"
 
@@ -121,7 +116,7 @@ def _umulhi(e: Emitter, op: Op, x: str, y: str) -> str:
 
 
 def _extreme(e: Emitter, op: Op, name: str, x: str, y: str) -> str:
-    return extreme(e, op, name, _dtype(op.result), op.attrs["nan"], x, y)
+    return extreme(e, op, name, dtype_of(op.result), op.attrs["nan"], x, y)
 
 
 def extreme(e: Emitter, op: Op, name: str, dtype: DType, nan: bool, x: str, y: str) -> str:
@@ -200,7 +195,7 @@ def _select(e: Emitter, op: Op, condition: str, x: str, y: str) -> str:
 def _cast(e: Emitter, op: Op, x: str) -> str:
     source = op.operands[0]
     assert source is not None
-    return cast(e, op, x, _dtype(source), op.attrs["dtype"], op.attrs["rounding"])
+    return cast(e, op, x, dtype_of(source), op.attrs["dtype"], op.attrs["rounding"])
 
 
 @spells(arith.bitcast)
@@ -228,7 +223,7 @@ _DOUBLE = {
 
 @spells(arith.math)
 def _math(e: Emitter, op: Op, x: str) -> str:
-    dtype, fn = _dtype(op.result), op.attrs["fn"]
+    dtype, fn = dtype_of(op.result), op.attrs["fn"]
     if dtype.is_int():
         negative = e.call("sub_wrap", constant(0, dtype), x)
         return negative if fn == "neg" else f"{x} < 0 ? {negative} : {x}"

@@ -14,8 +14,9 @@ from weft.cuda.tables import Table, parenthesised
 from weft.errors import fail
 from weft.errors.cuda import CACHE_AND_EVICTION
 from weft.ir.core import Op, Value
-from weft.ir.types import DType, Pointer
+from weft.ir.types import DType
 from weft.ops import globals
+from weft.ops.check import pointer_of
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 def _pointee(op: Op) -> DType:
     ptr = op.operands[0]
-    assert ptr is not None and isinstance(ptr.type.element, Pointer)
-    return ptr.type.element.element_ty
+    assert ptr is not None
+    return pointer_of(ptr).element_ty
 
 
 def _modifiers(op: Op) -> str:

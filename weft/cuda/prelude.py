@@ -278,6 +278,12 @@ _PACKING = {
         "  for (int i = 0; i < N; ++i) w |= (u32)x[i] << 8 * i;\n"
         "  return w; }"
     ),
+    "unpack_bool": Piece(
+        "// any bits but 0 are true\n"
+        "template <int N> DEV void unpack_bool(bool* x, u32 w) {\n"
+        "  #pragma unroll\n"
+        "  for (int i = 0; i < N; ++i) x[i] = (u8)(w >> 8 * i) != 0; }"
+    ),
     "unpack8": Piece(
         "template <int N, typename T> DEV void unpack8(T* x, u32 w) {\n"
         "  #pragma unroll\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from weft.ir.types import DType, Element, Pointer, ScalarType, Type
+from weft.ir.types import DType, Element, Pointer, ScalarType, Type, wrap
 
 C_NAMES: dict[str, str] = {
     "i1": "bool", "i8": "i8", "i16": "i16", "i32": "int", "i64": "i64",
@@ -73,9 +73,7 @@ def constant(value: int | float | bool, dtype: DType) -> str:
 
 
 def _int_constant(value: int, dtype: DType) -> str:
-    value &= (1 << dtype.bits) - 1
-    if dtype.kind == "int" and value >> (dtype.bits - 1):
-        value -= 1 << dtype.bits
+    value = wrap(value, dtype)
     if dtype.bits < 32:
         return f"({C_NAMES[dtype.code]}){value}"
     suffix = _SUFFIX[dtype.code]

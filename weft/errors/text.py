@@ -10,6 +10,8 @@ import linecache
 import weakref
 from types import CodeType, FunctionType
 
+NO_FILE = "<string>"
+"""The file of every text that `exec` is given without a name; Python 3.13 enters that of `python -c` under it."""
 _KEPT: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}
 """By identity: code objects of two versions of a file can be equal, and functions made per call share one."""
 
@@ -33,5 +35,7 @@ def lines_of(function: FunctionType) -> list[str]:
 
 def _current(function: FunctionType) -> list[str]:
     file = function.__code__.co_filename
+    if file == NO_FILE:
+        return []
     linecache.checkcache(file)
     return linecache.getlines(file, function.__globals__)

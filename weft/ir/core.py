@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from weft.ir.define import OpDef
 
 Attrs = Mapping[str, Any]
-NO_ATTRS: Attrs = {}
 
 
 class Value:
@@ -83,7 +82,8 @@ class Func:
     """A kernel: its name, its run-time parameters as the body's arguments, and what it is compiled for.
 
     `attrs`: "num_warps" (int), "target" (name), "params" (tuple of parameter facts: None or dict with "divisible", one per
-    argument), "stage" ("tile" or "lowered"), and after lowering "shared_bytes" (int).
+    argument), "stage" ("tile" or "lowered"), and after lowering "shared_bytes" (int) and "storage" (which C variable a value
+    shares: see `passes.assign_registers`).
     """
 
     name: str

@@ -127,6 +127,18 @@ BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in DTYPES}
 BY_CODE: dict[str, DType] = {dtype.code: dtype for dtype in DTYPES}
 
 
+def wrap(value: int, dtype: DType) -> int:
+    """An integer reduced to what the type holds; to bool it is `!= 0`.
+
+    >>> wrap(2**31, int32), wrap(-1, uint8), wrap(2, int1)
+    (-2147483648, 255, True)
+    """
+    if dtype.is_bool():
+        return value != 0
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.is_int_signed() and value >> (dtype.bits - 1) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """The address of an element in a memory space. 64 bits."""
@@ -263,11 +275,6 @@ class ScratchType:
 
 
 Type = ScalarType | TileType | RegsType | SharedType | ScratchType
-
-
-def element_of(type: Type) -> Element:
-    """The element type of any value type."""
-    return type.element
 
 
 def with_element(type: Type, element: Element) -> Type:

@@ -8,8 +8,8 @@ from weft.ir.core import Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import Type, with_element
 from weft.ops.check import boolean, dtype_of, integer, pointer_of, require, same_form
+from weft.ops.tile import LOWER
 
-LOWER = "lower_tiles"
 Cache = Literal["", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"]
 Eviction = Literal["", "evict_first", "evict_last"]
 Atomic = Literal["add", "max", "min", "and", "or", "xor", "xchg"]

@@ -8,8 +8,7 @@ from weft.ir.types import ScalarType, TileType, Type, int32, tile_type, with_ele
 from weft.layout import DistributedLayout, infer
 from weft.layout.reduction import plan_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, tile, yields
-
-LOWER = "lower_tiles"
+from weft.ops.tile import LOWER
 
 
 @op("tile.reduce", stage="tile", removed_by=LOWER, needs="block")

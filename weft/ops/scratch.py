@@ -9,13 +9,13 @@ from __future__ import annotations
 from weft.ir.core import Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, RegsType, ScratchType, Type
-from weft.ops.check import boolean, integer, regs, require, scalar
+from weft.ops.check import TypingError, boolean, integer, regs, require, scalar
 from weft.ops.regs import Table
 
 
 def _scratch(value: Value) -> ScratchType:
     if not isinstance(value.type, ScratchType):
-        raise TypeError(f"scratch memory is needed: {value.type}")
+        raise TypingError(f"scratch memory is needed: {value.type}")
     return value.type
 
 

@@ -73,8 +73,12 @@ def shape_of(type: Type) -> tuple[int, ...]:
     return type.shape if isinstance(type, TileType) else (1,)
 
 
-def power_of_two(value: int) -> int:
-    """The largest power of two that divides a value."""
+def power_of_two_part(value: int) -> int:
+    """The largest power of two that divides a value, at most `MOST`.
+
+    >>> power_of_two_part(48), power_of_two_part(0) == MOST
+    (16, True)
+    """
     return min(value & -value, MOST) if value else MOST
 
 
@@ -107,12 +111,12 @@ def _constant(op: Op, known: Known) -> Facts:
     value = op.attrs["value"]
     if not isinstance(value, int):
         return equal(op.result.type, 1)
-    return equal(op.result.type, power_of_two(value), int(value), value >= 0)
+    return equal(op.result.type, power_of_two_part(value), int(value), value >= 0)
 
 
 def _arange(op: Op, known: Known) -> Facts:
     start, end = op.attrs["start"], op.attrs["end"]
-    return Facts((end - start,), (power_of_two(start),), (1,), nonnegative=start >= 0)
+    return Facts((end - start,), (power_of_two_part(start),), (1,), nonnegative=start >= 0)
 
 
 def _splat(op: Op, known: Known) -> Facts:
@@ -129,7 +133,7 @@ def _hint(op: Op, known: Known) -> Facts:
 
     def raised(own: tuple[int, ...], promised: tuple[int, ...]) -> tuple[int, ...]:
         padded = (*promised, *(1,) * (len(own) - len(promised)))
-        return tuple(max(a, power_of_two(b)) for a, b in zip(own, padded, strict=True))
+        return tuple(max(a, power_of_two_part(b)) for a, b in zip(own, padded, strict=True))
 
     shape = shape_of(op.result.type)
     return replace(
@@ -190,7 +194,7 @@ def _div(op: Op, known: Known) -> Facts:
         return lhs
     # Truncation breaks runs below zero: -8 ... -1 divided by 8 gives -1 once and then zeros.
     runs = _aligned_runs(lhs, rhs) if lhs.nonnegative else (1,) * len(lhs.constant)
-    exact = rhs.value is not None and rhs.value == power_of_two(rhs.value)
+    exact = rhs.value is not None and rhs.value == power_of_two_part(rhs.value)
     return replace(
         unknown(op.result.type),
         divisible=tuple([max(lhs.multiple(d) // rhs.multiple(d), 1) if exact else 1 for d in lhs.axes]),
@@ -237,7 +241,7 @@ def _and(op: Op, known: Known) -> Facts:
     equal, nonnegative = _least(lhs.constant, rhs.constant), lhs.nonnegative or rhs.nonnegative
     if rhs.value is not None and rhs.value > 0 and not rhs.value & (rhs.value + 1):
         return replace(_low_bits(lhs, rhs.value + 1), constant=equal, nonnegative=True)
-    cleared = power_of_two(rhs.value) if rhs.value is not None else 1
+    cleared = power_of_two_part(rhs.value) if rhs.value is not None else 1
     runs = _least(lhs.contiguous, lhs.divisible, (cleared,) * len(equal))
     divisible = tuple([max(lhs.multiple(d), rhs.multiple(d)) for d in lhs.axes])
     return Facts((1,) * len(equal), divisible, tuple(map(max, equal, runs)), nonnegative=nonnegative)

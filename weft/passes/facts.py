@@ -17,14 +17,14 @@ from dataclasses import replace
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import DType, TileType
 from weft.ops import control
-from weft.passes.fact_rules import ELEMENTWISE, RULES, Facts, Known, equal, meet, power_of_two, shape_of, unknown
+from weft.passes.fact_rules import ELEMENTWISE, RULES, Facts, Known, equal, meet, power_of_two_part, shape_of, unknown
 
 
 def facts(func: Func) -> dict[Value, Facts]:
     """Facts about every value of a function in tile IR."""
     analysis = _Analysis()
     for arg, given in zip(func.params, func.attrs["params"], strict=True):
-        analysis.known[arg] = replace(unknown(arg.type), divisible=(power_of_two(given.get("divisible", 1)),))
+        analysis.known[arg] = replace(unknown(arg.type), divisible=(power_of_two_part(given.get("divisible", 1)),))
     analysis.region(func.body)
     return analysis.known
 

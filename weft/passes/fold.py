@@ -7,18 +7,10 @@ from collections.abc import Callable
 
 from weft.ir.core import Attrs
 from weft.ir.define import OpDef
-from weft.ir.types import DType
+from weft.ir.types import DType, wrap
 from weft.ops import arith
 
 Number = int | float | bool
-
-
-def wrap(value: int, dtype: DType) -> int | bool:
-    """An integer reduced to what the type holds; to bool it is `!= 0`."""
-    if dtype.is_bool():
-        return value != 0
-    value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.is_int_signed() and value >> (dtype.bits - 1) else value
 
 
 def _quotient(a: int, b: int) -> int:

@@ -6,7 +6,8 @@
 
 The pass follows the declared effects of operations in program order and remembers the accesses since the last barrier. A
 loop is entered with what its own end leaves open. Atomics that release publish for the whole block, so they wait for the
-block's earlier global accesses, other atomics included; what accesses global memory after an acquire waits for it.
+block's earlier global accesses, other atomics included; what accesses global memory after an acquire waits for it. Where that
+stands in a branch or loop the wait comes before it: not all threads may take it, and only loads stand where not all do.
 """
 
 from __future__ import annotations
@@ -62,10 +63,13 @@ class _Inserter:
             elif op.kind.effects:
                 mine = self._accesses(op)
                 if _conflict(op, mine, state):
-                    ops.append(Op(program.barrier, (), {"reason": f"before {op.name}"}, (), (), op.loc))
+                    ops.append(_barrier(op))
                     state = NOTHING
                 state |= mine
             elif op.regions:
+                if state.acquired and any(_touches_global(inner) for region in op.regions for inner in walk(region)):
+                    ops.append(_barrier(op))
+                    state = NOTHING
                 op, state = self._inside(op, state)
             ops.append(op)
         return Region(region.args, tuple(ops)), state
@@ -100,8 +104,7 @@ class _Inserter:
                 assert value is not None and isinstance(value.type, ScratchType)
                 first = self.offsets[value]
                 spans.add((first, first + value.type.count * value.type.element.itemsize, effect.kind == "write"))
-        touched = any(effect.space == "global" for effect in op.kind.effects)
-        return Open(frozenset(spans), touched, op.attrs.get("order") in ("acquire", "acq_rel"))
+        return Open(frozenset(spans), _touches_global(op), op.attrs.get("order") in ("acquire", "acq_rel"))
 
 
 def _conflict(op: Op, mine: Open, state: Open) -> bool:
@@ -113,6 +116,14 @@ def _conflict(op: Op, mine: Open, state: Open) -> bool:
         for first, end, written in mine.spans
         for other_first, other_end, other_written in state.spans
     )
+
+
+def _barrier(before: Op) -> Op:
+    return Op(program.barrier, (), {"reason": f"before {before.name}"}, (), (), before.loc)
+
+
+def _touches_global(op: Op) -> bool:
+    return any(effect.space == "global" for effect in op.kind.effects)
 
 
 def _publishes(op: Op) -> bool:

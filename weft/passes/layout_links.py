@@ -1,9 +1,9 @@
 """How an operation ties the layouts of its tiles: which are one, and which follow from each other.
 
-    arith.add, memory.load, loops' carried values    one layout for all of them (a tie)
-    tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent)
-    tile.permute, tile.reshape, tile.join            one follows from the other (a link)
-    tile.convert                                     free
+arith.add, memory.load, loops' carried values    one layout for all of them (a tie)
+tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent)
+tile.permute, tile.reshape, tile.join            one follows from the other (a link)
+tile.convert                                     free
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def _expand_dims(op: Op) -> Iterator[Tie | Link]:
     (x,) = op.uses
     axis: int = op.attrs["axis"]
     yield Link(
-        x, op.result, lambda layout: infer.expand_dims(layout, _shape(x), axis), lambda layout: SliceLayout(axis, layout), op
+        x,
+        op.result,
+        lambda layout: infer.expand_dims(layout, _shape(x), axis),
+        lambda layout: SliceLayout(axis, layout),
+        op,
     )
 
 

@@ -12,6 +12,7 @@ from time import perf_counter
 from weft.ir.core import Func
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.assign_registers import assign_registers
+from weft.passes.bound_blocks import bound_blocks
 from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
 from weft.passes.insert_sync import insert_sync
@@ -49,6 +50,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("dce", dce),
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
             ("insert_sync", insert_sync),
+            ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("assign_registers", assign_registers),
         ),
         watch,

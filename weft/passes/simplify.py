@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
-from weft.ir.types import DType, TileType, Type
+from weft.ir.types import DType, TileType, Type, wrap
 from weft.ops import arith, control, debug, memory, program, tile
-from weft.passes.fold import COMPARE, Number, fold, wrap
+from weft.passes.fold import COMPARE, Number, fold
 
 
 def simplify(func: Func) -> Func:

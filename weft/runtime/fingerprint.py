@@ -265,5 +265,10 @@ def _code_texts(code: CodeType) -> list[str]:
     """Byte code, names and constants, nested functions included; free of addresses."""
     texts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames)]
     for constant in code.co_consts:
-        texts += _code_texts(constant) if isinstance(constant, CodeType) else [repr(constant)]
+        # Not `repr` where it can be helped: the order of a set is another in each process.
+        texts += _code_texts(constant) if isinstance(constant, CodeType) else [_constant(constant)]
     return texts
+
+
+def _constant(constant: object) -> str:
+    return _fingerprint(constant, frozenset()) or repr(constant)

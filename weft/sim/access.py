@@ -11,7 +11,8 @@ import numpy as np
 
 from weft.errors import UserError, fail, hazard
 from weft.ir.core import Op
-from weft.ir.types import DType, Pointer
+from weft.ir.types import DType
+from weft.ops.check import pointer_of
 from weft.ops.memory import Atomic
 from weft.sim import numbers
 from weft.sim.data import Array, Data, Mark, union, where, where_marked
@@ -114,8 +115,8 @@ class Request:
 def pointee(op: Op) -> DType:
     """The type of the elements that the first operand points to."""
     value = op.operands[0]
-    assert value is not None and isinstance(value.type.element, Pointer)
-    return value.type.element.element_ty
+    assert value is not None
+    return pointer_of(value).element_ty
 
 
 def from_bits(bits: Array, element: DType) -> Array:

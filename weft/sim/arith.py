@@ -11,6 +11,7 @@ from weft.errors import Loc
 from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, RegsType, TileType, Type
 from weft.ops import arith
+from weft.ops.check import dtype_of
 from weft.sim import numbers
 from weft.sim.data import Array, Data, Mark, chosen, marked, undefined_in, union
 from weft.sim.machine import DIVIDED, Block
@@ -30,13 +31,6 @@ def shape_of(block: Block, type: Type) -> tuple[int, ...]:
     if isinstance(type, TileType):
         return type.shape
     return (block.machine.threads, type.count) if isinstance(type, RegsType) else ()
-
-
-def dtype_of(op: Op) -> DType:
-    """The element type of the first operand, which is a number."""
-    value = op.operands[0]
-    assert value is not None and isinstance(value.type.element, DType)
-    return value.type.element
 
 
 @rule(arith.constant)
@@ -177,7 +171,7 @@ def _select(block: Block, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data
 @rule(arith.cast)
 def _cast(block: Block, op: Op, x: Data) -> Data:
     target: DType = op.attrs["dtype"]
-    array = numbers.cast(x.array, dtype_of(op), target, op.attrs["rounding"])
+    array = numbers.cast(x.array, dtype_of(next(op.uses)), target, op.attrs["rounding"])
     return Data(array, x.undefined, x.wrapped if target.is_int() else None)
 
 

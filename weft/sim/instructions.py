@@ -16,8 +16,6 @@ from weft.sim.numbers import bits_of
 
 Modifiers = frozenset[str]
 Meaning = Callable[..., Array]
-Unary = Callable[[Array], Array]
-Binary = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,8 +169,7 @@ def _with_zeros(function: Binary, of_zeros: Binary) -> Binary:
 
 def clamp(x: Array, low: Array, high: Array, nan: bool = False) -> Array:
     """`min(max(x, low), high)`; a NaN in `x` gives `low`, or NaN when `nan` is set."""
-    clamped = minimum(maximum(x, low), high)
-    return where(np.isnan(x), x, clamped)[()] if nan else clamped
+    return minimum(maximum(x, low, nan), high, nan)
 
 
 _erf: Callable[[Array], Array] = np.frompyfunc(math.erf, 1, 1)

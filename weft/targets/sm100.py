@@ -24,7 +24,6 @@ SM100 = Target(
     has_tma_gather=True,
     has_st_async=True,
     has_cluster=True,
-    has_block_size=True,
     has_elect=True,
     has_setmaxnreg=True,
     has_programmatic_launch=True,

@@ -20,7 +20,6 @@ SM90 = Target(
     has_tma=True,
     has_st_async=True,
     has_cluster=True,
-    has_block_size=True,
     has_elect=True,
     has_setmaxnreg=True,
     has_programmatic_launch=True,

@@ -70,8 +70,6 @@ class Target:
     has_tma_gather: bool = False
     has_st_async: bool = False
     has_cluster: bool = False
-    has_block_size: bool = False
-    """CUDA C++ can state a kernel's exact block size (`__block_size__`, PTX `.reqntid`)."""
     has_elect: bool = False
     has_setmaxnreg: bool = False
     has_programmatic_launch: bool = False

@@ -50,7 +50,7 @@ def _apply(lo: Lowering, op: Op) -> None:
 
 def gathered(lo: Lowering, values: Values, table: tuple[int, ...]) -> Values:
     """The same registers of each operand's array."""
-    return [lo.array(lo.picked(Array(value), table)) for value in values]
+    return [lo.gather(value, table) for value in values]
 
 
 def selected(lo: Lowering, condition: Value, lhs: Values, rhs: Values) -> Values:

@@ -8,7 +8,7 @@ from weft.ir.types import TileType, int32
 from weft.layout.convert import Access, Nothing, Plan, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, scratch, tile
 from weft.passes.lower.exchange import allocate, restored, storable
-from weft.passes.lower.forms import Array, Form, Splat, Table
+from weft.passes.lower.forms import Array, Form, Splat
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
@@ -37,38 +37,34 @@ def carry_out(lo: Lowering, plan: Plan, form: Form) -> Form:
     return Array(restored(lo, moved, value))
 
 
-def _gather(lo: Lowering, value: Value, table: Table) -> Value:
-    return lo.array(lo.picked(Array(value), table))
-
-
 def _swap(lo: Lowering, value: Value, bit: int, mask: int) -> Value:
     """Registers r and r ^ (1 << bit) change places in threads where parity(thread & mask) is odd."""
     lanes, warps = (tuple([mask >> i & 1 for i in range(first, first + 5)]) for first in (0, 5))
     parity = lo.of_thread(lanes, warps)
     odd = lo.emit(arith.cmp, parity, lo.constant(0, int32), predicate="ne")
     count = lo.count(Array(value))
-    swapped = _gather(lo, value, tuple(r ^ 1 << bit for r in range(count)))
+    swapped = lo.gather(value, tuple(r ^ 1 << bit for r in range(count)))
     return lo.emit(arith.select, odd, swapped, value)
 
 
 def shuffle(lo: Lowering, plan: WarpShuffle, value: Value) -> Value:
     """Conditional swaps, rounds of shuffles (those from one lane together), conditional swaps."""
-    value = _gather(lo, value, plan.registers)
+    value = lo.gather(value, plan.registers)
     for bit, mask in plan.pre:
         value = _swap(lo, value, bit, mask)
     rounds: dict[int, list[int]] = {}
     for j, step in enumerate(plan.steps):
         rounds.setdefault(step.lane, []).append(j)
     received = [
-        _round(lo, plan, _gather(lo, value, tuple(plan.steps[j].register for j in items)), lane)
+        _round(lo, plan, lo.gather(value, tuple(plan.steps[j].register for j in items)), lane)
         for lane, items in rounds.items()
     ]
     order = [j for items in rounds.values() for j in items]
     value = received[0] if len(received) == 1 else lo.emit(regs.concat, *received)
-    value = _gather(lo, value, tuple(order.index(j) for j in range(len(order))))
+    value = lo.gather(value, tuple(order.index(j) for j in range(len(order))))
     for bit, mask in plan.post:
         value = _swap(lo, value, bit, mask)
-    return _gather(lo, value, plan.result)
+    return lo.gather(value, plan.result)
 
 
 def _round(lo: Lowering, plan: WarpShuffle, value: Value, lane: int) -> Value:
@@ -96,7 +92,7 @@ def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
         scratch.load, memory, _thread_offset(lo, plan.load),
         offsets=plan.load.offsets, registers=registers, vec=plan.load.vec,
     )  # fmt: skip
-    return _gather(lo, value, tuple(slot[r] for r in plan.result))
+    return lo.gather(value, tuple(slot[r] for r in plan.result))
 
 
 def _thread_offset(lo: Lowering, side: Access) -> Value:

@@ -11,9 +11,7 @@ from weft.ir.core import Attrs, Value
 from weft.ir.define import OpDef
 from weft.ir.types import Element, Pointer
 from weft.ops import arith, memory, program, tile
-
-# The divisor of zero, and the largest that is ever useful.
-MOST = 1 << 30
+from weft.passes.fact_rules import MOST, power_of_two_part
 
 Known = Callable[[Value], int]
 DivisorRule = Callable[[Known, tuple[Value | None, ...], Attrs], int]
@@ -22,15 +20,6 @@ DivisorRule = Callable[[Known, tuple[Value | None, ...], Attrs], int]
 def counts(element: Element) -> bool:
     """True of elements that have divisors: integers and pointers."""
     return isinstance(element, Pointer) or element.kind in ("int", "uint")
-
-
-def power_of_two_part(value: int) -> int:
-    """The largest power of two that divides `value`, at most `MOST`.
-
-    >>> power_of_two_part(48), power_of_two_part(0) == MOST
-    (16, True)
-    """
-    return min(value & -value, MOST) if value else MOST
 
 
 def pointer_divisor(pointer: Pointer, byte_alignment: int) -> int:

@@ -6,11 +6,11 @@ from typing import Any
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, ScalarType, TileType, Type, int32, int64
+from weft.ir.types import DType, ScalarType, TileType, Type, int32, int64, wrap
 from weft.ops import arith, memory, tile
-from weft.passes.lower.divisors import MOST
+from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
-from weft.passes.lower.state import Lowering, LowerRule, wrap
+from weft.passes.lower.state import Lowering, LowerRule
 
 
 def elementwise(lo: Lowering, op: Op) -> None:

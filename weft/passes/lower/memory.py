@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, Pointer, ScalarType, TileType
+from weft.ir.types import ScalarType, TileType
 from weft.ops import arith, globals, memory, regs
+from weft.ops.check import pointer_of
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, Table
 from weft.passes.lower.placement import leaders, owned
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, address_operands, vectorize
-
-
-def _element(ptr: Value) -> DType:
-    pointer = ptr.type.element
-    assert isinstance(pointer, Pointer)
-    return pointer.element_ty
 
 
 def _operand_form(lo: Lowering, value: Value | None) -> Form | None:
@@ -54,7 +49,7 @@ def load(lo: Lowering, op: Op) -> None:
     assert address is not None
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, _element(ptr).itemsize)
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, pointer_of(ptr).element_ty.itemsize)
     slot = {register: i for i, register in enumerate(wanted)}
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     value: Value = lo.emit(
@@ -82,7 +77,7 @@ def store(lo: Lowering, op: Op) -> None:
         registers, owner = (0,), _scalar_owner(lo, op)
     else:
         registers, owner = owned(linear_of(ptr)), lo.owns(linear_of(ptr))
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, _element(ptr).itemsize)
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
         globals.store, base, lo.array(data), _predicate(lo, masked, vectors.leaders, owner), *strides,

@@ -13,7 +13,7 @@ from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef, Scope
 from weft.ir.rebuild import Rebuilder
-from weft.ir.types import DType, Pointer, RegsType, ScalarType, TileType, int32, int64
+from weft.ir.types import DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout
 from weft.ops import arith, memory, program, regs, tile
 from weft.passes.fact_rules import Facts
@@ -368,13 +368,3 @@ class Lowering(Rebuilder):
         if isinstance(form, Splat):
             return Affine(form.value, (0,) * form.count)
         return None
-
-
-def wrap(value: int, dtype: DType) -> int:
-    """An integer reduced to what the type holds.
-
-    >>> wrap(2**31, int32)
-    -2147483648
-    """
-    value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.is_int_signed() and value >> (dtype.bits - 1) else value

@@ -13,7 +13,7 @@ from functools import cache
 
 from weft.ir.core import Value
 from weft.layout import LinearLayout
-from weft.passes.lower.divisors import power_of_two_part
+from weft.passes.fact_rules import power_of_two_part
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.placement import register_coordinates, thread_columns, union
 from weft.passes.lower.shape import linear_of

@@ -16,7 +16,7 @@ DEV void store_f32x4_if(float* p, const float* x, bool on) {
     :
     : "l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"((int)on) : "memory"); }
 
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 add_kernel(float* x, float* y, float* z, const int n) {
 #line 2 "kernel.py"
   const int pid = (int)blockIdx.x; const int first = mul_wrap(pid, 1024);

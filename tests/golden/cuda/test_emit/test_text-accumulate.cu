@@ -1,4 +1,4 @@
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 accumulate(float* x, float* out, const int count) {
 #line 2 "kernel.py"
   const int warp = (int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0); const int t = mul_wrap(warp, 32);

@@ -1,4 +1,4 @@
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 add_kernel(float* x, float* y, float* z, const int n) {
 #line 2 "kernel.py"
   const int pid = (int)blockIdx.x; const int first = mul_wrap(pid, 1024);

@@ -1,4 +1,4 @@
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 collatz(int* out, const int n) {
 #line 3 "kernel.py"
   int n_1 = n; int steps = 0;

@@ -1,4 +1,4 @@
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 swap(float* x, const int n) {
 #line 2 "kernel.py"
   float* const p = x + 0;

@@ -1,4 +1,4 @@
-extern "C" __global__ void __block_size__((128, 1, 1))
+extern "C" __global__ void __launch_bounds__(128)
 transpose(f16* x, f16* out) {
   extern __shared__ __align__(1024) unsigned char smem[];
   const u32 scratch = (u32)__cvta_generic_to_shared(smem);

@@ -1,0 +1,43 @@
+"""The reference is complete: every public name stands on its page, and every name that a page shows exists."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pkgutil import resolve_name
+
+import pytest
+
+import weft
+from tests.project import tree
+from weft import language, layout
+
+REFERENCE = tree.ROOT / "docs" / "reference"
+SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENCE.glob("*.md"))}
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("weft.md", weft.__all__[1:]), ("language.md", language.__all__), ("layout.md", layout.__all__)],
+    ids=["weft", "weft.language", "weft.layout"],
+)
+def test_every_public_name_is_on_its_page(page, names):
+    shown = {path.rpartition(".")[2] for path in SHOWN.findall(PAGES[page])}
+    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", PAGES[page]))
+    assert [name for name in names if name not in shown | named] == []
+
+
+def shown_by(path):
+    """What a path names; where a module holds a class of its own name, the path goes through the module."""
+    try:
+        return resolve_name(":".join(path.rsplit(".", 1)))
+    except AttributeError:
+        return import_module(path)
+
+
+@pytest.mark.parametrize(
+    ("page", "path"), [(page, path) for page, text in PAGES.items() for path in SHOWN.findall(text)]
+)
+def test_what_a_page_shows_is_documented(page, path):
+    assert shown_by(path).__doc__, f"{page} shows {path}"

@@ -1,0 +1,81 @@
+"""Say how many blocks a multiprocessor is meant to hold, so that ptxas knows how many registers it may use.
+
+    func @f {num_warps = 16}    -->    func @f {num_warps = 16, min_blocks = 1}
+
+Without a word ptxas saves registers: it starts a batch of loads, waits for some, and only then starts the rest. The pass counts
+the 32-bit registers that the function needs at its tightest place; what fits beside each other with some to spare is the number
+of blocks, and ptxas may use all that this number leaves to each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.types import RegsType, ScratchType
+from weft.ops import arith, regs
+from weft.targets import Target
+
+SPARE = 24
+"""Registers for addresses, predicates, counters and temporaries that no value of the IR stands for."""
+LEAST = 128
+"""Registers that ptxas may use at least: a division or a function of doubles has temporaries that the IR does not show."""
+ENOUGH = 64
+"""Values that a function must hold at a time before the pass says anything: with fewer, ptxas does well by itself."""
+
+# Written inline by whoever uses them: they take no registers of their own.
+_INLINE = frozenset({arith.constant, regs.splat, regs.affine})
+
+
+def bound_blocks(func: Func, target: Target) -> Func:
+    """Set "min_blocks", where the function holds enough for it to matter."""
+    warps = int(func.attrs["num_warps"])
+    inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
+    peak = _Pressure(inline).peak(func.body, set())
+    if peak < ENOUGH:
+        return func
+    blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
+    return func.with_attrs(min_blocks=max(min(blocks, target.max_warps_per_sm // warps), 1))
+
+
+class _Pressure:
+    """Counts registers by a backward walk; `inline` are values without registers."""
+
+    def __init__(self, inline: set[Value]) -> None:
+        self._inline = inline
+
+    def peak(self, region: Region, after: set[Value]) -> int:
+        """The most registers needed at a time in a region that is followed by a need for `after`."""
+        live = after | set(region.terminator.uses)
+        highest = self._size(live)
+        for op in reversed(region.ops[:-1]):
+            free = _free(op)
+            for inner in op.regions:
+                # A loop's body is followed by itself.
+                highest = max(highest, self.peak(inner, (live - set(op.results)) | free))
+            highest = max(highest, self._size(live | set(op.results)))
+            live = (live - set(op.results)) | set(op.uses) | free
+        return highest
+
+    def _size(self, values: Iterable[Value]) -> int:
+        return sum(_registers(value) for value in values if value not in self._inline)
+
+
+def _free(op: Op) -> set[Value]:
+    """Values of outside that an operation's regions use."""
+    used: set[Value] = set()
+    made: set[Value] = set()
+    for region in op.regions:
+        made.update(region.args)
+        for inner in region.ops:
+            used |= {*inner.uses, *_free(inner)}
+            made.update(inner.results)
+    return used - made
+
+
+def _registers(value: Value) -> int:
+    if isinstance(value.type, ScratchType):
+        return 0
+    count = value.type.count if isinstance(value.type, RegsType) else 1
+    bits = value.type.element.bits
+    return 0 if bits == 1 else -(-count * bits // 32)
