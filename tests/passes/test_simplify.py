@@ -326,4 +326,4 @@ def test_is_fast():
         start = process_time()
         simplify(func)
         best = min(best, process_time() - start)
-    assert best < 0.004, f"{best * 1e3:.1f} ms for {len(func.body.ops)} operations"
+    assert best < 0.008, f"{best * 1e3:.1f} ms for {len(func.body.ops)} operations"

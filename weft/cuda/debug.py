@@ -45,10 +45,10 @@ def _print(e: Emitter, op: Op) -> None:
     operands = list(op.uses)
     rank, hexadecimal = op.attrs["coordinates"], op.attrs["hex"]
     values, places = operands[: len(operands) - rank], operands[len(operands) - rank :]
-    where = f"idx ({', '.join(['%d'] * rank)})"
+    where = f"idx ({', '.join(['%d'] * rank)}) " if rank else ""
     shown = ", ".join(_format(value, hexadecimal) for value in values)
     prefix = op.attrs["prefix"].replace("%", "%%")
-    text = string(f"pid (%d, %d, %d) {where} {prefix}{f': {shown}' if values else ''}\n")
+    text = string(f"pid (%d, %d, %d) {where}{prefix}{f': {shown}' if values else ''}\n")
 
     def line(index: Index) -> str:
         arguments = [e.at(value, index) for value in places]

@@ -316,7 +316,10 @@ def _with_axis(x: Facts, axis: int, constant: int, divisor: int) -> Facts:
         return (*row[:axis], entry, *row[axis:])
 
     return replace(
-        x, contiguous=insert(x.contiguous, 1), divisible=insert(x.divisible, divisor), constant=insert(x.constant, constant)
+        x,
+        contiguous=insert(x.contiguous, 1),
+        divisible=insert(x.divisible, divisor),
+        constant=insert(x.constant, constant),
     )
 
 

@@ -206,7 +206,8 @@ class _Simplifier:
         pairs = list(zip(*(region.terminator.operands for region in op.regions), strict=True))
         made = out.keep(op, operands)
         return tuple(
-            out.env[a] if a is b and a is not None and a in out.env else new for new, (a, b) in zip(made, pairs, strict=True)
+            out.env[a] if a is b and a is not None and a in out.env else new
+            for new, (a, b) in zip(made, pairs, strict=True)
         )
 
     def for_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:

@@ -261,17 +261,3 @@ def test_bases_and_constants_are_not_spelled_out_for_addresses():
     after = k.check()
     assert count(after, regs.affine) == 0
     assert ops_of(after, globals.load)[0].attrs["vec"] == 4
-
-
-@pytest.mark.parametrize("predicate", ["lt", "le", "gt", "ge", "eq", "ne"])
-@pytest.mark.parametrize("bound", [-(2**40), -5, 0, 300, 511, 512, 2**31 - 1, 2**31, 2**40])
-def test_a_mask_of_addresses_compares_constants_with_one_limit(bound, predicate):
-    k = tile_kernel()
-    x = k.positions((512,), BlockedLayout([1], [32], [4], [0]))
-    p = k.emit(memory.addptr, k.splat(k.pointer_in(np.arange(512, dtype="f4"), float32), x), x)
-    wide = k.cast(x, int64)
-    mask = k.cmp(predicate, wide, k.splat(k.number_in(bound, int64), wide))
-    k.output(k.emit(memory.load, p, mask, k.emit(arith.constant, value=9.0, type=k.cast(x, float32).type)))
-    after = k.check()
-    tables = [op for op in ops_of(after, arith.cmp) if op.operands[0].type == RegsType(int64, 4)]
-    assert not tables, "four 64-bit numbers are compared where one limit would do"

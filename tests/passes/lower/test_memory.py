@@ -254,3 +254,13 @@ def test_repeated_registers_are_loaded_once():
     k.output(k.broadcast(k.expand(k.load(k.pointer_in(any_bits(k.rng, float32, 256), float32), at), 1), (256, 8)))
     after = k.check()
     assert ops_of(after, globals.load)[0].attrs["count"] == 2
+
+
+def test_a_volatile_scalar_is_read_once_for_the_block():
+    k = tile_kernel()
+    flag = k.emit(memory.load, k.pointer_in(np.array([7], "i4"), int32), None, None, volatile=True)
+    k.output(k.splat(flag, k.positions((128,), BlockedLayout([1], [32], [4], [0]))))
+    after = k.check()
+    (load,) = ops_of(after, globals.load)
+    assert load.operand("mask") is not None, "one thread reads"
+    assert count(after, program.barrier) == 1, "and the others wait for what it read"

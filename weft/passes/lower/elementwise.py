@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, ScalarType, TileType, Type, int32, int64, wrap
+from weft.ir.types import DType, ScalarType, TileType, Type, int64, wrap
 from weft.ops import arith, memory, tile
 from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
@@ -195,23 +195,7 @@ def cmp(lo: Lowering, op: Op) -> None:
     if a is None or b is None or pointers or (isinstance(lhs, Splat) and isinstance(rhs, Splat)):
         elementwise(lo, op)
         return
-    split = all(v in lo.addresses or isinstance(form, Splat) for v, form in zip(op.uses, (lhs, rhs), strict=True))
-    lo.define(op, Compare(op.attrs["predicate"], a, b, _limit(lo, a, b) if split else None))
-
-
-def _limit(lo: Lowering, lhs: Affine, rhs: Affine) -> Value | None:
-    """What constants of `lhs - rhs` are to be compared with: the distance of the bases, as far as an int32 tells it.
-
-    None where the sides differ by more than constants, or are unsigned.
-    """
-    element = lhs.base.type.element
-    if lhs.strides != rhs.strides or not isinstance(element, DType) or not element.is_int_signed():
-        return None
-    if max((abs(c) for form in (lhs, rhs) for c in form.const), default=0) >= 1 << 30:
-        return None
-    lowest, highest = (lo.constant(bound, int64) for bound in (int32.min_value, int32.max_value))
-    distance: Value = lo.emit(arith.sub, lo.cast(rhs.base, int64), lo.cast(lhs.base, int64))
-    return lo.cast(lo.emit(arith.minimum, lo.emit(arith.maximum, distance, lowest), highest), int32)
+    lo.define(op, Compare(op.attrs["predicate"], a, b))
 
 
 def and_(lo: Lowering, op: Op) -> None:

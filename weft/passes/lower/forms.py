@@ -68,29 +68,20 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`lhs predicate rhs`, register by register, not computed yet.
-
-    With a `limit`, an int32 scalar, it is also `lhs.const[r] - rhs.const[r] predicate limit`: constants against one number.
-    """
+    """`lhs predicate rhs`, register by register, not computed yet."""
 
     predicate: Predicate
     lhs: Affine
     rhs: Affine
-    limit: Value | None = None
 
     @property
     def count(self) -> int:
         """Registers."""
         return self.lhs.count
 
-    @property
-    def distances(self) -> Table:
-        """For each register, how much further on the left side is than its base, compared with the right side."""
-        return tuple([a - b for a, b in zip(self.lhs.const, self.rhs.const, strict=True)])
-
     def gathered(self, table: Table) -> Compare:
         """The same comparison with registers permuted, repeated or dropped."""
-        return Compare(self.predicate, self.lhs.gathered(table), self.rhs.gathered(table), self.limit)
+        return Compare(self.predicate, self.lhs.gathered(table), self.rhs.gathered(table))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,10 @@ def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
 
 
 def load(lo: Lowering, op: Op) -> None:
-    """Each thread reads the elements it holds, each register that differs once."""
+    """Each thread reads the elements it holds, each register that differs once.
+
+    A volatile scalar of the block is read by one thread for all: memory may change between two reads, and the block must agree.
+    """
     ptr, mask, other = op.operands
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
@@ -52,12 +55,16 @@ def load(lo: Lowering, op: Op) -> None:
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, wanted, pointer_of(ptr).element_ty.itemsize)
     slot = {register: i for i, register in enumerate(wanted)}
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
+    reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
     value: Value = lo.emit(
-        globals.load, base, _predicate(lo, masked, vectors.leaders, None),
+        globals.load, base, _predicate(lo, masked, vectors.leaders, reader),
         None if default is None else lo.array(lo.picked(default, wanted)), *strides,
         offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in vectors.groups),
         vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
     )  # fmt: skip
+    if reader is not None:
+        lo.env[op.result] = broadcast_scalar(lo, value, op.result in lo.used)
+        return
     if scalar:
         lo.env[op.result] = lo.emit(regs.extract, value, index=0, name=op.result.name)
         return

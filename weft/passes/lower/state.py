@@ -19,7 +19,6 @@ from weft.ops import arith, memory, program, regs, tile
 from weft.passes.fact_rules import Facts
 from weft.passes.facts import facts
 from weft.passes.lower import divisors
-from weft.passes.lower.addresses import address_parts
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.placement import bit_terms, free_threads, register_table, splits, thread_columns, union
 from weft.passes.scopes import scopes
@@ -36,7 +35,7 @@ class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_constants", "_entry", "_facts", "_gathers", "_scopes", "_threads", "addresses", "constants", "default", "divisors",
+        "_constants", "_entry", "_facts", "_gathers", "_scopes", "_threads", "constants", "default", "divisors",
         "forms", "hinted", "rules", "settled", "source", "tags", "target", "thread_bits", "used",
     )  # fmt: skip
 
@@ -52,7 +51,6 @@ class Lowering(Rebuilder):
         self.tags = 0
         self.thread_bits = LANE_BITS + int(func.attrs["num_warps"]).bit_length() - 1
         ops = list(walk(func.body))
-        self.addresses = address_parts(ops)
         self.used = {value for op in ops for value in op.uses}
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}
@@ -303,7 +301,7 @@ class Lowering(Rebuilder):
         if isinstance(form, Splat):
             return self.emit(regs.splat, form.value, count=form.count)
         if isinstance(form, Compare):
-            return self._compared(form)
+            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
         if isinstance(form, Both):
             return self.emit(arith.and_, self.array(form.lhs), self.array(form.rhs))
         if form.exact is not None:
@@ -318,13 +316,6 @@ class Lowering(Rebuilder):
     def _affine(self, base: Value, form: Affine) -> Value:
         strides = tuple(stride for stride, _ in form.strides)
         return self.emit(regs.affine, base, *strides, offsets=(form.const, *(table for _, table in form.strides)))
-
-    def _compared(self, form: Compare) -> Value:
-        if form.limit is None:
-            return self.emit(arith.cmp, self.array(form.lhs), self.array(form.rhs), predicate=form.predicate)
-        distances = self.array(Affine(self.constant(0, int32), form.distances))
-        limits = self.emit(regs.splat, form.limit, count=form.count)
-        return self.emit(arith.cmp, distances, limits, predicate=form.predicate)
 
     def picked(self, form: Form, registers: Table) -> Form:
         """Only some registers of a form, in the given order; what is not computed yet is computed for these only."""

@@ -1,0 +1,66 @@
+"""How many blocks a kernel is said to fit, and what a cap on its registers does."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import weft
+from tests.support import lowered, tile_kernel
+from weft import language as gl
+from weft import targets
+from weft.ir.types import float32
+from weft.layout import BlockedLayout
+from weft.passes.bound_blocks import LEAST, bound_blocks
+from weft.runtime import MockTensor
+
+SM90 = targets.get("sm_90a")
+
+
+def copied(registers: int, num_warps: int):
+    """A lowered copy of tiles of so many registers of four bytes."""
+    k = tile_kernel(num_warps=num_warps)
+    size = registers * num_warps * 32
+    k.output(k.input(float32, (size,), BlockedLayout([1], [32], [num_warps], [0]), np.zeros(size, "f4")))
+    return lowered(k.finished())
+
+
+def test_nothing_is_said_of_a_kernel_that_holds_little():
+    assert "min_blocks" not in bound_blocks(copied(16, 4), SM90).attrs
+
+
+@pytest.mark.parametrize(("registers", "num_warps"), [(64, 4), (128, 4), (64, 8), (64, 16), (128, 16)])
+def test_as_many_blocks_as_their_registers_leave_room_for(registers, num_warps):
+    blocks = bound_blocks(copied(registers, num_warps), SM90).attrs["min_blocks"]
+    threads = 32 * num_warps
+    assert blocks >= 1
+    assert blocks == 1 or blocks * threads * max(registers, LEAST) <= SM90.registers_per_sm
+    assert (blocks + 1) * threads * (max(registers, LEAST) + 64) > SM90.registers_per_sm, "one more would fit"
+
+
+@weft.jit
+def hold(src, dst, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout=layout)
+    gl.store(dst + at, gl.load(src + at))
+
+
+def compiled(**options):
+    array = MockTensor("fp32")
+    layout = BlockedLayout([4], [32], [4], [0])
+    return hold.warmup(array, array, BLOCK=128 * 128, layout=layout, num_warps=4, grid=1, **options)
+
+
+def test_all_loads_of_a_big_tile_are_in_flight_before_the_first_store():
+    kernel = compiled()
+    assert "__launch_bounds__(128, 3)" in kernel.asm["cuda"]
+    assert re.findall(r"\b(LDG|STG)\b", kernel.asm["sass"]) == ["LDG"] * 32 + ["STG"] * 32
+    assert kernel.n_spills == 0
+
+
+def test_a_cap_on_registers_holds():
+    free, capped = compiled(), compiled(maxnreg=64)
+    assert free.n_regs > 64
+    assert capped.n_regs <= 64
+    assert "__maxnreg__(64)" in capped.asm["cuda"]
