@@ -64,7 +64,9 @@ class Stages:
     @cached_property
     def lowered(self) -> Func:
         """Lowered IR: what CUDA text is made of."""
-        return lower_pipeline(self.tile.with_attrs(maxnreg=self.request.options.maxnreg), self.target)
+        options = self.request.options
+        tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug, sync=options.sync)
+        return lower_pipeline(tile, self.target)
 
     @cached_property
     def cuda(self) -> str:

@@ -23,6 +23,7 @@ from weft.errors.launch import (
     HOST_CALL,
     MOCK_LAUNCH,
     OPTION_VALUE,
+    OVERFLOW,
 )
 from weft.errors.text import keep_lines
 from weft.runtime import binder, driver, grid, streams, watch
@@ -44,7 +45,8 @@ class JITFunction:
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
-    it and returns the `CompiledKernel`; where the arrays live decides whether the GPU or the simulator runs it.
+    it and returns the `CompiledKernel`; where the arrays live decides whether the GPU or the simulator runs it. With `debug`
+    the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` is refused for now.
     Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
     """
 
@@ -193,6 +195,8 @@ class JITFunction:
         self._check("num_ctas", value, isinstance(count, int) and count >= 1, "a number of blocks", "num_ctas=1")
         if count > 1:
             raise fail(CLUSTERS, name=self.__name__, num_ctas=count)
+        if value["sanitize_overflow"]:
+            raise fail(OVERFLOW, name=self.__name__)
         cap = value["maxnreg"]
         allowed = cap is None or (isinstance(cap, int) and 16 <= cap <= 255)
         self._check("maxnreg", value, allowed, "a number of registers from 16 to 255", "maxnreg=128")
@@ -279,9 +283,11 @@ def jit(
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a function a kernel, or a helper that kernels call.
 
-    `debug` turns on device assertions by default; `sync` is "auto" (barriers and fences are inserted), "explicit" (a fence
-    that would be inserted is an error) or "none"; `do_not_specialize` names parameters (or gives their positions) whose
-    values the compiled code must not depend on. Raises LaunchError (launch-option-value) for another `sync`.
+    `debug` is what launches take when they say nothing: on a GPU, `device_assert` is checked with it only. `sync` is "auto"
+    (barriers are inserted where threads exchange data), "explicit" (the same, until there are fences to be explicit about)
+    or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments). `do_not_specialize` names
+    parameters (or gives their positions) whose values the compiled code must not depend on. Raises LaunchError
+    (launch-option-value) for another `sync`.
     """
 
     def make(function: Callable[..., Any]) -> JITFunction:

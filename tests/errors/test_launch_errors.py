@@ -145,6 +145,10 @@ def test_clusters_are_refused_and_not_ignored():
     assert code(lambda: scale[1](X, Y, 8, num_ctas=2)) == "launch-clusters"
 
 
+def test_overflow_checks_are_refused():
+    assert code(lambda: scale[1](X, Y, 8, sanitize_overflow=True)) == "launch-overflow"
+
+
 def test_what_is_no_stream():
     assert code(lambda: scale[1](X, Y, 8, stream="default")) == "launch-stream"
 

@@ -117,3 +117,30 @@ def test_assertions_that_fail_in_the_simulator(lowered):
         run_lowered(check, compiled, 1, failing, {"debug": True}) if lowered else check[1](*failing, debug=True)
     assert caught.value.code == "hazard-assertion"
     assert "gl.device_assert(value < limit" in str(caught.value)
+
+
+@weft.jit(sync="none")
+def turned_without_barriers(out, x, BLOCK: gl.constexpr, read: gl.constexpr, write: gl.constexpr):
+    turned = gl.convert_layout(gl.load(x + gl.arange(0, BLOCK, layout=read)), write)
+    gl.store(out + gl.arange(0, BLOCK, layout=write), turned)
+
+
+def test_sync_none_inserts_nothing():
+    array, read, write = (
+        weft.runtime.MockTensor("fp32"),
+        gl.BlockedLayout([1], [32], [4], [0]),
+        gl.BlockedLayout([4], [32], [4], [0]),
+    )
+    turned = weft.jit(turned_without_barriers.fn)
+    with_barriers = turned.warmup(array, array, BLOCK=512, read=read, write=write, grid=1)
+    without = turned_without_barriers.warmup(array, array, BLOCK=512, read=read, write=write, grid=1)
+    assert "__syncthreads" in with_barriers.asm["cuda"]
+    assert "__syncthreads" not in without.asm["cuda"]
+    assert "inserted before scratch.load" in with_barriers.asm["sync"]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_the_gpu_checks_assertions_in_debug_only(debug):
+    array, layout = weft.runtime.MockTensor("fp32"), gl.BlockedLayout([1], [32], [4], [0])
+    kernel = check.warmup(array, array, 100, 100, 128, layout, grid=1, debug=debug)
+    assert ("assertion failed" in kernel.asm["cuda"]) == debug

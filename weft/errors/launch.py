@@ -99,6 +99,12 @@ CLUSTERS = row(
     "num_ctas={num_ctas} of {name} asks for a cluster of blocks, which weft cannot compile yet",
     "launch with num_ctas=1",
 )
+OVERFLOW = row(
+    "launch-overflow",
+    LaunchError,
+    "sanitize_overflow of {name} asks for checks of integer overflow on the GPU, which weft cannot compile yet",
+    "run the kernel on host arrays: the simulator reports an address made of an integer that wrapped",
+)
 STREAM = row(
     "launch-stream",
     LaunchError,

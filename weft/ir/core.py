@@ -82,9 +82,9 @@ class Func:
     """A kernel: its name, its run-time parameters as the body's arguments, and what it is compiled for.
 
     `attrs`: "num_warps" (int), "target" (name), "params" (tuple of parameter facts: None or dict with "divisible", one per
-    argument), "stage" ("tile" or "lowered"), "maxnreg" (registers of a thread, at most, or None), and after lowering
-    "shared_bytes" (int), "min_blocks" (see `passes.bound_blocks`) and "storage" (which C variable a value shares: see
-    `passes.assign_registers`).
+    argument), "stage" ("tile" or "lowered"), what the launch asked for: "maxnreg" (registers of a thread, at most, or None),
+    "debug" (device assertions are compiled) and "sync" ("auto", "explicit" or "none"), and after lowering "shared_bytes" (int),
+    "min_blocks" (see `passes.bound_blocks`) and "storage" (which C variable a value shares: see `passes.assign_registers`).
     """
 
     name: str

@@ -49,7 +49,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("lower_tiles", lambda f: lower_tiles(f, target)),
             ("dce", dce),
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
-            ("insert_sync", insert_sync),
+            ("insert_sync", _synchronised),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("assign_registers", assign_registers),
         ),
@@ -61,6 +61,11 @@ def _resolved(func: Func, target: Target) -> Func:
     """Tiles whose layout is open are never merged, so what had some is simplified again."""
     resolved = resolve_layouts(func, target)
     return func if resolved is func else dce(simplify(resolved))
+
+
+def _synchronised(func: Func) -> Func:
+    """With `sync="none"` the author has only the barriers that they wrote."""
+    return func if func.attrs.get("sync") == "none" else insert_sync(func)
 
 
 def _check_scopes(func: Func) -> Func:
