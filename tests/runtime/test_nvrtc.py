@@ -88,3 +88,17 @@ def test_too_much_static_shared_memory():
 
 def test_version_names_a_release():
     assert nvrtc.version().split(".")[0].isdigit()
+
+
+def test_an_empty_text_is_not_written_into_a_byte_string_that_python_shares():
+    def write(program: None, buffer: bytes) -> None:
+        assert len(buffer) > 1, "strings of one byte are shared by the whole process"
+
+    texts = {nvrtc._text(lambda program, size=size: (0, size), write, None) for size in (0, 1, 2, 100)}
+    assert texts == {""}
+
+
+def test_a_second_compilation_says_as_much_as_the_first():
+    first, second = (nvrtc.compile_cuda(SOURCE, name="twice", arch="sm_90a") for _ in range(2))
+    assert first.cubin == second.cubin
+    assert first.n_regs == second.n_regs > 0

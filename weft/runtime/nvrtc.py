@@ -78,7 +78,8 @@ def version() -> str:
 
 
 def _options(arch: str, debug: bool, maxnreg: int | None) -> list[bytes]:
-    options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v"]
+    # NVRTC's own cache answers without ptxas' log, so registers and spills would be unknown; weft has a cache of its own.
+    options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v", "--no-cache"]
     options += ["--device-debug"] if debug else ["-lineinfo"]
     if maxnreg is not None:
         options.append(f"--maxrregcount={maxnreg}")
@@ -114,7 +115,12 @@ def _value(result: tuple[Any, ...]) -> Any:
 
 
 def _bytes(size: Any, read: Any, program: Any) -> bytes:
-    buffer = b" " * _value(size(program))
+    """What NVRTC writes into a buffer of the size it asks for."""
+    count: int = _value(size(program))
+    if count <= 1:
+        # An empty text. Python shares byte strings of one byte, so this one must not be written into.
+        return b""
+    buffer = bytes(count)
     read(program, buffer)
     return buffer
 
