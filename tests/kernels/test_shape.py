@@ -106,7 +106,10 @@ def pairs_of_layouts(draw):
 @given(pairs_of_layouts(), st.sampled_from([np.uint8, np.float16, np.float32, np.int64]), st.integers(0, 2**32 - 1))
 def test_conversion_between_random_layouts(device: Device, case, kind, seed):
     (source, target), shape, warps = case
-    converted(Runner(device), np.random.default_rng(seed), kind, shape, source, target, warps, compiles=seed % 8 == 0)
+    # A tile of a thousand registers a thread cannot but spill; those run in the simulator only.
+    held = [layout.to_linear(shape).in_size("register") * np.dtype(kind).itemsize // 4 for layout in (source, target)]
+    compiles = seed % 8 == 0 and sum(held) <= 128
+    converted(Runner(device), np.random.default_rng(seed), kind, shape, source, target, warps, compiles=compiles)
 
 
 @weft.jit
