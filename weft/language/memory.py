@@ -46,8 +46,9 @@ def load(
 def store(pointer: tensor, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
     """Write `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) holds.
 
-    Elements that several threads hold are written once. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as
-    for `load`.
+    Elements that several threads hold are written once. Where other threads of the program load what was stored, write
+    `gl.barrier()` between: none is inserted for global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and
+    errors as for `load`.
     """
     check_pointer("store", pointer)
     _check_policies("store", cache_modifier, STORE_CACHE, eviction_policy)
