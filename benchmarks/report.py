@@ -16,7 +16,7 @@ from typing import Any
 
 import weft
 
-PACKAGES = ("torch", "triton", "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc", "numpy")
+PACKAGES = ("torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy")
 
 
 @dataclass(frozen=True, slots=True)

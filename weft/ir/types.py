@@ -208,8 +208,9 @@ class ScalarType:
 class TileType:
     """A tile: element type, shape (powers of two) and the linear map from registers, lanes, warps and blocks to elements.
 
-    `layout` is how the author spelled the map. Two tiles of one map are of one type however they are spelled; `linear` is
-    None while the layout is still to be inferred (AutoLayout, CoalescedLayout, slices of them); then the spelling decides.
+    `layout` is how the author spelled the map. Two tiles of one map are of one type however they are spelled. `linear` is None
+    while the layout is still to be inferred (`AutoLayout`, `CoalescedLayout`, their slices): such tiles compare equal, and
+    what ties them together is found by `passes.resolve_layouts`.
     """
 
     element: Element

@@ -70,8 +70,8 @@ class DistributedLayout(Layout):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AutoLayout(DistributedLayout):
-    """Left to the compiler, which finds a layout from the tile's uses."""
+class _OpenLayout(DistributedLayout):
+    """Left to the compiler: a promise of a layout, with no map of its own."""
 
     def __post_init__(self) -> None:
         self._freeze()
@@ -93,26 +93,13 @@ class AutoLayout(DistributedLayout):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CoalescedLayout(DistributedLayout):
+class AutoLayout(_OpenLayout):
+    """Left to the compiler, which finds a layout from the tile's uses."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CoalescedLayout(_OpenLayout):
     """Left to the compiler, which finds the layout that makes a global memory access wide and contiguous."""
-
-    def __post_init__(self) -> None:
-        self._freeze()
-
-    @property
-    def rank(self) -> int:
-        """Unknown until resolved: raises."""
-        return unresolved(self)
-
-    @property
-    def is_resolved(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def num_warps(self) -> int | None:
-        """None: the kernel's warps, whatever their number."""
-        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
