@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.kernels.comparisons import COMPARISONS
 from tests.kernels.harness import (
     FLOATS,
     NUMPY,
@@ -47,36 +48,6 @@ def unary(out, x, n, ops: gl.constexpr, room: gl.constexpr, BLOCK: gl.constexpr,
 
 
 @weft.jit
-def eq(a, b):
-    return a == b
-
-
-@weft.jit
-def ne(a, b):
-    return a != b
-
-
-@weft.jit
-def lt(a, b):
-    return a < b
-
-
-@weft.jit
-def le(a, b):
-    return a <= b
-
-
-@weft.jit
-def gt(a, b):
-    return a > b
-
-
-@weft.jit
-def ge(a, b):
-    return a >= b
-
-
-@weft.jit
 def min_all(a, b):
     return gl.minimum(a, b, propagate_nan=gl.PropagateNan.ALL)
 
@@ -99,9 +70,6 @@ def clamp_all(a, b):
 @weft.jit
 def pick(a, b):
     return gl.where(a < b, a, b)
-
-
-COMPARISONS = (eq, ne, lt, le, gt, ge)
 
 
 def together(run, kernel, ops, dtype, inputs, out_dtype=None, **options):

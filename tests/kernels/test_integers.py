@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.kernels.comparisons import COMPARISONS
 from tests.kernels.harness import (
     INTEGERS,
     NUMPY,
@@ -78,36 +79,6 @@ def right(a, b):
     return a >> b
 
 
-@weft.jit
-def eq(a, b):
-    return a == b
-
-
-@weft.jit
-def ne(a, b):
-    return a != b
-
-
-@weft.jit
-def lt(a, b):
-    return a < b
-
-
-@weft.jit
-def le(a, b):
-    return a <= b
-
-
-@weft.jit
-def gt(a, b):
-    return a > b
-
-
-@weft.jit
-def ge(a, b):
-    return a >= b
-
-
 def together(run, ops, kind, x, y, **options):
     out = poison(len(ops) * ROOM, kind)
     run(binary, 1, out, x, y, x.size, ops, ROOM, BLOCK, LINE, **options)
@@ -143,7 +114,7 @@ def test_arithmetic_wraps(run, rng, dtype):
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_comparisons(run, rng, dtype):
     x, y = pairs(rng, NUMPY[dtype], SIZE)
-    found = together(run, (eq, ne, lt, le, gt, ge), np.bool_, x, y)
+    found = together(run, COMPARISONS, np.bool_, x, y)
     functions = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
     for row, function in zip(found, functions, strict=True):
         same(row, function(x, y), function.__name__)

@@ -54,7 +54,7 @@ def test_other_architectures(arch):
 
 def test_a_register_cap_spills():
     free = nvrtc.compile_cuda(SPILLING, name="spill", arch="sm_90a")
-    capped = nvrtc.compile_cuda(SPILLING, name="spill", arch="sm_90a", maxnreg=32)
+    capped = nvrtc.compile_cuda(SPILLING.replace("void", "void __maxnreg__(32)"), name="spill", arch="sm_90a")
     assert capped.n_regs <= 32 < free.n_regs
     assert capped.n_spills > 0 == free.n_spills
 

@@ -42,17 +42,17 @@ class CompiledCuda:
     stack: int
 
 
-def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False, maxnreg: int | None = None) -> CompiledCuda:
+def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> CompiledCuda:
     """Compile the CUDA C++ `source` of the kernel `name` for `arch` (as in `sm_90a`).
 
     Floating-point contraction is off: weft contracts in a pass, so that the simulator agrees. `debug` keeps variables for
-    cuda-gdb and turns optimisation off; `maxnreg` caps the registers of a thread.
+    cuda-gdb and turns optimisation off. A cap on registers stands in the text (`__maxnreg__`).
 
     Raises CompilationError (nvrtc-rejected) with NVRTC's log, at the Python line where its `#line` says so;
     OutOfResources (compile-shared-memory); DeviceError (device-no-nvrtc, nvrtc-architecture).
     """
     nvrtc = _library()
-    options = _options(arch, debug, maxnreg)
+    options = _options(arch, debug)
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -77,12 +77,10 @@ def version() -> str:
     return _library_version(_library()) if available() else "none"
 
 
-def _options(arch: str, debug: bool, maxnreg: int | None) -> list[bytes]:
+def _options(arch: str, debug: bool) -> list[bytes]:
     # NVRTC's own cache answers without ptxas' log, so registers and spills would be unknown; weft has a cache of its own.
     options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v", "--no-cache"]
     options += ["--device-debug"] if debug else ["-lineinfo"]
-    if maxnreg is not None:
-        options.append(f"--maxrregcount={maxnreg}")
     return [option.encode() for option in options]
 
 

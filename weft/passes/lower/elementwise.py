@@ -73,7 +73,7 @@ def _scalar_op(lo: Lowering, op: Op) -> bool:
 
 
 def add(lo: Lowering, op: Op) -> None:
-    """Sum: bases add up, constants add up."""
+    """Sum or difference: bases, constants and strides do what the operation says."""
     if _scalar_op(lo, op):
         return
     both = _integers(lo, op)
@@ -81,23 +81,10 @@ def add(lo: Lowering, op: Op) -> None:
         elementwise(lo, op)
         return
     lhs, rhs = both
-    const = tuple([a + b for a, b in zip(lhs.const, rhs.const, strict=True)])
-    strides = sum_strides(lhs.strides, rhs.strides)
-    lo.define(op, _affine(lo.add(lhs.base, rhs.base), const, strides, _exactly(lo, op.kind, lhs, rhs)))
-
-
-def sub(lo: Lowering, op: Op) -> None:
-    """Difference: bases and constants subtract."""
-    if _scalar_op(lo, op):
-        return
-    both = _integers(lo, op)
-    if both is None:
-        elementwise(lo, op)
-        return
-    lhs, rhs = both
-    const = tuple([a - b for a, b in zip(lhs.const, rhs.const, strict=True)])
-    strides = sum_strides(lhs.strides, rhs.strides, -1)
-    base = lo.emit(arith.sub, lhs.base, rhs.base)
+    sign = -1 if op.kind is arith.sub else 1
+    base: Value = lo.add(lhs.base, rhs.base) if sign > 0 else lo.emit(arith.sub, lhs.base, rhs.base)
+    const = tuple([a + sign * b for a, b in zip(lhs.const, rhs.const, strict=True)])
+    strides = sum_strides(lhs.strides, rhs.strides, sign)
     lo.define(op, _affine(base, const, strides, _exactly(lo, op.kind, lhs, rhs)))
 
 
@@ -224,7 +211,7 @@ def hint(lo: Lowering, op: Op) -> None:
 
 RULES: dict[OpDef, LowerRule] = {
     arith.add: add,
-    arith.sub: sub,
+    arith.sub: add,
     arith.mul: mul,
     arith.shl: shl,
     arith.cast: cast,
