@@ -22,6 +22,7 @@ XBLOCK = 2048
 NUMEL = 2 << 30
 WIDTHS = {1: 32, 2: 64, 4: 128, 8: 128, 16: 128}
 SIDE = 32 * 1024
+BEST = (Goal(1.03, "gluon"), Goal(0.95, "torch"))
 
 
 def run(quick: bool) -> list[Line]:
@@ -57,16 +58,16 @@ def one_dimension(clock: harness.Clock, rounds: int, blocks: tuple[int, ...]) ->
 
     def race(points: list[tuple[int, int]], rounds: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         all_jobs: Jobs = {"torch": {"torch": lambda: dst.copy_(src)}} | jobs(points)
-        found = harness.race(all_jobs, clock, rounds, nbytes=2 * NUMEL * 4, **_outcome(dst, src))
+        found = harness.race(all_jobs, clock, rounds, nbytes=2 * NUMEL * 4, **outcome(dst, src))
         return found, found.pop("torch")
 
     found, torch_speed = race([(XBLOCK, R) for R in LAYOUTS], rounds)
     lines = [line(f"1D 8 GiB, {case}", speed, (Goal(1.0, "gluon"),)) for case, speed in found.items()]
     if not blocks:
-        return [best(found, torch_speed), *lines]
+        return [best("1D 8 GiB, best of all", found, torch_speed, BEST), *lines]
     found, torch_speed = race(list(itertools.product(blocks, LAYOUTS)), max(rounds // 3, 3))
     return [
-        best(found, torch_speed),
+        best("1D 8 GiB, best of all", found, torch_speed, BEST),
         *lines,
         *(line(f"1D 8 GiB, table, {case}", speed) for case, speed in found.items()),
     ]
@@ -78,14 +79,14 @@ def line(what: str, speed: dict[str, float], goals: tuple[Goal, ...] = (), note:
     return Line(what, speed.get("weft"), UNIT, peers, goals, note)
 
 
-def best(table: dict[str, dict[str, float]], torch_speed: dict[str, float]) -> Line:
+def best(what: str, table: dict[str, dict[str, float]], torch_speed: dict[str, float], goals: tuple[Goal, ...]) -> Line:
     """Each compiler's best point of a table, beside torch."""
     speeds, notes = dict(torch_speed), list[str]()
     for who in dict.fromkeys(who for speed in table.values() for who in speed):
         case = max((case for case in table if who in table[case]), key=lambda case: table[case][who])
         speeds[who] = table[case][who]
         notes.append(f"{who} at {case}")
-    return line("1D 8 GiB, best of all", speeds, (Goal(1.03, "gluon"), Goal(0.95, "torch")), "; ".join(notes))
+    return line(what, speeds, goals, "; ".join(notes))
 
 
 def machine_code() -> list[Line]:
@@ -120,7 +121,7 @@ def two_dimensions(clock: harness.Clock, rounds: int) -> list[Line]:
             who: partial(module.run, src, dst, getattr(module, layout)(), rows, cols) for who, module in modules.items()
         }
         jobs["torch"] = partial(dst.copy_, src)
-        speed = harness.race({what: jobs}, clock, rounds, nbytes=2 * src.numel() * 4, **_outcome(dst, src))[what]
+        speed = harness.race({what: jobs}, clock, rounds, nbytes=2 * src.numel() * 4, **outcome(dst, src))[what]
         lines.append(line(what, speed, (Goal(1.0, "gluon"),)))
     return lines
 
@@ -145,7 +146,7 @@ def opposite(clock: harness.Clock, rounds: int) -> list[Line]:
             )
             for who, module in modules.items()
         }
-    found = harness.race(jobs, clock, rounds, nbytes=2 * src.numel() * 4, **_outcome(dst, src))
+    found = harness.race(jobs, clock, rounds, nbytes=2 * src.numel() * 4, **outcome(dst, src))
     torch_speed = found.pop("torch")
     goals = {"vec=1 warps=4": (Goal(1.05, "gluon"),)}
     return [
@@ -153,7 +154,8 @@ def opposite(clock: harness.Clock, rounds: int) -> list[Line]:
     ]
 
 
-def _outcome(dst: Any, want: Any) -> dict[str, Callable[[], Any]]:
+def outcome(dst: Any, want: Any) -> dict[str, Callable[[], Any]]:
+    """How `harness.race` spoils an output and compares it, bit for bit."""
     import torch
 
     return {"poison": lambda: dst.fill_(float("nan")), "correct": lambda: torch.equal(dst, want)}

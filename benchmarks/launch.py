@@ -1,4 +1,4 @@
-"""Host time of a launch with five arguments, and of its parts."""
+"""Host time of a launch with five arguments, of its parts, and of a launch with three descriptors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ NEEDS_GPU = True
 BATCH = 300
 """Launches between two synchronisations: fewer than the driver's queue holds, so that no launch waits for the GPU."""
 NUMEL = 128
+TILE = [32, 64]
+DESCRIPTORS = ", descriptors"
 
 
 def run(quick: bool) -> list[Line]:
-    """A copy of 128 elements by one program: what is timed is the host."""
+    """A copy of 128 elements and the sum of two tiles, by one program each: what is timed is the host."""
     import torch
 
     torch.cuda.init()
@@ -30,17 +32,26 @@ def run(quick: bool) -> list[Line]:
     jobs: dict[str, Callable[[], Any]] = {who: whole_launch(module, src, dst) for who, module in modules.items()}
     jobs["torch"] = lambda: torch.add(src, 1.0, out=dst)
     jobs |= parts(modules["weft"], src, dst)
+    matrices = [torch.randn(TILE, device="cuda") for _ in range(3)]
+    for who, module in compilers("add_tma").items():
+        jobs[who + DESCRIPTORS] = descriptor_launch(module, *matrices)
     found = times(jobs, 10 if quick else 60, torch.cuda.synchronize)
-    whole = found.pop("weft")
-    peers = {who: found.pop(who) for who in list(found) if who in ("gluon", "torch")}
     return [
         Line(
             "launch, five arguments",
-            whole,
+            found.pop("weft"),
             "us",
-            peers,
+            {who: found.pop(who) for who in ("gluon", "torch") if who in found},
             (Goal(5.5, ceiling=True),),
             "torch: torch.add, three arguments",
+        ),
+        Line(
+            "launch, three descriptors",
+            found.pop("weft" + DESCRIPTORS),
+            "us",
+            {"gluon": found.pop("gluon" + DESCRIPTORS)} if "gluon" + DESCRIPTORS in found else {},
+            (Goal(8.0, ceiling=True),),
+            "descriptors built at each launch, one further argument, five constants",
         ),
         *(Line(f"part: {name}", value, "us") for name, value in found.items()),
     ]
@@ -50,6 +61,18 @@ def whole_launch(module: Any, src: Any, dst: Any) -> Callable[[], Any]:
     """A launch as a user writes it: two tensors, a length, a block size, a layout."""
     kernel, layout = module.copy_1d, module.gl.BlockedLayout([1], [32], [4], [0])
     return lambda: kernel[(1,)](src, dst, NUMEL, NUMEL, layout, num_warps=4)
+
+
+def descriptor_launch(module: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
+    """A launch as a user writes it who builds the descriptors of three matrices for it."""
+    kernel, describe = module.add_bands, module.TensorDescriptor.from_tensor
+    smem = module.gl.NVMMASharedLayout.get_default_for(TILE, module.gl.float32)
+    layout = module.gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
+    rows, cols = TILE
+    return lambda: kernel[(1,)](
+        describe(a, TILE, smem), describe(b, TILE, smem), describe(c, TILE, smem),
+        cols, rows, cols, 1, 1, layout, num_warps=4,
+    )  # fmt: skip
 
 
 def parts(module: Any, src: Any, dst: Any) -> dict[str, Callable[[], Any]]:

@@ -1,6 +1,6 @@
 """Every benchmark by one command, with its table, its goals and a record of where and when.
 
-    python benchmarks/run.py [copies|reductions|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
+    python benchmarks/run.py [copies|elementwise|reductions|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
 
 Without names it runs all but the sweep. What needs a GPU is left out, and says so, where there is none.
 """
@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("copies", "reductions", "launch", "compile", "front", "sim")
+COMMANDS = ("copies", "elementwise", "reductions", "launch", "compile", "front", "sim")
 EXTRA = ("sweep",)
 
 

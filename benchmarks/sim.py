@@ -1,4 +1,4 @@
-"""The simulator on the shapes that the layouts tutorial tests. Needs no GPU."""
+"""The simulator: copies, and pipelines with and without its search for hazards. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
+import weft
 from benchmarks import twin
 from benchmarks.report import Goal, Line
 
 TITLE = "Simulator"
 NEEDS_GPU = False
+SHAPES = ((1000, 2000), (4000, 120))
+"""Of the matrices that pipelines add, in tiles of 32x64."""
+PIPELINES = (
+    *(("add_async_copy", {"num_buffers": count}) for count in (1, 2, 3)),
+    *(("add_tma", {"num_buffers": count}) for count in (1, 2, 3)),
+    ("add_warp_specialized", {"num_buffers": 2, "num_stores": 1, "swizzle": 128, "flat": False, "programs": 32}),
+)
 
 
 def run(quick: bool) -> list[Line]:
@@ -30,7 +38,28 @@ def run(quick: bool) -> list[Line]:
     dst = np.full((400, 300), np.nan, np.float32).T
     layouts = opposite.layout_for(src), opposite.layout_for(dst)
     lines.append(timed("opposite copy 300x400, tiles of 128x128", lambda: opposite.run(src, dst, *layouts), dst, src))
-    return lines
+    pipelines = PIPELINES[1:2] if quick else PIPELINES
+    return [*lines, *(pipeline(name, point, *shape) for name, point in pipelines for shape in SHAPES)]
+
+
+def pipeline(name: str, point: dict[str, Any], rows: int, cols: int) -> Line:
+    """Seconds of a launch of an addition that is compiled already, beside those without the search for hazards."""
+    module = twin.load(name)
+    a, c = matrices(rows, cols, turned=False)
+    b = a[::-1].copy()
+
+    def launch() -> Any:
+        return module.run(a, b, c, XBLOCK=32, YBLOCK=64, **point)
+
+    with weft.simulate(programs=[0]):
+        launch()
+    what = f"{name} {rows}x{cols}, tiles of 32x64x{point['num_buffers']}"
+    with weft.simulate(hazards=False):
+        unchecked = timed(what, launch, c, a + b)
+    c[:] = np.nan
+    checked = timed(what, launch, c, a + b)
+    goals = (Goal(10.0, ceiling=True), Goal(3.0, "unchecked", ceiling=True))
+    return Line(what, checked.ours, "s", {"unchecked": unchecked.ours or 0.0}, goals, checked.note)
 
 
 def matrices(rows: int, cols: int, turned: bool) -> tuple[Any, Any]:

@@ -1,11 +1,12 @@
-"""A search over the parameters of the reductions, by which their defaults were chosen. Not part of `make bench`."""
+"""A search over the parameters of reductions and additions, by which their defaults were chosen. Not part of `make bench`."""
 
 from __future__ import annotations
 
-from benchmarks import harness, reductions, twin
+from benchmarks import elementwise, harness, reductions, twin
+from benchmarks.copies import line
 from benchmarks.report import Line
 
-TITLE = "Reductions over their parameters"
+TITLE = "Reductions and additions over their parameters"
 NEEDS_GPU = True
 
 
@@ -18,4 +19,13 @@ def run(quick: bool) -> list[Line]:
     return [
         *reductions.row_sum(clock, rounds, sums, ours["row_sum"]),
         *reductions.softmax(clock, rounds, softmaxes, ours["softmax"]),
+        *additions(clock, rounds),
     ]
+
+
+def additions(clock: harness.Clock, rounds: int) -> list[Line]:
+    """Every point of `elementwise.sweep_points`, fastest first."""
+    found = elementwise.race(clock, rounds, elementwise.sweep_points(), twins=False)
+    torch_speed = found.pop("torch")
+    order = sorted(found, key=lambda case: found[case].get("weft", 0.0), reverse=True)
+    return [line(f"add, {case}", found[case] | torch_speed) for case in order]

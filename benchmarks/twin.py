@@ -1,4 +1,4 @@
-"""The same text under another compiler: a module with its two import lines exchanged, loaded from a file of its own."""
+"""The same text under another compiler: a module with its import lines exchanged, loaded from a file of its own."""
 
 from __future__ import annotations
 
@@ -17,15 +17,29 @@ SWAPS = {
     "import weft": "from benchmarks import gluon as weft",
     "from weft import language as gl": "from triton.experimental.gluon import language as gl",
 }
+"""Two lines that every module with a twin has."""
+PREFIXES = {
+    "from weft.language.nvidia.": "from triton.experimental.gluon.language.nvidia.",
+    "from weft.nvidia.": "from triton.experimental.gluon.nvidia.",
+}
+"""How lines begin that a module may have besides: what an architecture offers has the same names in both."""
 
 
 def gluon_text(text: str) -> str:
-    """A module's text for Gluon: line for line the same but for two imports. Raises ValueError where one is not there once."""
+    """A module's text for Gluon: the same but for its imports. Raises ValueError unless each of SWAPS is there once."""
     lines = text.splitlines()
     for old in SWAPS:
         if lines.count(old) != 1:
             raise ValueError(f"the text has {lines.count(old)} lines {old!r}; a twin needs exactly one")
-    return "\n".join(SWAPS.get(line, line) for line in lines) + "\n"
+    return "".join(f"{gluon_line(line)}\n" for line in lines)
+
+
+def gluon_line(line: str) -> str:
+    """The line itself, or the import that stands for it under Gluon."""
+    for old, new in PREFIXES.items():
+        if line.startswith(old):
+            return new + line.removeprefix(old)
+    return SWAPS.get(line, line)
 
 
 @cache

@@ -66,6 +66,33 @@ def strides(array: Any) -> tuple[int, ...]:
     return tuple(array.stride()) if hasattr(array, "stride") else tuple(s // array.itemsize for s in array.strides)
 
 
+def row_stride(*matrices: Any) -> int:
+    """The one row stride, in elements, of matrices of one shape whose rows are contiguous. Raises ValueError for others."""
+    kinds = {(tuple(matrix.shape), strides(matrix)) for matrix in matrices}
+    shape, (stride, inner) = next(iter(kinds))
+    if len(kinds) > 1 or (inner != 1 and shape[1] > 1):
+        raise ValueError(
+            f"matrices of one shape with contiguous rows and equal strides are needed, not {sorted(kinds)}"
+        )
+    return stride
+
+
+def flat(matrix: Any, width: int) -> Any:
+    """The same memory in rows of `width` elements, where it has no gaps and divides so; else the matrix itself."""
+    rows, cols = matrix.shape
+    whole = strides(matrix) == (cols, 1) and rows * cols % width == 0
+    return matrix.reshape(-1, width) if whole else matrix
+
+
+def lanes_along_rows(shape: tuple[int, int], num_warps: int, vec: int) -> tuple[list[int], ...]:
+    """What a `BlockedLayout` takes whose lanes hold `vec` neighbours each along the rows of a tile, whose warps stand below
+    each other where there are rows for them, and which repeats no element."""
+    rows, cols = shape
+    lanes = min(32, cols // vec)
+    down = min(num_warps, max(rows * lanes // 32, 1))
+    return [1, vec], [32 // lanes, lanes], [down, num_warps // down], [1, 0]
+
+
 def accesses(compiled: Any) -> str:
     """Global loads and stores of one thread by width in bits, read from the machine code: `LDG.128 x2, STG.128 x2`.
 

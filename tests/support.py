@@ -37,7 +37,7 @@ from weft.ir.types import (
 )  # fmt: skip
 from weft.ir.verify import verify
 from weft.layout import DistributedLayout, infer
-from weft.ops import arith, debug, memory, tile
+from weft.ops import arith, debug, memory, program, tile
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
 from weft.passes.insert_sync import insert_sync
@@ -196,6 +196,7 @@ class TileKernel(Kernel):
             self.output_of_all(self.emit(arith.bitcast, value, element=int64))
             return
         self.output(value)
+        self.emit(program.barrier)
         where = None
         if isinstance(value.type, TileType):
             where = self.positions(value.type.shape, value.type.layout)

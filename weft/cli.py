@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from weft.errors import UserError
 from weft.layout.parse import parse_layout, parse_shape
@@ -16,26 +17,25 @@ from weft.layout.svg import format_svg
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: its name, one line of help, how it declares its arguments and what it does with them."""
+    """A subcommand: its name, one line of help, how it declares its arguments, and what runs it and gives the exit status."""
 
     name: str
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (`sys.argv` by default); returns the exit status: 0, or 1 after a user error."""
+    """Run a command line (`sys.argv` by default); returns the exit status: 0, or 1 after a mistake that is found."""
     arguments = _parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        return arguments.run(arguments)
     except UserError as error:
         print(f"weft {arguments.command}: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"weft {arguments.command}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,14 +56,15 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="plain text")
 
 
-def _show(arguments: argparse.Namespace) -> None:
+def _show(arguments: argparse.Namespace) -> int:
     layout, shape = parse_layout(arguments.layout), parse_shape(arguments.shape)
     if arguments.svg is not None:
         arguments.svg.write_text(format_svg(layout, shape), encoding="utf-8")
-        return
+        return 0
     picture = draw(layout, shape)
     fragments = hardware_fragments(picture) if arguments.hardware else tensor_fragments(picture)
     _print_colored(fragments, no_color=arguments.no_color)
+    return 0
 
 
 def _print_colored(fragments: Iterable[Fragment], no_color: bool) -> None:
@@ -77,6 +78,55 @@ def _print_colored(fragments: Iterable[Fragment], no_color: bool) -> None:
     Console(no_color=no_color or None, highlight=False).print(text, soft_wrap=True)
 
 
+def _script_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", type=Path, help="a Python file that launches kernels")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script finds in sys.argv")
+    parser.add_argument("--no-color", action="store_true", help="plain text")
+
+
+def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+    _script_arguments(parser)
+    parser.add_argument(
+        "--registers", action="store_true", help="make machine code too, and say how many registers it takes"
+    )
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    # The compiler is loaded by the commands that need it only.
+    from weft import explain
+
+    explanation = explain.explain_script(arguments.script, arguments.arguments, compiled=arguments.registers)
+    explain.show(explanation, _console(arguments))
+    return 1 if explanation.stopped else 0
+
+
+def _check_arguments(parser: argparse.ArgumentParser) -> None:
+    _script_arguments(parser)
+    parser.add_argument("--seeds", metavar="N", type=_count, default=3, help="how often each launch runs (3)")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from weft import check
+
+    found = check.check_script(arguments.script, arguments.arguments, seeds=arguments.seeds)
+    check.show(found, _console(arguments))
+    return 0 if found.clean else 1
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _console(arguments: argparse.Namespace) -> Any:
+    from rich.console import Console
+
+    return Console(no_color=arguments.no_color or None, highlight=False, soft_wrap=True)
+
+
 COMMANDS: tuple[Command, ...] = (
     Command("show", "Draw a layout: which thread and register holds each element of a tile.", _show_arguments, _show),
+    Command("explain", "Say what became of each line of a script's kernels.", _explain_arguments, _explain),
+    Command("check", "Run a script's kernels in the simulator and report every hazard.", _check_arguments, _check),
 )

@@ -9,7 +9,7 @@ cache starts at the cubin.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,9 +20,10 @@ from weft.ir.text import format_func
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 from weft.passes.sync_report import sync_report
 from weft.runtime import cache as caches
-from weft.runtime import manifest, nvrtc
+from weft.runtime import manifest, nvrtc, tensormap
 from weft.runtime.arguments import HostBuffer
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
+from weft.runtime.descriptor import Descriptor, HostMap, parts
 from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ DTYPES: dict[str, types.DType] = {
 }
 """Element types by the names the runtime gives them."""
 
+HostValue = HostBuffer | HostMap | int | float | bool
+"""An argument of a simulated launch: memory, a tensor map in memory, or a number."""
+
+observers: list[Callable[[CompiledKernel], None]] = []
+"""Called with every kernel that is compiled, for tools that report on a whole script."""
+
 PAGE = 4096
 """The low bits of an address that the simulator keeps, which tell its alignment."""
 
@@ -52,20 +59,22 @@ class Stages:
     @cached_property
     def built(self) -> lang.Built:
         """What the reader made of the source. Raises CompilationError where the source is wrong."""
-        params = {name: _parameter(kind) for name, kind in self.request.arguments.items()}
-        fn = self.request.fn
-        return lang.build_kernel(fn.fn, params, num_warps=self.request.options.num_warps, target=self.target)
+        params = {name: _parameter(name, kind) for name, kind in self.request.arguments.items()}
+        fn, options = self.request.fn, self.request.options
+        return lang.build_kernel(
+            fn.fn, params, num_warps=options.num_warps, target=self.target, num_ctas=options.num_ctas
+        )
 
     @cached_property
     def tile(self) -> Func:
         """Tile IR: what the simulator runs."""
-        return tile_pipeline(self.built.func, self.target)
+        return tile_pipeline(self.built.func.with_attrs(sync=self.request.options.sync), self.target)
 
     @cached_property
     def lowered(self) -> Func:
         """Lowered IR: what CUDA text is made of."""
         options = self.request.options
-        tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug, sync=options.sync)
+        tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug)
         return lower_pipeline(tile, self.target)
 
     @cached_property
@@ -90,8 +99,18 @@ class Stages:
 
     def binary(self) -> Binary:
         """Machine code and what it uses."""
-        made = self.machine_code
-        return Binary(made.cubin, made.n_regs, made.n_spills, self.lowered.attrs["shared_bytes"], made.shared)
+        made, taken = self.machine_code, {param.name for param in self.lowered.params}
+        descriptors = [(name, kind) for name, kind in self.request.run_time.items() if isinstance(kind, Descriptor)]
+        own = [part.name for name, kind in descriptors for part in parts(name, kind.rank)]
+        return Binary(
+            made.cubin,
+            made.n_regs,
+            made.n_spills,
+            self.lowered.attrs["shared_bytes"],
+            made.shared,
+            tuple(name for name in own if name not in taken),
+            self.lowered.attrs.get("total_warps", self.lowered.attrs["num_warps"]) - self.lowered.attrs["num_warps"],
+        )
 
 
 def compile_kernel(request: CompileRequest) -> CompiledKernel:
@@ -113,7 +132,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             manifest.remember(store, request, stages.reads, _entry_of(made, stages.name))
         return made
 
-    return CompiledKernel(
+    kernel = CompiledKernel(
         request,
         name=stages.name,
         stages={
@@ -121,42 +140,70 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             "lowered": lambda: format_func(stages.lowered),
             "cuda": lambda: stages.cuda,
             "ptx": lambda: stages.machine_code.ptx,
-            "sync": lambda: sync_report(stages.lowered),
+            "sync": lambda: sync_report(stages.lowered, stages.tile),
         },
         binary=binary,
         reads=stages.reads if found is None else found.reads,
         resident_blocks=stages.target.resident_blocks,
         front=stages,
     )
+    for observer in observers:
+        observer(kernel)
+    return kernel
 
 
-def simulate(
-    compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostBuffer | int | float | bool]
-) -> Report:
+def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> Report:
     """Run a compiled kernel on host memory in the simulator, as `weft.simulate` says.
 
-    Raises `weft.errors.Hazard` for what a GPU would hide, LaunchError (launch-no-such-program).
+    Under `weft.simulation.supervised` the supervisor runs it, as often as it likes. Raises `weft.errors.Hazard` for what a GPU
+    would hide, LaunchError (launch-no-such-program).
     """
+    supervisor = simulation.supervisor()
+    if supervisor is None:
+        return _simulate(compiled, grid, arguments)
+    return supervisor(compiled.name, arguments, lambda: _simulate(compiled, grid, arguments))
+
+
+def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> Report:
     stages: Stages = compiled.front
-    given = [_buffer(name, a) if isinstance(a, HostBuffer) else a for name, a in arguments.items()]
     way = simulation.current()
     return sim.run(
         stages.tile,
         grid,
-        given,
+        given(stages.tile, arguments),
         target=stages.target,
         seed=way.seed,
         programs=way.chosen(stages.name, grid),
         stdout=sys.stdout,
         progress=way.progress,
         max_resident=way.max_resident,
+        schedule=way.schedule,
+        uninitialized=way.uninitialized,
+        hazards=way.hazards,
     )
 
 
-def _parameter(kind: ArgumentType) -> lang.RuntimeParam | lang.ConstexprParam:
+def given(func: Func, arguments: Mapping[str, HostValue]) -> list[sim.Buffer | sim.TensorMap | int | float | bool]:
+    """What the simulator is given for each parameter of a function of either stage."""
+    values: dict[str, sim.Buffer | sim.TensorMap | int | float | bool] = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, HostMap):
+            known = argument.tensor_map
+            all_of_it = (_tensor_map(name, argument), *known.shape, *known.strides)
+            values.update(zip((part.name for part in parts(name, len(known.shape))), all_of_it, strict=True))
+        else:
+            values[name] = _buffer(name, argument) if isinstance(argument, HostBuffer) else argument
+    return [values[param.name] for param in func.params]
+
+
+def _parameter(name: str, kind: ArgumentType) -> lang.RuntimeParam | lang.DescriptorParam | lang.ConstexprParam:
     if isinstance(kind, Constexpr):
         return lang.ConstexprParam(kind.value)
     dtype = DTYPES[kind.dtype]
+    if isinstance(kind, Descriptor):
+        type = types.DescriptorType(dtype, kind.block_shape, kind.layout, kind.mode)
+        names = tuple(part.name for part in parts(name, kind.rank))
+        return lang.DescriptorParam(type, names, divisible=ALIGNMENT // dtype.itemsize)
     if isinstance(kind, Pointer):
         return lang.RuntimeParam(types.Pointer(dtype), divisible=ALIGNMENT if kind.aligned else dtype.itemsize)
     return lang.RuntimeParam(dtype, divisible=16 if kind.divisible_by_16 else 1)
@@ -166,14 +213,34 @@ def _buffer(name: str, host: HostBuffer) -> sim.Buffer:
     return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE)
 
 
+def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
+    kind, spec = host.tensor_map.kind, host.tensor_map.spec
+    element = DTYPES[kind.dtype]
+    im2col = spec.im2col or tensormap.Im2Col((), (), ())
+    return sim.TensorMap(
+        _buffer(name, host.buffer),
+        element,
+        spec.shape,
+        (*spec.strides, element.itemsize),
+        kind.block_shape,
+        kind.layout,
+        spec.padding,
+        kind.mode,
+        im2col.lower,
+        im2col.upper,
+        im2col.steps,
+    )
+
+
 def _entry_of(binary: Binary, name: str) -> caches.Entry:
     numbers: dict[str, Any] = {
         "name": name, "n_regs": binary.n_regs, "n_spills": binary.n_spills,
-        "dynamic_shared": binary.dynamic_shared, "static_shared": binary.static_shared,
+        "dynamic_shared": binary.dynamic_shared, "static_shared": binary.static_shared, "unused": binary.unused,
+        "worker_warps": binary.worker_warps,
     }  # fmt: skip
     return caches.Entry(numbers, {"cubin": binary.cubin})
 
 
 def _binary_of(entry: caches.Entry) -> Binary:
-    numbers = {key: value for key, value in entry.metadata.items() if key != "name"}
-    return Binary(entry.blobs["cubin"], **numbers)
+    numbers = {key: value for key, value in entry.metadata.items() if key not in ("name", "unused")}
+    return Binary(entry.blobs["cubin"], **numbers, unused=tuple(entry.metadata["unused"]))

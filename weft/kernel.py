@@ -29,8 +29,9 @@ from weft.errors.text import keep_lines
 from weft.runtime import binder, driver, grid, streams, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
+from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.launch import launcher
-from weft.runtime.specialise import MockTensor, Pointer, as_number, constexpr, specialise
+from weft.runtime.specialise import ArgumentType, MockTensor, Pointer, as_number, constexpr, specialise
 
 _GRIDS_KEPT = 1024
 _KERNELS_KEPT = 1024
@@ -39,6 +40,7 @@ _SYNC_MODES = ("auto", "explicit", "none")
 Launch = Callable[..., CompiledKernel]
 """A kernel with its grid, as `kernel[grid]` gives it."""
 _POWERS = (1, 2, 4, 8, 16, 32)
+_CLUSTERS = _POWERS[:4]
 
 
 class JITFunction:
@@ -130,7 +132,7 @@ class JITFunction:
 
     def _miss(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
         """Launch with every check, and remember the way for the next launch with this key."""
-        self._binder.see_torch()
+        self._binder.see_classes()
         bound = {p.name: value for p, value in zip(self.params, values, strict=True)}
         self.signature.require(bound)
         options = self._options(dict(zip(binder.COMPILE_OPTIONS, given, strict=True)))
@@ -157,13 +159,11 @@ class JITFunction:
         """
         where: dict[int, str] = {}
         for name, value in run_time.items():
-            if isinstance(value, MockTensor):
-                raise fail(MOCK_LAUNCH, name=self.__name__, parameter=name)
             if isinstance(value, str):
                 raise fail(ARGUMENT_KIND, name=self.__name__, parameter=name, value=f"the text {value!r}")
-            found = None if value is None else array(value)
-            if found is not None:
-                where.setdefault(found.device, name)
+            device = self._place(name, value)
+            if device is not None:
+                where.setdefault(device, name)
         if not where:
             return None if driver.available() else HOST
         host = where.pop(HOST, None)
@@ -176,25 +176,28 @@ class JITFunction:
             )
         return HOST if host is not None else next(iter(where))
 
+    def _place(self, name: str, value: Any) -> int | None:
+        """The device of an array or a descriptor, None for other arguments. Raises LaunchError (launch-mock-argument)."""
+        if isinstance(value, MockTensor) or (isinstance(value, HostDescriptor) and value.tensor_map.device is None):
+            raise fail(MOCK_LAUNCH, name=self.__name__, parameter=name)
+        if isinstance(value, HostDescriptor):
+            return value.tensor_map.device
+        found = None if value is None else array(value)
+        return None if found is None else found.device
+
     def _simulate(self, size: tuple[int, int, int], bound: Mapping[str, Any], options: Options) -> CompiledKernel:
         """Run on host arrays: the compiler's front half, then the simulator on their memory itself."""
         target = targets.get(driver.simulated_target().arch).name
         request = self._request(bound, options, target)
         compiled = self._compile(request)
-        arguments = {
-            name: host_buffer(bound[name]) if isinstance(kind, Pointer) else as_number(bound[name])
-            for name, kind in request.run_time.items()
-        }
+        arguments = {name: _host_value(kind, bound[name]) for name, kind in request.run_time.items()}
         return compiled.with_report(_compiler().simulate(compiled, size, arguments))
 
     def _options(self, given: Mapping[str, Any]) -> Options:
-        """Launch options, checked. Raises LaunchError: launch-option-value, launch-clusters."""
+        """Launch options, checked. Raises LaunchError: launch-option-value, launch-overflow."""
         value = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
         self._check("num_warps", value, value["num_warps"] in _POWERS, "a power of two from 1 to 32", "num_warps=4")
-        count = value["num_ctas"]
-        self._check("num_ctas", value, isinstance(count, int) and count >= 1, "a number of blocks", "num_ctas=1")
-        if count > 1:
-            raise fail(CLUSTERS, name=self.__name__, num_ctas=count)
+        self._check("num_ctas", value, value["num_ctas"] in _CLUSTERS, "a power of two from 1 to 8", "num_ctas=2")
         if value["sanitize_overflow"]:
             raise fail(OVERFLOW, name=self.__name__)
         cap = value["maxnreg"]
@@ -216,12 +219,16 @@ class JITFunction:
             )
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
+        """What to compile. Raises LaunchError: launch-clusters, and what `specialise` raises."""
         arguments = {
             p.name: constexpr(self.__name__, p.name, _unwrap(bound[p.name]))
             if p.constexpr
             else specialise(self.__name__, p.name, bound[p.name], facts=p.specialise)
             for p in self.params
         }
+        most = targets.get(target).max_cluster
+        if options.num_ctas > most:
+            raise fail(CLUSTERS, name=self.__name__, num_ctas=options.num_ctas, target=target, most=most)
         return CompileRequest(self, arguments, options, target)
 
     def _compile(self, request: CompileRequest) -> CompiledKernel:
@@ -284,10 +291,10 @@ def jit(
     """Make a function a kernel, or a helper that kernels call.
 
     `debug` is what launches take when they say nothing: on a GPU, `device_assert` is checked with it only. `sync` is "auto"
-    (barriers are inserted where threads exchange data), "explicit" (the same, until there are fences to be explicit about)
-    or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments). `do_not_specialize` names
-    parameters (or gives their positions) whose values the compiled code must not depend on. Raises LaunchError
-    (launch-option-value) for another `sync`.
+    (barriers and fences are inserted where accesses to shared memory need them), "explicit" (barriers are; a fence that is
+    missing is an error) or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments).
+    `do_not_specialize` names parameters (or gives their positions) whose values the compiled code must not depend on. Raises
+    LaunchError (launch-option-value) for another `sync`.
     """
 
     def make(function: Callable[..., Any]) -> JITFunction:
@@ -317,9 +324,18 @@ def _is_dtype(value: Any) -> bool:
     return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
 
 
+def _host_value(kind: ArgumentType, value: Any) -> Any:
+    """What the simulator gets of an argument: memory, a tensor map in memory, or a number."""
+    if isinstance(kind, Descriptor):
+        return host_map(value)
+    return host_buffer(value) if isinstance(kind, Pointer) else as_number(value)
+
+
 def _raw_value(value: Any) -> Any:
-    """What the slot of an argument holds: an address, a number, or 0 where there is nothing to pass."""
+    """What a launch is given for an argument: a tensor map, an address, a number, or 0 where there is nothing to pass."""
     if value is None:
         return 0
+    if isinstance(value, HostDescriptor):
+        return value.tensor_map
     found = array(value)
     return as_number(value) if found is None else found.pointer

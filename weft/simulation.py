@@ -1,20 +1,22 @@
-"""How simulated launches run: which programs of the grid, in which order, with or without a progress bar.
+"""How simulated launches run: which programs of the grid, in which order, with which checks, with or without a progress bar.
 
 `simulate` sets that for a block of code. It does not decide where a kernel runs; its arguments do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from weft.errors import fail
 from weft.errors.launch import NO_SUCH_PROGRAM, OPTION_VALUE
 
 Program = tuple[int, int, int]
+Schedule = Literal["late", "early", "random"]
+Uninitialized = Literal["error", "poison"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,9 @@ class Simulation:
     seed: int = 0
     progress: bool | None = None
     max_resident: int | None = None
+    schedule: Schedule | None = None
+    uninitialized: Uninitialized = "error"
+    hazards: bool = True
 
     def chosen(self, kernel: str, grid: Program) -> tuple[Program, ...] | None:
         """The programs to run of a grid. Raises LaunchError (launch-no-such-program) for one outside of it."""
@@ -49,6 +54,9 @@ def simulate(
     seed: int = 0,
     progress: bool | None = None,
     max_resident: int | None = None,
+    schedule: Schedule | None = None,
+    uninitialized: Uninitialized = "error",
+    hazards: bool = True,
 ) -> Iterator[None]:
     """Run the simulated launches in a block of code in a way of one's own.
 
@@ -59,16 +67,46 @@ def simulate(
     `seed`: another one takes turns between waiting programs in another order; the same one in the same.
     `progress`: True shows a bar at once, False never, None on a terminal for runs of more than two seconds.
     `max_resident`: how many programs may be under way together; None for what the target's GPU holds.
+    `schedule`: when asynchronous copies move their data: as "late" as they may, "early", or at "random" times; None is "random"
+    under a seed and "late" without one. It changes numbers of wrong kernels, never what is reported.
+    `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a
+    NaN) that is reported where it counts, at the latest when it reaches global memory.
+    `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
     Launches on a GPU are not concerned. Raises LaunchError (launch-option-value), and at a launch launch-no-such-program.
     """
     if max_resident is not None and not (isinstance(cast("object", max_resident), int) and max_resident >= 1):
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
+    if schedule not in (None, "late", "early", "random"):
+        raise _refuse("schedule", schedule, "'late', 'early', 'random' or None", "schedule='random'")
+    if uninitialized not in ("error", "poison"):
+        raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
     chosen = None if programs is None else tuple(map(_program, programs))
-    token = _current.set(Simulation(chosen, seed, progress, max_resident))
+    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards)
+    token = _current.set(way)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+Supervisor = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+"""Runs a simulated launch: gets the kernel's name, its arguments and what runs it once, and gives the launch's report."""
+_supervisor: ContextVar[Supervisor | None] = ContextVar("weft.simulation.supervisor", default=None)
+
+
+def supervisor() -> Supervisor | None:
+    """Who runs the simulated launches of this thread or task, if somebody does."""
+    return _supervisor.get()
+
+
+@contextmanager
+def supervised(by: Supervisor) -> Iterator[None]:
+    """Leave the simulated launches in a block of code to a supervisor."""
+    token = _supervisor.set(by)
+    try:
+        yield
+    finally:
+        _supervisor.reset(token)
 
 
 def _program(given: Any) -> Program:

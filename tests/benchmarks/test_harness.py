@@ -8,7 +8,7 @@ import math
 import pytest
 
 from benchmarks import compile as first_calls
-from benchmarks import copies, harness, launch, reductions, report
+from benchmarks import copies, elementwise, harness, launch, reductions, report
 from benchmarks.harness import Variant, WrongResultError
 from benchmarks.report import Goal, Line
 
@@ -114,7 +114,7 @@ def test_table_shows_goals_and_verdicts():
 
 def test_best_of_a_table_is_each_compilers_own():
     table = {"A": {"weft": 4.2, "gluon": 3.0}, "B": {"weft": 4.0, "gluon": 4.0}}
-    line = copies.best(table, {"torch": 4.3})
+    line = copies.best("best", table, {"torch": 4.3}, copies.BEST)
     assert (line.ours, line.peers) == (4.2, {"gluon": 4.0, "torch": 4.3})
     assert line.note == "weft at A; gluon at B"
     assert line.verdict == "pass"
@@ -153,3 +153,12 @@ def test_the_sweep_covers_every_kernel_with_whole_vectors():
     sums, softmaxes = reductions.sweep_points()
     assert all(cols >= 32 * warps * vec for vec, _, cols, warps in sums)
     assert set(softmaxes) == {"plain", "threads", "persistent", "online"}
+
+
+def test_the_sweep_of_additions_fits_on_a_multiprocessor():
+    points = elementwise.sweep_points()
+    assert {example for example, _, _ in points.values()} == {"add_async_copy", "add_tma", "add_warp_specialized"}
+    for example, _, point in points.values():
+        if example != "add_async_copy":
+            tiles = 2 * point["num_buffers"] + 2
+            assert tiles * point["XBLOCK"] * 1024 * point["programs"] <= 132 * 227 * 1024

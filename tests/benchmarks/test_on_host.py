@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import copies, launch, reductions, sweep, twin
+from benchmarks import copies, elementwise, launch, reductions, sweep, twin
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -28,6 +28,7 @@ def host(torch, monkeypatch):
     monkeypatch.setattr(copies, "NUMEL", 5000)
     monkeypatch.setattr(copies, "SIDE", 64)
     monkeypatch.setattr(reductions, "SIDE", 64)
+    monkeypatch.setattr(elementwise, "SIDE", 64)
     monkeypatch.setattr(twin, "has_gluon", lambda: True)
     monkeypatch.setattr(twin, "load_gluon", twin.load)
 
@@ -66,6 +67,23 @@ def test_reductions():
     assert sum(bool(line.goals) for line in lines) == 2
 
 
+def test_elementwise():
+    found = elementwise.race(CountingClock(), 1, elementwise.POINTS)
+    assert list(found) == ["torch", *elementwise.POINTS]
+    speed = pytest.approx(3 * 64 * 64 * 4 / 1e9)
+    assert all(found[case] == {"weft": speed, "gluon": speed} for case in elementwise.POINTS)
+
+
+def test_elementwise_lines(monkeypatch):
+    monkeypatch.setattr(elementwise.harness, "CudaClock", CountingClock)
+    monkeypatch.setattr(elementwise, "POINTS", {"plain": elementwise.POINTS["plain"]})
+    best, plain = elementwise.run(quick=True)
+    assert best.what == "add 3 x 4 GiB, best of all"
+    assert [str(goal) for goal in best.goals] == [">= 0.95 x torch"]
+    assert [str(goal) for goal in plain.goals] == [">= 1.03 x gluon"]
+    assert list(plain.peers) == ["gluon"]
+
+
 def test_sweep(monkeypatch):
     monkeypatch.setattr(reductions.harness, "CudaClock", CountingClock)
     monkeypatch.setattr(
@@ -73,7 +91,10 @@ def test_sweep(monkeypatch):
         "sweep_points",
         lambda: ([(4, 1, 128, 1)], {"plain": [{"num_warps": 1}, {"num_warps": 2, "VEC": 8}]}),
     )
+    point = ("add_tma", "run", {"num_buffers": 1})
+    monkeypatch.setattr(elementwise, "sweep_points", lambda: {"bands num_buffers=1": point})
     names = [line.what for line in sweep.run(quick=True)]
+    assert "add, bands num_buffers=1" in names
     assert "softmax, plain num_warps=2 VEC=8" in names
     assert all(line.ours for line in sweep.run(quick=True))
 
@@ -83,6 +104,13 @@ def test_launch(torch):
     dst = torch.full_like(src, float("nan"))
     launch.whole_launch(twin.load("copy_1d"), src, dst)()
     assert torch.equal(src, dst)
+
+
+def test_launch_with_descriptors(torch):
+    a, b = torch.randn(launch.TILE), torch.randn(launch.TILE)
+    c = torch.full_like(a, float("nan"))
+    launch.descriptor_launch(twin.load("add_tma"), a, b, c)()
+    assert torch.equal(c, a + b)
 
 
 def test_first_calls_of_one_process(torch, monkeypatch, capsys):

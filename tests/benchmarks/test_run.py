@@ -33,10 +33,18 @@ def test_results_are_recorded(tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "sim.json").read_text(encoding="utf-8"))["lines"][0]["verdict"] == "pass"
 
 
-def test_simulator_figures():
+def test_simulator_figures(monkeypatch):
+    monkeypatch.setattr(sim, "SHAPES", ((70, 200), (100, 120)))
     lines = sim.run(quick=True)
-    assert len(lines) == 5
+    assert len(lines) == 5 + 2
     assert all(line.note.endswith("programs") and line.ours > 0 for line in lines)
+
+
+@pytest.mark.parametrize(("name", "point"), sim.PIPELINES)
+def test_pipelines_are_timed_with_and_without_the_search(name, point):
+    line = sim.pipeline(name, point, 70, 200)
+    assert line.peers["unchecked"] > 0
+    assert [str(goal) for goal in line.goals] == ["<= 10", "<= 3 x unchecked"]
 
 
 def test_front_half_figures():

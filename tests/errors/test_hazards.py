@@ -119,7 +119,8 @@ def test_scratch_out_of_range():
     k = Kernel(stage="lowered", shared_bytes=0)
     memory_ = k.emit(scratch.alloc, dtype=int32, count=8, tag=0)
     k.emit(scratch.load, memory_, k.emit(program.lane_id), offsets=(0,), registers=((0,),), vec=1)
-    report("hazard-scratch-range", hazard.OutOfBounds, k)
+    error = report("hazard-shared-range", hazard.OutOfBounds, k)
+    assert "reads bytes 0 to 127 of the compiler's scratch memory, which has 32 bytes" in error.message
 
 
 # Undefined elements
@@ -280,7 +281,7 @@ def test_unknown_inline_asm():
 def spin_until(k: Kernel, ptr: Value, index: Value, wanted: int) -> None:
     """`while load(ptr + index) != wanted: pass`, counting its turns."""
     with k.region([ScalarType(int32)]) as condition:
-        seen = k.load(ptr, index)
+        seen = k.watch(ptr, index)
         k.emit(control.condition, k.cmp("ne", seen, k.number(wanted)), condition.args[0])
     with k.region([ScalarType(int32)]) as body:
         k.emit(control.yield_, k.add(body.args[0], k.number(1)))
@@ -305,7 +306,7 @@ def test_deadlock_for_want_of_room():
     k = Kernel(("flags", pointer(int32)))
     pid = k.emit(program.program_id, axis=0)
     spin_until(k, k.params[0], k.add(pid, k.number(1)), 1)
-    k.store(k.params[0], pid, k.number(1))
+    k.signal(k.params[0], pid)
     func = k.done()
     flags = np.array([0, 0, 0, 0, 1], np.int32)
     run(func, flags.copy(), grid=(4,))

@@ -14,6 +14,7 @@ from weft.layout import (
     DistributedLinearLayout,
     DotOperandLayout,
     LinearLayout,
+    MBarrierLayout,
     NVMMADistributedLayout,
     NVMMASharedLayout,
     PaddedSharedLayout,
@@ -27,7 +28,9 @@ from weft.layout import (
     plan_scan,
 )
 from weft.layout.parse import parse_layout, parse_shape
+from weft.layout.shared_views import reinterpreted
 from weft.layout.show import format_tensor_view
+from weft.layout.tma import boxes
 
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 LINE = BlockedLayout([1], [32], [4], [0])
@@ -121,6 +124,20 @@ MISTAKES = [
     ("layout-element-bits", "12", lambda: NVMMASharedLayout(128, 12)),
     ("layout-element-bits", "16", lambda: NVMMASharedLayout(128, 16, fp4_padded=True)),
     ("layout-swizzle-fit", "64 rows of 64 bytes", lambda: NVMMASharedLayout(128, 16).to_linear([64, 32])),
+    (
+        "layout-reinterpret",
+        "aligned to 16 bytes",
+        lambda: reinterpreted(SwizzledSharedLayout(1, 1, 1, [0]), NVMMASharedLayout(128, 16)),
+    ),
+    ("layout-barrier-shape", "shape [4, 1]", lambda: MBarrierLayout().to_linear([4])),
+    (
+        "layout-tma-transposed",
+        "dimension 0 contiguous",
+        lambda: boxes([64, 8], NVMMASharedLayout(128, 16, 2, True), 16),
+    ),
+    ("layout-tma-rank", "shape [1, 1, 1, 1, 1, 64]", lambda: boxes([1] * 5 + [64], NVMMASharedLayout(0, 16, 6), 16)),
+    ("layout-tma-inner", "has 8 bytes of it", lambda: boxes([32, 4], NVMMASharedLayout(0, 16), 16)),
+    ("layout-tma-element", "elements of 16 bits", lambda: boxes([32, 64], NVMMASharedLayout(128, 16), 32)),
     ("layout-swizzle-fit", "4 rows", lambda: NVMMASharedLayout(128, 16).to_linear([4, 64])),
     ("layout-padding", "[24, 4]", lambda: PaddedSharedLayout.with_identity_for([[24, 4]], [64], [0])),
     ("layout-padding", "[32, 4]", lambda: PaddedSharedLayout.with_identity_for([[32, 4], [32, 8]], [64], [0])),

@@ -7,11 +7,13 @@
 
 In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, and compiles the CUDA text,
 which must spill nothing and keep no array in memory. On a GPU it also runs the simulator, which must leave the GPU's bits.
-References are NumPy's, in wider types: nothing here asks weft what is right.
+References are NumPy's, in wider types: nothing here asks weft what is right. `Described(x, block, layout)` among the
+arguments is an array whose descriptor the kernel gets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from io import StringIO
@@ -22,11 +24,14 @@ import ml_dtypes
 import numpy as np
 
 from tests.conftest import Device
+from weft import compiler, sim
 from weft import language as gl
-from weft import sim
 from weft.kernel import JITFunction
+from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime import grid as grids
+from weft.runtime.arguments import host_buffer
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.descriptor import HostDescriptor, host_map
 
 FP8_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 NUMPY: dict[Any, Any] = {
@@ -42,7 +47,21 @@ FLOATS = (gl.float16, gl.bfloat16, gl.float32, gl.float64)
 FP8 = (gl.float8e4nv, gl.float8e5)
 DTYPES = (gl.int1, *INTEGERS, *FP8, *FLOATS)
 POISON = 0xA5
-PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Described:
+    """An array that a kernel gets the descriptor of: of all of it, or of the first `columns` of its last dimension."""
+
+    array: np.ndarray
+    block_shape: list[int]
+    layout: Any
+    padding: str = "zero"
+    columns: int | None = None
+
+    def of(self, array: Any) -> TensorDescriptor:
+        """The descriptor of a copy of the array, on any device."""
+        return TensorDescriptor.from_tensor(array[..., : self.columns], self.block_shape, self.layout, self.padding)
 
 
 @dataclass(frozen=True)
@@ -60,17 +79,18 @@ class Runner:
         `compiles=False` leaves NVRTC out; `spills` allows local memory; `exact=False` says that the GPU may be off by a stated
         bound; `ordered=False` that results depend on the order of threads. Options are the launch's.
         """
+        described, args = args, tuple(a.array if isinstance(a, Described) else a for a in args)
         first = [self.device.array(a) if isinstance(a, np.ndarray) else a for a in args]
-        compiled = kernel[grid](*first, **options)
+        compiled = kernel[grid](*as_given(described, first), **options)
         results = [self.device.numpy(a) if isinstance(g, np.ndarray) else g for a, g in zip(first, args, strict=True)]
         if self.device.is_gpu:
             again = [copied(a) for a in args]
             if exact and ordered:
-                kernel[grid](*again, **options)
+                kernel[grid](*as_given(described, again), **options)
                 agree("the GPU and the simulator", results, again)
         else:
             again = [copied(a) for a in args]
-            run_lowered(kernel, compiled, grid, again, options)
+            run_lowered(kernel, compiled, grid, as_given(described, again), options)
             if ordered:
                 agree("tile IR and lowered IR", results, again)
             if compiles:
@@ -96,15 +116,20 @@ def run_lowered(kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: 
     """Run the lowered IR of a simulated launch on these arrays; gives what it printed."""
     bound, _ = kernel.signature.bind(args, options)
     size = grids.evaluate(kernel.__name__, grid if callable(grid) else grids.normalise(kernel.__name__, grid), bound)
-    given = [_argument(name, bound[name]) for name in compiled.request.run_time]
     stages = compiled.front
+    given = compiler.given(stages.lowered, {name: _argument(bound[name]) for name in compiled.request.run_time})
     return sim.run(stages.lowered, size, given, target=stages.target, stdout=StringIO(), progress=False).lines
 
 
-def _argument(name: str, value: Any) -> sim.Buffer | int | float | bool:
-    if not isinstance(value, np.ndarray):
-        return value
-    return sim.Buffer(name, value.reshape(-1).view(np.uint8), 0, value.ctypes.data % PAGE)
+def _argument(value: Any) -> Any:
+    if isinstance(value, HostDescriptor):
+        return host_map(value)
+    return host_buffer(value) if isinstance(value, np.ndarray) else value
+
+
+def as_given(described: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    """Arrays, and descriptors of those that were given as `Described`."""
+    return [d.of(a) if isinstance(d, Described) else a for d, a in zip(described, arrays, strict=True)]
 
 
 def copied(value: Any) -> Any:

@@ -10,9 +10,10 @@ import pytest
 from weft import targets
 from weft.errors import ErrorGroup, UserError
 from weft.ir.core import Func, Op, walk
-from weft.ir.types import Pointer, float32, int32
+from weft.ir.types import DescriptorType, Pointer, float16, float32, int32
 from weft.ir.verify import verify
-from weft.lang import Built, ConstexprParam, RuntimeParam, build_kernel
+from weft.lang import Built, ConstexprParam, DescriptorParam, RuntimeParam, build_kernel
+from weft.layout import NVMMASharedLayout
 
 POINTER = RuntimeParam(Pointer(float32), divisible=16)
 INT = RuntimeParam(int32)
@@ -29,7 +30,7 @@ class jit:  # noqa: N801
 
 
 def build(kernel: jit, num_warps: int = 4, **params: Any) -> Built:
-    """Read a kernel and verify what it became. A parameter is a RuntimeParam, an element type, or a constant."""
+    """Read a kernel and verify what it became. A parameter is a RuntimeParam, a DescriptorParam, or a constant."""
     built = build_kernel(
         kernel.__weft_jit__,
         {name: param_of(value) for name, value in params.items()},
@@ -40,10 +41,18 @@ def build(kernel: jit, num_warps: int = 4, **params: Any) -> Built:
     return built
 
 
-def param_of(value: Any) -> RuntimeParam | ConstexprParam:
-    if isinstance(value, RuntimeParam):
+def param_of(value: Any) -> RuntimeParam | DescriptorParam | ConstexprParam:
+    if isinstance(value, (RuntimeParam, DescriptorParam)):
         return value
     return ConstexprParam(value)
+
+
+def descriptor(name: str, block: tuple[int, ...] = (64, 64)) -> DescriptorParam:
+    """A descriptor of float16 blocks in their default layout."""
+    rank = len(block)
+    names = (name, *(f"{name}.shape_{d}" for d in range(rank)), *(f"{name}.stride_{d}" for d in range(rank)))
+    layout = NVMMASharedLayout.get_default_for(block, float16)
+    return DescriptorParam(DescriptorType(float16, block, layout), names, divisible=8)
 
 
 def read(kernel: jit, **params: Any) -> Func:

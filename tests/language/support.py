@@ -13,8 +13,9 @@ from weft import language as gl
 from weft.errors import UserError
 from weft.ir.build import Builder
 from weft.ir.core import Value
-from weft.ir.types import ScalarType, tile_type
+from weft.ir.types import DescriptorType, ScalarType, tile_type
 from weft.language.context import Context, enter
+from weft.language.descriptor import tensor_descriptor
 from weft.targets import get
 
 BLOCKED = gl.BlockedLayout([1], [32], [4], [0])
@@ -36,6 +37,15 @@ class Kernel:
 
     def pointer(self, element: Any = gl.float32, name: str = "ptr") -> gl.tensor:
         return self.scalar(gl.pointer_type(element), name)
+
+    def descriptor(
+        self, element: Any = gl.float16, block: Any = (64, 64), layout: Any = None, mode: Any = "tiled", rank: int = 0
+    ) -> tensor_descriptor:
+        """A descriptor as a kernel gets it for an argument named `desc`."""
+        layout = layout or gl.NVMMASharedLayout.get_default_for(block, element)
+        handle = Value(DescriptorType(element, tuple(block), layout, mode), "desc")
+        sizes, steps = ([Value(ScalarType(t)) for _ in range(rank or len(block))] for t in (gl.int32, gl.int64))
+        return tensor_descriptor.of(handle, sizes, steps)
 
     @property
     def ops(self) -> tuple[Any, ...]:
@@ -64,10 +74,10 @@ class jit:  # noqa: N801 spelled as authors spell it
 
 
 @contextmanager
-def building(num_warps: int = 4) -> Iterator[Kernel]:
+def building(num_warps: int = 4, target: str = "sm_90a") -> Iterator[Kernel]:
     """A kernel under construction in a fresh context."""
     made = Kernel()
-    with enter(Context(builder=made.builder, num_warps=num_warps, target=get("sm_90a"), inline=inline)):
+    with enter(Context(builder=made.builder, num_warps=num_warps, target=get(target), inline=inline)):
         yield made
 
 

@@ -10,7 +10,11 @@ from weft.layout import (
     DotOperandLayout,
     LinearLayout,
     NVMMADistributedLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLinearLayout,
     SliceLayout,
+    SwizzledSharedLayout,
     f2,
 )
 
@@ -94,3 +98,39 @@ def tiles(draw, rank: int | None = None):
     if kind == "fma" and own == 2:
         return DotOperandLayout(draw(st.integers(0, 1)), draw(blocked(2)), 0), draw(shapes(2, 1 << 9))
     return draw(blocked(own)), draw(shapes(own))
+
+
+@st.composite
+def shared_layouts(draw, shape: list[int], bits: int):
+    """A shared layout of any kind for a tile of this shape."""
+    rank = len(shape)
+    match draw(st.sampled_from(["swizzled", "nvmma", "padded", "linear"])):
+        case "swizzled":
+            return SwizzledSharedLayout(*(draw(powers(3)) for _ in range(3)), draw(st.permutations(range(rank))))
+        case "nvmma":
+            transposed = draw(st.booleans())
+            widest = NVMMASharedLayout(0, bits, rank, transposed).widest(shape)
+            widths = [width for width in NVMMASharedLayout.WIDTHS if width <= widest]
+            return NVMMASharedLayout(draw(st.sampled_from(widths)), bits, rank, transposed)
+        case "padded":
+            pairs = draw(st.lists(st.tuples(powers(7), powers(4)), max_size=2, unique_by=lambda pair: pair[0]))
+            return PaddedSharedLayout.with_identity_for(pairs, shape, draw(st.permutations(range(rank))))
+        case _:
+            columns = [1 << bit for bit in range(sum(map(f2.log2, shape)))]
+            for _ in range(draw(st.integers(0, 4)) if len(columns) > 1 else 0):
+                target, source = draw(st.permutations(range(len(columns))))[:2]
+                columns[target] ^= columns[source]
+            whole = (
+                LinearLayout.zeros(1, "i", "o") if not columns else LinearLayout.identity(1 << len(columns), "i", "o")
+            )
+            whole = whole.reshape_outs([(f"dim{d}", n) for d, n in enumerate(shape)])
+            bases = [whole.coordinates(column) for column in draw(st.permutations(columns))]
+            return SharedLinearLayout(bases or [[0] * rank], [], draw(powers(7, 4)))
+
+
+@st.composite
+def shared_tiles(draw, rank: int | None = None):
+    """A shared layout of any kind, the shape of a tile for it, and bits of its elements."""
+    shape = draw(shapes(draw(st.integers(1, 4)) if rank is None else rank, 1 << 10))
+    bits = draw(st.sampled_from([8, 16, 32, 64]))
+    return draw(shared_layouts(shape, bits)), shape, bits

@@ -1,4 +1,4 @@
-"""Sectors, vectors and bank conflicts, against hand counts and against counting byte by byte."""
+"""Sectors, vectors and wavefronts, against hand counts and against counting byte by byte."""
 
 from __future__ import annotations
 
@@ -8,57 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.layout.cost import Cost, bank_conflicts, coalescing, shared_access, wavefronts
-from weft.layout.linear import LinearLayout
-
-
-def row_major(shape) -> LinearLayout:
-    """A shared layout without swizzle."""
-    return SwizzledSharedLayout(1, 1, 1, list(reversed(range(len(shape))))).to_linear(shape)
-
+from weft.layout import BlockedLayout
+from weft.layout.cost import Cost, coalescing, wavefronts
 
 ROWS = BlockedLayout([1, 1], [1, 32], [1, 4], [1, 0])
 COLUMNS = BlockedLayout([1, 1], [32, 1], [4, 1], [0, 1])
-
-
-def test_a_row_per_warp_meets_row_major_memory_without_conflicts():
-    assert bank_conflicts(ROWS.to_linear([128, 128]), row_major([128, 128]), 32) == 0
-
-
-def test_a_column_per_warp_meets_one_bank():
-    by_column = BlockedLayout([1, 1], [32, 1], [1, 4], [0, 1]).to_linear([32, 128])
-    assert bank_conflicts(by_column, row_major([32, 128]), 32) == 31
-
-
-def test_columns_of_vectors_take_turns_by_quarter_warps():
-    access = shared_access(COLUMNS.to_linear([128, 128]), row_major([128, 128]), 32)
-    assert (access.vec, access.wavefronts, access.ideal, access.conflicts) == (4, 32, 4, 28)
-
-
-def test_a_broadcast_address_is_no_conflict():
-    everybody_one = BlockedLayout([1], [32], [4], [0]).to_linear([1])
-    assert bank_conflicts(everybody_one, row_major([1]), 32) == 0
-
-
-@pytest.mark.parametrize(("bits", "vec", "ideal"), [(8, 8, 2), (16, 8, 4), (32, 4, 4), (64, 2, 4)])
-def test_vectors_are_as_wide_as_registers_and_16_bytes_allow(bits, vec, ideal):
-    access = shared_access(BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]).to_linear([64, 64]), row_major([64, 64]), bits)
-    assert (access.vec, access.ideal) == (vec, ideal)
-    assert access.accesses == 32 // vec
-
-
-def test_a_hardware_swizzle_removes_the_conflicts_of_columns_of_vectors():
-    columns_of_vectors = BlockedLayout([1, 8], [32, 1], [1, 1], [1, 0]).to_linear([64, 64])
-    plain = NVMMASharedLayout(0, 16, 2).to_linear([64, 64])
-    assert bank_conflicts(columns_of_vectors, row_major([64, 64]), 16) == 28
-    assert bank_conflicts(columns_of_vectors, NVMMASharedLayout(128, 16, 2).to_linear([64, 64]), 16) == 0
-    assert shared_access(columns_of_vectors, plain, 16).vec == 8
-
-
-def test_an_element_without_place_is_refused():
-    with pytest.raises(ValueError, match="no place for element 32"):
-        shared_access(ROWS.to_linear([1, 128]), row_major([1, 32]), 32)
 
 
 @given(st.lists(st.none() | st.integers(0, 255), min_size=32, max_size=32), st.sampled_from([1, 2, 4, 8, 16]))

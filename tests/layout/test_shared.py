@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tests.layout.strategies import powers
 from weft import layout as layouts
-from weft.layout import NVMMASharedLayout, PaddedSharedLayout, SharedLinearLayout, SwizzledSharedLayout
+from weft.layout import (
+    MBarrierLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLinearLayout,
+    SwizzledSharedLayout,
+)
+from weft.layout.parse import parse_layout
 
 laws = settings(deadline=None, max_examples=60)
 
@@ -147,10 +154,21 @@ def test_shared_linear_takes_its_shape_from_its_bases():
         NVMMASharedLayout(128, 16, rank=2),
         NVMMASharedLayout(64, 8, 2, transposed=True),
         SharedLinearLayout([[0, 1], [1, 0]], alignment=1024),
+        MBarrierLayout(),
+        MBarrierLayout([[1], [0]]),
     ],
 )
 def test_spelling_evaluates_back(layout):
     assert eval(repr(layout), vars(layouts).copy()) == layout  # noqa: S307 - our own text
+    assert parse_layout(repr(layout)) == layout
+
+
+def test_a_barrier_is_one_word_per_block():
+    linear = MBarrierLayout().to_linear([1])
+    assert (linear.in_size("offset"), linear.in_size("block"), linear.out_sizes) == (1, 1, (1,))
+    assert MBarrierLayout().format_tensor_view([1]) == "[0]"
+    cluster = MBarrierLayout(cga_layout=[[1], [2]]).to_linear([4])
+    assert (cluster.in_size("offset"), cluster.bases("block")) == (1, ((1,), (2,)))
 
 
 @given(st.sampled_from([[128, 64], [64, 128], [256, 16], [32, 512]]), st.sampled_from([8, 16, 32]))

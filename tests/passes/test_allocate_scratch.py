@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft import targets
-from weft.errors import CompilationError, Loc
+from weft.errors import Loc
+from weft.errors.launch import OutOfResources
 from weft.ir.build import Builder
 from weft.ir.core import Value, walk
 from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
@@ -160,13 +161,15 @@ def test_the_bill():
     a, b = k.alloc(1000), k.alloc(2000)
     for memory in (a, b, a):
         k.write(memory)
-    with pytest.raises(CompilationError) as error:
+    with pytest.raises(OutOfResources) as error:
         k.run(replace(SM90, shared_bytes=10000))
     assert error.value.code == "shared-memory"
     assert error.value.message.startswith(
         "the kernel needs 12000 bytes of shared memory, the target has 10000 for a block: "
     )
-    assert error.value.message.endswith("4000 bytes at kernel.py:1; 8000 bytes at kernel.py:2")
+    assert error.value.message.endswith(
+        "s2 takes 8000 bytes at kernel.py:2, in use at line 2; s1 takes 4000 bytes at kernel.py:1, in use at line 2"
+    )
     assert error.value.loc == Loc("kernel.py", 2)
 
 
@@ -190,3 +193,62 @@ def test_no_two_that_are_alive_overlap(data):
             together = spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
             apart = at + 4 * sizes[i] <= offsets[j] or offsets[j] + 4 * sizes[j] <= at
             assert apart or not together
+
+
+# Beside the author's buffers
+
+
+class LoweredKernel:
+    """The author's buffer of 64 bytes at byte 0, and scratch memory."""
+
+    def __init__(self) -> None:
+        self.build = Builder()
+        self.zero = self.build.emit(arith.constant, value=0, type=ScalarType(int32))
+        self.own = self.alloc(0, offset=0)
+
+    def alloc(self, tag: int, offset: int = -1) -> Value:
+        return self.build.emit(scratch.alloc, dtype=float32, count=16, tag=tag, offset=offset)
+
+    def write(self, memory: Value) -> None:
+        x = self.build.emit(arith.constant, value=0.0, type=RegsType(float32, 1))
+        self.build.emit(scratch.store, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
+
+    def offsets(self, **attrs: object) -> tuple[list[int], int]:
+        self.build.emit(control.return_)
+        func = allocate_scratch(self.build.func("k", (), {"stage": "lowered", **attrs}), SM90)
+        found = [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc]
+        return found, func.attrs["shared_bytes"]
+
+
+def test_scratch_lies_beside_what_is_alive_and_where_it_is_not():
+    k = LoweredKernel()
+    before, among, after = k.alloc(1), k.alloc(2), k.alloc(3)
+    for memory in (before, k.own, among, k.own, after):
+        k.write(memory)
+    assert k.offsets(shared_bytes=64) == ([0, 0, 64, 0], 128)
+
+
+def test_shared_bytes_never_shrink():
+    k = LoweredKernel()
+    k.write(k.alloc(1))
+    assert k.offsets(shared_bytes=4096)[1] == 4096
+
+
+def test_scratch_stays_away_from_what_the_author_keeps_alive():
+    k = LoweredKernel()
+    k.write(k.own)
+    k.write(k.alloc(1))
+    assert k.offsets(shared_bytes=64, kept_bytes=((0, 64),)) == ([0, 64], 128)
+
+
+def test_scratch_of_partitions_lies_apart():
+    k = LoweredKernel()
+    regions = []
+    for tag in (1, 2):
+        with k.build.region() as body:
+            memory = k.alloc(tag)
+            k.write(memory)
+            k.build.emit(control.yield_)
+        regions.append(body.done)
+    k.build.emit(control.partitions, regions=tuple(regions), first_warps=(0, 4), num_warps=(4, 4), num_regs=(0, 0))
+    assert k.offsets()[0] == [0, 0, 64]

@@ -149,7 +149,7 @@ def test_a_loop_meets_what_is_around_it():
     k.steps(["Wa"])
     k.loop("Ra")
     k.steps(["Wa"])
-    assert k.shown() == "Wa for( ! Ra ) ! Wa"
+    assert k.shown() == "Wa ! for( Ra ) ! Wa"
 
 
 def test_a_loop_that_may_not_run_leaves_open_what_was():
@@ -167,7 +167,7 @@ def test_loops_in_loops():
         k.steps(["Wa"])
         k(control.yield_)
     k(control.for_, k.zero, k.n, k.n, descending=False, regions=(body.done,))
-    assert k.shown() == "for( for( ! Ra ) ! Wa )"
+    assert k.shown() == "for( ! for( Ra ) ! Wa )"
 
 
 def test_branches():

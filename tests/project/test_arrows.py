@@ -31,7 +31,10 @@ MAY_IMPORT = {
     "kernels": ("kernel",),
     "tune": ("kernel",),
     "testing": ("kernel",),
-    "cli": ("kernel", "nvidia", "kernels", "tune", "testing"),
+    "script": (),
+    "explain": ("kernel", "script"),
+    "check": ("kernel", "script"),
+    "cli": ("explain", "check", "kernel", "nvidia", "kernels", "tune", "testing"),
     "__main__": ("cli",),
 }
 # Packages that must stay importable without these, for they are pure.

@@ -17,6 +17,7 @@ from weft.errors import fail
 from weft.errors.launch import NO_DRIVER
 from weft.runtime import driver
 from weft.runtime.compiled import Binary, CompiledKernel
+from weft.runtime.dlpack import contiguous
 
 
 class CUresult(IntEnum):
@@ -42,9 +43,30 @@ class Launched:
     words: tuple[int, ...]
 
 
+class Names:
+    """Poses as an enumeration of the driver: a member is its own name, without the prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def __getattr__(self, name: str) -> str:
+        return name.removeprefix(f"CU_TENSOR_MAP_{self.prefix}_")
+
+
+class FakeMap:
+    """What an encoding call gives: 128 bytes that begin with the tensor's address, at an address that is barely aligned."""
+
+    def __init__(self, pointer: int) -> None:
+        self.words = (ctypes.c_uint64 * 17)()
+        self.words[:] = [pointer] + [0xA5A5] * 16
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self.words)
+
+
 @dataclass
 class FakeCuda:
-    """`parameters` is how many parameters the next launched kernels take."""
+    """`parameters` is how many parameters the next launched kernels take; `encoded` records calls that make tensor maps."""
 
     devices: int = 1
     parameters: int = 0
@@ -54,7 +76,15 @@ class FakeCuda:
     loads: int = 0
     current: int = 1000
     opted_in: int = 0
+    encoded: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     CUresult = CUresult
+    CUtensorMapDataType = Names("DATA_TYPE")
+    CUtensorMapInterleave = Names("INTERLEAVE")
+    CUtensorMapSwizzle = Names("SWIZZLE")
+    CUtensorMapL2promotion = Names("L2_PROMOTION")
+    CUtensorMapFloatOOBfill = Names("FLOAT_OOB_FILL")
+    cuuint32_t = int
+    cuuint64_t = int
     CUstream = int
     CUlaunchConfig = SimpleNamespace
     CUdevice_attribute = SimpleNamespace(
@@ -118,6 +148,16 @@ class FakeCuda:
     def cuGetErrorString(self, status: CUresult) -> Any:
         return OK, b"as the fake driver says"
 
+    def cuTensorMapEncodeTiled(self, *arguments: Any) -> Any:
+        return self._encoded("tiled", arguments)
+
+    def cuTensorMapEncodeIm2col(self, *arguments: Any) -> Any:
+        return self._encoded("im2col", arguments)
+
+    def _encoded(self, mode: str, arguments: tuple[Any, ...]) -> Any:
+        self.encoded.append((mode, arguments))
+        return (self.results.pop(0), None) if self.results else (OK, FakeMap(arguments[2]))
+
     def cuLaunchKernelEx(self, config: Any, function: Any, table: int, extra: int) -> Any:
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         block = (config.blockDimX, config.blockDimY, config.blockDimZ)
@@ -144,12 +184,21 @@ float32, float16 = FakeDtype("float32"), FakeDtype("float16")
 
 
 class FakeTensor:
-    """Poses as `torch.Tensor` on a CUDA device."""
+    """Poses as `torch.Tensor` on a CUDA device; contiguous unless it is told its strides (in elements)."""
 
-    def __init__(self, pointer: int, dtype: FakeDtype = float32, device: int = 0) -> None:
+    def __init__(
+        self,
+        pointer: int,
+        dtype: FakeDtype = float32,
+        device: int = 0,
+        shape: tuple[int, ...] = (8,),
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
         self.pointer = pointer
         self.dtype = dtype
         self.device = SimpleNamespace(type="cuda", index=device)
+        self.shape = shape
+        self.strides = contiguous(shape) if strides is None else strides
 
     def data_ptr(self) -> int:
         return self.pointer
@@ -157,12 +206,24 @@ class FakeTensor:
     def get_device(self) -> int:
         return self.device.index
 
+    def stride(self) -> tuple[int, ...]:
+        return self.strides
+
 
 class FakeArray:
-    """Poses as a CuPy array: `__cuda_array_interface__`, and a `device` with an `id`."""
+    """Poses as a CuPy array: `__cuda_array_interface__`, and a `device` with an `id`. Strides are in bytes."""
 
-    def __init__(self, pointer: int, typestr: str = "<f4", device: int = 0) -> None:
-        self.__cuda_array_interface__ = {"data": (pointer, False), "typestr": typestr, "shape": (8,), "version": 3}
+    def __init__(
+        self,
+        pointer: int,
+        typestr: str = "<f4",
+        device: int = 0,
+        shape: tuple[int, ...] = (8,),
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (pointer, False), "typestr": typestr, "shape": shape, "strides": strides, "version": 3,
+        }  # fmt: skip
         self.device = SimpleNamespace(id=device)
 
 
@@ -174,10 +235,11 @@ class FakeCompiler:
     simulated: list[Any] = field(default_factory=list)
     reads: tuple[Any, ...] = ()
     dynamic_shared: int = 0
+    unused: tuple[str, ...] = ()
 
     def compile_kernel(self, request: Any) -> CompiledKernel:
         self.requests.append(request)
-        binary = Binary(b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared)
+        binary = Binary(b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared, unused=self.unused)
         stages = {"ir": lambda: "func"}
         return CompiledKernel(request, name=request.fn.__name__, stages=stages, binary=lambda: binary, reads=self.reads)
 

@@ -45,6 +45,11 @@ def test_resources():
     assert (compiled.num_warps, compiled.threads) == (8, 256)
 
 
+def test_workers_have_threads_beside_the_kernels_own():
+    compiled = kernel(lambda: Binary(b"cubin", 40, 0, worker_warps=4))
+    assert (compiled.num_warps, compiled.threads) == (8, 384)
+
+
 def test_threads_share_one_compilation():
     made = []
 

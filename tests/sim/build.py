@@ -105,6 +105,14 @@ class Kernel(Builder):
     def load(self, ptr: Value, offsets: Value, mask: Value | None = None, other: Value | None = None) -> Value:
         return self.emit(memory.load, self.address(ptr, offsets), mask, other)
 
+    def watch(self, ptr: Value, offsets: Value) -> Value:
+        """A load that synchronises."""
+        return self.emit(memory.load, self.address(ptr, offsets), None, None, volatile=True)
+
+    def signal(self, ptr: Value, offsets: Value) -> None:
+        """Set a flag that others watch."""
+        self.emit(memory.atomic, self.address(ptr, offsets), self.number(1), None, kind="xchg")
+
     def store(self, ptr: Value, offsets: Value, value: Value, mask: Value | None = None) -> None:
         self.emit(memory.store, self.address(ptr, offsets), value, mask)
 

@@ -351,7 +351,7 @@ def test_report_counts_and_advises_once():
     k.store(k.params[0], offsets, k.emit(arith.div, shifted, k.number(3, shifted)))
     report = run(k.done(), out, grid=(3,))
     np.testing.assert_array_equal(out, np.trunc((np.arange(N) - 5) / 3))
-    assert [(a.rule, a.loc.line) for a in report.advice] == [("negative-division", 7)]
+    assert [(a.rule, a.loc.line) for a in report.advice] == [("negative-division", 7), ("equal-stores", 7)]
     assert report.operations == 3 * 8
     assert "3 programs" in str(report)
     assert "truncated" in str(report)

@@ -172,11 +172,41 @@ def test_counting_in_scratch():
     k.emit(scratch.store, memory_, slot, zero, None, offsets=(0,), registers=((0,),), vec=1)
     loaded = load(k, k.params[0], 2, 2)
     small = k.cmp("lt", loaded, k.number(6, loaded))
+    k.emit(program.barrier)
     k.emit(scratch.add_at, memory_, loaded, k.number(1, loaded), small)
+    k.emit(program.barrier)
     store(k, k.params[1], k.emit(scratch.load_at, memory_, k.emit(regs.splat, slot, count=1)))
     run(k.done(), index, out)
     counts = np.bincount(index.ravel(), minlength=8) * (np.arange(8) < 6)
     np.testing.assert_array_equal(out[:, 0], counts[np.arange(128) % 8])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("matrices", [1, 2, 4])
+def test_matrices(matrices, transposed):
+    """8 x 8 matrices of 16 bits, written by lanes as fragments and read back as such or transposed (PTX, ldmatrix)."""
+    x = RNG.normal(size=(32, matrices * 2)).astype(np.float16)
+    out = np.zeros_like(x)
+    k = lowered(("x", pointer(float16)), ("out", pointer(float16)), num_warps=1, shared_bytes=1024)
+    memory_ = k.emit(scratch.alloc, dtype=float16, count=64 * matrices, tag=0, offset=0)
+    row = k.mul(thread(k), k.number(8))
+    inside = k.emit(arith.and_, row, k.number(64 * matrices - 1))
+    form = {"offsets": (0,), "registers": (tuple(range(2 * matrices)),), "matrices": matrices}
+    k.emit(scratch.store_matrix, memory_, inside, load(k, k.params[0], 2 * matrices), None, transposed=False, **form)
+    k.emit(program.barrier)
+    store(k, k.params[1], k.emit(scratch.load_matrix, memory_, inside, transposed=transposed, **form))
+    run(k.done(), x, out)
+    lane = np.arange(32)
+    stored = np.zeros((matrices, 8, 8), np.float16)
+    wanted = np.zeros_like(x)
+    for m in range(matrices):
+        for word in range(2):
+            stored[m, lane // 4, lane % 4 * 2 + word] = x[:, 2 * m + word]
+    for m in range(matrices):
+        for word in range(2):
+            rows, columns = lane // 4, lane % 4 * 2 + word
+            wanted[:, 2 * m + word] = stored[m, columns, rows] if transposed else stored[m, rows, columns]
+    np.testing.assert_array_equal(out, wanted)
 
 
 def test_dot_of_registers():
@@ -256,6 +286,7 @@ def test_a_bool_through_scratch():
     lane = k.emit(program.lane_id)
     flag = k.emit(regs.splat, k.cmp("lt", lane, k.number(5)), count=1)
     k.emit(scratch.store, memory_, lane, flag, None, offsets=(0,), registers=((0,),), vec=1)
+    k.emit(program.barrier)
     back = k.emit(scratch.load, memory_, k.emit(arith.xor, lane, k.number(31)), offsets=(0,), registers=((0,),), vec=1)
     store(k, k.params[0], back)
     run(k.done(), out)

@@ -43,10 +43,10 @@ def test_chain_backwards(seed):
     k = Kernel(("flags", pointer(int32)), ("order", pointer(int32)), ("turn", pointer(int32)))
     flag, place, turn = k.params
     pid = k.emit(program.program_id, axis=0)
-    spin(k, lambda: k.cmp("eq", k.load(flag, k.add(pid, k.number(1))), k.number(0)), [k.number(0)])
+    spin(k, lambda: k.cmp("eq", k.watch(flag, k.add(pid, k.number(1))), k.number(0)), [k.number(0)])
     now = k.emit(memory.atomic, turn, k.number(1), None, kind="add")
     k.store(place, now, pid)
-    k.store(flag, pid, k.number(1))
+    k.signal(flag, pid)
     report = run(k.done(), flags, order, np.zeros(1, np.int32), grid=(n,), seed=seed)
     assert report.programs == n
     assert order[:n].tolist() == list(range(n))[::-1]
@@ -61,8 +61,8 @@ def test_blocks_run_in_order_and_the_seed_changes_only_turns():
         go, turn, out = k.params
         pid = k.emit(program.program_id, axis=0)
         last = k.cmp("eq", pid, k.number(n - 1))
-        k.emit(memory.store, go, k.number(1), last)
-        spin(k, lambda: k.cmp("eq", k.load(go, k.number(0)), k.number(0)))
+        k.emit(memory.atomic, go, k.number(1), last, kind="xchg")
+        spin(k, lambda: k.cmp("eq", k.watch(go, k.number(0)), k.number(0)))
         k.store(out, k.emit(memory.atomic, turn, k.number(1), None, kind="add"), pid)
         run(k.done(), np.zeros(1, np.int32), np.zeros(1, np.int32), turns, grid=(n,), seed=seed)
         return turns.tolist()

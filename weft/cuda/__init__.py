@@ -6,17 +6,33 @@ them. Nothing here chooses a layout, a width or an instruction: an operation of 
 
 from __future__ import annotations
 
-from weft.cuda import arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile
+from weft.cuda import (
+    arith,
+    asm,
+    async_copy,
+    control,
+    debug,
+    globals,
+    mbarrier,
+    memory,
+    program,
+    reduce,
+    regs,
+    scratch,
+    tile,
+    tma,
+)
 from weft.cuda.emitter import Emitter
 from weft.cuda.names import BUILTINS, KEYWORDS
 from weft.cuda.prelude import PIECE_NAMES
-from weft.cuda.refs import Variable
+from weft.cuda.refs import Inline, Variable
 from weft.cuda.rules import RULES
 from weft.cuda.spelling import c_type, integer
 from weft.cuda.tables import is_wide
 from weft.errors import fail
 from weft.errors.cuda import KERNEL_NAME
-from weft.ir.core import Func
+from weft.ir.core import Func, Value
+from weft.ir.types import DescriptorType
 from weft.targets import Target
 
 
@@ -28,21 +44,23 @@ def emit(func: Func, target: Target) -> str:
     if func.name in KEYWORDS | BUILTINS | PIECE_NAMES:
         raise fail(KERNEL_NAME, loc=func.loc, name=func.name)
     e = Emitter(func, target)
-    for param in func.params:
-        e.refs[param] = Variable(e.names.fresh(param.name), c_type(param.type.element))
+    params = ", ".join(_param(e, param) for param in func.params)
     e.region(func.body)
-    return "\n".join([e.pieces.text, "", *_head(e), *e.out.lines, "}", ""])
+    return "\n".join([e.pieces.text, "", *_head(e, params), *e.out.lines, "}", ""])
 
 
-def _head(e: Emitter) -> list[str]:
+def _head(e: Emitter, params: str) -> list[str]:
     """Signature, shared memory and constant tables."""
-    threads = e.func.attrs["num_warps"] * e.target.warp_size
-    params = ", ".join(_param(e.refs[param]) for param in e.func.params)
-    lines = [f'extern "C" __global__ void {_bounds(e.func, threads)}', f"{e.func.name}({params}) {{"]
+    warps = e.func.attrs.get("total_warps", e.func.attrs["num_warps"])
+    lines = [f'extern "C" __global__ void {_bounds(e.func, warps * e.target.warp_size)}', f"{e.func.name}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
-        lines.append("  extern __shared__ __align__(1024) unsigned char smem[];")
+        lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     if e.uses_shared:
-        lines.append("  const u32 scratch = (u32)__cvta_generic_to_shared(smem);")
+        lines.append("  const u32 scratch = (u32)__cvta_generic_to_shared(shared_memory);")
+    lines += [f"  const u32 {name} = {address};" for name, address in e.buffers]
+    if e.warp_name:
+        # By way of a shuffle, so that ptxas sees that a warp's threads agree.
+        lines.append(f"  const u32 {e.warp_name} = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);")
     for table, name in e.tables.items():
         element = "i64" if is_wide(table) else "int"
         lines.append(f"  constexpr {element} {name}[{len(table)}] = {{{', '.join(map(integer, table))}}};")
@@ -57,9 +75,16 @@ def _bounds(func: Func, threads: int) -> str:
     return f"__launch_bounds__({threads}, {blocks})" if blocks else f"__launch_bounds__({threads})"
 
 
-def _param(ref: object) -> str:
-    assert isinstance(ref, Variable)
-    return f"{ref.type} {ref.name}" if ref.type.endswith("*") else f"const {ref.type} {ref.name}"
+def _param(e: Emitter, param: Value) -> str:
+    """A parameter's declaration; the kernel's text names it from here on."""
+    name = e.names.fresh(param.name)
+    if isinstance(param.type, DescriptorType):
+        # TMA reads the map where it lies: in the kernel's parameters, of which no thread may have a copy.
+        e.refs[param] = Inline(f"&{name}")
+        return f"const __grid_constant__ {e.pieces.use('CUtensorMap')} {name}"
+    type = c_type(param.type.element)
+    e.refs[param] = Variable(name, type)
+    return f"{type} {name}" if type.endswith("*") else f"const {type} {name}"
 
 
 __all__ = [
@@ -67,13 +92,16 @@ __all__ = [
     "emit",
     "arith",
     "asm",
+    "async_copy",
     "control",
     "debug",
     "globals",
+    "mbarrier",
     "memory",
     "program",
     "reduce",
     "regs",
     "scratch",
     "tile",
+    "tma",
 ]

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 Masked = Literal["", "if", "or"]
 """Unmasked; under a predicate, with undefined values elsewhere; under a predicate, keeping the registers elsewhere."""
 
+Matrix = Literal["", "plain", "transposed"]
+"""Registers as they are; or as words of 8x8 matrices whose rows lie at the addresses of the lanes (ldmatrix, stmatrix)."""
+
 _REGISTER = {"f32": "f", "f64": "d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`."""
+    """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`.
+
+    A matrix access moves `vec` elements of each thread, one 32-bit word per matrix."""
 
     space: Literal["global", "shared"]
     dtype: DType
@@ -32,11 +37,13 @@ class Access:
     masked: Masked = ""
     modifiers: str = ""
     volatile: bool = False
+    matrix: Matrix = ""
 
     @property
     def name(self) -> str:
         """`f32x4_cg_if`: what the function's name says after `load_` or `store_`."""
         space = "shared_" if self.space == "shared" else ""
+        space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
         tags += ["volatile"] * self.volatile + ([self.masked] if self.masked else [])
         return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
@@ -49,7 +56,7 @@ class Access:
     @property
     def word_bits(self) -> int:
         """Bits of one operand of the instruction."""
-        return max(self.dtype.itemsize * 8, min(32, self.vec * self.dtype.itemsize * 8))
+        return 32 if self.matrix else max(self.dtype.itemsize * 8, min(32, self.vec * self.dtype.itemsize * 8))
 
     @property
     def words(self) -> int:
@@ -59,11 +66,13 @@ class Access:
     @property
     def direct(self) -> bool:
         """Elements are the instruction's operands, without packing."""
-        return self.dtype.bits >= 32
+        return self.dtype.bits >= 32 and not (self.matrix and self.dtype.code in _REGISTER)
 
     @property
     def instruction(self) -> str:
         """What follows `ld` or `st`: space, modifiers, vector and type."""
+        if self.matrix:
+            return f"matrix.sync.aligned.m8n8.x{self.words}{'.trans' * (self.matrix == 'transposed')}.shared.b16"
         kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
         volatile = ".volatile" if self.volatile else ""
         return f"{volatile}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
@@ -71,7 +80,7 @@ class Access:
     @property
     def register(self) -> str:
         """Register class of an operand; an 8-bit one takes a 16-bit register."""
-        return _REGISTER.get(self.dtype.code) or {64: "l", 32: "r"}.get(self.word_bits, "h")
+        return _REGISTER.get("" if self.matrix else self.dtype.code) or {64: "l", 32: "r"}.get(self.word_bits, "h")
 
     @property
     def word(self) -> str:
@@ -134,7 +143,7 @@ def _store(name: str, a: Access) -> Piece:
 
 def _braces(a: Access, first: int) -> str:
     names = [f"%{first + i}" for i in range(a.words)]
-    return f"{{{', '.join(names)}}}" if a.words > 1 else names[0]
+    return f"{{{', '.join(names)}}}" if a.words > 1 or a.matrix else names[0]
 
 
 def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, before: str = "", kept: str = "") -> str:
@@ -153,7 +162,7 @@ def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, bef
 
 def _needs(a: Access, piece: str) -> tuple[str, ...]:
     struct = (a.dtype.code,) if is_small_float(a.dtype) else ()
-    return (*struct, piece) if a.dtype.itemsize == 1 or a.word_bits == 32 else struct
+    return (*struct, piece) if a.dtype.itemsize == 1 or (a.word_bits == 32 and a.dtype.itemsize < 4) else struct
 
 
 def _packer(a: Access) -> str:
@@ -169,7 +178,9 @@ def _unpacker(a: Access) -> str:
 def _pack(a: Access, name: str = "w") -> str:
     """Words from registers."""
     per_word = a.vec // a.words
-    if a.dtype.itemsize == 1:
+    if a.dtype.itemsize == 4:
+        words = [f"__builtin_bit_cast(u32, x[{i}])" for i in range(a.words)]
+    elif a.dtype.itemsize == 1:
         words = [f"({a.word})pack8<{per_word}>(x + {i * per_word})" for i in range(a.words)]
     elif a.word_bits == 32:
         words = [f"pack16(x + {i * 2})" for i in range(a.words)]
@@ -181,6 +192,8 @@ def _pack(a: Access, name: str = "w") -> str:
 def _unpack(a: Access) -> str:
     """Registers from words."""
     per_word = a.vec // a.words
+    if a.dtype.itemsize == 4:
+        return " ".join(f"x[{i}] = __builtin_bit_cast({c_type(a.dtype)}, w[{i}]);" for i in range(a.words))
     if a.dtype.itemsize == 1:
         return " ".join(f"{_unpacker(a)}<{per_word}>(x + {i * per_word}, w[{i}]);" for i in range(a.words))
     if a.word_bits == 32:

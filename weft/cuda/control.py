@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
+from weft.cuda.emitter import Emitter, Partition
 from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type
-from weft.ir.core import Op, Value
+from weft.ir.core import Op, Region, Value
 from weft.ops import control
 
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
+WARPGROUP = 4
+"""Warps that change their registers together."""
 
 
 @emits(control.for_)
@@ -81,6 +86,63 @@ def _if(e: Emitter, op: Op) -> None:
         e.region(orelse)
         e.assign(op.results, list(orelse.terminator.uses))
     e.out.loc = op.loc
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """A partition and what it does. `registers` of each of its threads, 0: as many as the kernel starts with."""
+
+    partition: Partition
+    region: Region
+    registers: int
+
+    @property
+    def end(self) -> int:
+        """The first warp that is no longer in it."""
+        return self.partition.first_warp + self.partition.num_warps
+
+
+@emits(control.partitions)
+def _partitions(e: Emitter, op: Op) -> None:
+    """A branch for each partition. Where warpgroups have registers of their own, a branch for each of these around them."""
+    attrs = zip(*(op.attrs[name] for name in ("first_warps", "num_warps", "num_regs")), op.regions, strict=True)
+    roles = [
+        _Role(Partition(first, warps, barrier=number), region, registers)
+        for number, (first, warps, registers, region) in enumerate(attrs, start=1)
+    ]
+    roles.sort(key=lambda role: role.partition.first_warp)
+    groups = [roles]
+    if any(op.attrs["num_regs"]):
+        groups = [list(group) for _, group in groupby(roles, lambda role: role.partition.first_warp // WARPGROUP)]
+    _branches(e, [(group[-1].end, partial(_group, e, group)) for group in groups])
+    e.out.loc = op.loc
+
+
+def _group(e: Emitter, roles: list[_Role]) -> None:
+    """What the warps of some partitions do. All of a warpgroup change their registers together, first of all."""
+    registers, start = roles[0].registers, e.func.attrs.get("registers", 0)
+    if registers and registers != start:
+        e.out.line(f"{e.pieces.use('take_registers' if registers > start else 'give_registers')}<{registers}>();")
+    _branches(e, [(role.end, partial(_role, e, role)) for role in roles])
+
+
+def _role(e: Emitter, role: _Role) -> None:
+    outside, e.partition = e.partition, role.partition
+    e.region(role.region)
+    e.partition = outside
+
+
+def _branches(e: Emitter, arms: list[tuple[int, Callable[[], None]]]) -> None:
+    """Each arm for the warps before the one it names that no earlier arm has taken. One arm alone needs no branch."""
+    *tested, (_, last) = arms
+    loc = e.out.loc
+    for number, (end, write) in enumerate(tested):
+        condition, e.out.loc = f"{e.warp} < {end}", loc
+        with e.out.otherwise(condition) if number else e.braces(f"if ({condition})"):
+            write()
+    e.out.loc = loc
+    with e.out.otherwise() if tested else nullcontext():
+        last()
 
 
 @emits(control.return_, control.yield_, control.condition)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
 import weft.cuda.spelling as spelling
-from weft.cuda import tables
+from weft.cuda import elected, tables
 from weft.cuda.names import REGISTER, Names
 from weft.cuda.prelude import PIECE_NAMES, Pieces
 from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
@@ -31,11 +32,22 @@ Statement = tuple["Loc | None", Callable[[Index], str]]
 Move = tuple[Variable, Ref]
 
 
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The warps that run what is written: `num_warps` of the block's, from `first_warp` on, and their hardware barrier."""
+
+    first_warp: int
+    num_warps: int
+    barrier: int = 0
+
+
 class Emitter:
     """The state of one function's text. Rules call it; see `weft.cuda.rules`.
 
     `refs`: what each value is called. `constants`: the values known as numbers. `index`: the register that an elementwise rule
-    is asked for. `uses_shared`: the text names the base of shared memory.
+    is asked for. `uses_shared`: the text names the base of shared memory. `buffers`: names and addresses of the author's
+    memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `partition`: who runs what is written
+    now; it is the whole block outside of `control.partitions`.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -49,11 +61,16 @@ class Emitter:
         self.tables: dict[Table, str] = {}
         self.index: Index = 0
         self.uses_shared = False
+        self.buffers: list[tuple[str, str]] = []
+        self.rooms: dict[Value, Value] = {}
+        self.partition = Partition(0, func.attrs["num_warps"])
+        self.warp_name = ""
         self._users = _users(func)
         self._storage = storage_of(func)
         self._classes: dict[int, Variable] = {}
         self._undeclared: list[Variable] = []
         self._loop: list[Op] = []
+        self._elected: list[Op] = []
 
     # Values
 
@@ -88,9 +105,15 @@ class Emitter:
         return f"{self.pieces.use(piece)}({', '.join(arguments)})"
 
     def shared_address(self, offset: str) -> str:
-        """A 32-bit shared-memory address: the block's base plus a text in bytes."""
+        """A 32-bit shared-memory address: the block's base plus a text in bytes, or the base itself."""
         self.uses_shared = True
-        return f"scratch + {offset}"
+        return f"scratch + {offset}" if offset else "scratch"
+
+    @property
+    def warp(self) -> str:
+        """The name of the warp's index in its block, which the kernel's head then defines."""
+        self.warp_name = self.warp_name or self.names.fresh("warp")
+        return self.warp_name
 
     # Variables
 
@@ -137,7 +160,7 @@ class Emitter:
     def _make(self, name: str, value: Value, mutable: bool) -> Variable:
         return Variable(
             self.names.fresh(name or spelling.unnamed(value.type.element)),
-            spelling.c_type(value.type.element),
+            spelling.c_type_of(value.type),
             spelling.count_of(value.type),
             mutable,
         )
@@ -236,16 +259,20 @@ class Emitter:
         """All operations but the terminator."""
         for op in region.ops[:-1]:
             self._op(op)
-        self._close_loop()
+        self._close()
         self.out.loc = region.terminator.loc
 
     def _op(self, op: Op) -> None:
         self._declare_classes(op)
         rule = RULES[op.kind]
+        if any(result in self._storage.class_of for result in op.results):
+            self._close_elected()
         if rule.form == "statement":
-            self._close_loop()
+            self._close()
             self.out.loc = op.loc
             rule.write(self, op)
+        elif rule.form == "elected":
+            self._elected.append(op)
         elif rule.form == "reference":
             self._refer(op, rule)
         elif isinstance(op.result.type, ScalarType):
@@ -254,6 +281,17 @@ class Emitter:
             self._join_loop(op)
         for number in self._storage.ends.get(op, ()):
             self._classes[number].mutable = False
+
+    def _close(self) -> None:
+        """Write what waits for more of its kind."""
+        self._close_loop()
+        self._close_elected()
+
+    def _close_elected(self) -> None:
+        """Write the operations of the elected thread that came one after another; what came between were definitions."""
+        group, self._elected = self._elected, []
+        if group:
+            elected.write(self, group)
 
     def _refer(self, op: Op, rule: Rule) -> None:
         """Call the result what the rule says, or copy where that would change or is not there yet."""
@@ -269,8 +307,10 @@ class Emitter:
         self.copy(op.result, rule.write(self, op))
 
     def copy(self, value: Value, ref: Ref) -> None:
-        """Give the value a variable with what `ref` says now."""
-        if isinstance(value.type, ScalarType):
+        """Give the value a variable with what `ref` says now, unless that is one of its own."""
+        if self.refs.get(value) is ref:
+            return
+        if spelling.count_of(value.type) is None:
             self.define(value, ref.at(0))
             return
         made = self.variable(value)

@@ -35,11 +35,9 @@ def _modifiers(op: Op) -> str:
     return cache or (f".L1::{eviction}" if eviction else "")
 
 
-def _address(e: Emitter, op: Op, strides: Sequence[Value | None], index: Index) -> str:
+def address(e: Emitter, ptr: Value, offsets: tuple[Table, ...], strides: Sequence[Value | None], index: Index) -> str:
     """`p + stride * (r % 4) + 8 * r`: the access's address, constants last so that they end in the instruction."""
-    ptr = op.operands[0]
-    assert ptr is not None
-    constants, *tables = op.attrs["offsets"]
+    constants, *tables = offsets
     terms = [e.at(ptr, index)]
     for stride, table in zip(strides, tables, strict=True):
         assert stride is not None
@@ -54,6 +52,12 @@ def _scaled(e: Emitter, stride: Value, table: Table, index: Index) -> list[str]:
         return []
     wide = text if c_type(stride.type.element) in ("i64", "u64") else f"(i64){text}"
     return [wide if factor == "1" else f"{wide} * {parenthesised(factor)}"]
+
+
+def _address(e: Emitter, op: Op, strides: Sequence[Value | None], index: Index) -> str:
+    ptr = op.operands[0]
+    assert ptr is not None
+    return address(e, ptr, op.attrs["offsets"], strides, index)
 
 
 def consecutive(registers: tuple[Table, ...]) -> Table | None:

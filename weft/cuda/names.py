@@ -29,11 +29,14 @@ BUILTINS = _words(
     modf nan nearbyint nextafter norm norm3d normcdf pow powf printf rcbrt remainder remquo rint round rsqrt rsqrtf
     scalbn signbit sin sincos sinf sinh sinpi sqrt sqrtf tan tanf tanh tanhf tgamma trap trunc truncf ullmax ullmin
     umax umin va_list vprintf warpSize y0 y1 yn
-    threadIdx blockIdx blockDim gridDim smem scratch"""
+    threadIdx blockIdx blockDim gridDim shared_memory scratch"""
 )
 
 # Names of the functions that are made for a kernel (`weft.cuda.access`, `weft.cuda.atomics`).
-_MADE = re.compile(r"(load|store)_(shared_)?\w+x\d+\w*|atomic_\w+|add_shared\w*")
+_MADE = re.compile(
+    r"(load|store)_(shared_|matrix_)?\w+x\d+\w*|atomic_\w+|add_shared\w*"
+    r"|padded_\d+\w*|copy_async_\w+|mbar_\w+|fence_mbar_init|tma_(load|store|reduce)_\w+|bulk_\w+|nanoseconds"
+)
 
 
 class Names:

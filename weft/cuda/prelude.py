@@ -291,9 +291,43 @@ _PACKING = {
     ),
 }
 
+# Barriers and fences, which the compiler may move no memory access across, and how many registers a warpgroup has.
+_SYNC = {
+    "bar_sync": Piece(
+        "template <int ID, int THREADS> DEV void bar_sync() {\n"
+        '  asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'
+    ),
+    "bar_arrive": Piece(
+        "template <int ID, int THREADS> DEV void bar_arrive() {\n"
+        '  asm volatile("bar.arrive %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'
+    ),
+    "fence_async": Piece('DEV void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }'),
+    "fence_async_cluster": Piece(
+        'DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }'
+    ),
+    "elect_one": Piece(
+        "// one lane of a converged warp, always the same; ptxas knows that it is one\n"
+        "DEV bool elect_one() {\n"
+        '  u32 one; asm volatile("{\\n.reg .pred p;\\nelect.sync _|p, 0xffffffff;\\nselp.u32 %0, 1, 0, p;\\n}" : "=r"(one));\n'
+        "  return one != 0; }"
+    ),
+    "take_registers": Piece(
+        "template <int N> DEV void take_registers() {\n"
+        '  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }'
+    ),
+    "give_registers": Piece(
+        "template <int N> DEV void give_registers() {\n"
+        '  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }'
+    ),
+}
+
+# What a tensor descriptor is as a parameter; only TMA looks inside.
+_TENSOR_MAPS = {"CUtensorMap": Piece("struct alignas(64) CUtensorMap { u64 opaque[16]; };")}
+
 PIECES: dict[str, Piece] = {
-    **_STRUCTS, **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
-    **_CONVERSIONS, **_SHUFFLES, **_PACKING,
+    **_STRUCTS, **_TENSOR_MAPS,
+    **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
+    **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC,
 }  # fmt: skip
 
 PIECE_NAMES = frozenset(key.partition("(")[0] for key in PIECES) | {

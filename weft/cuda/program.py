@@ -25,8 +25,9 @@ def _num_programs(e: Emitter, op: Op) -> str:
 
 @spells(program.warp_id)
 def _warp_id(e: Emitter, op: Op) -> str:
+    first = e.partition.first_warp
     # By way of a shuffle, so that ptxas sees that a warp's threads agree.
-    return "(int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0)"
+    return f"(int)({e.warp} - {first}u)" if first else "(int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0)"
 
 
 @spells(program.lane_id)
@@ -36,7 +37,8 @@ def _lane_id(e: Emitter, op: Op) -> str:
 
 @spells(program.thread_id)
 def _thread_id(e: Emitter, op: Op) -> str:
-    return "(int)threadIdx.x"
+    first = e.partition.first_warp * e.target.warp_size
+    return f"(int)(threadIdx.x - {first}u)" if first else "(int)threadIdx.x"
 
 
 @refers(program.uniform)
@@ -47,4 +49,30 @@ def _uniform(e: Emitter, op: Op) -> Ref:
 
 @emits(program.barrier)
 def _barrier(e: Emitter, op: Op) -> None:
-    e.out.line("__syncthreads();")
+    here = e.partition
+    if not here.barrier:
+        e.out.line("__syncthreads();")
+    elif here.num_warps == 1:
+        e.out.line("__syncwarp();")
+    else:
+        _at(e, "bar_sync", here.barrier, here.num_warps)
+
+
+@emits(program.block_barrier)
+def _block_barrier(e: Emitter, op: Op) -> None:
+    _at(e, "bar_sync", 0, e.func.attrs.get("total_warps", e.func.attrs["num_warps"]))
+
+
+@emits(program.named_barrier)
+def _named_barrier(e: Emitter, op: Op) -> None:
+    _at(e, "bar_arrive" if op.attrs["arrive"] else "bar_sync", op.attrs["number"], op.attrs["warps"])
+
+
+def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:
+    """Come to a hardware barrier that so many warps come to."""
+    e.out.line(f"{e.pieces.use(piece)}<{barrier}, {warps * e.target.warp_size}>();")
+
+
+@emits(program.fence_async)
+def _fence_async(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('fence_async_cluster' if op.attrs['cluster'] else 'fence_async')};")

@@ -1,7 +1,9 @@
 """The registry of CUDA rules: how each operation of the lowered stage becomes text.
 
-A rule has one of three forms.
+A rule has one of four forms.
 * `@emits`: statements. `rule(e, op)` writes them.
+* `@elects`: statements of the partition's elected thread. `rule(e, op, last)` gives them, each with the number of registers
+  that it is repeated for; neighbours share one branch. `last`: the next operation in the branch is of another kind.
 * `@spells`: elementwise. `rule(e, op, *operands)` gives the expression of one element from its operands' texts; the emitter
   makes the loop, and lets neighbours share it. `e.index` is the register it is asked for.
 * `@refers`: no code. `rule(e, op)` gives what the result is called in terms of other values.
@@ -17,11 +19,14 @@ from weft.ir.define import OpDef
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
-    from weft.cuda.refs import Ref
+    from weft.cuda.refs import Index, Ref
     from weft.ir.core import Op
 
-Form = Literal["statement", "element", "reference"]
+Repeated = tuple[int, "Callable[[Index], str]"]
+"""How often a statement stands, and its text each time."""
+Form = Literal["statement", "elected", "element", "reference"]
 Statement = TypeVar("Statement", bound="Callable[[Emitter, Op], None]")
+Elected = TypeVar("Elected", bound="Callable[[Emitter, Op, bool], list[Repeated]]")
 Element = TypeVar("Element", bound="Callable[..., str]")
 Reference = TypeVar("Reference", bound="Callable[[Emitter, Op], Ref]")
 
@@ -40,6 +45,11 @@ RULES: dict[OpDef, Rule] = {}
 def emits(*kinds: OpDef) -> Callable[[Statement], Statement]:
     """Register a rule that writes statements."""
     return lambda rule: _register("statement", kinds, rule)
+
+
+def elects(*kinds: OpDef) -> Callable[[Elected], Elected]:
+    """Register a rule that gives statements of the elected thread."""
+    return lambda rule: _register("elected", kinds, rule)
 
 
 def spells(*kinds: OpDef) -> Callable[[Element], Element]:

@@ -1,18 +1,19 @@
-"""The compiler's own shared memory."""
+"""Shared memory: the author's, and what the compiler took. A value that is memory is known by its address."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from weft.cuda import access
-from weft.cuda.access import Access
-from weft.cuda.globals import read_registers, write_registers
+from weft.cuda.access import Access, Masked, Matrix
+from weft.cuda.globals import plus, read_registers, write_registers
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref
 from weft.cuda.rules import emits, refers
-from weft.cuda.tables import parenthesised
+from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import ScratchType
+from weft.layout.padding import Pads
 from weft.ops import scratch
 
 if TYPE_CHECKING:
@@ -36,42 +37,88 @@ def _type(value: Value) -> ScratchType:
 
 @refers(scratch.alloc)
 def _alloc(e: Emitter, op: Op) -> Ref:
-    return Inline(str(op.attrs["offset"]))
+    """The author's memory has a name, which the kernel's head defines."""
+    offset = op.attrs["offset"]
+    address = e.shared_address(str(offset) if offset else "")
+    if not op.result.name:
+        return Inline(address)
+    name = e.names.fresh(op.result.name)
+    e.buffers.append((name, address))
+    return Inline(name)
 
 
-def _address(e: Emitter, memory: Value, element: str) -> str:
-    """The address of an element in bytes: base of shared memory, the allocation's offset, the element's."""
-    itemsize, offset = _type(memory).element.itemsize, e.at(memory)
-    scaled = element if itemsize == 1 else f"{itemsize} * {element}"
-    return e.shared_address(scaled if offset == "0" else f"{offset} + {scaled}")
+@refers(scratch.view)
+def _view(e: Emitter, op: Op) -> Ref:
+    """A sum, which has a variable where it is computed at run time."""
+    memory, offset = op.uses
+    e.rooms[op.result] = e.rooms.get(memory, memory)
+    number = e.number(offset)
+    text = e.at(memory) if number == 0 else f"{e.at(memory)} + {e.at(offset)}"
+    if number is not None:
+        return Inline(text)
+    e.out.loc = op.loc
+    e.define(op.result, text)
+    return e.refs[op.result]
 
 
-def _place(e: Emitter, op: Op, index: Index) -> str:
-    """The access's first element: `base ^ 16 * r`."""
-    base = op.operands[1]
-    assert base is not None
-    offset = e.entry(op.attrs["offsets"], index)
+def place(e: Emitter, memory: Value, base: Value, offsets: Table, added: Table, pads: Pads, index: Index) -> str:
+    """The address of an access: `smem + 2 * (base ^ 8 * r) + 1024 * r`."""
+    itemsize = _type(memory).element.itemsize
+    address = _address(e, memory, _padded(e, pads, _element(e, base, offsets, index)))
+    return plus(address, e.entry(tuple([itemsize * step for step in added]), index)) if added else address
+
+
+def _element(e: Emitter, base: Value, offsets: Table, index: Index) -> str:
+    offset = e.entry(offsets, index)
     if e.number(base) == 0:
         return parenthesised(offset)
     return e.at(base, 0) if offset == "0" else f"({e.at(base, 0)} ^ {parenthesised(offset)})"
 
 
-@emits(scratch.store)
-def _store(e: Emitter, op: Op) -> None:
-    memory, _, value, mask = op.operands
-    assert memory is not None and value is not None
-    a = Access("shared", _type(memory).element, op.attrs["vec"], "" if mask is None else "if")
-    on = None if mask is None else e.at(mask, 0)
-    write_registers(e, a, value, op.attrs["registers"], lambda index: (_address(e, memory, _place(e, op, index)), on))
+def _padded(e: Emitter, pads: Pads, element: str) -> str:
+    """The place of an element, by a function made for these paddings."""
+    if not pads:
+        return element
+    name = "padded_" + "_".join(f"{interval}_{padding}" for interval, padding in pads)
+    terms = " + ".join(["x", *(f"x / {interval} * {padding}" for interval, padding in pads)])
+    e.pieces.define(name, Piece(f"DEV u32 {name}(u32 x) {{ return {terms}; }}"))
+    return f"{name}({element})"
 
 
-@emits(scratch.load)
-def _load(e: Emitter, op: Op) -> None:
-    memory = op.operands[0]
+def _address(e: Emitter, memory: Value, element: str) -> str:
+    """The address of an element: that of the memory, and its bytes."""
+    itemsize = _type(memory).element.itemsize
+    return plus(e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
+
+
+def _place(e: Emitter, op: Op, index: Index) -> str:
+    memory, base = op.operands[:2]
+    assert memory is not None and base is not None
+    return place(e, memory, base, op.attrs["offsets"], op.attrs["added"], op.attrs["pads"], index)
+
+
+def _moves(op: Op, masked: Masked = "") -> Access:
+    """What each access of an operation on constant places moves."""
+    memory, registers = op.operands[0], op.attrs["registers"]
     assert memory is not None
-    a = Access("shared", _type(memory).element, op.attrs["vec"])
-    into, registers = e.variable(op.result), op.attrs["registers"]
-    read_registers(e, a, into, registers, lambda index: (_address(e, memory, _place(e, op, index)), None))
+    matrix: Matrix = "" if "matrices" not in op.attrs else "transposed" if op.attrs["transposed"] else "plain"
+    return Access("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
+
+
+@emits(scratch.store, scratch.store_matrix)
+def _store(e: Emitter, op: Op) -> None:
+    _, _, value, mask = op.operands
+    assert value is not None
+    a = _moves(op, "" if mask is None else "if")
+    on = None if mask is None else e.at(mask, 0)
+    write_registers(e, a, value, op.attrs["registers"], lambda index: (_place(e, op, index), on))
+
+
+@emits(scratch.load, scratch.load_matrix)
+def _load(e: Emitter, op: Op) -> None:
+    read_registers(
+        e, _moves(op), e.variable(op.result), op.attrs["registers"], lambda index: (_place(e, op, index), None)
+    )
 
 
 @emits(scratch.load_at)
@@ -81,9 +128,24 @@ def _load_at(e: Emitter, op: Op) -> None:
     into = e.variable(op.result)
 
     def read(index: Index) -> str:
-        return access.load(e, a, f"{into.name} + {index}", _address(e, memory, e.at(element, index)), None)
+        return access.load(e, a, f"{into.name} + {index}", _at(e, op, memory, element, index), None)
 
     e.unrolled(into.count or 1, [(op.loc, read)])
+
+
+@emits(scratch.store_at)
+def _store_at(e: Emitter, op: Op) -> None:
+    memory, element, value, mask = op.operands
+    assert memory is not None and element is not None and value is not None
+    a = Access("shared", _type(memory).element, 1, "" if mask is None else "if")
+    on = None if mask is None else e.at(mask, 0)
+    every = tuple([(r,) for r in range(getattr(value.type, "count", 1))])
+    write_registers(e, a, value, every, lambda index: (_at(e, op, memory, element, index), on))
+
+
+def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
+    """The address of the element that a register names."""
+    return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
 
 
 @emits(scratch.add_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from weft.ir.types import DType, Element, Pointer, ScalarType, Type, wrap
+from weft.ir.types import DescriptorType, DType, Element, Pointer, RegsType, ScratchType, Type, wrap
 
 C_NAMES: dict[str, str] = {
     "i1": "bool", "i8": "i8", "i16": "i16", "i32": "int", "i64": "i64",
@@ -35,9 +35,16 @@ def unnamed(element: Element) -> str:
     return "on" if element.is_bool() else "t"
 
 
+def c_type_of(type: Type) -> str:
+    """The C type of a value, or of an element of its array; memory is its address, a descriptor a pointer to it."""
+    if isinstance(type, ScratchType):
+        return "u32"
+    return "const CUtensorMap*" if isinstance(type, DescriptorType) else c_type(type.element)
+
+
 def count_of(type: Type) -> int | None:
     """Length of the C array that holds a value; None for a C scalar."""
-    return None if isinstance(type, ScalarType) else getattr(type, "count", None)
+    return type.count if isinstance(type, RegsType) else None
 
 
 def is_small_float(element: Element) -> bool:

@@ -63,6 +63,14 @@ class Writer:
         self._depth -= 1
 
     @contextmanager
+    def otherwise(self, condition: str = "") -> Iterator[None]:
+        """As the `else` of an `if` whose closing brace was the last line, under a condition of its own if one is given."""
+        self.lines[-1] += f" else if ({condition}) {{" if condition else " else {"
+        with self.indented():
+            yield
+        self.bare("}")
+
+    @contextmanager
     def unless_empty(self) -> Iterator[None]:
         """As the `else` of an `if` whose closing brace was the last line; nothing at all when nothing is written inside."""
         self.lines[-1] += " else {"

@@ -14,11 +14,13 @@ from weft.errors.base import (
     fail,
     row,
 )
+from weft.errors.hazard import Deadlock
 from weft.errors.location import Loc, render
 
 __all__ = [
     "CATALOGUE",
     "CompilationError",
+    "Deadlock",
     "DeviceError",
     "ErrorGroup",
     "Hazard",

@@ -69,7 +69,29 @@ class DeviceError(UserError, RuntimeError):
 
 
 class Hazard(UserError):
-    """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule)."""
+    """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule).
+
+    Of two accesses that clash, `first` is the location of the earlier one and `second` that of the later (which is `loc`).
+    `buffer` names the memory and `partitions` who accesses it, first and second, where that is known.
+    """
+
+    buffer: str = ""
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        """The rule that was broken: its code in the catalogue."""
+        return self.code
+
+    @property
+    def first(self) -> Loc | None:
+        """Where the earlier of the two accesses stands."""
+        return self.related[0][1] if self.related else None
+
+    @property
+    def second(self) -> Loc | None:
+        """Where the later of the two accesses stands, which was found at fault."""
+        return self.loc
 
 
 class ErrorGroup(UserError):

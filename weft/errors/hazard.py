@@ -46,7 +46,63 @@ class NotSimulated(Hazard):
 
 
 class Deadlock(Hazard):
-    """No program can go on. `related` holds each waiter's line, labelled with the program and what it waits for."""
+    """Nobody can go on. `related` holds each waiter's line, labelled with the program, its partition and what it waits for."""
+
+
+class UninitializedRead(UndefinedValue):
+    """Shared memory is read that was never written since it was allocated."""
+
+
+class ThreadRace(Hazard):
+    """Two threads of a block access the same shared memory, one of them writes, and nothing orders them."""
+
+
+class MissingFence(Hazard):
+    """An access and a later one by the copy engine (the async proxy) with no proxy fence between them."""
+
+
+class ReadInFlight(Hazard):
+    """Shared memory is read while a copy into it is under way."""
+
+
+class WriteInFlight(Hazard):
+    """Shared memory is written while a copy into it is under way."""
+
+
+class StoreSourceReused(Hazard):
+    """Shared memory is written while a TMA store may still read it."""
+
+
+class StoreUnread(Hazard):
+    """A program ends before the source of its TMA store was read."""
+
+
+class BarrierNotInitialised(Hazard):
+    """An mbarrier is used that was never initialised."""
+
+
+class BarrierInvalidated(Hazard):
+    """An mbarrier is used after it was invalidated, or invalidated while a copy will signal it."""
+
+
+class BarrierReinitialised(Hazard):
+    """An mbarrier is initialised although it is in use."""
+
+
+class TooManyArrivals(Hazard):
+    """A phase of an mbarrier gets more arrivals than it counts."""
+
+
+class TransactionBytes(Hazard):
+    """The bytes that a phase of an mbarrier expects are not those that copies bring."""
+
+
+class PhaseAliasing(Hazard):
+    """A waiter may meet an mbarrier a phase later than the one it waits for, which looks the same as an earlier one."""
+
+
+class GlobalRace(Hazard):
+    """Two programs, or two threads of one, access the same global memory, one of them writes, and nothing orders them."""
 
 
 OUT_OF_BOUNDS = row(
@@ -61,17 +117,17 @@ NO_BUFFER = row(
     "program {program} {access} address {address:#x}, which lies in no argument's memory",
     "start from a pointer argument and add offsets in elements",
 )
+TENSOR_RANGE = row(
+    "hazard-tensor-range",
+    OutOfBounds,
+    "program {program}: a TMA request {access} address {address:#x}, which its descriptor says is a part of {name} but is not",
+    "give the descriptor the shape and the strides of the array itself",
+)
 GATHER_RANGE = row(
     "hazard-gather-range",
     OutOfBounds,
     "program {program} gathers index {index} along axis {axis} of length {length}, at {where}",
     "keep indices between 0 and {last}",
-)
-SCRATCH_RANGE = row(
-    "hazard-scratch-range",
-    OutOfBounds,
-    "program {program} accesses element {index} of a scratch allocation of {count} elements",
-    "report this as a defect of weft, with the kernel",
 )
 MISALIGNED = row(
     "hazard-misaligned",
@@ -90,6 +146,12 @@ UNDEFINED = row(
     UndefinedValue,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
     "give the load `other=`, or mask this use with the same mask",
+)
+UNDEFINED_SHARED = row(
+    "hazard-undefined-shared",
+    UninitializedRead,
+    "program {program}: an undefined element reaches {sink}{where}; {cause}",
+    "write the shared memory first, or wait for the copy that does",
 )
 DIVISION = row(
     "hazard-division-by-zero",
@@ -143,6 +205,139 @@ INLINE_ASM = row(
 DEADLOCK = row(
     "hazard-deadlock",
     Deadlock,
-    "no program can go on: {waiting} wait for memory that nobody will write{pending}",
-    "let the program that writes what the others wait for start first, and release what it takes",
+    "no program can go on: {waiting} wait for what nobody will do{pending}",
+    "let whoever does what the others wait for go first, and pair each wait with as many arrivals and bytes as it needs",
+)
+
+# Shared memory
+
+SHARED_RANGE = row(
+    "hazard-shared-range",
+    OutOfBounds,
+    "program {program} {access} bytes {first} to {last} of {name}, which has {size} bytes",
+    "keep indices below the leading dimensions of the allocation, and reinterpret no more than its own bytes",
+)
+SHARED_INDEX = row(
+    "hazard-shared-index",
+    OutOfBounds,
+    "program {program} {access} {name} at index {index} along axis {axis} of length {length}, at {where}",
+    "keep indices between 0 and {last}",
+)
+UNINITIALIZED = row(
+    "hazard-uninitialized",
+    UninitializedRead,
+    "program {program} reads {name}, which was never written{where}",
+    "write the memory first, or wait for the copy that does",
+)
+MISSING_FENCE = row(
+    "hazard-missing-fence",
+    MissingFence,
+    "program {program}: {partition} {access} {name} through the async proxy after {other} {before} it, "
+    "and no fence lies between",
+    "call fence_async_shared() between the two lines, before what makes the first known to who does the second",
+)
+THREAD_RACE = row(
+    "hazard-thread-race",
+    ThreadRace,
+    "program {program}: {partition} {access} {name}, which other threads of {other} {before}, and nothing orders the two",
+    "{order}",
+)
+READ_IN_FLIGHT = row(
+    "hazard-read-in-flight",
+    ReadInFlight,
+    "program {program}: {partition} {access} {name} while the copy into it that {other} started is under way",
+    "{wait} before this line",
+)
+WRITE_IN_FLIGHT = row(
+    "hazard-write-in-flight",
+    WriteInFlight,
+    "program {program}: {partition} {access} {name} while the copy into it that {other} started is under way",
+    "{wait} before this line",
+)
+STORE_SOURCE_REUSED = row(
+    "hazard-store-source-reused",
+    StoreSourceReused,
+    "program {program}: {partition} {access} {name} while the TMA store that {other} started may still read it",
+    "call tma.store_wait(pendings=...) in {other} before this line, with fewer pendings than stores since that one",
+)
+STORE_UNREAD = row(
+    "hazard-store-unread",
+    StoreUnread,
+    "program {program} ends while a TMA store may still read {name}",
+    "call tma.store_wait(pendings=0) before the kernel ends",
+)
+
+# mbarriers
+
+BARRIER_FRESH = row(
+    "hazard-barrier-not-initialised",
+    BarrierNotInitialised,
+    "program {program}: {partition} uses {name}, which was never initialised",
+    "call mbarrier.init(bar, count=...) before",
+)
+BARRIER_INVALIDATED = row(
+    "hazard-barrier-invalidated",
+    BarrierInvalidated,
+    "program {program}: {partition} uses {name} after it was invalidated",
+    "invalidate a barrier after its last use, or initialise it again",
+)
+BARRIER_BUSY = row(
+    "hazard-barrier-invalidated-early",
+    BarrierInvalidated,
+    "program {program}: {name} is invalidated while a copy will still signal it",
+    "wait for the phase that the copy completes before mbarrier.invalidate(bar)",
+)
+BARRIER_REINITIALISED = row(
+    "hazard-barrier-reinitialised",
+    BarrierReinitialised,
+    "program {program}: {name} is initialised although it is in use",
+    "initialise a barrier once, or call mbarrier.invalidate(bar) before doing it again",
+)
+TOO_MANY_ARRIVALS = row(
+    "hazard-too-many-arrivals",
+    TooManyArrivals,
+    "program {program}: {partition} arrives {count} times at {name}, but phase {phase} waits for {pending} more of {expected} "
+    "arrivals",
+    "initialise it with the count of all arrivals of a phase, or wait for the phase before arriving for the next",
+)
+TOO_MANY_BYTES = row(
+    "hazard-transaction-bytes",
+    TransactionBytes,
+    "program {program}: copies bring {brought} bytes to phase {phase} of {name}, which expects {expected}",
+    "call mbarrier.expect(bar, bytes) with the bytes of all copies of the phase (block_type.nbytes of each)",
+)
+MISSING_BYTES = row(
+    "hazard-transaction-bytes-missing",
+    TransactionBytes,
+    "program {program}: phase {phase} of {name} expects {expected} bytes, but copies bring {brought} and no more will come",
+    "call mbarrier.expect(bar, bytes) with the bytes of all copies of the phase (block_type.nbytes of each)",
+)
+PHASE_ALIASING = row(
+    "hazard-phase-aliasing",
+    PhaseAliasing,
+    "program {program}: phase {done} of {name} may complete before {partition} has seen phase {phase}, which it waits for; "
+    "that wait would take a later phase for it",
+    "let every waiter see each phase: whoever completes a phase must do so after all have passed the one before",
+)
+
+# Global memory
+
+GLOBAL_RACE = row(
+    "hazard-global-race",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which program {other} {before}, and nothing orders the two programs",
+    "let each program write elements of its own, or order them with atomics (release after the first, acquire before the "
+    "second)",
+)
+GLOBAL_THREADS = row(
+    "hazard-global-thread-race",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which another of its threads {before}, and nothing orders the two threads",
+    "call gl.barrier() between the two lines",
+)
+GLOBAL_STORE = row(
+    "hazard-global-store-race",
+    GlobalRace,
+    "program {program}: one store writes {name}[{index}] several times with different values",
+    "store each element once: mask off the others, or combine them with an atomic",
 )

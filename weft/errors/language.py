@@ -54,6 +54,18 @@ SCALAR_NEEDED = row(
     "{what} needs a scalar, but got {got}",
     "reduce the tile first, or take x.item() of a tile of one element",
 )
+INTEGER_SCALAR = row(
+    "language-integer-scalar",
+    CompilationError,
+    "{what} needs an integer, but got {got}",
+    "pass a Python integer or an integer scalar; a float is converted with x.to(gl.int32)",
+)
+PREDICATE = row(
+    "language-predicate",
+    CompilationError,
+    "the predicate of {what} is {got}, not one condition",
+    "pass True, False or a scalar condition such as i < n",
+)
 
 # Element types
 

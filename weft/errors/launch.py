@@ -96,8 +96,8 @@ OPTION_VALUE = row(
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,
-    "num_ctas={num_ctas} of {name} asks for a cluster of blocks, which weft cannot compile yet",
-    "launch with num_ctas=1",
+    "num_ctas={num_ctas} of {name} asks for a cluster of {num_ctas} blocks, and {target} has clusters of {most} at most",
+    "launch with num_ctas={most}, or on a GPU that has clusters (sm_90a and later)",
 )
 OVERFLOW = row(
     "launch-overflow",

@@ -89,6 +89,12 @@ NUM_WARPS = row(
     "{layout} is spread over {layout_warps} warps, but the kernel runs with num_warps={num_warps}",
     "launch with num_warps={layout_warps}, or make the layout's warps multiply to {num_warps}",
 )
+NUM_CTAS = row(
+    "layout-num-ctas",
+    LayoutError,
+    "{layout} is spread over {own} blocks, but the kernel runs with num_ctas={num_ctas}",
+    "launch with num_ctas={own}, or give cga_layout {bits} vectors; a zero vector puts copies of the tile into blocks",
+)
 UNRESOLVED = row(
     "layout-unresolved",
     LayoutError,
@@ -211,6 +217,44 @@ ALIGNMENT = row(
     LayoutError,
     "alignment is {alignment} bytes, which is not a power of two",
     "use 16, or the larger power of two that the access needs",
+)
+
+REINTERPRET = row(
+    "layout-reinterpret",
+    LayoutError,
+    "memory of {layout} is aligned to {has} bytes, but {target} needs {needs}",
+    "allocate the buffer in the layout of larger alignment, and reinterpret it as the other",
+)
+BARRIER_SHAPE = row(
+    "layout-barrier-shape",
+    LayoutError,
+    "MBarrierLayout describes one barrier per block ({blocks} here), but the tile has shape {shape}",
+    "allocate {count} barriers with shape [{count}, {blocks}] and take one with index(i)",
+)
+
+TMA_TRANSPOSED = row(
+    "layout-tma-transposed",
+    LayoutError,
+    "TMA moves blocks whose last dimension is contiguous, but {layout} has dimension {inner} contiguous",
+    "use transposed=False, and permute the handle of the loaded block",
+)
+TMA_RANK = row(
+    "layout-tma-rank",
+    LayoutError,
+    "TMA moves blocks of 1 to 5 dimensions, but the block has shape {shape}",
+    "merge dimensions of the array before making the descriptor",
+)
+TMA_INNER = row(
+    "layout-tma-inner",
+    LayoutError,
+    "TMA moves 16 bytes or more of the last dimension, but a block of shape {shape} has {got} bytes of it",
+    "make the last dimension of the block at least {least} elements",
+)
+TMA_ELEMENT = row(
+    "layout-tma-element",
+    LayoutError,
+    "{layout} describes elements of {own} bits, but the descriptor's elements have {bits} bits",
+    "use NVMMASharedLayout.get_default_for(block_shape, dtype) with the dtype of the array",
 )
 
 AXIS = row(

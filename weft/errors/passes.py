@@ -16,3 +16,9 @@ LAYOUT_OPEN = row(
     "nothing says how the elements of {value} lie in threads: no tile that it meets has a layout",
     "make it with layout=..., or call set_auto_layout(value, layout) on it",
 )
+FENCE = row(
+    "sync-fence",
+    CompilationError,
+    "{what} reaches {buffer} through the async proxy, but threads accessed it {line}, and nothing orders the two proxies",
+    "write fence_async_shared() between the two, or let weft place it: drop sync='explicit'",
+)

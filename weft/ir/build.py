@@ -39,6 +39,11 @@ class Builder:
             return None
         return results[0] if len(results) == 1 else results
 
+    @property
+    def in_region(self) -> bool:
+        """True while a region other than the function's body is open."""
+        return len(self._open) > 1
+
     def append(self, op: Op) -> None:
         """Append an operation that was made elsewhere."""
         self._open[-1].append(op)

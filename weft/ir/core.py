@@ -83,8 +83,11 @@ class Func:
 
     `attrs`: "num_warps" (int), "target" (name), "params" (tuple of parameter facts: None or dict with "divisible", one per
     argument), "stage" ("tile" or "lowered"), what the launch asked for: "maxnreg" (registers of a thread, at most, or None),
-    "debug" (device assertions are compiled) and "sync" ("auto", "explicit" or "none"), and after lowering "shared_bytes" (int),
+    "debug" (device assertions are compiled) and "sync" ("auto", "explicit" or "none"), once shared memory is allocated
+    "shared_bytes" (int) and "kept_bytes" (ranges that the author keeps alive), and after lowering
     "min_blocks" (see `passes.bound_blocks`) and "storage" (which C variable a value shares: see `passes.assign_registers`).
+    With partitions "num_warps" is the default one's, "total_warps" the block's, and "registers" what each thread begins with,
+    where it matters (see `passes.split_partitions`).
     """
 
     name: str

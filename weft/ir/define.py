@@ -6,9 +6,9 @@
         same_type(lhs, rhs)
         return lhs.type
 
-Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones are regions, all others are
-attributes. The body is the typing rule: the builder runs it to find the result types, the verifier runs it again. Effects,
-scopes and stage are data beside it, which passes read instead of naming operations.
+Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones (or `*partitions: Region`)
+are regions, all others are attributes. The body is the typing rule: the builder runs it to find the result types, the verifier
+runs it again. Effects, scopes and stage are data beside it, which passes read instead of naming operations.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from weft.ir.types import Type
 
 Scope = Literal["block", "warp", "thread"]
 Stage = Literal["tile", "lowered", "both"]
+Completion = Literal["cp.async", "mbarrier", "bulk"]
+"""How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups."""
 SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 
 
@@ -30,15 +32,20 @@ SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 class Effect:
     """What an operation does to memory.
 
-    `operand` names the parameter that is the pointer or handle (None: memory of the operation's own). `space` is the memory,
-    `proxy` who accesses it, `completes` the mechanism that makes an asynchronous access complete (None: at once).
+    `kind`: "read" and "write" are what they say. "update" changes a barrier in one step, by the elected thread. "release"
+    publishes what all threads of the partition did before. "sync" orders: in space "threads" a barrier; with `completes` a
+    wait until accesses of that mechanism are complete; with proxy "async" a fence between the proxies.
+    `operand` names the parameter that is the pointer or handle (None: memory of the operation's own, or all of it). `space`
+    is the memory, `proxy` who accesses it, `completes` the mechanism that makes an asynchronous access complete (None: at
+    once). `elected`: the one thread of the partition that is elected for such operations does it, not all of them.
     """
 
-    kind: Literal["read", "write", "sync"]
+    kind: Literal["read", "write", "update", "release", "sync"]
     space: Literal["global", "shared", "io", "threads"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
-    completes: str | None = None
+    completes: Completion | None = None
+    elected: bool = False
 
 
 def reads(operand: str, space: Literal["global", "shared"] = "global") -> Effect:
@@ -66,6 +73,7 @@ class OpDef:
     operands: tuple[str, ...]
     variadic: str | None
     regions: tuple[str, ...]
+    variadic_region: str | None
     attributes: tuple[str, ...]
     defaults: Attrs
     effects: tuple[Effect, ...]
@@ -82,11 +90,18 @@ class OpDef:
 
     def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
         """Result types, by the typing rule. Raises what the rule raises."""
-        inner = dict(zip(self.regions, regions, strict=True)) if regions else {}
-        types = self.rule(*operands, **attrs, **inner)
+        if self.variadic_region is not None:
+            types = self.rule(*operands, *regions, **attrs)
+        else:
+            inner = dict(zip(self.regions, regions, strict=True)) if regions else {}
+            types = self.rule(*operands, **attrs, **inner)
         if types is None:
             return ()
         return types if isinstance(types, tuple) else (types,)
+
+    def region_names(self, count: int) -> tuple[str, ...]:
+        """The names of an operation's `count` regions, as IR text spells them."""
+        return self.regions if self.variadic_region is None else (self.variadic_region,) * count
 
 
 OPS: dict[str, OpDef] = {}
@@ -117,6 +132,7 @@ def op(
             operands=operands,
             variadic=next((n for n, kind in kinds.items() if kind == "variadic"), None),
             regions=tuple(n for n, kind in kinds.items() if kind == "region"),
+            variadic_region=next((n for n, kind in kinds.items() if kind == "regions"), None),
             attributes=tuple(n for n, kind in kinds.items() if kind == "attribute"),
             defaults={
                 p.name: p.default for p in parameters if kinds[p.name] == "attribute" and p.default is not p.empty
@@ -127,7 +143,7 @@ def op(
             scope=scope,
             needs=needs,
             terminator=terminator,
-            pure=not (effects or terminator or "region" in kinds.values()),
+            pure=not (effects or terminator or {"region", "regions"} & set(kinds.values())),
             operand_index={n: i for i, n in enumerate(operands)},
         )
         return definition
@@ -135,11 +151,14 @@ def op(
     return define
 
 
-def _parameter_kind(parameter: inspect.Parameter) -> Literal["operand", "variadic", "region", "attribute"]:
+def _parameter_kind(
+    parameter: inspect.Parameter,
+) -> Literal["operand", "variadic", "region", "regions", "attribute"]:
     annotation: Any = parameter.annotation
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    many = parameter.kind is inspect.Parameter.VAR_POSITIONAL
     if text == "Region":
-        return "region"
+        return "regions" if many else "region"
     if text not in ("Value", "Value | None"):
         return "attribute"
-    return "variadic" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "operand"
+    return "variadic" if many else "operand"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OPS, OpDef
 from weft.ir.text import TextError
 from weft.ir.types import (
     BY_CODE,
+    DescriptorType,
     DType,
     Element,
     Pointer,
@@ -46,14 +47,31 @@ def parse_type(text: str) -> Type:
         dims, _, layout = inside.partition(", ")
         shape, element = _dims(dims)
         return tile_type(element, shape, _distributed(layout))
+    if head == "desc":
+        dims, _, others = inside.partition(", ")
+        layout, _, mode = others.rpartition("), ")
+        shape, element = _dims(dims)
+        return DescriptorType(
+            _number(element, text), shape, _shared(f"{layout})" if layout else others), _mode(mode, layout)
+        )
     if head == "shared":
         dims, _, others = inside.partition(", ")
         layout, _, alloc = others.rpartition(", [")
         shape, element = _dims(dims)
-        shared = parse_layout(layout)
-        assert isinstance(shared, SharedLayout)
-        return SharedType(_number(element, text), shape, shared, tuple(map(int, alloc.rstrip("]").split(", "))))
+        alloc_shape = tuple(map(int, alloc.rstrip("]").split(", ")))
+        return SharedType(_number(element, text), shape, _shared(layout), alloc_shape)
     return ScalarType(_element(text))
+
+
+def _shared(text: str) -> SharedLayout:
+    layout = parse_layout(text)
+    if not isinstance(layout, SharedLayout):
+        raise TextError(f"{text} is no layout of shared memory")
+    return layout
+
+
+def _mode(text: str, layout: str) -> Literal["tiled", "im2col"]:
+    return "im2col" if layout and text == "im2col" else "tiled"
 
 
 def _distributed(text: str) -> DistributedLayout:
@@ -168,12 +186,14 @@ class _Parser:
         kind = self._kind()
         operands = self._operands()
         attrs = {**kind.defaults, **(self._dict() if self.token == "{" else {})}
-        regions = tuple(self._region(name) for name in kind.regions)
+        regions = [self._region(name) for name in kind.regions]
+        while kind.variadic_region is not None and self.token == kind.variadic_region:
+            regions.append(self._region(kind.variadic_region))
         types = [self._result_type(i) for i in range(len(names))]
         if "type" in kind.attributes:
             attrs["type"] = types[0]
         results = tuple(self._define(name, type) for name, type in zip(names, types, strict=True))
-        return Op(kind, operands, attrs, results, regions)
+        return Op(kind, operands, attrs, results, tuple(regions))
 
     def _kind(self) -> OpDef:
         if self.token not in OPS:

@@ -68,6 +68,14 @@ class Rebuilder(Builder):
         self._open.pop()
         return Region(fresh, tuple(ops))
 
+    def copy_isolated(self, region: Region) -> Region:
+        """As `copy_region`, but what is numbered around the region is not used in it."""
+        around, self._numbers = self._numbers, [{}]
+        try:
+            return self.copy_region(region)
+        finally:
+            self._numbers = around
+
     def copy_ops(self, region: Region) -> None:
         """Append the region's operations, rewritten by the rule, to the open region (this is how a region is inlined)."""
         for op in region.ops:

@@ -90,7 +90,7 @@ class _Printer:
             self.lines.append("".join(head) + tail + self._comment(op))
             return
         line, comment = "".join(head), self._comment(op)
-        for name, region in zip(op.kind.regions, op.regions, strict=True):
+        for name, region in zip(op.kind.region_names(len(op.regions)), op.regions, strict=True):
             args = f"({', '.join(self._args(region.args))})" if region.args else ""
             self.lines.append(f"{line} {name}{args} {{{comment}")
             self._ops(region, indent + "  ")

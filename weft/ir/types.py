@@ -265,6 +265,20 @@ class SharedType:
 
 
 @dataclass(frozen=True, slots=True)
+class DescriptorType:
+    """A TMA tensor descriptor: element, the block that one request moves, how the block lies in shared memory, and its mode."""
+
+    element: DType
+    block_shape: tuple[int, ...]
+    layout: SharedLayout
+    mode: Literal["tiled", "im2col"] = "tiled"
+
+    def __str__(self) -> str:
+        mode = "" if self.mode == "tiled" else f", {self.mode}"
+        return f"desc<{'x'.join(map(str, self.block_shape))}x{self.element}, {self.layout!r}{mode}>"
+
+
+@dataclass(frozen=True, slots=True)
 class ScratchType:
     """Lowered stage: `count` elements of shared memory that the compiler took for its own use."""
 
@@ -275,7 +289,7 @@ class ScratchType:
         return f"scratch<{self.count}x{self.element}>"
 
 
-Type = ScalarType | TileType | RegsType | SharedType | ScratchType
+Type = ScalarType | TileType | RegsType | SharedType | DescriptorType | ScratchType
 
 
 def with_element(type: Type, element: Element) -> Type:

@@ -14,10 +14,10 @@ from weft.errors import Loc, WeftError, render
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.text import format_op
-from weft.ir.types import RegsType, ScalarType, ScratchType, TileType
+from weft.ir.types import DescriptorType, RegsType, ScalarType, ScratchType, SharedType, TileType
 
 # Types that only one stage has.
-FOREIGN = {"tile": (RegsType, ScratchType), "lowered": (TileType,)}
+FOREIGN = {"tile": (RegsType, ScratchType), "lowered": (TileType, SharedType)}
 
 
 class VerificationError(WeftError):
@@ -45,8 +45,8 @@ def verify(func: Func) -> None:
     facts = func.attrs.get("params", ())
     if len(facts) != len(func.params):
         raise VerificationError(f"{len(func.params)} parameters, but facts about {len(facts)}", loc=func.loc)
-    if not all(isinstance(param.type, ScalarType) for param in func.params):
-        raise VerificationError("parameters are scalars", loc=func.loc)
+    if not all(isinstance(param.type, (ScalarType, DescriptorType)) for param in func.params):
+        raise VerificationError("parameters are scalars and descriptors", loc=func.loc)
     _Verifier(func.attrs["stage"]).region(func.body, "control.return", None, frozenset())
 
 
@@ -78,7 +78,7 @@ class _Verifier:
         _check_shape(op)
         if op.kind.stage not in (self.stage, "both"):
             _fail(f"{op.name} does not belong into the {self.stage} stage", op)
-        for name, region in zip(op.kind.regions, op.regions, strict=True):
+        for name, region in zip(op.kind.region_names(len(op.regions)), op.regions, strict=True):
             self.region(region, _terminator(op, name), op, frozenset(visible))
         _check_types(op)
         self._define(op.results, op, visible)
@@ -110,7 +110,7 @@ def _check_shape(op: Op) -> None:
         _fail(f"{op.name}: only named operands may be absent", op)
     if set(op.attrs) != set(kind.attributes):
         _fail(f"{op.name} has the attributes {', '.join(kind.attributes)}, not {', '.join(op.attrs)}", op)
-    if len(op.regions) != len(kind.regions):
+    if kind.variadic_region is None and len(op.regions) != len(kind.regions):
         _fail(f"{op.name} has {len(kind.regions)} regions, not {len(op.regions)}", op)
 
 

@@ -5,7 +5,7 @@ The source is read, never run: constants are computed as Python does, run-time v
 """
 
 from weft.lang.frame import Read
-from weft.lang.reader import Built, ConstexprParam, RuntimeParam, build_kernel
+from weft.lang.reader import Built, ConstexprParam, DescriptorParam, RuntimeParam, build_kernel
 from weft.lang.source import Source, source_of
 
-__all__ = ["Built", "ConstexprParam", "Read", "RuntimeParam", "Source", "build_kernel", "source_of"]
+__all__ = ["Built", "ConstexprParam", "DescriptorParam", "Read", "RuntimeParam", "Source", "build_kernel", "source_of"]

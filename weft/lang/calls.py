@@ -19,9 +19,10 @@ from weft.lang.names import Method, annotates_constexpr
 from weft.lang.pythons import HANDLERS
 from weft.lang.source import parameters, source_of
 from weft.lang.values import class_of, is_runtime, show
-from weft.language import cast, tensor
+from weft.language import cast
 from weft.language.aggregate import AGGREGATE
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
+from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of
 
 # Methods of constants that would change them; constants are shared between all that read them.
@@ -70,7 +71,7 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     raw = jit_of(function)
     if raw is not None:
         return inline(frame, raw, args, kwargs)
-    if isinstance(function, tensor) or not isinstance(function, Hashable):
+    if isinstance(function, RuntimeValue) or not isinstance(function, Hashable):
         raise fail(errors.NOT_CALLABLE, got=show(function))
     if function in HANDLERS:
         return HANDLERS[function](frame, *args, **kwargs)
@@ -102,7 +103,7 @@ def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if not callable(function):
         raise fail(errors.NOT_CALLABLE, got=show(function))
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, tensor) or _is_ours(function):
+    if isinstance(owner, RuntimeValue) or _is_ours(function):
         return _checked(function, args, kwargs)
     if not isinstance(function, (BuiltinFunctionType, MethodType)) or not _is_constant_method(function, owner):
         name = _name(function)

@@ -20,6 +20,7 @@ from weft.lang.statements import identifier
 from weft.lang.values import accepts, difference, is_number, materialise, number_type, same_leaf
 from weft.language import tensor
 from weft.language.aggregate import declared_constexpr
+from weft.language.runtime_value import RuntimeValue, wrap
 from weft.language.tree import Structure, flatten, unflatten
 
 
@@ -105,7 +106,7 @@ def _carry(name: str, binding: Binding, promoted: frozenset[str]) -> Carried:
 
 
 def _entry_type(leaf: Any, is_promoted: bool) -> Type | None:
-    if isinstance(leaf, tensor):
+    if isinstance(leaf, RuntimeValue):
         return leaf.handle.type
     return number_type(leaf) if is_promoted and is_number(leaf) else None
 
@@ -126,7 +127,7 @@ def bind(frame: Frame, carried: Sequence[Carried], values: Sequence[Value], loc:
     """Let the carried names hold `values`, one per argument; the constants among their leaves stay."""
     rest = iter(values)
     for each in carried:
-        leaves = [slot.entry if slot.type is None else tensor(next(rest)) for slot in each.slots]
+        leaves = [slot.entry if slot.type is None else wrap(next(rest)) for slot in each.slots]
         frame.bind(each.name, unflatten(each.structure, leaves), loc or each.loc)
 
 
@@ -170,7 +171,7 @@ def _is_single(leaf: Any) -> bool:
 
 def _entry(slot: Slot) -> Any:
     """The leaf as the body saw it: a promoted number is a scalar there."""
-    return slot.entry if slot.type is None or isinstance(slot.entry, tensor) else tensor(Value(slot.type))
+    return slot.entry if slot.type is None or isinstance(slot.entry, RuntimeValue) else tensor(Value(slot.type))
 
 
 def _carried_error(path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc) -> Unusable:

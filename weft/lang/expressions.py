@@ -10,10 +10,12 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import lang as errors
+from weft.errors.shared import HANDLE_OPERAND
 from weft.lang.frame import Frame, expression
 from weft.lang.values import is_number, is_runtime, is_sequence, is_tile, require_constexpr, show, truth
 from weft.language import logical_and, logical_not, logical_or, tensor
 from weft.language.debug import Text
+from weft.language.runtime_value import RuntimeValue, is_handle
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
@@ -53,6 +55,7 @@ def combine(op: ast.operator, left: Any, right: Any) -> Any:
     symbol, apply = _BINARY[type(op)]
     if type(op) is ast.Add and is_sequence(left) and is_sequence(right):
         return type(left)([*left, *right])  # shapes are lists or tuples as it happens: both join
+    _refuse_handles(symbol, left, right)
     try:
         return apply(left, right)
     except TypeError as error:
@@ -67,6 +70,7 @@ def unary(frame: Frame, node: ast.UnaryOp) -> Any:
     value = frame.value(node.operand)
     frame.mark(node)
     if not isinstance(node.op, ast.Not):
+        _refuse_handles("arithmetic", value)
         return _UNARY[type(node.op)](value)
     if is_tile(value):
         raise fail(errors.TILE_LOGIC, word="not", symbol="~", got=show(value))
@@ -125,13 +129,22 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:
         require_constexpr(right, "the right side of 'in'")
     if isinstance(op, (ast.Eq, ast.NotEq)) and _never_equal(left, right):
         return isinstance(op, ast.NotEq)
+    if not isinstance(op, (ast.Is, ast.IsNot)):
+        _refuse_handles("a comparison", left, right)
     return _COMPARE[type(op)](left, right)
 
 
 def _never_equal(left: Any, right: Any) -> bool:
     """True for a run-time value and what is no number: `x == None` is answered as Python would."""
-    known = [isinstance(value, tensor) for value in (left, right)]
-    return any(known) and not all(is_number(value) or isinstance(value, tensor) for value in (left, right))
+    known = [isinstance(value, RuntimeValue) for value in (left, right)]
+    return any(known) and not all(is_number(value) or isinstance(value, RuntimeValue) for value in (left, right))
+
+
+def _refuse_handles(what: str, *operands: Any) -> None:
+    """Raise CompilationError (shared-handle-operand) for a handle where a number belongs."""
+    for operand in operands:
+        if is_handle(operand):
+            raise fail(HANDLE_OPERAND, what=what, got=show(operand))
 
 
 @expression(ast.Tuple)
@@ -157,7 +170,7 @@ def elements(frame: Frame, nodes: list[ast.expr]) -> Iterator[Any]:
 
 def items(value: Any) -> list[Any]:
     """What a constant sequence holds. Raises CompilationError (lang-unroll) for anything else."""
-    if isinstance(value, tensor) or not isinstance(value, Iterable):
+    if isinstance(value, RuntimeValue) or not isinstance(value, Iterable):
         raise fail(errors.UNROLL, value=show(value))
     return list(cast("Iterable[Any]", value))
 
@@ -197,7 +210,7 @@ def _piece(frame: Frame, node: ast.expr) -> Any:
     if not isinstance(node, ast.FormattedValue):
         return frame.value(node)
     value = frame.value(node.value)
-    if isinstance(value, tensor):
+    if isinstance(value, RuntimeValue):
         return value
     convert = _CONVERSIONS.get(node.conversion)
     return format(

@@ -12,7 +12,7 @@ from weft.ir.types import Type
 from weft.lang.frame import Binding, Frame, Unusable
 from weft.lang.statements import name_leaves
 from weft.lang.values import common_type, difference, materialise, same_leaf
-from weft.language import tensor
+from weft.language.runtime_value import wrap
 from weft.language.tree import Structure, flatten, unflatten
 
 # What a joined value is called in messages when it has no name: that of a conditional expression, and that of a function.
@@ -81,7 +81,7 @@ class Join:
     def bindings(self, results: Sequence[Value]) -> Iterator[tuple[str, Binding]]:
         """Every joined name with its value after the `if`, and every lost one."""
         for name, loc, structure, shape in self.shapes:
-            leaves = [tensor(results[leaf.number]) if isinstance(leaf, _Result) else leaf for leaf in shape]
+            leaves = [wrap(results[leaf.number]) if isinstance(leaf, _Result) else leaf for leaf in shape]
             value = unflatten(structure, leaves)
             if name not in UNNAMED:
                 name_leaves(name, value)

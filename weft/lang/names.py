@@ -23,6 +23,7 @@ from weft.lang.values import class_of, show
 from weft.language import constexpr, tensor
 from weft.language.aggregate import is_aggregate
 from weft.language.marks import is_constexpr_function, jit_of, unwrap
+from weft.language.runtime_value import RuntimeValue
 
 _MISSING = object()
 
@@ -116,7 +117,7 @@ def attribute(owner: Any, name: str) -> Any:
         if name not in vars(owner) and (jit_of(method) is not None or is_constexpr_function(method)):
             is_static = isinstance(_in_class(cls, name), staticmethod)
             return method if is_static else Method(method, owner)
-    if isinstance(owner, tensor):
+    if isinstance(owner, RuntimeValue):
         # A property of a tile that a scalar lacks raises the author's mistake, which must pass.
         return getattr(owner, name) if hasattr(type(owner), name) else _no_attribute(owner, name)
     found = getattr(owner, name, _MISSING)

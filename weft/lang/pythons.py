@@ -20,6 +20,7 @@ from weft.lang.names import attribute
 from weft.lang.values import is_runtime, is_sequence, require_constexpr, show
 from weft.language import cast, constexpr, device_print, maximum, minimum, static_print, tensor
 from weft.language.debug import Text
+from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import flatten
 from weft.ops import debug
 
@@ -174,19 +175,19 @@ def say(frame: Frame, *args: Any, sep: str = " ", end: str = "\n") -> None:
         device_print(Text(tuple(part for arg in args for part in (*_parts(arg), sep))[:-1]))
         return
     texts: list[Any] = [arg for arg in args if not is_runtime(arg)]
-    values = [leaf for arg in args if is_runtime(arg) for leaf in flatten(arg)[0] if isinstance(leaf, tensor)]
+    values = [leaf for arg in args if is_runtime(arg) for leaf in flatten(arg)[0] if isinstance(leaf, RuntimeValue)]
     device_print(sep.join(map(str, texts)), *values)
 
 
 def _parts(arg: Any) -> tuple[Any, ...]:
     if isinstance(arg, Text):
         return arg.parts
-    return (arg,) if isinstance(arg, tensor) else (str(arg),)
+    return (arg,) if isinstance(arg, RuntimeValue) else (str(arg),)
 
 
 @handles(builtins.breakpoint)
 def stop_here(frame: Frame) -> None:
-    """`breakpoint()`: every run-time value in view, by the author's names; fields as `mma.acc`."""
+    """`breakpoint()`: every scalar and tile in view, by the author's names; fields as `mma.acc`."""
     names: list[str] = []
     values: list[tensor] = []
     for name, binding in frame.env.items():

@@ -6,21 +6,22 @@ What each construct of Python becomes stands in the modules named here: importin
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from weft.errors import Loc, fail
+from weft.errors import Loc, descriptor, fail
 from weft.errors import lang as errors
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
-from weft.ir.types import Element, ScalarType
+from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
 from weft.lang import calls, control, expressions, names, refused, statements
 from weft.lang.frame import Binding, Frame, Read, Trace
 from weft.lang.source import Source, parameters, source_of
 from weft.language import tensor
 from weft.language.context import Context, TargetLike, enter
+from weft.language.descriptor import tensor_descriptor
 from weft.language.marks import unwrap
 from weft.ops import control as control_ops
 
@@ -36,10 +37,33 @@ class RuntimeParam:
 
 
 @dataclass(frozen=True, slots=True)
+class DescriptorParam:
+    """A tensor descriptor, which becomes several parameters of the compiled kernel.
+
+    `names` are theirs: of the descriptor itself, then of the tensor's extents, then of its strides. `divisible`: what every
+    stride but the last is a multiple of, in elements.
+    """
+
+    type: DescriptorType
+    names: tuple[str, ...]
+    divisible: int = 1
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the tensor."""
+        return len(self.names) // 2
+
+
+@dataclass(frozen=True, slots=True)
 class ConstexprParam:
     """A parameter whose value is known at compile time; the compiled kernel does not have it."""
 
     value: object
+
+
+Param = RuntimeParam | DescriptorParam | ConstexprParam
+Argument = tuple[Value, dict[str, Any]]
+"""A parameter of the compiled kernel, and what is known of it: "divisible", and "optional" where it may go if unused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +76,11 @@ class Built:
 
 def build_kernel(
     fn: FunctionType,
-    params: Mapping[str, RuntimeParam | ConstexprParam],
+    params: Mapping[str, Param],
     *,
     num_warps: int,
     target: TargetLike,
+    num_ctas: int = 1,
     name: str | None = None,
 ) -> Built:
     """Read a kernel: its Python function, and what each parameter is, into tile IR for a target.
@@ -64,17 +89,22 @@ def build_kernel(
     """
     source = source_of(fn)
     trace = Trace(Builder())
-    arguments = _arguments(params)
+    _check_target(source, params, target)
+    arguments = {name: tuple(_arguments(name, p)) for name, p in params.items()}
     frame = Frame(trace, fn, source, None, _environment(source, params, arguments))
-    context = Context(trace.builder, num_warps, target, _inliner(trace))
+    context = Context(trace.builder, num_warps, target, _inliner(trace), num_ctas)
     with enter(context):
         _read(frame)
     trace.finish()
     trace.builder.loc = _definition(source)
     trace.builder.emit(control_ops.return_)
-    facts = tuple(_facts(p) for p in params.values() if isinstance(p, RuntimeParam))
-    attrs = {"num_warps": num_warps, "target": target.name, "params": facts, "stage": "tile"}
-    func = trace.builder.func(name or fn.__name__, tuple(arguments.values()), attrs, _definition(source))
+    known = [argument for each in arguments.values() for argument in each]
+    facts = tuple(fact for _, fact in known)
+    attrs: dict[str, Any] = {"num_warps": num_warps, "target": target.name, "params": facts, "stage": "tile"}
+    if num_ctas > 1:
+        attrs["num_ctas"] = num_ctas
+    values = tuple(value for value, _ in known)
+    func = trace.builder.func(name or fn.__name__, values, attrs, _definition(source))
     return Built(func, tuple(trace.reads.values()))
 
 
@@ -85,19 +115,49 @@ def _read(frame: Frame) -> None:
         raise fail(errors.NESTING, loc=frame.builder.loc, function=frame.source.name) from error
 
 
-def _arguments(params: Mapping[str, RuntimeParam | ConstexprParam]) -> dict[str, Value]:
-    return {name: Value(ScalarType(p.element), name) for name, p in params.items() if isinstance(p, RuntimeParam)}
+def _arguments(name: str, param: Param) -> Iterator[Argument]:
+    """What a parameter of the Python function becomes."""
+    if isinstance(param, RuntimeParam):
+        yield Value(ScalarType(param.element), name), _divisible(param.divisible)
+    elif isinstance(param, DescriptorParam):
+        handle, *parts = param.names
+        yield Value(param.type, handle), {}
+        for number, part in enumerate(parts):
+            element = int32 if number < param.rank else int64
+            outer = param.rank <= number < 2 * param.rank - 1
+            yield (
+                Value(ScalarType(element), part),
+                {"optional": True, **_divisible(param.divisible if outer else 1)},
+            )
 
 
 def _environment(
-    source: Source, params: Mapping[str, RuntimeParam | ConstexprParam], arguments: Mapping[str, Value]
+    source: Source, params: Mapping[str, Param], arguments: Mapping[str, tuple[Argument, ...]]
 ) -> dict[str, Binding]:
     places = {p.arg: _place(source, p) for p in parameters(source.node)}
-    values = {
-        name: unwrap(p.value) if isinstance(p, ConstexprParam) else tensor(arguments[name])
-        for name, p in params.items()
-    }
+    values = {name: _value(p, [value for value, _ in arguments[name]]) for name, p in params.items()}
     return {name: Binding(value, places.get(name)) for name, value in values.items()}
+
+
+def _value(param: Param, values: Sequence[Value]) -> Any:
+    """What the kernel sees of a parameter."""
+    if isinstance(param, ConstexprParam):
+        return unwrap(param.value)
+    if isinstance(param, RuntimeParam):
+        return tensor(values[0])
+    return tensor_descriptor.of(values[0], values[1 : 1 + param.rank], values[1 + param.rank :])
+
+
+def _check_target(source: Source, params: Mapping[str, Param], target: TargetLike) -> None:
+    """Refuse descriptors where there is no TMA (descriptor-target)."""
+    wanting = [name for name, p in params.items() if isinstance(p, DescriptorParam)]
+    if not wanting or target.has_tma:
+        return
+    instead = "compile for sm_90a or later"
+    if target.has_cp_async:
+        instead += ", or pass the array and copy tiles with cp.async (ampere.async_copy), which this target has"
+    loc = next(_place(source, p) for p in parameters(source.node) if p.arg == wanting[0])
+    raise fail(descriptor.TARGET, loc=loc, parameter=wanting[0], name=source.name, target=target.name, instead=instead)
 
 
 def _place(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:
@@ -109,8 +169,8 @@ def _definition(source: Source) -> Loc:
     return Loc(source.file, node.lineno, node.col_offset, function=source.name)
 
 
-def _facts(param: RuntimeParam) -> dict[str, int]:
-    return {"divisible": param.divisible} if param.divisible > 1 else {}
+def _divisible(divisor: int) -> dict[str, int]:
+    return {"divisible": divisor} if divisor > 1 else {}
 
 
 def _inliner(trace: Trace) -> Any:

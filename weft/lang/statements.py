@@ -15,6 +15,7 @@ from weft.lang.names import annotates_constexpr, attribute, local
 from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
+from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.tree import fields_of, flatten
 
 
@@ -133,12 +134,12 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 def name_leaves(name: str, value: Any) -> None:
     """Give the author's name to the run-time values in a value that have none yet; a field's is `mma_acc`."""
-    if isinstance(value, tensor):
+    if isinstance(value, RuntimeValue):
         value.handle.name = value.handle.name or name
     elif is_runtime(value):
         leaves, structure = flatten(value)
         for leaf, path in zip(leaves, structure.paths(name), strict=True):
-            if isinstance(leaf, tensor) and not leaf.handle.name:
+            if isinstance(leaf, RuntimeValue) and not leaf.handle.name:
                 leaf.handle.name = identifier(path)
 
 
@@ -189,6 +190,8 @@ def _set_item(frame: Frame, target: ast.Subscript, value: Any) -> None:
 
 def _immutable(owner: Any) -> Any:
     instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
-    if not isinstance(owner, tensor):
+    if is_handle(owner):
+        instead = "write smem.store(value), or bufs.index(i).store(value) where it holds several tiles"
+    elif not isinstance(owner, tensor):
         instead = "build a new tuple or list with the value in it"
     raise fail(errors.IMMUTABLE, got=show(owner), instead=instead)

@@ -6,16 +6,17 @@ from typing import Any, TypeGuard
 
 from weft.errors import fail
 from weft.errors import lang as errors
+from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.build import Builder
 from weft.ir.core import Value
-from weft.ir.types import DType, ScalarType, TileType, Type, int1
+from weft.ir.types import DType, ScalarType, SharedType, TileType, Type, int1
 from weft.language import tensor
 from weft.language.aggregate import is_aggregate
 from weft.language.broadcast import literal
 from weft.language.casts import convert
 from weft.language.debug import Text
 from weft.language.promote import literal_dtype, promote
-from weft.language.tensor import describe, name_of
+from weft.language.runtime_value import RuntimeValue, describe, is_handle, name_of
 from weft.language.tree import Structure, flatten
 from weft.ops import arith
 
@@ -24,10 +25,10 @@ _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 def is_runtime(value: object) -> bool:
     """True for a value that exists on the GPU only, or that has a part which does."""
-    if isinstance(value, (tensor, Text)):
+    if isinstance(value, (RuntimeValue, Text)):
         return True
     if is_sequence(value) or is_aggregate(value):
-        return any(isinstance(leaf, (tensor, Text)) for leaf in flatten(value)[0])
+        return any(isinstance(leaf, (RuntimeValue, Text)) for leaf in flatten(value)[0])
     return False
 
 
@@ -62,8 +63,8 @@ def same_constant(a: object, b: object) -> bool:
 
 def same_leaf(a: object, b: object) -> bool:
     """True when two leaves are one run-time value, or one constant."""
-    if isinstance(a, tensor) or isinstance(b, tensor):
-        return isinstance(a, tensor) and isinstance(b, tensor) and a.handle is b.handle
+    if isinstance(a, RuntimeValue) or isinstance(b, RuntimeValue):
+        return isinstance(a, RuntimeValue) and isinstance(b, RuntimeValue) and a.handle is b.handle
     return same_constant(a, b)
 
 
@@ -74,7 +75,7 @@ def number_type(number: int | float | bool) -> ScalarType:
 
 def accepts(type: Type, leaf: object) -> bool:
     """True when a leaf is of a type, or is a number that becomes a scalar of it: no float an integer, no int a bool."""
-    if isinstance(leaf, tensor):
+    if isinstance(leaf, RuntimeValue):
         return leaf.handle.type == type
     if not isinstance(leaf, (int, float)) or not isinstance(type, ScalarType) or not isinstance(type.element, DType):
         return False
@@ -88,8 +89,8 @@ def common_type(a: Any, b: Any) -> Type | None:
     """The type that two leaves have or can take on; None when there is none."""
     if is_number(a) and is_number(b):
         return ScalarType(promote(literal_dtype(a), literal_dtype(b)))
-    known = a if isinstance(a, tensor) else b
-    if not isinstance(known, tensor):
+    known = a if isinstance(a, RuntimeValue) else b
+    if not isinstance(known, RuntimeValue):
         return None
     type = known.handle.type
     return type if accepts(type, a) and accepts(type, b) else None
@@ -97,7 +98,7 @@ def common_type(a: Any, b: Any) -> Type | None:
 
 def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
     """The IR value of a leaf that a type accepts; a number becomes a constant of it."""
-    if isinstance(leaf, tensor):
+    if isinstance(leaf, RuntimeValue):
         return leaf.handle
     assert isinstance(type, ScalarType)
     assert isinstance(type.element, DType)
@@ -107,12 +108,15 @@ def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
 def truth(value: Any, where: str) -> bool | tensor:
     """What a condition means: a Python bool for a constant, an int1 scalar for a run-time scalar.
 
-    Raises CompilationError (lang-tile-condition) for a tile, `where` naming what asked, (lang-truth) for an aggregate.
+    Raises CompilationError (lang-tile-condition) for a tile, `where` naming what asked, (lang-truth) for an aggregate,
+    (shared-handle-operand) for a handle.
     """
     if isinstance(value, tensor):
         if not value.is_scalar:
             raise fail(errors.TILE_CONDITION, where=where, got=name_of(value))
         return convert(value, int1)
+    if is_handle(value):
+        raise fail(HANDLE_OPERAND, what=where, got=name_of(value))
     if is_aggregate(value):
         raise fail(errors.TRUTH, got=show(value))
     return bool(value)
@@ -120,7 +124,7 @@ def truth(value: Any, where: str) -> bool | tensor:
 
 def show(value: Any) -> str:
     """A value in a message: the author's name and the kind of a run-time value, the text of a constant."""
-    if isinstance(value, tensor):
+    if isinstance(value, RuntimeValue):
         return name_of(value)
     if is_runtime(value):
         return f"a {type(value).__name__} of run-time values"
@@ -129,13 +133,15 @@ def show(value: Any) -> str:
 
 def show_type(leaf: Any, other: Any = None) -> str:
     """A leaf's type in a message; with its layout where that is what tells it from `other`."""
-    if not isinstance(leaf, tensor):
+    if not isinstance(leaf, RuntimeValue):
         return repr(leaf)
-    mine, theirs = leaf.handle.type, other.handle.type if isinstance(other, tensor) else None
-    if not isinstance(mine, TileType) or not isinstance(theirs, TileType):
-        return describe(leaf)
-    differ_by_layout = (mine.element, mine.shape) == (theirs.element, theirs.shape)
-    return f"{describe(leaf)} in {mine.layout!r}" if differ_by_layout else describe(leaf)
+    mine, theirs = leaf.handle.type, other.handle.type if isinstance(other, RuntimeValue) else None
+    kind = describe(leaf)
+    if isinstance(mine, TileType) and isinstance(theirs, TileType):
+        return f"{kind} in {mine.layout!r}" if (mine.element, mine.shape) == (theirs.element, theirs.shape) else kind
+    if isinstance(mine, SharedType) and isinstance(theirs, SharedType) and kind == describe(other):
+        return f"{kind} in {mine.layout!r}" if mine.layout != theirs.layout else f"{kind} of {list(mine.alloc_shape)}"
+    return kind
 
 
 def conversion(path: str, wanted: Any, got: Any) -> str:

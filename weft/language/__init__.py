@@ -8,7 +8,7 @@ or generates code.
 from weft.language.tensor import tensor  # first: the other modules and `tensor` refer to each other
 
 # isort: split
-from weft.language import extra, math
+from weft.language import extra, math, nvidia
 from weft.language.aggregate import aggregate
 from weft.language.arith import (
     PropagateNan,
@@ -101,6 +101,7 @@ from weft.language.math import (
     umulhi,
 )  # fmt: skip
 from weft.language.memory import load, store
+from weft.language.partitions import warp_specialize
 from weft.language.program import (
     barrier,
     lane_id,
@@ -127,6 +128,12 @@ from weft.language.shape import (
     split,
     trans,
 )  # fmt: skip
+from weft.language.shared_memory import (
+    allocate_shared_memory,
+    bank_conflicts,
+    shared_memory_descriptor,
+    shared_memory_descriptor_type,
+)  # fmt: skip
 
 __all__ = [
     # Layouts
@@ -139,7 +146,9 @@ __all__ = [
     "tensor", "to_tensor", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
-    "warp_id",
+    "warp_id", "warp_specialize",
+    # Shared memory, and what one vendor's GPUs have
+    "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory
     "arange", "full", "full_like", "zeros", "zeros_like", "load", "store", "atomic_add", "atomic_and", "atomic_cas",
     "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor",

@@ -26,7 +26,8 @@ from weft.errors import language as errors
 from weft.language.context import current
 from weft.language.marks import constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
-from weft.language.tensor import describe, tensor
+from weft.language.runtime_value import RuntimeValue, describe
+from weft.language.tensor import tensor
 from weft.language.tree import Structure
 
 AGGREGATE = "__weft_aggregate__"
@@ -91,9 +92,11 @@ def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
             return to_tensor(value)
         fits = isinstance(value, tensor)
     elif kind is constexpr:
-        fits = not isinstance(value, tensor)
+        fits = not isinstance(value, RuntimeValue)
+    elif isinstance(kind, type) and (hasattr(kind, AGGREGATE) or issubclass(kind, RuntimeValue)):
+        fits = isinstance(value, kind)
     else:
-        fits = not (isinstance(kind, type) and hasattr(kind, AGGREGATE)) or isinstance(value, kind)
+        fits = True
     if not fits:
         wanted = getattr(kind, "__name__", str(kind))
         raise fail(errors.FIELD_TYPE, cls=cls.__name__, field=name, want=wanted, got=describe(value))

@@ -12,7 +12,8 @@ from weft.ir.types import DType, Pointer, float32, int1, int32, int64
 from weft.language.broadcast import common_form, constant, fit
 from weft.language.marks import anywhere, builtin
 from weft.language.promote import common_dtype, convert, is_number, literal_dtype, unify
-from weft.language.tensor import Operand, apply, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import Operand, apply, tensor
 from weft.ops import arith, memory
 
 

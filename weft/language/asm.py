@@ -17,7 +17,8 @@ from weft.language.layouts import check_tile
 from weft.language.logic import bit_and, bit_or, shift_left, shift_right
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
-from weft.language.tensor import apply, apply_many, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import apply, apply_many, tensor
 from weft.ops import arith
 from weft.ops import asm as ops
 

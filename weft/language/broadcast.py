@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import tile as tile_errors
+from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.types import DType, Element, ScalarType, tile_type
-from weft.language.tensor import Number, apply, name_of, tensor
+from weft.language.runtime_value import RuntimeValue, name_of
+from weft.language.tensor import Number, apply, tensor
 from weft.layout import AutoLayout, DistributedLayout, infer
 from weft.layout.convert import describe as describe_plan
 from weft.layout.convert import plan_conversion
@@ -59,8 +61,10 @@ def fit(x: tensor, form: Form | None) -> tensor:
     return x if x.tile.shape == form.shape else apply(tile.broadcast, x, shape=form.shape)
 
 
-def constant(value: Number, dtype: DType, form: Form | None = None) -> tensor:
-    """A number as a scalar, or as every element of a tile. Raises language-literal-range."""
+def constant(value: Number | RuntimeValue, dtype: DType, form: Form | None = None) -> tensor:
+    """A number as a scalar, or as every element of a tile. Raises language-literal-range, shared-handle-operand."""
+    if isinstance(value, RuntimeValue):
+        raise fail(HANDLE_OPERAND, what="this line", got=name_of(value))
     type = ScalarType(dtype) if form is None else tile_type(dtype, form.shape, form.layout)
     return apply(arith.constant, value=literal(value, dtype), type=type)
 

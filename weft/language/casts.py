@@ -9,7 +9,8 @@ from weft.errors import language as errors
 from weft.ir.types import DType, Element, Pointer
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
-from weft.language.tensor import apply, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import apply, tensor
 from weft.ops import arith
 
 _ROUNDINGS = {"rtne": "rn", "rtz": "rz"}

@@ -32,13 +32,34 @@ class TargetLike(Protocol):
         """Threads of a warp."""
         ...
 
+    @property
+    def has_cp_async(self) -> bool:
+        """Threads copy from global to shared memory asynchronously."""
+        ...
+
+    @property
+    def has_mbarrier(self) -> bool:
+        """Barriers in shared memory that count arrivals."""
+        ...
+
+    @property
+    def has_mbarrier_tx(self) -> bool:
+        """Those barriers count bytes too."""
+        ...
+
+    @property
+    def has_tma(self) -> bool:
+        """An engine copies blocks of tensors."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:
     """One kernel under construction.
 
     `builder` takes the operations. `num_warps` and `num_ctas` are those of the region being built. `inline(function,
-    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it.
+    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it. `allocations` counts those of shared
+    memory, to tell them apart. `partition` names the function whose partition is being built, under warp specialisation.
     """
 
     builder: Builder
@@ -46,6 +67,8 @@ class Context:
     target: TargetLike
     inline: Inline
     num_ctas: int = 1
+    partition: str = ""
+    allocations: int = 0
 
     @property
     def loc(self) -> Loc | None:

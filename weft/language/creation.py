@@ -15,7 +15,8 @@ from weft.language.casts import check_dtype
 from weft.language.layouts import check_layout, check_tile
 from weft.language.marks import builtin
 from weft.language.promote import convert
-from weft.language.tensor import Operand, apply, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import Operand, apply, tensor
 from weft.layout import AutoLayout, DistributedLayout
 from weft.ops import tile
 

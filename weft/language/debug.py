@@ -13,7 +13,8 @@ from weft.language.logic import truth
 from weft.language.marks import anywhere, builtin
 from weft.language.memory import place_mask
 from weft.language.promote import to_tensor
-from weft.language.tensor import apply_many, name_of, tensor
+from weft.language.runtime_value import RuntimeValue, name_of
+from weft.language.tensor import apply_many
 from weft.ops import debug
 
 
@@ -21,10 +22,10 @@ from weft.ops import debug
 class Text:
     """An f-string in a kernel: constant pieces and run-time values, in order."""
 
-    parts: tuple[str | tensor, ...]
+    parts: tuple[str | RuntimeValue, ...]
 
     def __str__(self) -> str:
-        return "".join(f"{{{p.handle.name or 'value'}}}" if isinstance(p, tensor) else p for p in self.parts)
+        return "".join(f"{{{p.handle.name or 'value'}}}" if isinstance(p, RuntimeValue) else p for p in self.parts)
 
 
 @builtin
@@ -68,7 +69,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 @anywhere
 def static_assert(cond: Any, msg: Any = "") -> None:
     """Refuse to compile unless a compile-time condition holds. Raises language-static-assert, language-constexpr-needed."""
-    if isinstance(cond, tensor):
+    if isinstance(cond, RuntimeValue):
         raise fail(errors.CONSTEXPR_NEEDED, what="static_assert", got=name_of(cond))
     if not cond:
         raise fail(errors.STATIC_ASSERT, message=f": {msg}" if msg else "")
@@ -80,7 +81,7 @@ def _print_text(text: Text, hex: bool) -> None:
         if isinstance(part, str):
             said += part
             continue
-        apply_many(debug.print_, (part,), prefix=said, hex=bool(hex))
+        apply_many(debug.print_, (to_tensor(part),), prefix=said, hex=bool(hex))
         said = ""
     if said:
         apply_many(debug.print_, (), prefix=said, hex=False)

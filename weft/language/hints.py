@@ -12,7 +12,8 @@ from weft.language.creation import check_shape
 from weft.language.logic import truth
 from weft.language.marks import builtin
 from weft.language.promote import is_number
-from weft.language.tensor import apply, apply_many, name_of, tensor
+from weft.language.runtime_value import name_of
+from weft.language.tensor import apply, apply_many, tensor
 from weft.ops import tile
 
 

@@ -11,7 +11,8 @@ from weft.errors import tile as tile_errors
 from weft.language.broadcast import conversion_cost
 from weft.language.context import current
 from weft.language.marks import anywhere, builtin
-from weft.language.tensor import apply, describe, name_of, tensor
+from weft.language.runtime_value import describe, name_of
+from weft.language.tensor import apply, tensor
 from weft.layout import (
     AutoLayout,
     BlockedLayout,
@@ -28,6 +29,7 @@ from weft.layout import (
     SwizzledSharedLayout,
     check_num_warps,
     check_tile_shape,
+    in_cluster,
     infer,
 )  # fmt: skip
 from weft.layout.convert import is_trivial, plan_conversion
@@ -42,7 +44,7 @@ def convert_layout(value: tensor, layout: DistributedLayout, assert_trivial: boo
     Raises LayoutError where the layout does not fit, CompilationError (tile-not-trivial) with the cost otherwise.
     """
     check_tile("convert_layout", value)
-    check_layout(layout, tuple(value.shape))
+    layout = check_layout(layout, tuple(value.shape))
     if not assert_trivial:
         return apply(tile.convert, value, layout=layout)
     if not value.tile.resolved:
@@ -55,7 +57,7 @@ def convert_layout(value: tensor, layout: DistributedLayout, assert_trivial: boo
 def set_auto_layout(value: tensor, layout: DistributedLayout) -> tensor:
     """Give a tile in `AutoLayout` or `CoalescedLayout` this layout; nothing moves. Raises tile-layout-known otherwise."""
     check_tile("set_auto_layout", value)
-    check_layout(layout, tuple(value.shape))
+    layout = check_layout(layout, tuple(value.shape))
     if value.tile.resolved:
         raise fail(tile_errors.LAYOUT_KNOWN, value=name_of(value), layout=value.layout)
     return apply(tile.set_layout, value, layout=layout)
@@ -76,14 +78,16 @@ def to_linear_layout(layout: Any, shape: Sequence[int]) -> Any:
 
 
 def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
-    """A layout that fits a tile's shape and the kernel's warps, or an error that names what disagrees."""
+    """A layout that fits a tile's shape and the kernel's warps and blocks, or an error that names what disagrees.
+
+    In a cluster a layout that says nothing of blocks becomes one with a copy of the tile in each."""
     if not isinstance(layout, DistributedLayout):
         raise fail(tile_errors.NOT_A_LAYOUT, got=repr(layout))
     check_tile_shape(shape)
     if layout.is_resolved:
         layout.to_linear(shape)
         check_num_warps(layout, current().num_warps)
-    return layout
+    return in_cluster(layout, current().num_ctas)
 
 
 def check_tile(what: str, value: object) -> None:

@@ -11,7 +11,8 @@ from weft.ir.types import DType, Pointer, float16, int1, int32, uint64
 from weft.language.broadcast import common_form, constant
 from weft.language.marks import builtin
 from weft.language.promote import common_dtype, convert, is_number, place, unify
-from weft.language.tensor import Operand, apply, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import Operand, apply, tensor
 from weft.ops import arith
 from weft.ops.arith import Predicate
 

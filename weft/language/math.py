@@ -7,7 +7,8 @@ from weft.errors import language as errors
 from weft.language.arith import arithmetic_dtype, division_dtype
 from weft.language.marks import builtin
 from weft.language.promote import to_tensor, unify
-from weft.language.tensor import Operand, apply, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import Operand, apply, tensor
 from weft.ops import arith
 
 

@@ -10,7 +10,8 @@ from weft.ir.types import Pointer, int1
 from weft.language.broadcast import Form, common_form, constant, fit
 from weft.language.marks import builtin
 from weft.language.promote import is_number, place
-from weft.language.tensor import apply, apply_many, describe, name_of, tensor
+from weft.language.runtime_value import describe, name_of
+from weft.language.tensor import apply, apply_many, tensor
 from weft.ops import memory
 from weft.ops.memory import Eviction
 

@@ -10,7 +10,8 @@ from weft.errors import language as errors
 from weft.language.context import current
 from weft.language.creation import check_int
 from weft.language.marks import builtin, unwrap
-from weft.language.tensor import apply, apply_many, name_of, tensor
+from weft.language.runtime_value import name_of
+from weft.language.tensor import apply, apply_many, tensor
 from weft.ops import program
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.types import (
     DType,
     Element,
@@ -29,7 +30,8 @@ from weft.ir.types import (
 )  # fmt: skip
 from weft.language.broadcast import Form, common_form, constant, fit
 from weft.language.marks import builtin
-from weft.language.tensor import Number, apply, describe, tensor
+from weft.language.runtime_value import RuntimeValue, describe, name_of
+from weft.language.tensor import Number, apply, tensor
 from weft.ops import arith
 
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
@@ -82,9 +84,11 @@ def common_dtype(what: str, operands: Sequence[Any]) -> DType:
 
 
 def is_number(what: str, x: object) -> bool:
-    """True for a Python number, False for a run-time value. Raises language-operand for anything else."""
+    """True for a Python number, False for a run-time value. Raises language-operand, or shared-handle-operand, otherwise."""
     if isinstance(x, tensor):
         return False
+    if isinstance(x, RuntimeValue):
+        raise fail(HANDLE_OPERAND, what=what, got=name_of(x))
     if not isinstance(x, (int, float)):
         raise fail(errors.OPERAND, what=what, got=repr(x), kind=type(x).__name__)
     return True

@@ -22,7 +22,8 @@ from weft.language.creation import arange
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin, is_builtin, jit_of
 from weft.language.promote import convert
-from weft.language.tensor import apply_many, describe, tensor
+from weft.language.runtime_value import describe
+from weft.language.tensor import apply_many, tensor
 from weft.layout import SliceLayout
 from weft.ops import control
 from weft.ops import reduce as ops

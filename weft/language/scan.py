@@ -18,7 +18,8 @@ from weft.language.logic import truth
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
 from weft.language.reduction import callable_of, combine_region, parts_of, sum_dtype
-from weft.language.tensor import apply, apply_many, describe, name_of, tensor
+from weft.language.runtime_value import describe, name_of
+from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import AutoLayout, DistributedLayout
 from weft.ops import control
 from weft.ops import reduce as ops

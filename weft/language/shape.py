@@ -14,7 +14,8 @@ from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
 from weft.language.promote import common_dtype, to_tensor, unify
-from weft.language.tensor import apply, apply_many, name_of, tensor
+from weft.language.runtime_value import name_of
+from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import SliceLayout, check_tile_shape
 from weft.ops import tile
 

@@ -16,6 +16,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
+from weft.language.runtime_value import RuntimeValue, article, name_of, represents, wrap
 
 if TYPE_CHECKING:
     from weft.layout import DistributedLayout
@@ -24,21 +25,23 @@ Number = int | float | bool
 Operand: TypeAlias = "tensor | int | float | bool"
 
 
-class tensor:
+@represents(ScalarType, TileType)
+class tensor(RuntimeValue):
     """A scalar or a tile at run time.
 
     `handle` is the IR value. `dtype` is the element type, a pointer type for addresses. A tile has a `shape`, a list of powers
     of two, and a `layout`; a scalar has shape [] and no layout.
     """
 
-    __slots__ = ("handle",)
+    __slots__ = ()
     __hash__ = object.__hash__
 
-    def __init__(self, handle: Value) -> None:
-        self.handle = handle
-
-    def __repr__(self) -> str:
-        return f"tensor({self.handle!r})"
+    def describe(self) -> str:
+        """What it is, for messages: `a float32 tile [128, 64]`, `an int32 scalar`."""
+        element = self.element
+        if not self.is_scalar:
+            return f"{article(element.name)} tile {self.shape}"
+        return article(element.name) + ("" if isinstance(element, Pointer) else " scalar")
 
     @property
     def dtype(self) -> Any:
@@ -336,39 +339,19 @@ class tensor:
         return scan.gather(self, index, axis)
 
 
-def apply(kind: OpDef, /, *operands: tensor | None, **attrs: Any) -> tensor:
+def apply(kind: OpDef, /, *operands: RuntimeValue | None, **attrs: Any) -> tensor:
     """Emit an operation of one result and wrap it."""
     (result,) = apply_many(kind, operands, **attrs)
     return result
 
 
-def apply_many(kind: OpDef, operands: Iterable[tensor | None], /, **attrs: Any) -> tuple[tensor, ...]:
+def apply_many(kind: OpDef, operands: Iterable[RuntimeValue | None], /, **attrs: Any) -> tuple[tensor, ...]:
     """Emit an operation and wrap its results, however many there are."""
     handles = [None if operand is None else operand.handle for operand in operands]
     made: Value | tuple[Value, ...] | None = current().builder.emit(kind, *handles, **attrs)
     if made is None:
         return ()
-    return tuple(map(tensor, made)) if isinstance(made, tuple) else (tensor(made),)
-
-
-def name_of(x: object) -> str:
-    """What to call a value in a message: the author's name for it if it has one, else what it is."""
-    if isinstance(x, tensor):
-        kind = describe(x)
-        return f"{x.handle.name!r} ({kind})" if x.handle.name else kind
-    return describe(x)
-
-
-def describe(x: object) -> str:
-    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`."""
-    if not isinstance(x, tensor):
-        return f"the constant {x!r}"
-    element = x.element
-    name = element.name
-    article = "an" if name.startswith("int") else "a"
-    if x.is_scalar:
-        return f"{article} {name}" + ("" if isinstance(element, Pointer) else " scalar")
-    return f"{article} {name} tile {x.shape}"
+    return tuple(map(wrap, made)) if isinstance(made, tuple) else (wrap(made),)
 
 
 # The functions above are written over `tensor`, so they can only be imported once it exists.

@@ -3,7 +3,7 @@
 from weft.layout import infer
 from weft.layout.base import WARP_SIZE, Layout, check_tile_shape
 from weft.layout.convert import Plan, describe, is_trivial, plan_conversion
-from weft.layout.cost import bank_conflicts, coalescing
+from weft.layout.cost import coalescing
 from weft.layout.distributed import (
     AutoLayout,
     BlockedLayout,
@@ -11,7 +11,9 @@ from weft.layout.distributed import (
     DistributedLayout,
     DistributedLinearLayout,
     SliceLayout,
+    check_num_ctas,
     check_num_warps,
+    in_cluster,
 )
 from weft.layout.linear import LinearLayout
 from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
@@ -26,12 +28,14 @@ from weft.layout.reduction import (
     plan_scan,
 )
 from weft.layout.shared import (
+    MBarrierLayout,
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLayout,
     SharedLinearLayout,
     SwizzledSharedLayout,
 )
+from weft.layout.shared_access import SharedAccess, bank_conflicts, plan_access
 
 __all__ = [
     "WARP_SIZE",
@@ -45,6 +49,7 @@ __all__ = [
     "LaneStep",
     "Layout",
     "LinearLayout",
+    "MBarrierLayout",
     "NVMMADistributedLayout",
     "NVMMASharedLayout",
     "PaddedSharedLayout",
@@ -52,18 +57,22 @@ __all__ = [
     "ReductionPlan",
     "RegisterScan",
     "ScanPlan",
+    "SharedAccess",
     "SharedLayout",
     "SharedLinearLayout",
     "SliceLayout",
     "SwizzledSharedLayout",
     "WarpStep",
     "bank_conflicts",
+    "check_num_ctas",
     "check_num_warps",
+    "in_cluster",
     "check_tile_shape",
     "coalescing",
     "describe",
     "infer",
     "is_trivial",
+    "plan_access",
     "plan_conversion",
     "plan_reduction",
     "plan_scan",

@@ -59,6 +59,11 @@ def _cga(rank: int, cga_layout: Sequence[Sequence[int]] | None, given: dict[str,
         return _from_counts(rank, given) if given else ()
     if given:
         raise fail(errors.CGA_TWICE, field=next(iter(given)))
+    return cga_bases(rank, cga_layout)
+
+
+def cga_bases(rank: int, cga_layout: Sequence[Sequence[int]]) -> Cga:
+    """`cga_layout` of a layout of `rank` dimensions, checked."""
     bases = vectors(cga_layout)
     for basis in bases:
         if len(basis) != rank or min(basis) < 0:

@@ -19,12 +19,13 @@ from functools import lru_cache
 
 from weft.errors import convert as errors
 from weft.errors import fail
+from weft.layout.access import Access
 from weft.layout.columns import Columns, columns, distinct_registers
 from weft.layout.cost import Cost
 from weft.layout.f2 import Span
 from weft.layout.linear import LinearLayout
 from weft.layout.shuffle import Step, WarpShuffle, plan_shuffle
-from weft.layout.swizzle import Access, SharedRoundTrip, plan_shared
+from weft.layout.swizzle import SharedRoundTrip, plan_shared
 
 __all__ = [
     "Access",

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from weft.layout.base import WARP_SIZE
-from weft.layout.columns import Columns, basis, columns, combinations, distinct_registers
+from weft.layout.columns import Columns, basis, columns, combinations
 from weft.layout.f2 import Span
 from weft.layout.linear import LinearLayout
 
@@ -65,10 +64,14 @@ def phases(vector_bytes: int) -> int:
 
 def wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int:
     """Wavefronts of one warp-wide shared access: `addresses` are bytes, one per lane, None for a lane that stays out."""
+    return sum(phase_wavefronts(addresses, vector_bytes))
+
+
+def phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> list[int]:
+    """Wavefronts of each phase of such an access; one is enough where no bank must give two words."""
     lanes = lanes_per_phase(vector_bytes)
-    return sum(
-        _phase_wavefronts(addresses[first : first + lanes], vector_bytes) for first in range(0, len(addresses), lanes)
-    )
+    firsts = range(0, len(addresses), lanes)
+    return [_phase_wavefronts(addresses[first : first + lanes], vector_bytes) for first in firsts]
 
 
 def _phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int:
@@ -76,73 +79,6 @@ def _phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int
     touched = {address // BANK_BYTES + word for address in addresses if address is not None for word in range(span)}
     banks = [word % (WAVEFRONT_BYTES // BANK_BYTES) for word in touched]
     return max((banks.count(bank) for bank in set(banks)), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedAccess:
-    """How a tile's registers meet a shared layout: elements per access, accesses per thread, and what a warp pays.
-
-    `wavefronts` and `ideal` are of one warp-wide access; ideal is the count without bank conflicts.
-    """
-
-    vec: int
-    accesses: int
-    wavefronts: int
-    ideal: int
-
-    @property
-    def conflicts(self) -> int:
-        """Wavefronts that bank conflicts add to each access."""
-        return self.wavefronts - self.ideal
-
-
-@lru_cache(maxsize=4096)
-def shared_access(distributed: LinearLayout, shared: LinearLayout, bits: int) -> SharedAccess:
-    """Vector width and bank conflicts of loading or storing a distributed tile through a shared layout.
-
-    `distributed` maps register, lane, warp, block to the tile; `shared` maps element offset and block to the same tile;
-    `bits` is the element's width. Where the shared layout names an element twice, the first offset counts.
-    """
-    offsets = _offset_columns(distributed, shared)
-    size = element_bytes(bits)
-    vec = _vector_elements(offsets, MAX_VECTOR_BYTES // size)
-    addresses = [offset * size for offset in combinations(offsets.lane)]
-    registers = len(distinct_registers(offsets.register).numbers)
-    return SharedAccess(vec, registers // vec, wavefronts(addresses, vec * size), phases(vec * size))
-
-
-def bank_conflicts(distributed: LinearLayout, shared: LinearLayout, bits: int) -> int:
-    """Extra wavefronts per warp-wide access between a distributed tile and a shared layout; 0 means no conflict."""
-    return shared_access(distributed, shared, bits).conflicts
-
-
-def _offset_columns(distributed: LinearLayout, shared: LinearLayout) -> Columns:
-    """The distributed layout's columns as offsets into the shared one."""
-    offset = shared.columns["offset"]
-    span = Span((*offset, *shared.columns["block"]))
-    in_block = (1 << len(offset)) - 1
-
-    def offsets(part: Sequence[int]) -> tuple[int, ...]:
-        return tuple(_solved(span, column) & in_block for column in part)
-
-    tile = columns(distributed)
-    return Columns(offsets(tile.register), offsets(tile.lane), offsets(tile.warp), offsets(tile.block))
-
-
-def _solved(span: Span, element: int) -> int:
-    generators = span.solve(element)
-    if generators is None:
-        raise ValueError(f"the shared layout has no place for element {element} of the tile")
-    return generators
-
-
-def _vector_elements(offsets: Columns, limit: int) -> int:
-    """Largest power of two of consecutive aligned offsets that the registers of every thread hold."""
-    registers = Span(offsets.register)
-    vec = 1
-    while vec < limit and vec in registers and not any(column & vec for column in offsets.thread):
-        vec *= 2
-    return vec
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Nothing here chooses layouts or moves data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -68,6 +68,10 @@ class DistributedLayout(Layout):
         """Whether a tile of this shape (powers of two) can have this layout."""
         return len(shape) == self.rank
 
+    def copied(self, bits: int) -> DistributedLayout:
+        """This layout of a single block with a copy in each of 2 ** bits blocks; ask `in_cluster`, which checks."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _OpenLayout(DistributedLayout):
@@ -90,6 +94,10 @@ class _OpenLayout(DistributedLayout):
     def num_warps(self) -> int | None:
         """None: the kernel's warps, whatever their number."""
         return None
+
+    def copied(self, bits: int) -> DistributedLayout:
+        """Itself: the compiler knows the blocks."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -157,6 +165,10 @@ class BlockedLayout(DistributedLayout):
         steps = [(level, d, sizes[d]) for level, sizes in levels for d in self.order]
         return assemble(steps, shape, self.order, self.cga)
 
+    def copied(self, bits: int) -> BlockedLayout:
+        """With a zero vector for each bit."""
+        return replace(self, cga_layout=[[0] * self.rank] * bits)
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SliceLayout(DistributedLayout):
@@ -204,6 +216,10 @@ class SliceLayout(DistributedLayout):
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over a tile of this shape."""
         return drop_dim(self.parent.to_linear(self._parent_shape(shape)), self.dim)
+
+    def copied(self, bits: int) -> SliceLayout:
+        """Of the parent's."""
+        return SliceLayout(self.dim, self.parent.copied(bits))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -263,6 +279,10 @@ class DistributedLinearLayout(DistributedLayout):
         cut = [[[v & (n - 1) for v, n in zip(basis, shape, strict=True)] for basis in bases] for bases in own]
         return _distributed(dict(zip(IN_DIMS, cut, strict=True)), shape).remove_zero_bases("register")
 
+    def copied(self, bits: int) -> DistributedLinearLayout:
+        """With a zero vector for each bit."""
+        return replace(self, block_bases=[[0] * self.rank] * bits)
+
 
 def check_num_warps(layout: DistributedLayout, num_warps: int) -> None:
     """Raise LayoutError unless the layout is spread over `num_warps` warps; layouts not yet resolved fit any number."""
@@ -271,6 +291,23 @@ def check_num_warps(layout: DistributedLayout, num_warps: int) -> None:
     own = layout.num_warps
     if own is not None and own != num_warps:
         raise fail(errors.NUM_WARPS, layout=layout, layout_warps=own, num_warps=num_warps)
+
+
+def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
+    """The layout in a program of `num_ctas` blocks; one that says nothing of blocks has a copy of the tile in each.
+
+    Raises LayoutError (layout-num-ctas) where it is spread over another number of them."""
+    if not layout.is_resolved or layout.num_ctas == num_ctas:
+        return layout
+    check_num_ctas(layout, layout.num_ctas, num_ctas)
+    return layout.copied(log2(num_ctas))
+
+
+def check_num_ctas(layout: Layout, own: int, num_ctas: int) -> None:
+    """Raise LayoutError (layout-num-ctas) unless a layout over `own` blocks fits `num_ctas`: all of them, or each for itself."""
+    if own not in (1, num_ctas):
+        bits = log2(num_ctas)
+        raise fail(errors.NUM_CTAS, layout=layout, own=own, num_ctas=num_ctas, bits=bits)
 
 
 def drop_dim(linear: LinearLayout, dim: int) -> LinearLayout:

@@ -6,7 +6,7 @@ They are distributed layouts like any other; what the instructions dictate stand
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.errors import fail
@@ -71,6 +71,10 @@ class NVMMADistributedLayout(DistributedLayout):
         warps: list[Step] = [("warp", d, self.warps_per_cta[d]) for d in self.warp_order]
         return assemble([*fragment.steps(self.rank), *warps], shape, _row_major(self.rank), self.cga)
 
+    def copied(self, bits: int) -> NVMMADistributedLayout:
+        """With a zero vector for each bit."""
+        return replace(self, cga_layout=[[0] * self.rank] * bits)
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DotOperandLayout(DistributedLayout):
@@ -130,6 +134,10 @@ class DotOperandLayout(DistributedLayout):
         steps = [*rows[self.k_width].steps(self.rank), *self._spread("warp", parent.warps_per_cta, parent.warp_order)]
         k_first = (self.k_dim, *(d for d in _row_major(self.rank) if d != self.k_dim))
         return assemble(steps, shape, k_first, self.cga)
+
+    def copied(self, bits: int) -> DotOperandLayout:
+        """Of the parent's."""
+        return replace(self, parent=self.parent.copied(bits))
 
     def _fma_steps(self, parent: BlockedLayout, shape: Sequence[int]) -> list[Step]:
         held = [shape[d] if d == self.k_dim else size for d, size in enumerate(parent.size_per_thread)]

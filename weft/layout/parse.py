@@ -17,7 +17,13 @@ from weft.layout.distributed import (
     SliceLayout,
 )
 from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
-from weft.layout.shared import NVMMASharedLayout, PaddedSharedLayout, SharedLinearLayout, SwizzledSharedLayout
+from weft.layout.shared import (
+    MBarrierLayout,
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLinearLayout,
+    SwizzledSharedLayout,
+)
 
 CONSTRUCTORS: Mapping[str, type[Layout]] = {
     layout.__name__: layout
@@ -27,6 +33,7 @@ CONSTRUCTORS: Mapping[str, type[Layout]] = {
         CoalescedLayout,
         DistributedLinearLayout,
         DotOperandLayout,
+        MBarrierLayout,
         NVMMADistributedLayout,
         NVMMASharedLayout,
         PaddedSharedLayout,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 from weft.errors import fail
@@ -26,9 +27,10 @@ from weft.layout.base import (
     tile_dims,
     vectors,
 )
-from weft.layout.cga import Cga, block_bases, block_shape, cga_fields
+from weft.layout.cga import Cga, block_bases, block_shape, cga_bases, cga_fields, split_of
 from weft.layout.f2 import is_power_of_two, log2
 from weft.layout.linear import LinearLayout
+from weft.layout.padding import Pads, padded
 
 IN_DIMS = ("offset", "block")
 
@@ -148,11 +150,11 @@ class NVMMASharedLayout(SharedLayout):
         fp4_padded: bool = False,
         cga_layout: Sequence[Sequence[int]] | None = None,
     ) -> NVMMASharedLayout:
-        """The layout with the widest swizzle that divides the contiguous bytes of a block of this shape and type."""
-        bits, rank = dtype.primitive_bitwidth, len(block_shape)
-        plain = NVMMASharedLayout(0, bits, rank, transposed, fp4_padded, cga_layout=cga_layout)
-        width = plain.widest(block_shape)
-        return NVMMASharedLayout(width, bits, rank, transposed, fp4_padded, cga_layout=cga_layout)
+        """The layout with the widest swizzle that divides the contiguous bytes of a block of this shape and type.
+
+        Launch functions ask for it each time, so answers are kept."""
+        cga = None if cga_layout is None else vectors(cga_layout)
+        return _default(tuple(block_shape), dtype.primitive_bitwidth, transposed, fp4_padded, cga)
 
     @property
     def cga(self) -> Cga:
@@ -199,14 +201,25 @@ class NVMMASharedLayout(SharedLayout):
         self._swizzle(bases, part)
         return _shared(self._padded(bases), block_bases(self.cga, shape), shape)
 
-    def _boxes(self, part: Sequence[int]) -> list[Step]:
-        """The box, then the boxes along the other dimensions, then those along the contiguous one."""
-        column = self.order[0]
+    def box(self, part: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the boxes that a block's part of a tile is cut into."""
         box = [min(size, self.BOX_LIMIT) for size in part]
         if self.swizzle_byte_width:
+            column = self.order[0]
             box[column] = min(box[column], self.swizzle_byte_width // self.element_bytes)
+        return tuple(box)
+
+    @property
+    def box_order(self) -> tuple[int, ...]:
+        """Dimensions along which box follows box, the fastest first: the contiguous one comes last."""
+        column, *others = self.order
+        return (*others, column)
+
+    def _boxes(self, part: Sequence[int]) -> list[Step]:
+        """The box, then the boxes along every dimension."""
+        box = self.box(part)
         inside: list[Step] = [("offset", d, box[d]) for d in self.order]
-        return [*inside, *(("offset", d, part[d] // box[d]) for d in (*self.order[1:], column))]
+        return [*inside, *(("offset", d, part[d] // box[d]) for d in self.box_order)]
 
     def _swizzle(self, bases: list[list[int]], part: Sequence[int]) -> None:
         """XOR into the column the 16-byte chunk that the row chooses; rows count over all dimensions but the last."""
@@ -227,6 +240,12 @@ class NVMMASharedLayout(SharedLayout):
             return bases
         data = log2(self.CHUNK_BYTES // 2)
         return [*bases[:data], [0] * self.rank, *bases[data:]]
+
+
+@lru_cache(maxsize=256)
+def _default(shape: tuple[int, ...], bits: int, transposed: bool, fp4_padded: bool, cga: Cga | None) -> NVMMASharedLayout:
+    plain = NVMMASharedLayout(0, bits, len(shape), transposed, fp4_padded, cga_layout=cga)
+    return NVMMASharedLayout(plain.widest(shape), bits, len(shape), transposed, fp4_padded, cga_layout=cga)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -273,10 +292,14 @@ class PaddedSharedLayout(SharedLayout):
         """Number of dimensions."""
         return len(self.shape)
 
+    @property
+    def pads(self) -> Pads:
+        """The pairs, by interval."""
+        return tuple((interval, padding) for interval, padding in self.interval_padding_pairs)
+
     def pad(self, offset: Any) -> Any:
         """Where in memory the element at a linear offset lies, in elements; generic over ints and integer arrays."""
-        added = [offset // interval * padding for interval, padding in self.interval_padding_pairs]
-        return sum(added, start=offset)
+        return padded(offset, self.pads)
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The linear part: offsets before padding."""
@@ -317,6 +340,35 @@ class SharedLinearLayout(SharedLayout):
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over a tile of this shape."""
         return _spelled(self, self.offset_bases, self.block_bases, self.shape, shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MBarrierLayout(SharedLayout):
+    """One mbarrier, a 64-bit word, per block: a tile of shape [1], or [number of blocks] in a cluster.
+
+    An array of n barriers is an allocation of shape [n, 1].
+    """
+
+    cga_layout: Sequence[Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        self._freeze(cga_layout=cga_bases(1, self.cga_layout or ()) or None)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return 1
+
+    @property
+    def cga(self) -> Cga:
+        """One vector per block bit, in barriers."""
+        return vectors(self.cga_layout or ())
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over the barriers of all blocks."""
+        if block_shape(self.cga, shape) != (1,):
+            raise fail(errors.BARRIER_SHAPE, shape=list(shape), count=shape[0], blocks=split_of(self.cga, 1)[0])
+        return _shared([], block_bases(self.cga, shape), shape)
 
 
 def _shape_of(bases: Sequence[Sequence[int]]) -> tuple[int, ...]:

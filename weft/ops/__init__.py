@@ -1,5 +1,25 @@
 """The operations of the IR: strict primitives, one family a file. Importing this package fills `weft.ir.define.OPS`."""
 
-from weft.ops import arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile
+from weft.ops import (
+    arith,
+    asm,
+    async_copy,
+    cluster,
+    control,
+    debug,
+    globals,
+    mbarrier,
+    memory,
+    program,
+    reduce,
+    regs,
+    scratch,
+    shared,
+    tile,
+    tma,
+)
 
-__all__ = ["arith", "asm", "control", "debug", "globals", "memory", "program", "reduce", "regs", "scratch", "tile"]
+__all__ = [
+    "arith", "asm", "async_copy", "cluster", "control", "debug", "globals", "mbarrier", "memory", "program", "reduce", "regs",
+    "scratch", "shared", "tile", "tma",
+]  # fmt: skip

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from weft.errors import WeftError
 from weft.ir.core import Region, Value
-from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, TileType, Type
+from weft.ir.types import (
+    DescriptorType,
+    DType,
+    Element,
+    Pointer,
+    RegsType,
+    ScalarType,
+    ScratchType,
+    SharedType,
+    TileType,
+    Type,
+)
+from weft.layout import MBarrierLayout
 
 
 class TypingError(WeftError):
@@ -99,6 +111,30 @@ def regs(value: Value) -> RegsType:
     """A register array; returns its type."""
     if not isinstance(value.type, RegsType):
         raise TypingError(f"a register array is needed: {value.type}")
+    return value.type
+
+
+def shared(value: Value) -> SharedType:
+    """A handle to shared memory; returns its type."""
+    if not isinstance(value.type, SharedType):
+        raise TypingError(f"a handle to shared memory is needed: {value.type}")
+    return value.type
+
+
+def barrier(value: Value) -> None:
+    """A handle to one mbarrier; in the lowered stage its 8 bytes of memory."""
+    t = value.type
+    if isinstance(t, ScratchType):
+        require((t.element.code, t.count) == ("i64", 1), "one mbarrier is needed: {}", t)
+        return
+    t = shared(value)
+    require(isinstance(t.layout, MBarrierLayout) and t.shape == (1,), "one mbarrier is needed: {}", t)
+
+
+def descriptor(value: Value) -> DescriptorType:
+    """A TMA descriptor; returns its type."""
+    if not isinstance(value.type, DescriptorType):
+        raise TypingError(f"a tensor descriptor is needed: {value.type}")
     return value.type
 
 

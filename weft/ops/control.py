@@ -46,6 +46,32 @@ def if_(condition: Value, then: Region, orelse: Region) -> tuple[Type, ...]:
     return types
 
 
+@op("control.warp_specialize", needs="block", removed_by="split_partitions")
+def warp_specialize(*partitions: Region, num_warps: tuple[int, ...], num_regs: tuple[int, ...]) -> tuple[Type, ...]:
+    """Warps of the block go different ways: the kernel's own run the first region, further ones the others, side by side.
+
+    `num_warps` counts the warps of each further region, `num_regs` the registers of their threads (none: as compiled). All
+    threads of the block meet before and after. Regions see scalars, handles and descriptors around them; results are what the
+    first one yields, the others yield nothing."""
+    require(len(partitions) == len(num_warps) + 1, "a number of warps for each partition but the first")
+    require(len(num_regs) in (0, len(num_warps)), "registers for all of these or for none")
+    require(all(not any(region.terminator.uses) for region in partitions[1:]), "workers yield nothing")
+    return tuple(value.type for value in partitions[0].terminator.uses)
+
+
+@op("control.partitions", needs="block")
+def partitions(
+    *partitions: Region, first_warps: tuple[int, ...], num_warps: tuple[int, ...], num_regs: tuple[int, ...]
+) -> None:
+    """All of a kernel that is specialised by warps, as `split_partitions` leaves it: what each partition does, begin to end.
+
+    Partition i is `num_warps[i]` warps from warp `first_warps[i]` on; its threads take `num_regs[i]` registers (0: as before).
+    Within a region `num_warps`, barriers and thread numbers are the partition's, whose hardware barrier is number i + 1. Each
+    warp of the block is in one partition; those that only fill up warpgroups come last. Partitions that share a warpgroup (4
+    warps) have the same registers."""
+    require(len(partitions) == len(first_warps) == len(num_warps) == len(num_regs), "each partition is described")
+
+
 @op("control.yield", terminator=True)
 def yield_(*values: Value) -> None:
     """End a region and hand its values to the operation that owns it."""

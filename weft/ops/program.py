@@ -51,3 +51,24 @@ def barrier(reason: str = "") -> None:
     """All threads of the block (of the partition) arrive before any goes on; their shared and global accesses are ordered.
 
     `reason` says what it keeps apart when `insert_sync` placed it; the author's own have none."""
+
+
+@op("sync.fence_async", effects=(Effect("sync", "shared", proxy="async"),), needs="block")
+def fence_async(cluster: bool = False, reason: str = "") -> None:
+    """Order each thread's accesses to shared memory so far before later ones of the async proxy (PTX fence.proxy.async).
+
+    It orders what the executing thread did, or knows to be done. `reason` as for `barrier`."""
+
+
+@op("sync.block", effects=(Effect("sync", "threads"),), needs="block")
+def block_barrier() -> None:
+    """All threads of the block, of all its partitions, arrive before any goes on."""
+
+
+@op("sync.named", effects=(Effect("sync", "threads"),), needs="block")
+def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
+    """The author's barrier of a number: it waits until `warps` warps of the block have come (PTX bar.sync).
+
+    With `arrive` the partition comes but does not wait (bar.arrive)."""
+    require(0 <= number < 16, "named barriers have numbers from 0 to 15")
+    require(1 <= warps <= 32, "a block has 1 to 32 warps")

@@ -28,7 +28,10 @@ _INLINE = frozenset({arith.constant, regs.splat, regs.affine})
 
 
 def bound_blocks(func: Func, target: Target) -> Func:
-    """Set "min_blocks", where the function holds enough for it to matter."""
+    """Set "min_blocks", where the function holds enough for it to matter. A kernel of several partitions has the multiprocessor
+    to itself."""
+    if "total_warps" in func.attrs:
+        return func.with_attrs(min_blocks=1)
     warps = int(func.attrs["num_warps"])
     inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
     peak = _Pressure(inline).peak(func.body, set())

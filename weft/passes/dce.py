@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from weft.ir.core import Func, Op, Region, Value
 from weft.ops import control
 
+# Operations whose results are what their regions yield.
+_YIELD_RESULTS = (control.if_, control.warp_specialize)
 Live = set[Value]
 Slots = set[int]
 
@@ -48,8 +50,9 @@ def _op(op: Op, live: Live) -> Op:
         return _for(op, live)
     if op.kind is control.while_:
         return _while(op, live)
-    slots = _needed(op.results, live) if op.kind is control.if_ else None
-    regions = [_region(region, live, slots) for region in op.regions]
+    slots = _needed(op.results, live) if op.kind in _YIELD_RESULTS else None
+    # Workers yield nothing at all.
+    regions = [_region(region, live, slots if region.terminator.operands else None) for region in op.regions]
     return _remade(op, op.operands, op.results if slots is None else _pick(op.results, slots), regions)
 
 

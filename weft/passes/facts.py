@@ -61,6 +61,9 @@ class _Analysis:
         elif op.kind is control.if_:
             then, orelse = map(self.region, op.regions)
             self._set(op.results, tuple(map(meet, then, orelse)))
+        elif op.kind is control.warp_specialize:
+            yielded, *_ = map(self.region, op.regions)
+            self._set(op.results, yielded)
         else:
             for region in op.regions:
                 self._set(region.args, tuple(unknown(arg.type) for arg in region.args))

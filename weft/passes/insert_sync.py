@@ -1,129 +1,289 @@
-"""Place block barriers between accesses of different threads to the same bytes of shared memory, as few as needed.
+"""Place barriers and fences between accesses to the same bytes of shared memory, as few as needed, within each partition.
 
-    scratch.store %s, ...                 scratch.store %s, ...
-    %v = scratch.load %s, ...    -->      sync.barrier {reason = "before scratch.load"}
-                                          %v = scratch.load %s, ...
+    shared.store %c, %v                   shared.store %c, %v
+    tma.store %desc, %c          -->      sync.fence_async {reason = "before tma.store of c (written at line 12)"}
+                                          sync.barrier {reason = "before tma.store of c (written at line 12)"}
+                                          tma.store %desc, %c
 
-The pass follows the declared effects of operations in program order and remembers the accesses since the last barrier. A
-loop is entered with what its own end leaves open. Atomics that release publish for the whole block, so they wait for the
-block's earlier global accesses, other atomics included; what accesses global memory after an acquire waits for it. Where that
-stands in a branch or loop the wait comes before it: not all threads may take it, and only loads stand where not all do.
+The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took; what is
+there already counts. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
+
+1. A barrier between accesses of different threads to the same bytes, one of them a write.
+2. A fence between a generic access and one of the async proxy, one of them a write, and a barrier after it if it needs one.
+3. After a wait for cp.async each thread knows of its own copies only: they count as writes that happen there.
+4. After a wait for TMA stores only the elected thread knows: their source counts as read there.
+5. On an mbarrier `init` and `invalidate` are writes; what updates it comes after a barrier if threads may still wait on it.
+6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything.
+
+A loop is entered with what its own end leaves open. What only the code before a loop makes necessary stands before the loop.
+Partitions are the author's protocol: none knows of another, all know what came before. Atomics (lowered stage) that release
+publish for the block, so they wait for its earlier global accesses; what accesses global memory after an acquire waits for it,
+before the branch or loop in which it stands, for only loads stand where not all threads come.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import ScratchType
-from weft.ops import control, program, scratch
-
-Span = tuple[int, int, bool]
-"""First byte, one past the last byte, whether it is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """What happened since the last barrier: shared accesses, whether global memory was accessed, whether it was acquired."""
-
-    spans: frozenset[Span] = frozenset()
-    touched_global: bool = False
-    acquired: bool = False
-
-    def __or__(self, other: Open) -> Open:
-        if other is NOTHING or other == self:
-            return self
-        return Open(
-            self.spans | other.spans, self.touched_global or other.touched_global, self.acquired or other.acquired
-        )
-
-
-NOTHING = Open()
+from weft.errors import fail
+from weft.errors import passes as errors
+from weft.ir.core import Func, Op, Region, walk
+from weft.ir.define import OpDef
+from weft.ops import control, program
+from weft.passes.sync_state import UNFENCED, UNORDERED, Accesses, Bytes, State
+from weft.passes.sync_words import bytes_words, reason
 
 
 def insert_sync(func: Func) -> Func:
-    """The function with barriers. Allocations have their offsets already."""
-    offsets = {op.result: op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc}
-    body, _ = _Inserter(offsets).region(func.body, NOTHING)
-    return Func(func.name, body, func.attrs, func.loc)
+    """The function with barriers and fences; allocations have their offsets already.
+
+    With the attribute "sync" of "explicit", raises CompilationError (sync-fence) where a buffer of the author's needs a fence.
+    """
+    if func.attrs.get("stage") == "tile" and not _uses_shared(func):
+        return func
+    inserter = _Inserter(func)
+    return Func(func.name, inserter.region(func.body, State()), func.attrs, func.loc)
+
+
+def unneeded(func: Func) -> list[Op]:
+    """Barriers and fences that the author wrote in tile IR where nothing was left to order.
+
+    A fence within a partition is taken to be needed: it may be for accesses of another one.
+    """
+    observer = _Inserter(func, observe=True)
+    observer.region(func.body, State())
+    apart = {op for outer in walk(func.body) if outer.kind in _APART for r in outer.regions for op in walk(r)}
+    return [
+        op for op, needed in observer.needed.items() if not needed and (op.kind is program.barrier or op not in apart)
+    ]
+
+
+_APART = (control.warp_specialize, control.partitions)
+
+
+def _uses_shared(func: Func) -> bool:
+    return any(effect.space == "shared" for op in walk(func.body) for effect in op.kind.effects)
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Why an operation needs a barrier or a fence: the earlier operation, and their bytes if it is about bytes."""
+
+    op: Op
+    meeting: tuple[Bytes, Bytes] | None = None
 
 
 class _Inserter:
-    """Walks regions; `offsets` are the byte offsets of the allocations."""
+    """Walks regions with the state at each point; a state is changed in place. With `observe` nothing is inserted.
 
-    def __init__(self, offsets: dict[Value, int]) -> None:
-        self.offsets = offsets
+    `causes` are the earlier accesses that inserted operations were made for, `needed` says of each of the author's barriers
+    and fences whether something was open there.
+    """
 
-    def region(self, region: Region, state: Open) -> tuple[Region, Open]:
-        """The region with barriers, entered in a state, and the state it leaves."""
+    def __init__(self, func: Func, observe: bool = False) -> None:
+        self.tile = func.attrs.get("stage") == "tile"
+        self.explicit = func.attrs.get("sync") == "explicit"
+        self.observe = observe
+        self.accesses = Accesses(func)
+        self.causes: dict[Op, Op] = {}
+        self.needed: dict[Op, bool] = {}
+
+    def region(self, region: Region, state: State) -> Region:
+        """The region with what it needs."""
         ops: list[Op] = []
         for op in region.ops:
-            if op.kind is program.barrier:
-                state = NOTHING
-            elif op.kind.effects:
-                mine = self._accesses(op)
-                if _conflict(op, mine, state):
-                    ops.append(_barrier(op))
-                    state = NOTHING
-                state |= mine
+            if op.kind.effects:
+                ops += self._before(op, state)
+                self._do(op, state)
             elif op.regions:
-                if state.acquired and any(_touches_global(inner) for region in op.regions for inner in walk(region)):
-                    ops.append(_barrier(op))
-                    state = NOTHING
-                op, state = self._inside(op, state)
+                if state.acquired is not None and any(_touches_global(i) for r in op.regions for i in walk(r)):
+                    ops += self._insert(program.barrier, op, _Need(state.acquired), state)
+                before, op = _INSIDE.get(op.kind, _Inserter.loop)(self, op, state)
+                ops += before
             ops.append(op)
-        return Region(region.args, tuple(ops)), state
+        return Region(region.args, tuple(ops))
 
-    def _inside(self, op: Op, state: Open) -> tuple[Op, Open]:
-        if op.kind is control.if_:
-            (then, after_then), (orelse, after_else) = (self.region(region, state) for region in op.regions)
-            return _with_regions(op, (then, orelse)), after_then | after_else
-        entering = state
-        while True:
-            regions, states = self._once(op, entering)
-            if entering | states[-1] == entering:
-                # A `while` is left after its condition, anything else after its body or without having entered it.
-                return _with_regions(op, regions), states[0] if op.kind is control.while_ else states[-1] | state
-            entering |= states[-1]
+    # One operation.
 
-    def _once(self, op: Op, state: Open) -> tuple[tuple[Region, ...], list[Open]]:
-        """The regions one after another, and the state after each."""
-        regions: list[Region] = []
-        states: list[Open] = []
-        for region in op.regions:
-            region, state = self.region(region, state)
-            regions.append(region)
-            states.append(state)
-        return tuple(regions), states
+    def _before(self, op: Op, state: State) -> list[Op]:
+        """What has to stand before an operation."""
+        fence, barrier = self._needs(op, state)
+        made: list[Op] = []
+        if fence is not None and self._may_fence(op, fence):
+            made += self._insert(program.fence_async, op, fence, state)
+        if barrier is not None:
+            made += self._insert(program.barrier, op, barrier, state)
+        return made
 
-    def _accesses(self, op: Op) -> Open:
-        spans: set[Span] = set()
+    def _needs(self, op: Op, state: State) -> tuple[_Need | None, _Need | None]:
+        fence = barrier = None
+        for access in self.accesses.of(op):
+            for earlier, known in state.known.items():
+                ordered = not known & UNORDERED or not earlier.needs_order(access)
+                fenced = not known & UNFENCED or not earlier.needs_fence(access)
+                if (ordered and fenced) or (meeting := earlier.meets(access)) is None:
+                    continue
+                need = _Need(earlier.op, meeting)
+                barrier = barrier if ordered else barrier or need
+                fence = fence if fenced else fence or need
+        return fence, barrier or self._published(op, state)
+
+    def _published(self, op: Op, state: State) -> _Need | None:
+        """What the threads did that an operation must not overtake because it tells others, or was told by them."""
+        if any(effect.kind == "release" for effect in op.kind.effects):
+            mine = (a for a, known in state.known.items() if known & UNORDERED and a.generic and not a.effect.elected)
+            accessed = next((access.op for access in mine), state.written)
+            return None if accessed is None else _Need(accessed)
+        if self.tile or not _touches_global(op):
+            return None
+        if state.acquired is not None:
+            return _Need(state.acquired)
+        return _Need(state.touched) if state.touched is not None and _publishes(op) else None
+
+    def _may_fence(self, op: Op, need: _Need) -> bool:
+        """False where the author has to. Raises CompilationError (sync-fence).
+
+        Buffers that only share bytes are the compiler's affair in every mode.
+        """
+        assert need.meeting is not None
+        mine, others = need.meeting
+        if not self.explicit or self.observe or mine.alloc is not others.alloc:
+            return True
+        if not self.tile:
+            return False
+        related = (("the access that the fence has to follow", need.op.loc),) if need.op.loc is not None else ()
+        line = "before it" if need.op.loc is None else f"at line {need.op.loc.line}"
+        raise fail(errors.FENCE, loc=op.loc, related=related, what=op.name, buffer=bytes_words(others), line=line)
+
+    def _insert(self, kind: OpDef, before: Op, need: _Need, state: State) -> list[Op]:
+        if self.observe:
+            return []
+        _apply(kind, state)
+        op = Op(kind, (), {**kind.defaults, "reason": reason(before, need.op, need.meeting)}, (), (), before.loc)
+        self.causes[op] = need.op
+        return [op]
+
+    def _do(self, op: Op, state: State) -> None:
+        """An operation happens."""
+        if op.kind in (program.barrier, program.fence_async):
+            open_now = any(
+                known & (UNORDERED if op.kind is program.barrier else UNFENCED) for known in state.known.values()
+            )
+            touched = op.kind is program.barrier and state.touched is not None
+            if not op.attrs["reason"]:
+                self.needed[op] = self.needed.get(op, False) or open_now or touched
         for effect in op.kind.effects:
-            if effect.space == "shared" and effect.operand is not None:
-                value = op.operand(effect.operand)
-                assert value is not None and isinstance(value.type, ScratchType)
-                first = self.offsets[value]
-                spans.add((first, first + value.type.count * value.type.element.itemsize, effect.kind == "write"))
-        return Open(frozenset(spans), _touches_global(op), op.attrs.get("order") in ("acquire", "acq_rel"))
+            if effect.kind != "sync":
+                continue
+            if effect.completes is not None:
+                bar = op.operand(effect.operand) if effect.operand is not None else None
+                bars = () if bar is None else self.accesses.bytes(bar)
+                state.waited(effect.completes, op.attrs.get("pendings", 0), bars)
+            elif effect.space == "threads" and not op.attrs.get("arrive"):
+                state.barrier()
+            elif effect.proxy == "async":
+                state.fence()
+        for access in self.accesses.of(op):
+            state.add(access)
+        if _touches_global(op):
+            state.touched = state.touched or op
+            if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.kind.effects):
+                state.written = state.written or op
+            if not self.tile and op.attrs.get("order") in ("acquire", "acq_rel"):
+                state.acquired = op
+
+    # Control flow: what stands before the operation, and the operation with what its regions need.
+
+    def if_(self, op: Op, state: State) -> tuple[list[Op], Op]:
+        """What either branch leaves open is open."""
+        other = state.copy()
+        then, orelse = self.region(op.regions[0], state), self.region(op.regions[1], other)
+        state.join(other)
+        return [], _with_regions(op, (then, orelse))
+
+    def partitions(self, op: Op, state: State) -> tuple[list[Op], Op]:
+        """All threads meet before and after. The first partition goes on with what is under way."""
+        state.barrier()
+        workers = [state.alone() for _ in op.regions[1:]]
+        regions = tuple(self.region(r, s) for r, s in zip(op.regions, (state, *workers), strict=True))
+        for worker in workers:
+            worker.barrier()
+            state.join(worker.alone())
+        state.barrier()
+        return [], _with_regions(op, regions)
+
+    def whole(self, op: Op, state: State) -> tuple[list[Op], Op]:
+        """Partitions from the kernel's begin to its end, which meet at barriers of their own."""
+        return [], _with_regions(op, tuple(self.region(region, state.alone()) for region in op.regions))
+
+    def loop(self, op: Op, state: State) -> tuple[list[Op], Op]:
+        """With what only stands in the loop for the sake of what was before it moved to before it."""
+        regions, after = self._repeated(op, state)
+        made = self._made(regions)
+        inside = {inner for region in op.regions for inner in walk(region)}
+        best: tuple[list[Op], tuple[Region, ...], State] = ([], regions, after)
+        if any(self.causes[one] not in inside for one in made):
+            for kinds in _HOISTS:
+                before = state.copy()
+                hoisted = [self._copy(kind, op, made) for kind in kinds]
+                for kind in kinds:
+                    _apply(kind, before)
+                regions, after = self._repeated(op, before)
+                if None not in hoisted and len(self._made(regions)) < len(self._made(best[1])):
+                    best = [one for one in hoisted if one is not None], regions, after
+        state.known, state.signals = best[2].known, best[2].signals
+        state.touched, state.written, state.acquired = best[2].touched, best[2].written, best[2].acquired
+        return best[0], _with_regions(op, best[1])
+
+    def _repeated(self, op: Op, state: State) -> tuple[tuple[Region, ...], State]:
+        """The regions of a loop that is entered in a state and from its own end, and the state after it."""
+        entering = state.copy()
+        while True:
+            inner = entering.copy()
+            regions: list[Region] = []
+            after: list[State] = []
+            for region in op.regions:
+                regions.append(self.region(region, inner))
+                after.append(inner.copy())
+            if not entering.join(inner):
+                break
+        # A `while` is left after its condition, anything else after its body or without having entered it.
+        if op.kind is control.while_:
+            return tuple(regions), after[0]
+        after[-1].join(state)
+        return tuple(regions), after[-1]
+
+    def _made(self, regions: Iterable[Region]) -> list[Op]:
+        return [op for region in regions for op in walk(region) if op in self.causes]
+
+    def _copy(self, kind: OpDef, loop: Op, made: list[Op]) -> Op | None:
+        """One of the inserted operations, to stand before the loop."""
+        found = next((one for one in made if one.kind is kind), None)
+        if found is None:
+            return None
+        op = Op(kind, (), found.attrs, (), (), found.loc)
+        self.causes[op] = self.causes[found]
+        return op
 
 
-def _conflict(op: Op, mine: Open, state: Open) -> bool:
-    """Whether an operation has to wait for what other threads may still be doing."""
-    if mine.touched_global and (state.acquired or (state.touched_global and _publishes(op))):
-        return True
-    return any(
-        first < other_end and other_first < end and (written or other_written)
-        for first, end, written in mine.spans
-        for other_first, other_end, other_written in state.spans
-    )
+_HOISTS = ((program.barrier,), (program.fence_async,), (program.fence_async, program.barrier))
+_INSIDE: dict[OpDef, Callable[[_Inserter, Op, State], tuple[list[Op], Op]]] = {
+    control.if_: _Inserter.if_,
+    control.warp_specialize: _Inserter.partitions,
+    control.partitions: _Inserter.whole,
+}
 
 
-def _barrier(before: Op) -> Op:
-    return Op(program.barrier, (), {"reason": f"before {before.name}"}, (), (), before.loc)
+def _apply(kind: OpDef, state: State) -> None:
+    if kind is program.barrier:
+        state.barrier()
+    else:
+        state.fence()
 
 
 def _touches_global(op: Op) -> bool:
-    return any(effect.space == "global" for effect in op.kind.effects)
+    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
 
 
 def _publishes(op: Op) -> bool:

@@ -174,10 +174,15 @@ def _if(op: Op) -> Iterator[Tie | Link]:
         yield from _tie(op, values)
 
 
+def _warp_specialize(op: Op) -> Iterator[Tie | Link]:
+    for values in zip(op.regions[0].terminator.uses, op.results, strict=True):
+        yield from _tie(op, values)
+
+
 _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     tile.expand_dims: _expand_dims, tile.permute: _permute, tile.reshape: _reshape, tile.join: _join, tile.split: _split,
     reduce.reduce: _reduce, reduce.histogram: _histogram, reduce.gather: _gather, reduce.dot_fma: _dot,
-    control.for_: _for, control.while_: _while, control.if_: _if,
+    control.for_: _for, control.while_: _while, control.if_: _if, control.warp_specialize: _warp_specialize,
     **dict.fromkeys(
         (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free
     ),

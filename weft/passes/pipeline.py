@@ -11,15 +11,19 @@ from time import perf_counter
 
 from weft.ir.core import Func
 from weft.passes.allocate_scratch import allocate_scratch
+from weft.passes.allocate_shared import allocate_shared
 from weft.passes.assign_registers import assign_registers
 from weft.passes.bound_blocks import bound_blocks
 from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
+from weft.passes.drop_parameters import drop_parameters
 from weft.passes.insert_sync import insert_sync
 from weft.passes.lower import lower_tiles
+from weft.passes.partition_plan import check_partitions
 from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
+from weft.passes.split_partitions import split_partitions
 from weft.targets import Target
 
 Pass = Callable[[Func], Func]
@@ -27,15 +31,19 @@ Watch = Callable[[str, Func, float], None]
 
 
 def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:
-    """Tile IR as the author wrote it to tile IR with every layout known and nothing computed twice."""
+    """Tile IR as the author wrote it to tile IR with every layout known, nothing computed twice, and shared memory in order."""
     return _run(
         func,
         (
             ("simplify", simplify),
             ("dce", dce),
             ("resolve_layouts", lambda f: _resolved(f, target)),
+            ("drop_parameters", drop_parameters),
             ("contract_fma", contract_fma),
             ("check_scopes", _check_scopes),
+            ("check_partitions", lambda f: check_partitions(f, target)),
+            ("allocate_shared", lambda f: allocate_shared(f, target)),
+            ("insert_sync", _synchronised),
         ),
         watch,
     )
@@ -46,8 +54,10 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
     return _run(
         func,
         (
+            ("split_partitions", lambda f: split_partitions(f, target)),
             ("lower_tiles", lambda f: lower_tiles(f, target)),
             ("dce", dce),
+            ("drop_parameters", drop_parameters),
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
             ("insert_sync", _synchronised),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
@@ -64,7 +74,7 @@ def _resolved(func: Func, target: Target) -> Func:
 
 
 def _synchronised(func: Func) -> Func:
-    """With `sync="none"` the author has only the barriers that they wrote."""
+    """With `sync="none"` the author has only the barriers and fences that they wrote."""
     return func if func.attrs.get("sync") == "none" else insert_sync(func)
 
 

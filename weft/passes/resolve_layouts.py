@@ -26,6 +26,7 @@ from weft.ops import memory, tile
 from weft.passes.coalesce import Access, coalesced, row_major
 from weft.passes.facts import facts
 from weft.passes.layout_links import Link, Tie, links_of
+from weft.passes.partition_plan import run_by
 from weft.targets import Target
 
 ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)
@@ -69,7 +70,8 @@ class _Layouts:
         self.found: dict[Value, Found] = {}
         self.places: dict[Value, Loc | None] = {}
         self._news: list[Value] = []
-        relations = [relation for op in walk(func.body) for relation in self._enter(op)]
+        self.warps: dict[Value, int] = {}
+        relations = [relation for op, warps in run_by(func) for relation in self._enter(op, warps)]
         ties = [relation for relation in relations if isinstance(relation, Tie)]
         for tie in ties:
             self._unite(tie.values)
@@ -83,11 +85,12 @@ class _Layouts:
         for link in self._links:
             self._follow(link)
 
-    def _enter(self, op: Op) -> Iterator[Tie | Link]:
+    def _enter(self, op: Op, warps: int) -> Iterator[Tie | Link]:
         for value in (*op.results, *(arg for region in op.regions for arg in region.args)):
             self.places[value] = op.loc
             if _is_open(value):
                 self.members[value] = [value]
+                self.warps[value] = warps
         return links_of(op)
 
     def root(self, value: Value) -> Value:
@@ -170,11 +173,12 @@ class _Layouts:
         if not wishes:
             return
         accesses = self._accesses(wishes)
-        warps: int = self.func.attrs["num_warps"]
         for root in (*accesses, *wishes):
             if root not in self.found:
                 given = accesses.get(root) or [row_major(*_measures(member.type)) for member in self.members[root]]
-                self.found[root] = Found(coalesced(given, warps, target.max_access_bits // 8), self.places[root])
+                self.found[root] = Found(
+                    coalesced(given, self.warps[root], target.max_access_bits // 8), self.places[root]
+                )
                 self._news.append(root)
                 self.propagate()
 

@@ -17,13 +17,18 @@ from dataclasses import dataclass
 
 from weft.errors import Loc, fail
 from weft.errors import lowering as errors
-from weft.ir.core import Func, Op, Region, Value
+from weft.errors.asynchronous import OPERAND_SCOPE
+from weft.errors.partitions import WORKER_SCOPE
+from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import SCOPES, OpDef, Scope
-from weft.ir.types import ScalarType, TileType
+from weft.ir.types import DescriptorType, ScalarType, SharedType, TileType
 from weft.ops import control, program
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
+HANDLES = (SharedType, DescriptorType)
+NARROW = (ScalarType, *HANDLES)
+"""Types of values that threads may differ in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,17 @@ class Control:
 
 
 def scopes(func: Func) -> dict[Value, Scope]:
-    """The scope of every scalar. Raises CompilationError (control-scope) where an operation needs more threads than come."""
+    """The scope of every scalar.
+
+    Raises CompilationError: control-scope where an operation needs more threads than come, async-operand-scope where threads
+    would differ in what is done once for all of them, partitions-worker-scope.
+    """
     analysis = _Analysis()
     analysis.known.update(dict.fromkeys(func.params, BLOCK))
     analysis.region(func.body, Control())
     for op, standing in analysis.standing.items():
         _check(op, standing)
+        _check_operands(op, analysis)
     return {value: scope for value, scope in analysis.known.items() if isinstance(value.type, ScalarType)}
 
 
@@ -69,6 +79,16 @@ def _check(op: Op, standing: Control) -> None:
         return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
     raise fail(errors.SCOPE, loc=op.loc, related=related, what=op.name, needs=needs, scope=standing.scope)
+
+
+def _check_operands(op: Op, analysis: _Analysis) -> None:
+    """Memory is one for all threads, and so are the numbers in what is requested once, such as coordinates and phases."""
+    once = op.kind.needs == BLOCK and not op.regions
+    for value in op.uses:
+        one = isinstance(value.type, HANDLES) or (once and isinstance(value.type, ScalarType))
+        if one and not op.kind.terminator and analysis.known[value] != BLOCK:
+            name = repr(value.name) if value.name else f"a value of {value.type}"
+            raise fail(OPERAND_SCOPE, loc=op.loc, what=op.name, value=name, scope=analysis.known[value])
 
 
 class _Analysis:
@@ -98,7 +118,7 @@ class _Analysis:
 
     def set(self, values: Iterable[Value], scope: Scope) -> None:
         """Enter one scope for several values."""
-        self.known.update((value, scope if isinstance(value.type, ScalarType) else BLOCK) for value in values)
+        self.known.update((value, scope if isinstance(value.type, NARROW) else BLOCK) for value in values)
 
     def set_each(self, values: Iterable[Value], found: Iterable[Scope], least: Scope) -> None:
         """Enter a scope for each value, at least `least`."""
@@ -147,6 +167,23 @@ class _Analysis:
         for result, pair in zip(op.results, zip(then, orelse, strict=True), strict=True):
             self.set((result,), _join(scope, *pair))
 
+    def warp_specialize(self, op: Op, around: Control) -> None:
+        """Each partition is a block of its own: its threads agree on what is of block scope in it, and on nothing narrower."""
+        for worker in op.regions[1:]:
+            for inner in walk(worker):
+                for value in inner.uses:
+                    scope = self.known.get(value, BLOCK)
+                    if scope != BLOCK:
+                        name = repr(value.name) if value.name else f"a value of {value.type}"
+                        raise fail(WORKER_SCOPE, loc=inner.loc, value=name, scope=scope)
+        found = [self.region(region, around) for region in op.regions]
+        self.set_each(op.results, found[0], BLOCK)
+
+    def partitions(self, op: Op, around: Control) -> None:
+        """As `warp_specialize`, once each computes all that it needs."""
+        for region in op.regions:
+            self.region(region, around)
+
     def _carry(self, args: tuple[Value, ...], inits: Iterable[Scope], walk: Callable[[], tuple[Scope, ...]]) -> None:
         self.set_each(args, inits, BLOCK)
         changed = True
@@ -162,4 +199,6 @@ _SPECIAL: dict[OpDef, Callable[[_Analysis, Op, Control], None]] = {
     control.for_: _Analysis.for_,
     control.while_: _Analysis.while_,
     control.if_: _Analysis.if_,
+    control.warp_specialize: _Analysis.warp_specialize,
+    control.partitions: _Analysis.partitions,
 }

@@ -231,6 +231,16 @@ class _Simplifier:
         results = dict(zip(kept, made, strict=True))
         return tuple(results.get(i, init) for i, init in enumerate(inits))
 
+    def partitions(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Each computes for itself: what threads hold in one partition, others do not."""
+        regions = tuple(out.copy_isolated(region) for region in op.regions)
+        out.loc = op.loc
+        made: Value | tuple[Value, ...] | None = out.emit(op.kind, regions=regions, **op.attrs)
+        results = () if made is None else made if isinstance(made, tuple) else (made,)
+        for new, old in zip(results, op.results, strict=True):
+            new.name = old.name
+        return results
+
     def _trips(self, bounds: Operands, descending: bool) -> int | None:
         """0 or 1 where a loop runs so often, else None."""
         if any(value not in self.constants for value in bounds):
@@ -276,6 +286,7 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     tile.extract: _Simplifier.extract,
     control.if_: _Simplifier.if_,
     control.for_: _Simplifier.for_,
+    control.warp_specialize: _Simplifier.partitions,
     **dict.fromkeys(KEEP_SPLAT, _Simplifier.moved),
     **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),
     **dict.fromkeys((memory.load, memory.store, memory.atomic), _Simplifier.masked),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -99,6 +100,30 @@ def array(value: Any) -> Array | None:
     if hasattr(value, "__dlpack_device__"):
         return _from_dlpack(value)
     return None
+
+
+def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+    """Shape and strides of an array, in elements; None for what has no shape.
+
+    A stride is no integer where fields of a structure are taken: then it is no whole number of elements.
+    """
+    if callable(getattr(value, "stride", None)):
+        return tuple(value.shape), tuple(value.stride())
+    if _is_numpy(value):
+        return value.shape, _in_elements(value.strides, value.itemsize)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        itemsize = ITEMSIZE[_interface_dtype(value, interface)]
+        return shape, dlpack.contiguous(shape) if strides is None else _in_elements(strides, itemsize)
+    if hasattr(value, "__dlpack_device__"):
+        exported = dlpack.export(value)
+        return exported.shape, exported.strides
+    return None
+
+
+def _in_elements(strides: Iterable[int], itemsize: int) -> tuple[float, ...]:
+    return tuple(n / itemsize if n % itemsize else n // itemsize for n in strides)
 
 
 def host_buffer(value: Any) -> HostBuffer:

@@ -36,6 +36,7 @@ from weft.errors.launch import (
 )
 from weft.runtime.arguments import array, of_torch
 from weft.runtime.compiled import Options
+from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.specialise import as_number, freeze, integer_dtype
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
@@ -158,7 +159,7 @@ class Signature:
 
 
 def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
-    """Value and key of a run-time argument that is no `torch.Tensor`, int or float: the general, slower way.
+    """Value and key of a run-time argument of another class than the text above knows: the general, slower way.
 
     What no kernel takes gets a key that matches nothing, so the launch goes the checked way and says what is wrong.
     """
@@ -166,6 +167,8 @@ def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
         return 0, None, None, None
     if isinstance(value, bool):
         return value, "bool", None, None
+    if isinstance(value, HostDescriptor):
+        return value.tensor_map, value.tensor_map.key, None, None
     found = array(value)
     if found is not None:
         # PyTorch's own arrays have keys of their own: they go to PyTorch's stream.
@@ -197,6 +200,8 @@ NEEDS_FREEZING = frozenset({float, tuple, list})
 _RUN_TIME = """
     if {name}.__class__ is _w_Tensor:
         _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
+    elif {name}.__class__ is _w_TensorDescriptor:
+        _w_v{i} = {name}.tensor_map; _w_a{i} = _w_v{i}.key; _w_b{i} = _w_c{i} = None
     elif {name}.__class__ is _w_int:
         _w_v{i} = {name}; _w_b{i} = {divisible}; _w_c{i} = None
         _w_a{i} = "int32" if -2147483648 <= {name} <= 2147483647 else _w_width({name})
@@ -291,11 +296,12 @@ class Binder:
     watched: list[tuple[dict[str, Any], str, Any]]
     space: dict[str, Any]
 
-    def see_torch(self) -> None:
-        """Take the short way for `torch.Tensor` from now on, if PyTorch is loaded."""
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            self.space["_w_Tensor"] = torch.Tensor
+    def see_classes(self) -> None:
+        """Take the short way for `torch.Tensor` and `TensorDescriptor` from now on, where their modules are loaded."""
+        for name, module in (("Tensor", "torch"), ("TensorDescriptor", "weft.nvidia.hopper")):
+            loaded = sys.modules.get(module)
+            if loaded is not None:
+                self.space[f"_w_{name}"] = getattr(loaded, name)
 
 
 def make_binder(
@@ -310,7 +316,7 @@ def make_binder(
     watched: list[tuple[dict[str, Any], str, Any]] = []
     names: dict[str, Any] = {
         "table": table, "watched": watched, "forget": forget, "miss": miss, "evaluate": evaluate, "other": other,
-        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "Tensor": None,
+        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "Tensor": None, "TensorDescriptor": None,
         "refuse_extra": signature.refuse_extra, "refuse_twice": signature.refuse_twice,
         "refuse_unknown": signature.refuse_unknown, "missing": MISSING,
         "defaults": {parameter.name: parameter.default for parameter in signature.known},

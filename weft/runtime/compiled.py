@@ -15,6 +15,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors.launch import UNKNOWN_STAGE
 from weft.runtime import driver, sass
+from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.specialise import ArgumentType, Constexpr
 
 WARP_SIZE = 32
@@ -51,7 +52,7 @@ class CompileRequest:
 
     @property
     def run_time(self) -> dict[str, ArgumentType]:
-        """The arguments that the compiled kernel takes, in the order of its CUDA parameters."""
+        """The arguments that the compiled kernel takes, in the order of its CUDA parameters; a descriptor has several."""
         return {name: kind for name, kind in self.arguments.items() if not isinstance(kind, Constexpr)}
 
 
@@ -59,7 +60,9 @@ class CompileRequest:
 class Binary:
     """Machine code and what it uses: registers and spilled bytes per thread, shared bytes per block.
 
-    `dynamic_shared` is given at launch, `static_shared` is part of the code.
+    `dynamic_shared` is given at launch, `static_shared` is part of the code. `unused` are parts of descriptors, by the names of
+    `weft.runtime.descriptor.parts`, that the code has no parameters for. `worker_warps` run in a block beside the kernel's own
+    (see `warp_specialize`).
     """
 
     cubin: bytes
@@ -67,6 +70,8 @@ class Binary:
     n_spills: int
     dynamic_shared: int = 0
     static_shared: int = 0
+    unused: tuple[str, ...] = ()
+    worker_warps: int = 0
 
 
 class Stages(Mapping[str, "str | bytes"]):
@@ -151,13 +156,18 @@ class CompiledKernel:
 
     @property
     def num_warps(self) -> int:
-        """Warps of a block."""
+        """Warps of a block that the launch asked for; workers have others beside them."""
         return self.request.options.num_warps
 
     @property
+    def num_ctas(self) -> int:
+        """Blocks of a program: more than one make a cluster."""
+        return self.request.options.num_ctas
+
+    @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return self.num_warps * WARP_SIZE
+        """Threads of a block, those of workers included."""
+        return (self.num_warps + self.binary.worker_warps) * WARP_SIZE
 
     @property
     def n_regs(self) -> int:
@@ -189,15 +199,18 @@ class CompiledKernel:
                 self._loaded[ordinal] = driver.load(binary.cubin, self.name, ordinal, binary.dynamic_shared)
             return self._loaded[ordinal]
 
-    def launch(self, grid: tuple[int, int, int], stream: int | None, params: Sequence[int | float | bool]) -> None:
+    def launch(
+        self, grid: tuple[int, int, int], stream: int | None, params: Sequence[int | float | bool | HostDescriptor]
+    ) -> None:
         """Launch on the current device with packed values, one for each of `request.run_time` (addresses for arrays).
 
         The short way for hosts that have bound their arguments already; `kernel[grid](...)` is the checked one.
         """
         from weft.runtime.launch import launcher
 
-        run = launcher(self, driver.active.get_current_device(), tuple(self.request.run_time.values()), None)
-        run(grid, stream, *params)
+        kinds = self.request.run_time
+        run = launcher(self, driver.active.get_current_device(), tuple(kinds.values()), None, tuple(kinds))
+        run(grid, stream, *(p.tensor_map if isinstance(p, HostDescriptor) else p for p in params))
 
     def with_report(self, report: Any) -> CompiledKernel:
         """The same kernel with the report of one simulated launch."""

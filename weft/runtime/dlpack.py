@@ -8,6 +8,7 @@ Struct layout: dlpack.h, versions 0.x (`DLManagedTensor`).
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +41,15 @@ class _Tensor(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a capsule says. `low` and `high` bound the bytes its elements occupy; `keepalive` owns the memory."""
+    """What a capsule says. `low` and `high` bound the bytes its elements occupy; `keepalive` owns the memory.
+
+    `strides` are in elements.
+    """
 
     pointer: int
     dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     low: int
     high: int
     keepalive: object
@@ -58,9 +64,23 @@ def export(value: Any) -> Exported:
     tensor = _Tensor.from_address(get_pointer(capsule, b"dltensor"))
     name = _name(tensor)
     pointer = (tensor.data or 0) + tensor.byte_offset
-    low, high = _span(tensor)
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else contiguous(shape)
+    low, high = _span(shape, strides)
     itemsize = ITEMSIZE[name]
-    return Exported(pointer, name, pointer + low * itemsize, pointer + high * itemsize, capsule)
+    return Exported(pointer, name, shape, strides, pointer + low * itemsize, pointer + high * itemsize, capsule)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of an array whose elements follow one another.
+
+    >>> contiguous((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides[: len(shape)]))
 
 
 def _name(tensor: _Tensor) -> str:
@@ -71,14 +91,8 @@ def _name(tensor: _Tensor) -> str:
     return name
 
 
-def _span(tensor: _Tensor) -> tuple[int, int]:
-    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     if 0 in shape:
         return 0, 0
-    if not tensor.strides:
-        count = 1
-        for size in shape:
-            count *= size
-        return 0, count
-    reach = [(size - 1) * tensor.strides[i] for i, size in enumerate(shape)]
+    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + 1

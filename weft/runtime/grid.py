@@ -32,6 +32,14 @@ def evaluate(kernel: str, grid: Any, bound: Mapping[str, Any]) -> tuple[int, int
     return normalise(kernel, grid(bound) if callable(grid) else grid)
 
 
+def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int, int, int]:
+    """The grid counted in blocks, of which each program has so many along x. Raises LaunchError (launch-grid-limit)."""
+    x, y, z = grid
+    if x * blocks > LIMITS[0]:
+        raise fail(GRID_LIMIT, name=kernel, dim=0, size=x, limit=LIMITS[0] // blocks)
+    return x * blocks, y, z
+
+
 @lru_cache(maxsize=4096)
 def _checked(kernel: str, given: tuple[Any, ...]) -> tuple[int, int, int]:
     """`normalise` of a tuple, remembered: a function of the arguments gives the same few grids again and again."""

@@ -1,15 +1,16 @@
 """From values to `cuLaunchKernelEx`: what happens after a launch has found its compiled kernel.
 
-Every run-time parameter of the Python signature has a slot of eight bytes; a kernel's parameter table points at the slots
-it takes and skips those that specialisation folded. The driver copies parameters before it returns, but it returns
-without Python's lock, so each launch in flight has a frame of slots to itself, taken from a pool.
+Every number and array of the Python signature has a slot of eight bytes; a kernel's parameter table points at the slots it
+takes and skips those that specialisation folded. What a tensor descriptor passes lies in memory of its own, so its entries
+of the table are written at each launch. The driver copies parameters before it returns, but it returns without Python's
+lock, so each launch in flight has a frame of slots and table to itself, taken from a pool.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,11 +19,13 @@ from weft.errors import fail
 from weft.errors.launch import ARGUMENT_RANGE
 from weft.runtime import driver, streams
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.descriptor import Descriptor, parts
+from weft.runtime.grid import in_blocks
 from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar
 
 Grid = tuple[int, int, int]
 Run = Callable[..., CompiledKernel]
-"""`run(grid, stream, *values)`: one value per slot, addresses for arrays, anything for folded slots."""
+"""`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, anything for what is folded."""
 
 SLOT_BYTES = 8
 _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "?7x"}
@@ -30,26 +33,46 @@ _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How the values of a launch become kernel parameters: a `struct` of all slots, and the slots a kernel takes."""
+    """How the values of a launch become kernel parameters.
+
+    `format` packs the slots, whose values are those numbered `packed`. `table` has an entry per kernel parameter: the number
+    of a slot, or of a descriptor's value and how far into its memory the parameter lies.
+    """
 
     format: struct.Struct
-    taken: tuple[int, ...]
+    packed: tuple[int, ...]
+    table: tuple[int | tuple[int, int], ...]
+
+    @property
+    def slots(self) -> int:
+        """Slots, which lie before the table."""
+        return len(self.packed)
 
     def frame(self) -> tuple[Any, int]:
-        """A buffer for one launch in flight and the address of its parameter table."""
-        slots = self.format.size // SLOT_BYTES
-        buffer = (ctypes.c_uint64 * (slots + len(self.taken)))()
+        """A buffer of words for one launch in flight and the address of its parameter table."""
+        buffer = (ctypes.c_uint64 * (self.slots + len(self.table)))()
         start = ctypes.addressof(buffer)
-        for position, slot in enumerate(self.taken):
-            buffer[slots + position] = start + slot * SLOT_BYTES
-        return buffer, start + slots * SLOT_BYTES
+        for position, entry in enumerate(self.table):
+            if isinstance(entry, int):
+                buffer[self.slots + position] = start + entry * SLOT_BYTES
+        return buffer, start + self.slots * SLOT_BYTES
 
 
-def packing(kinds: Sequence[ArgumentType]) -> Packing:
-    """The packing of argument types, one per slot. Slots are little-endian, as GPUs and their hosts are."""
-    codes = "".join(_code(kind) for kind in kinds)
-    taken = tuple(slot for slot, kind in enumerate(kinds) if not isinstance(kind, Constexpr))
-    return Packing(struct.Struct(f"<{codes}"), taken)
+def packing(kinds: Sequence[ArgumentType], names: Sequence[str] = (), unused: Collection[str] = ()) -> Packing:
+    """The packing of argument types, one per value. Slots are little-endian, as GPUs and their hosts are.
+
+    `names` are the values' parameters, needed where there are descriptors; `unused` the parts of these that the kernel does not
+    take.
+    """
+    packed = tuple(number for number, kind in enumerate(kinds) if not isinstance(kind, Descriptor))
+    table: list[int | tuple[int, int]] = []
+    for number, kind in enumerate(kinds):
+        if isinstance(kind, Descriptor):
+            table += [(number, part.offset) for part in parts(names[number], kind.rank) if part.name not in unused]
+        elif not isinstance(kind, Constexpr):
+            table.append(packed.index(number))
+    codes = "".join(_code(kinds[number]) for number in packed)
+    return Packing(struct.Struct(f"<{codes}"), packed, tuple(table))
 
 
 def _code(kind: ArgumentType) -> str:
@@ -66,20 +89,20 @@ def launcher(
     current_stream: Callable[[int], int] | None,
     names: Sequence[str] = (),
 ) -> Run:
-    """A function that launches `compiled` on the device `ordinal` with values of `kinds`, one per slot.
+    """A function that launches `compiled` on the device `ordinal` with values of `kinds`.
 
     `current_stream(ordinal)` answers the stream to use when a launch names none; without it that is the default stream.
-    `names` are the slots' parameters, for messages. Raises what loading the kernel raises; the function raises
+    `names` are the values' parameters. Raises what loading the kernel raises; the function raises
     LaunchError (launch-argument-range), OutOfResources (launch-registers) and DeviceError (device-driver-error).
     """
     loaded = compiled.on_device(ordinal)
-    layout = packing(kinds)
+    layout = packing(kinds, names, compiled.binary.unused)
     configs: dict[tuple[Grid, int], Any] = {}
 
     def new_config(grid: Grid, raw: int) -> Any:
         if len(configs) >= _CONFIGS_KEPT:
             configs.clear()
-        configs[grid, raw] = config = _config(grid, raw, compiled.threads, compiled.binary.dynamic_shared)
+        configs[grid, raw] = config = _config(compiled, grid, raw)
         return config
 
     def failed(status: Any, config: Any, table: int) -> None:
@@ -95,7 +118,12 @@ def launcher(
     }  # fmt: skip
     # One function per number of values: Python calls those faster than one that takes `*values`.
     values = [f"v{i}" for i in range(len(kinds))]
-    text = _RUN.format(values="".join(f", {v}" for v in values), listed="".join(f"{v}, " for v in values))
+    text = _RUN.format(
+        values="".join(f", {v}" for v in values),
+        listed="".join(f"{v}, " for v in values),
+        packed="".join(f", {values[number]}" for number in layout.packed),
+        pointed=_pointed(layout),
+    )
     exec(compile(text, f"<run of {compiled.name}>", "exec"), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
     return names_in_scope["run"]
 
@@ -116,9 +144,10 @@ def run(grid, stream{values}):
         frame = new_frame()
     buffer, table = frame
     try:
-        pack(buffer, 0{values})
+        pack(buffer, 0{packed})
     except pack_errors:
         raise unpackable(({listed})) from None
+{pointed}\
     (status,) = launch(config, function, table, 0)
     if status is not success:
         failed(status, config, table)
@@ -127,17 +156,47 @@ def run(grid, stream{values}):
 """
 
 
+def _pointed(layout: Packing) -> str:
+    """Lines that write the table's entries of descriptors, each of which is encoded when it is first launched with."""
+    lines: list[str] = []
+    for position, entry in enumerate(layout.table, layout.slots):
+        if isinstance(entry, tuple):
+            number, offset = entry
+            if not offset:
+                lines.append(f"    at = v{number}.address or v{number}.encode()\n")
+            lines.append(f"    buffer[{position}] = at + {offset}\n" if offset else f"    buffer[{position}] = at\n")
+    return "".join(lines)
+
+
 def _default_stream(ordinal: int) -> int:
     return 0
 
 
-def _config(grid: Grid, raw: int, threads: int, shared: int) -> Any:
-    cuda = driver.bindings()
+def _config(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
+    """The launch of a grid of programs. A program of several blocks is a cluster along x.
+
+    Raises LaunchError (launch-grid-limit)."""
+    cuda, blocks = driver.bindings(), compiled.num_ctas
+    x, y, z = in_blocks(compiled.name, grid, blocks)
     config = cuda.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-    config.sharedMemBytes, config.hStream, config.numAttrs = shared, cuda.CUstream(raw), 0
+    config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z
+    config.blockDimX, config.blockDimY, config.blockDimZ = compiled.threads, 1, 1
+    config.sharedMemBytes, config.hStream = compiled.binary.dynamic_shared, cuda.CUstream(raw)
+    attributes = [] if blocks == 1 else [_cluster_of(blocks)]
+    if attributes:
+        config.attrs = attributes
+    config.numAttrs = len(attributes)
     return config
+
+
+def _cluster_of(blocks: int) -> Any:
+    """The attribute of a launch in clusters."""
+    cuda = driver.bindings()
+    attribute = cuda.CUlaunchAttribute()
+    attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    size = attribute.value.clusterDim
+    size.x, size.y, size.z = blocks, 1, 1
+    return attribute
 
 
 def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:
@@ -164,6 +223,8 @@ def _again(compiled: CompiledKernel, loaded: driver.Loaded, status: Any, argumen
 
 def _unpackable(name: str, kinds: Sequence[ArgumentType], names: Sequence[str], values: Sequence[Any]) -> Exception:
     for slot, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+        if isinstance(kind, Descriptor):
+            continue
         try:
             struct.pack(f"<{_code(kind)}", value)
         except (OverflowError, struct.error):

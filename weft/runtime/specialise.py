@@ -1,8 +1,8 @@
 """What of an argument a kernel is compiled for.
 
 An array gives its dtype and whether its address is a multiple of 16 bytes; an integer its width, whether it is 1 (then
-it is a constant) and whether 16 divides it; a float is fp32, a bool one bit, None a constant. Values the kernel knows at
-compile time stand as they are.
+it is a constant) and whether 16 divides it; a float is fp32, a bool one bit, None a constant; a tensor descriptor gives
+everything but its address, extents and strides. Values the kernel knows at compile time stand as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, cast
 from weft.errors import fail
 from weft.errors.launch import ARGUMENT_KIND, ARGUMENT_RANGE, CONSTEXPR_KIND, TYPE_TEXT
 from weft.runtime.arguments import array
+from weft.runtime.descriptor import Descriptor, HostDescriptor
 from weft.runtime.dtypes import canonical, dtype_name
 
 ALIGNMENT = 16
@@ -47,7 +48,7 @@ class Constexpr:
         object.__setattr__(self, "key", freeze(self.value))
 
 
-ArgumentType = Pointer | Scalar | Constexpr
+ArgumentType = Pointer | Scalar | Descriptor | Constexpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
         return Constexpr(None)
     if isinstance(value, bool):
         return Scalar("bool")
+    if isinstance(value, HostDescriptor):
+        return value.tensor_map.kind
     if isinstance(value, MockTensor):
         return Pointer(dtype_name(value.dtype), value.aligned and facts)
     if isinstance(value, str):

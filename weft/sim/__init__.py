@@ -4,12 +4,30 @@ It runs tile IR, and lowered IR by the same rules of the same names. Numbers are
 that `weft.ops` states. It decides nothing about layouts and emits no code.
 """
 
-from weft.sim import arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile
-from weft.sim.heap import Buffer
+from weft.sim import (
+    arith,
+    asm,
+    async_copy,
+    control,
+    debug,
+    globals,
+    mbarrier,
+    memory,
+    program,
+    reduce,
+    regs,
+    scratch,
+    shared,
+    tile,
+    tma,
+)
+from weft.sim.heap import Buffer, TensorMap
 from weft.sim.launch import run
 from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
-FAMILIES = (arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile)
+FAMILIES = (
+    arith, asm, async_copy, control, debug, globals, mbarrier, memory, program, reduce, regs, scratch, shared, tile, tma,
+)  # fmt: skip
 
-__all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "run"]
+__all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

@@ -6,38 +6,44 @@ Only active elements are touched and checked. What is wrong with one is found ou
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from weft.errors import UserError, fail, hazard
 from weft.ir.core import Op
-from weft.ir.types import DType
+from weft.ir.types import DType, TileType
 from weft.ops.check import pointer_of
 from weft.ops.memory import Atomic
 from weft.sim import numbers
-from weft.sim.data import Array, Data, Mark, union, where, where_marked
-from weft.sim.heap import Access, BadAddress, Heap, ReadOnlyStorage
-from weft.sim.machine import Block
+from weft.sim.data import Array, Data, Mark, arange, union, where, where_marked
+from weft.sim.hardware import owners_of, readers_of
+from weft.sim.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
+from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
+from weft.sim.races import THREADS, Touch, Way
 
 MASKED_OFF = "the load that gives it is masked off and has no `other`"
 MASKED_ATOMIC = "the atomic that gives it is masked off"
 
 
 class Request:
-    """An operation's accesses of `vec` elements each: the active addresses, and where they are (None: everywhere)."""
+    """An operation's accesses of `vec` elements each: the active addresses, and where they are (None: everywhere).
 
-    __slots__ = ("access", "all", "block", "element", "op", "shape", "where")
+    `operand` numbers the operand that is the pointer."""
 
-    def __init__(self, block: Block, op: Op, ptr: Data, mask: Data | None, vec: int = 1) -> None:
+    __slots__ = ("access", "all", "element", "op", "pointer", "shape", "task", "where")
+
+    def __init__(self, task: Task, op: Op, ptr: Data, mask: Data | None, vec: int = 1, operand: int = 0) -> None:
         own = None if mask is None else mask.array
-        block.demand(op, mask, "a mask")
-        block.demand(op, ptr, "an address", own)
-        self.block = block
+        task.demand(op, mask, "a mask")
+        task.demand(op, ptr, "an address", own)
+        self.task = task
         self.op = op
-        self.element = pointee(op)
+        self.pointer = op.operands[operand]
+        self.element = pointee(op, operand)
         self.all = ptr.array
-        self.where = block.under(own)
+        self.where = task.under(own)
         if self.where is not None:
             self.all, self.where = np.broadcast_arrays(self.all, self.where)
             if np.all(self.where):
@@ -48,17 +54,17 @@ class Request:
         self._check_wrapped(ptr.wrapped, own)
 
     def _check_wrapped(self, mark: Mark | None, mask: Array | None) -> None:
-        bad = where_marked(mark, self.shape, self.block.under(mask))
+        bad = where_marked(mark, self.shape, self.task.under(mask))
         if mark is None or bad is None:
             return
-        where = f" ({self.block.where(bad.shape, int(np.argmax(bad)))})" if bad.ndim else ""
+        where = f" ({self.task.where(bad.shape, int(np.argmax(bad)))})" if bad.ndim else ""
         used = () if self.op.loc is None else (("the offset is used by", self.op.loc),)
-        raise fail(hazard.WRAPPED, loc=mark.loc or self.op.loc, related=used, program=self.block.pid, where=where)
+        raise fail(hazard.WRAPPED, loc=mark.loc or self.op.loc, related=used, program=self.task.pid, where=where)
 
     @property
     def heap(self) -> Heap:
         """Global memory."""
-        return self.block.machine.heap
+        return self.task.machine.heap
 
     def values(self, data: Data) -> Array:
         """The active elements of an operand with an element per access (and `vec` of them along a last axis)."""
@@ -73,7 +79,28 @@ class Request:
         where = self.where[..., None] if self.where is not None and self.access.vec > 1 else self.where
         bad = where_marked(data.undefined, np.shape(data.array), where)
         if bad is not None:
-            raise self.block.undefined(self.op, data.undefined, sink, bad)
+            raise self.task.undefined(self.op, data.undefined, sink, bad)
+
+    def touches(self, places: list[Place], way: Way) -> list[Touch]:
+        """What the check for races sees of the accesses."""
+        threads, notes = self._threads(way)
+        return [
+            Touch(self.task, self.op, way, p, self.element.itemsize, _part(threads, p.which), _part(notes, p.which))
+            for p in places
+        ]
+
+    def _threads(self, way: Way) -> tuple[Array | int, Array | int]:
+        """The thread of each active access: as it is checked, and as it is kept for later checks."""
+        value = self.pointer
+        assert value is not None
+        if isinstance(value.type, TileType) and value.type.linear is not None and self.shape == value.type.shape:
+            notes = owners_of(value.type.linear).reshape(self.shape)
+            threads = readers_of(value.type.linear, THREADS).reshape(self.shape) if way == "read" else notes
+        elif len(self.shape) == 2 and self.shape[0] == self.task.threads:
+            threads = notes = np.broadcast_to(arange(self.task.threads)[:, None], self.shape)
+        else:
+            return (THREADS if way == "read" else 0), 0
+        return (threads, notes) if self.where is None else (threads[self.where], notes[self.where])
 
     def fault(self, verb: str) -> UserError:
         """What is wrong with these addresses: the report of the first bad one."""
@@ -90,7 +117,7 @@ class Request:
         segment = self.heap.segment_at(int(flat[first]))
         assert segment is not None
         byte = int(flat[first]) - segment.pointer
-        return self.block.fail(
+        return self.task.fail(
             hazard.MISALIGNED, self.op, access=verb, bytes=width, name=segment.buffer.name, byte=byte,
             past=int(flat[first]) % width,
         )  # fmt: skip
@@ -100,21 +127,26 @@ class Request:
         address, size = int(flat[first]), self.element.itemsize
         segment = self.heap.segment_at(address)
         if segment is None:
-            return self.block.fail(hazard.NO_BUFFER, self.op, access=verb, address=address)
+            return self.task.fail(hazard.NO_BUFFER, self.op, access=verb, address=address)
         low = -((segment.pointer - segment.start) // size)
         extent = (segment.end - segment.pointer) // size
         index = (address - segment.pointer) // size
         place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
-        share = f"; {place}{self.block.where(self.shape, first)}" if self.shape else ""
-        return self.block.fail(
+        share = f"; {place}{self.task.where(self.shape, first)}" if self.shape else ""
+        return self.task.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
             share=share, bound=f"at or above {low}" if index < low else f"below {extent}",
         )  # fmt: skip
 
 
-def pointee(op: Op) -> DType:
-    """The type of the elements that the first operand points to."""
-    value = op.operands[0]
+def _part(whole: Any, which: Array | None) -> Any:
+    """What belongs to some of the accesses (None: all) of an array for all, or of a number that holds for all."""
+    return whole if which is None or isinstance(whole, int) else whole[which]
+
+
+def pointee(op: Op, operand: int = 0) -> DType:
+    """The type of the elements that an operand points to."""
+    value = op.operands[operand]
     assert value is not None
     return pointer_of(value).element_ty
 
@@ -126,13 +158,21 @@ def from_bits(bits: Array, element: DType) -> Array:
 
 def load(request: Request, other: Data | None) -> Data:
     """Values at the addresses; elsewhere `other` (which has their shape), or undefined."""
-    block = request.block
-    block.reads += 1
-    block.last_read = request.access
+    task = request.task
+    task.reads += 1
+    task.last_read = request.access
     try:
-        values = from_bits(request.heap.read(request.access), request.element)
+        places = request.heap.places(request.access)
     except BadAddress:
         raise request.fault("reads") from None
+    races = task.machine.races
+    if races is not None:
+        volatile = bool(request.op.attrs["volatile"])
+        for touch in request.touches(places, "volatile" if volatile else "read"):
+            if volatile:
+                races.acquire(task, touch.place.segment, request.access.addresses)
+            races.touch(touch)
+    values = from_bits(request.heap.read(request.access, places), request.element)
     if request.where is None:
         return Data(values)
     return scattered(request, values, other, MASKED_OFF)
@@ -155,16 +195,26 @@ def scattered(request: Request, values: Array, other: Data | None, cause: str) -
 def store(request: Request, value: Data) -> None:
     """Write the active elements of `value`."""
     request.demand(value, "a store")
+    bits = bits_of(request.values(value))
     try:
-        request.heap.write(request.access, bits_of(request.values(value)))
+        places = request.heap.places(request.access)
     except BadAddress:
         raise request.fault("writes") from None
+    races = request.task.machine.races
+    if races is not None:
+        for touch in request.touches(places, "write"):
+            races.touch(touch, _part(bits, touch.place.which))
+    try:
+        request.heap.write(request.access, bits, places)
     except ReadOnlyStorage as error:
-        raise request.block.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
+        raise request.task.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
+    if races is not None:
+        for place in places:
+            races.stored(request.task, request.op, place, request.element.itemsize, _part(bits, place.which))
 
 
 Change = Callable[[Array, Array], Array]
-_ATOMICS: dict[str, Change] = {
+COMBINE: dict[str, Change] = {
     "add": lambda old, value: numbers.through32(np.add, old, value) if old.dtype.kind not in "iu" else old + value,
     "max": numbers.maximum,
     "min": numbers.minimum,
@@ -173,12 +223,13 @@ _ATOMICS: dict[str, Change] = {
     "xor": np.bitwise_xor,
     "xchg": lambda old, value: value,
 }
+"""What an atomic makes of the old values and its own."""
 
 
 def atomic(request: Request, kind: Atomic, value: Data) -> Data:
     """Combine values into memory, element after element; the old values."""
     request.demand(value, "an atomic")
-    new, combine = np.ravel(request.values(value)), _ATOMICS[kind]
+    new, combine = np.ravel(request.values(value)), COMBINE[kind]
     dtype = new.dtype
     return _update(request, lambda old, which: bits_of(combine(old.view(dtype), new[which])))
 
@@ -192,16 +243,42 @@ def compare_and_swap(request: Request, compare: Data, value: Data) -> Data:
 
 
 def _update(request: Request, change: Change) -> Data:
-    block = request.block
-    block.reads += 1
-    block.last_read = request.access
+    task = request.task
+    task.reads += 1
+    task.last_read = request.access
+    _synchronise(request)
     try:
         old = from_bits(request.heap.update(request.access, change), request.element)
     except BadAddress:
         raise request.fault("updates") from None
     except ReadOnlyStorage as error:
-        raise block.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
+        raise task.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
     return Data(old) if request.where is None else scattered(request, old, None, MASKED_ATOMIC)
+
+
+def _synchronise(request: Request) -> None:
+    """What an atomic orders, and what it races with."""
+    races, op, task = request.task.machine.races, request.op, request.task
+    if races is None:
+        return
+    try:
+        touches = request.touches(request.heap.places(request.access), "atomic")
+    except BadAddress:
+        raise request.fault("updates") from None
+    order = "relaxed" if op.attrs["scope"] == "cta" else op.attrs["order"]
+    # In tile IR the barriers that such an atomic gets when it is lowered are not there yet.
+    settles = not task.machine.lowered and task.machine.func.attrs.get("sync") != "none"
+    if settles and op.attrs["order"] in ("release", "acq_rel"):
+        task.settled = task.clock.position
+    for touch in touches:
+        addresses = _part(request.access.addresses, touch.place.which)
+        if order in ("acquire", "acq_rel"):
+            races.acquire(task, touch.place.segment, addresses)
+        races.touch(touch)
+        if order in ("release", "acq_rel"):
+            races.release(task, touch.place.segment, addresses)
+    if settles and op.attrs["order"] in ("acquire", "acq_rel"):
+        task.settled = task.clock.position
 
 
 def moved_by(ptr: Data, offset: Data, itemsize: int) -> Data:

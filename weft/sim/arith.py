@@ -14,7 +14,7 @@ from weft.ops import arith
 from weft.ops.check import dtype_of
 from weft.sim import numbers
 from weft.sim.data import Array, Data, Mark, chosen, marked, undefined_in, union
-from weft.sim.machine import DIVIDED, Block
+from weft.sim.machine import DIVIDED, Task
 from weft.sim.numbers import numpy_dtype
 from weft.sim.rules import rule
 
@@ -26,26 +26,26 @@ NEGATIVE = (
 )
 
 
-def shape_of(block: Block, type: Type) -> tuple[int, ...]:
+def shape_of(task: Task, type: Type) -> tuple[int, ...]:
     """Shape of a constant's array."""
     if isinstance(type, TileType):
         return type.shape
-    return (block.machine.threads, type.count) if isinstance(type, RegsType) else ()
+    return (task.threads, type.count) if isinstance(type, RegsType) else ()
 
 
 @rule(arith.constant)
-def _constant(block: Block, op: Op) -> Data:
+def _constant(task: Task, op: Op) -> Data:
     type = op.result.type
     assert isinstance(type.element, DType)
     number = numbers.constant(op.attrs["value"], type.element)
-    shape = shape_of(block, type)
+    shape = shape_of(task, type)
     return Data(np.broadcast_to(number, shape) if shape else number)
 
 
 def _wrapping(name: str, compute: Callable[[Array, Array], Array]) -> Callable[..., Data]:
     """`add`, `sub` or `mul`: of int32 operands it also follows where the result wrapped."""
 
-    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         dtype = lhs.array.dtype
         if dtype.kind not in "iu":
             return Data(numbers.through32(compute, lhs.array, rhs.array), undefined_in((lhs, rhs)))
@@ -70,7 +70,7 @@ rule(arith.mul)(_wrapping("mul", np.multiply))
 def _pure(function: Callable[..., Array]) -> Callable[..., Data]:
     """A rule of the operands' arrays alone."""
 
-    def run(block: Block, op: Op, *operands: Data) -> Data:
+    def run(task: Task, op: Op, *operands: Data) -> Data:
         return Data(function(*[data.array for data in operands]), undefined_in(operands))
 
     return run
@@ -86,12 +86,12 @@ rule(arith.fma)(_pure(numbers.fma))
 def _dividing(
     integers: Callable[[Array, Array], Array], floats: Callable[[Array, Array], Array]
 ) -> Callable[..., Data]:
-    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         undefined = undefined_in((lhs, rhs))
         if lhs.array.dtype.kind not in "iu":
             return Data(floats(lhs.array, rhs.array), undefined)
         if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
-            block.machine.report.advise("negative-division", NEGATIVE, op.loc)
+            task.machine.report.advise("negative-division", NEGATIVE, op.loc)
         result = integers(lhs.array, rhs.array)
         zero = marked(rhs.array == 0, DIVIDED, op.loc)
         return Data(result, union(undefined, zero))
@@ -104,17 +104,17 @@ rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats))
 
 
 @rule(arith.minimum)
-def _minimum(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+def _minimum(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     return Data(numbers.minimum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
 
 
 @rule(arith.maximum)
-def _maximum(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+def _maximum(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     return Data(numbers.maximum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
 
 
 @rule(arith.clamp)
-def _clamp(block: Block, op: Op, x: Data, low: Data, high: Data) -> Data:
+def _clamp(task: Task, op: Op, x: Data, low: Data, high: Data) -> Data:
     array = numbers.clamp(x.array, low.array, high.array, op.attrs["nan"])
     return Data(array, undefined_in((x, low, high)))
 
@@ -122,7 +122,7 @@ def _clamp(block: Block, op: Op, x: Data, low: Data, high: Data) -> Data:
 def _absorbing(compute: Callable[[Array, Array], Array], absorbs: Callable[[Array], Array]) -> Callable[..., Data]:
     """`and`, `or`: where one operand is known to decide the result, the other may be undefined (a mask `inside & flags`)."""
 
-    def run(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+    def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         result = compute(lhs.array, rhs.array)
         if lhs.undefined is None and rhs.undefined is None:
             return Data(result)
@@ -146,7 +146,7 @@ rule(arith.or_)(_absorbing(np.bitwise_or, lambda x: np.bitwise_not(x) == 0))
 
 
 @rule(arith.shl)
-def _shl(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+def _shl(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     result = np.left_shift(lhs.array, rhs.array)
     undefined = undefined_in((lhs, rhs))
     if result.dtype != np.int32:
@@ -156,12 +156,12 @@ def _shl(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
 
 
 @rule(arith.cmp)
-def _cmp(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+def _cmp(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     return Data(COMPARE[op.attrs["predicate"]](lhs.array, rhs.array), undefined_in((lhs, rhs)))
 
 
 @rule(arith.select)
-def _select(block: Block, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
+def _select(task: Task, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
     result = chosen(condition.array, lhs, rhs)
     if condition.undefined is None:
         return result
@@ -169,19 +169,19 @@ def _select(block: Block, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data
 
 
 @rule(arith.cast)
-def _cast(block: Block, op: Op, x: Data) -> Data:
+def _cast(task: Task, op: Op, x: Data) -> Data:
     target: DType = op.attrs["dtype"]
     array = numbers.cast(x.array, dtype_of(next(op.uses)), target, op.attrs["rounding"])
     return Data(array, x.undefined, x.wrapped if target.is_int() else None)
 
 
 @rule(arith.bitcast)
-def _bitcast(block: Block, op: Op, x: Data) -> Data:
+def _bitcast(task: Task, op: Op, x: Data) -> Data:
     element: DType | Pointer = op.attrs["element"]
     return Data(x.array.view(numpy_dtype(element)), x.undefined, x.wrapped)
 
 
 @rule(arith.math)
-def _math(block: Block, op: Op, x: Data) -> Data:
+def _math(task: Task, op: Op, x: Data) -> Data:
     wrapped: Any = x.wrapped if op.attrs["fn"] == "neg" else None
     return Data(numbers.function(op.attrs["fn"], x.array), x.undefined, wrapped)

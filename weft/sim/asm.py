@@ -18,19 +18,19 @@ from weft.ops import asm
 from weft.sim import ptx
 from weft.sim.access import from_bits
 from weft.sim.data import Array, Data, undefined_in
-from weft.sim.machine import Block, Run
+from weft.sim.machine import Run, Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.reduce import packed
 from weft.sim.rules import rule
 
 
 @rule(asm.inline_asm, asm.inline_asm_volatile)
-def _inline_asm(block: Block, op: Op, *values: Data) -> Run:
+def _inline_asm(task: Task, op: Op, *values: Data) -> Run:
     if op.attrs["sim"] is not None:
         return _by_function(op, values)
     if op.attrs["pack"] > 1:
-        return (yield from packed(block, op, values, op.attrs["pack"], lambda parts: _by_text(block, op, parts)))
-    return (yield from _by_text(block, op, values))
+        return (yield from packed(task, op, values, op.attrs["pack"], lambda parts: _by_text(task, op, parts)))
+    return (yield from _by_text(task, op, values))
 
 
 def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
@@ -43,7 +43,7 @@ def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
     return tuple(Data(np.broadcast_to(np.asarray(a, numpy_dtype(d)), shape)[()], undefined) for a, d in pairs)
 
 
-def _by_text(block: Block, op: Op, parts: Sequence[Data]) -> Run:
+def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
     """Run the text on the bits of `pack` elements per operand; gives `pack` values per result."""
     yield from ()
     pack, dtypes = op.attrs["pack"], op.attrs["dtypes"]
@@ -53,7 +53,7 @@ def _by_text(block: Block, op: Op, parts: Sequence[Data]) -> Run:
     try:
         outputs = ptx.run(op.attrs["asm"], [width for widths in results for width in widths], registers)
     except ptx.UnknownInstruction as error:
-        raise block.fail(hazard.INLINE_ASM, op, instruction=error.text) from None
+        raise task.fail(hazard.INLINE_ASM, op, instruction=error.text) from None
     undefined, shape = undefined_in(parts), np.shape(parts[0].array)
     elements: list[Array] = []
     for dtype, widths in zip(dtypes, results, strict=True):

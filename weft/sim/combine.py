@@ -14,16 +14,16 @@ from weft.ir.core import Region
 from weft.layout import WARP_SIZE
 from weft.layout.reduction import LaneScan, LaneStep, ReductionPlan, RegisterScan, ScanPlan, WarpStep
 from weft.sim.data import Array, Data, arange, chosen, moved, stacked
-from weft.sim.machine import Block, Wait, execute
+from weft.sim.machine import Task, Wait, execute
 
 Values = tuple[Data, ...]
 Running = Generator[Wait, None, Values]
 
 
-def combine(block: Block, region: Region, earlier: Values, later: Values) -> Running:
+def combine(task: Task, region: Region, earlier: Values, later: Values) -> Running:
     """The combine function on arrays; results have the operands' shape."""
     shape = np.shape(earlier[0].array)
-    results = yield from execute(block, region, (*earlier, *later))
+    results = yield from execute(task, region, (*earlier, *later))
     return tuple(moved(data, lambda array: np.broadcast_to(array, shape)) for data in results)
 
 
@@ -52,27 +52,27 @@ def _threads(values: Values) -> Array:
     return arange(values[0].array.shape[0])
 
 
-def reduce(block: Block, region: Region, plan: ReductionPlan, values: Values) -> Running:
+def reduce(task: Task, region: Region, plan: ReductionPlan, values: Values) -> Running:
     """The plan's steps on the tile's registers; result i of a thread is register i of the plan's `result` layout."""
     x = picked(values, np.s_[:, list(plan.registers)])
     for half in plan.register_steps:
-        x = yield from combine(block, region, picked(x, np.s_[:, :half]), picked(x, np.s_[:, half : 2 * half]))
+        x = yield from combine(task, region, picked(x, np.s_[:, :half]), picked(x, np.s_[:, half : 2 * half]))
     for step in plan.lane_steps:
-        x = yield from _meet_lane(block, region, step, x)
+        x = yield from _meet_lane(task, region, step, x)
     if plan.warp_step is None:
         return x
     slots = exchange(plan.warp_step, x)
     x = slots[0]
     for slot in slots[1:]:
-        x = yield from combine(block, region, x, slot)
+        x = yield from combine(task, region, x, slot)
     return x
 
 
-def _meet_lane(block: Block, region: Region, step: LaneStep, x: Values) -> Running:
+def _meet_lane(task: Task, region: Region, step: LaneStep, x: Values) -> Running:
     threads = _threads(x)
     partner = picked(x, np.ix_(threads ^ step.mask, arange(count_of(x)) ^ step.registers))
     later = ((threads & step.bit) != 0)[:, None]
-    return (yield from combine(block, region, either(later, partner, x), either(later, x, partner)))
+    return (yield from combine(task, region, either(later, partner, x), either(later, x, partner)))
 
 
 def exchange(step: WarpStep, x: Values) -> list[Values]:
@@ -92,63 +92,61 @@ def exchange(step: WarpStep, x: Values) -> list[Values]:
     return [picked(tuple(scratch), slot * step.size + index) for slot in range(step.count)]
 
 
-def scan(block: Block, region: Region, plan: ScanPlan, values: Values) -> Running:
+def scan(task: Task, region: Region, plan: ScanPlan, values: Values) -> Running:
     """The plan's steps on the tile's registers; the results are the tile's registers again."""
     x = picked(values, np.s_[:, list(plan.registers)])
     totals = x
     for step in plan.steps:
         if isinstance(step, RegisterScan):
-            x, totals = yield from _scan_registers(block, region, step.half, x, totals)
+            x, totals = yield from _scan_registers(task, region, step.half, x, totals)
         elif isinstance(step, LaneScan):
-            x, totals = yield from _scan_lanes(block, region, step, x, totals)
+            x, totals = yield from _scan_lanes(task, region, step, x, totals)
         else:
-            x, totals = yield from _scan_warps(block, region, step, x, totals)
+            x, totals = yield from _scan_warps(task, region, step, x, totals)
     return picked(x, np.s_[:, list(plan.restore)])
 
 
 Scanning = Generator[Wait, None, tuple[Values, Values]]
 
 
-def _scan_registers(block: Block, region: Region, half: int, x: Values, totals: Values) -> Scanning:
+def _scan_registers(task: Task, region: Region, half: int, x: Values, totals: Values) -> Scanning:
     number = arange(count_of(x)) % (2 * half)
     later = np.flatnonzero(number >= half)
-    after = yield from combine(
-        block, region, picked(totals, np.s_[:, number[later] - half]), picked(x, np.s_[:, later])
-    )
+    after = yield from combine(task, region, picked(totals, np.s_[:, number[later] - half]), picked(x, np.s_[:, later]))
     order = np.argsort(np.r_[np.flatnonzero(number < half), later])
     x = picked(joined([picked(x, np.s_[:, number < half]), after]), np.s_[:, order])
     low, high = picked(totals, np.s_[:, :half]), picked(totals, np.s_[:, half : 2 * half])
-    return x, (yield from combine(block, region, low, high))
+    return x, (yield from combine(task, region, low, high))
 
 
-def _scan_lanes(block: Block, region: Region, step: LaneScan, x: Values, totals: Values) -> Scanning:
+def _scan_lanes(task: Task, region: Region, step: LaneScan, x: Values, totals: Values) -> Scanning:
     threads = _threads(x)
     prefix = totals
     has_prefix = np.zeros((threads.size, 1), bool)
     for mask in step.masks:
         partner = picked(totals, threads ^ mask)
         later = (((threads % WARP_SIZE) ^ step.flip) & mask != 0)[:, None]
-        with block.only(later & has_prefix):
-            longer = yield from combine(block, region, partner, prefix)
+        with task.only(later & has_prefix):
+            longer = yield from combine(task, region, partner, prefix)
         prefix = either(later, either(has_prefix, longer, partner), prefix)
         has_prefix = has_prefix | later
-        totals = yield from combine(block, region, either(later, partner, totals), either(later, totals, partner))
-    return (yield from _prepend(block, region, has_prefix, prefix, x)), totals
+        totals = yield from combine(task, region, either(later, partner, totals), either(later, totals, partner))
+    return (yield from _prepend(task, region, has_prefix, prefix, x)), totals
 
 
-def _scan_warps(block: Block, region: Region, step: WarpStep, x: Values, totals: Values) -> Scanning:
+def _scan_warps(task: Task, region: Region, step: WarpStep, x: Values, totals: Values) -> Scanning:
     own = step.slot(_threads(x)[:, None] // WARP_SIZE)
     slots = exchange(step, totals)
     prefix = total = slots[0]
     for number, slot in enumerate(slots[1:], 1):
         prefix = either(own == number, total, prefix)
-        total = yield from combine(block, region, total, slot)
-    return (yield from _prepend(block, region, own > 0, prefix, x)), total
+        total = yield from combine(task, region, total, slot)
+    return (yield from _prepend(task, region, own > 0, prefix, x)), total
 
 
-def _prepend(block: Block, region: Region, condition: Array, prefix: Values, x: Values) -> Running:
+def _prepend(task: Task, region: Region, condition: Array, prefix: Values, x: Values) -> Running:
     """`x[i] = op(prefix[group of i], x[i])` in threads where the condition holds."""
     groups = arange(count_of(x)) % count_of(prefix)
-    with block.only(condition):
-        longer = yield from combine(block, region, picked(prefix, np.s_[:, groups]), x)
+    with task.only(condition):
+        longer = yield from combine(task, region, picked(prefix, np.s_[:, groups]), x)
     return either(condition, longer, x)

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import hazard
-from weft.ir.core import Op
+from weft.errors import Loc, hazard
+from weft.ir.core import Op, Region, Value
+from weft.layout import WARP_SIZE
 from weft.ops import control
+from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
-from weft.sim.machine import Block, Run, Wait, execute
+from weft.sim.machine import Meeting, Run, Task, Wait, execute
 from weft.sim.rules import rule
 from weft.sim.spin import deciding
 
@@ -23,113 +25,257 @@ from weft.sim.spin import deciding
 TURNS = 256
 
 
-def decide(block: Block, op: Op, condition: Data, sink: str) -> bool | None:
+class MemoryWait(Wait):
+    """A task repeats a loop that reads memory: it can only go on once memory has changed, or (`stuck` False) it counts."""
+
+    __slots__ = ("_seen", "_stuck", "_task")
+
+    def __init__(self, loc: Loc | None, task: Task, stuck: bool) -> None:
+        super().__init__(loc)
+        self._task = task
+        self._stuck = stuck
+        self._seen = task.machine.heap.writes
+
+    @property
+    def polls(self) -> bool:
+        """Such a task gives others a turn."""
+        return True
+
+    def ready(self) -> bool:
+        """Whether the loop may do something else than before."""
+        return not self._stuck or self._task.machine.heap.writes != self._seen
+
+    def words(self) -> str:
+        """The memory that the task read last."""
+        access, heap = self._task.last_read, self._task.machine.heap
+        if access is None or access.addresses.size == 0:
+            return ""
+        address = int(access.addresses.min())
+        segment = heap.segment_at(address)
+        if segment is None:
+            return ""
+        return f" for {segment.buffer.name}[{(address - segment.pointer) // access.itemsize}]"
+
+
+class Turn(Wait):
+    """A task lets others have a turn."""
+
+    __slots__ = ()
+
+    def ready(self) -> bool:
+        """At once."""
+        return True
+
+
+class MeetingWait(Wait):
+    """A task waits at a barrier between tasks."""
+
+    __slots__ = ("_generation", "_meeting", "_what")
+
+    def __init__(self, loc: Loc | None, meeting: Meeting, what: str) -> None:
+        super().__init__(loc)
+        self._meeting = meeting
+        self._generation = meeting.generation
+        self._what = what
+
+    def ready(self) -> bool:
+        """Whether all have come since."""
+        return self._meeting.generation != self._generation
+
+    def words(self) -> str:
+        """The barrier, and how many have come."""
+        return f" at {self._what}, where {self._meeting.arrived} warps have come"
+
+
+class JoinWait(Wait):
+    """A task waits for partitions to end."""
+
+    __slots__ = ("_workers",)
+
+    def __init__(self, loc: Loc | None, workers: Sequence[Task]) -> None:
+        super().__init__(loc)
+        self._workers = workers
+
+    def ready(self) -> bool:
+        """Whether all have ended."""
+        return all(worker.ended for worker in self._workers)
+
+    def words(self) -> str:
+        """Who has not."""
+        return " for the end of " + ", ".join(
+            f"partition {worker.slot}" for worker in self._workers if not worker.ended
+        )
+
+
+def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
     """Which way all active threads go, or None where they differ. Raises UndefinedValue."""
-    block.demand(op, condition, sink)
+    task.demand(op, condition, sink)
     if np.ndim(condition.array) == 0:
         return bool(condition.array)
-    if not np.any(block.under(condition.array)):
+    if not np.any(task.under(condition.array)):
         return False
-    return True if not np.any(block.under(~condition.array)) else None
+    return True if not np.any(task.under(~condition.array)) else None
 
 
 def merged(condition: Array, lhs: Sequence[Data], rhs: Sequence[Data]) -> tuple[Data, ...]:
     """Value by value, the left one where the condition holds."""
-    return tuple(chosen(condition, a, b) for a, b in zip(lhs, rhs, strict=True))
+    return tuple(a if a is b else chosen(condition, a, b) for a, b in zip(lhs, rhs, strict=True))
 
 
 @rule(control.yield_, control.return_)
-def _hand_over(block: Block, op: Op, *values: Data) -> tuple[Data, ...]:
+def _hand_over(task: Task, op: Op, *values: Data) -> tuple[Data, ...]:
     return values
 
 
 @rule(control.condition)
-def _condition(block: Block, op: Op, condition: Data, *values: Data) -> tuple[Data, ...]:
+def _condition(task: Task, op: Op, condition: Data, *values: Data) -> tuple[Data, ...]:
     return (condition, *values)
 
 
 @rule(control.if_)
-def _if(block: Block, op: Op, condition: Data) -> Run:
+def _if(task: Task, op: Op, condition: Data) -> Run:
     then, orelse = op.regions
-    way = decide(block, op, condition, "a branch")
+    way = decide(task, op, condition, "a branch")
     if way is not None:
-        return (yield from execute(block, then if way else orelse, ()))
-    with block.only(condition.array):
-        first = yield from execute(block, then, ())
-    with block.only(~condition.array):
-        second = yield from execute(block, orelse, ())
+        return (yield from execute(task, then if way else orelse, ()))
+    with task.only(condition.array):
+        first = yield from execute(task, then, ())
+    with task.only(~condition.array):
+        second = yield from execute(task, orelse, ())
     return merged(condition.array, first, second)
 
 
 @rule(control.for_)
-def _for(block: Block, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
+def _for(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
     for bound in (lower, upper, step):
-        block.demand(op, bound, "a loop bound")
+        task.demand(op, bound, "a loop bound")
     state: tuple[Data, ...] = inits
     if any(np.ndim(bound.array) for bound in (lower, upper, step)):
-        return (yield from _divergent_for(block, op, lower.array, upper.array, step.array, state))
+        return (yield from _divergent_for(task, op, lower.array, upper.array, step.array, state))
     first, last, by = int(lower.array), int(upper.array), int(step.array)
     descending = bool(op.attrs["descending"])
     if (by >= 0 if descending else by <= 0) and (first > last if descending else first < last):
-        raise block.fail(hazard.LOOP_STEP, op, lower=first, upper=last, step=by)
+        raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last, step=by)
     kind: Any = lower.array.dtype.type
     for counter in range(first, last, by) if by else ():
-        state = yield from execute(block, op.regions[0], (Data(kind(counter)), *state))
+        state = yield from execute(task, op.regions[0], (Data(kind(counter)), *state))
     return state
 
 
-def _divergent_for(block: Block, op: Op, counter: Array, upper: Array, step: Array, state: tuple[Data, ...]) -> Run:
+def _divergent_for(task: Task, op: Op, counter: Array, upper: Array, step: Array, state: tuple[Data, ...]) -> Run:
     while True:
         running = counter > upper if op.attrs["descending"] else counter < upper
-        if not np.any(block.under(running)):
+        if not np.any(task.under(running)):
             return state
-        with block.only(running):
-            after = yield from execute(block, op.regions[0], (Data(counter), *state))
+        with task.only(running):
+            after = yield from execute(task, op.regions[0], (Data(counter), *state))
         state = merged(running, after, state)
         counter = counter + step
 
 
 @rule(control.while_)
-def _while(block: Block, op: Op, *inits: Data) -> Run:
+def _while(task: Task, op: Op, *inits: Data) -> Run:
     condition, body = op.regions
-    heap = block.machine.heap
+    heap = task.machine.heap
     state: tuple[Data, ...] = inits
     turns = 0
     while True:
-        reads, writes = block.reads, heap.writes
-        going, *passed = yield from execute(block, condition, state)
-        way = decide(block, condition.terminator, going, "a loop condition")
+        reads, writes = task.reads, heap.writes
+        going, *passed = yield from execute(task, condition, state)
+        way = decide(task, condition.terminator, going, "a loop condition")
         if way is None:
-            return (yield from _divergent_while(block, op, going.array, passed))
+            return (yield from _divergent_while(task, op, going.array, passed))
         if not way:
             return tuple(passed)
-        before, state = state, (yield from execute(block, body, passed))
-        if block.reads == reads or heap.writes != writes:
+        before, state = state, (yield from execute(task, body, passed))
+        if task.reads == reads or heap.writes != writes:
             continue
         stuck = all(_same(before[number], state[number]) for number in deciding(op))
         turns += 1
         if stuck or turns % TURNS == 0:
-            yield Wait(op.loc, stuck)
+            yield MemoryWait(op.loc, task, stuck)
 
 
-def _divergent_while(block: Block, op: Op, going: Array, passed: Sequence[Data]) -> Run:
+def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data]) -> Run:
     """Go on for those whose condition held; results are what each passed on when its own failed."""
     condition, body = op.regions
     results = tuple(passed)
-    running = block.under(going)
+    running = task.under(going)
     while np.any(running):
-        reads, writes = block.reads, block.machine.heap.writes
-        with block.only(running):
-            state = yield from execute(block, body, passed)
-            again, *passed = yield from execute(block, condition, state)
-            block.demand(condition.terminator, again, "a loop condition")
+        reads, writes = task.reads, task.machine.heap.writes
+        with task.only(running):
+            state = yield from execute(task, body, passed)
+            again, *passed = yield from execute(task, condition, state)
+            task.demand(condition.terminator, again, "a loop condition")
         results = merged(running, passed, results)
         running = running & again.array
-        if block.reads != reads and block.machine.heap.writes == writes:
-            yield Wait(op.loc, stuck=False)
+        if task.reads != reads and task.machine.heap.writes == writes:
+            yield MemoryWait(op.loc, task, stuck=False)
     return results
 
 
-def _same(first: Data, second: Data) -> bool:
+def meet(task: Task, op: Op, number: int, warps: int, what: str) -> Run:
+    """Wait until `warps` warps have come to a barrier of the block; the task's own threads meet as well."""
+    task.barrier()
+    meeting = task.block.meetings.setdefault(number, Meeting())
+    wait = MeetingWait(op.loc, meeting, what)
+    meeting.arrive(task.warps, warps, task.clock.release_all())
+    if not wait.ready():
+        yield wait
+    task.clock.acquire(meeting.published)
+    return ()
+
+
+def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> list[Task]:
+    """Start a task for each region, beside this one. They see what it did, and the values around them."""
+    task.barrier()
+    workers: list[Task] = []
+    for slot, (region, warps) in enumerate(zip(regions, num_warps, strict=True), 1):
+        env: dict[Value, Data] = {value: task.env[value] for value in captured(region)}
+        worker = task.block.start(slot, region, (), warps * WARP_SIZE, env)
+        worker.clock.acquire(task.clock.release_all())
+        worker.world = None if task.world is None else task.world.copy()
+        workers.append(worker)
+    return workers
+
+
+def _join(task: Task, op: Op, workers: Sequence[Task]) -> Run:
+    """All threads of the block meet."""
+    wait = JoinWait(op.loc, workers)
+    if not wait.ready():
+        yield wait
+    task.barrier()
+    for worker in workers:
+        task.clock.acquire(worker.clock.release_all())
+        worker.barrier()
+    return ()
+
+
+@rule(control.warp_specialize)
+def _warp_specialize(task: Task, op: Op) -> Run:
+    first, *others = op.regions
+    workers = _spawn(task, others, op.attrs["num_warps"])
+    yield Turn(op.loc)
+    results = yield from execute(task, first, ())
+    yield from _join(task, op, workers)
+    return results
+
+
+@rule(control.partitions)
+def _partitions(task: Task, op: Op) -> Run:
+    """The lowered form: the task that runs the kernel is the first partition, whatever warps that has."""
+    first, *others = op.regions
+    own, *num_warps = op.attrs["num_warps"]
+    task.threads = own * WARP_SIZE
+    workers = _spawn(task, others, num_warps)
+    yield Turn(op.loc)
+    results = yield from execute(task, first, ())
+    yield from _join(task, op, workers)
+    return results
+
+
+def _same(first: Any, second: Any) -> bool:
+    if not isinstance(first, Data) or not isinstance(second, Data):
+        return first == second
     a, b = np.asarray(first.array), np.asarray(second.array)
     return a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -14,32 +14,32 @@ from weft.ir.core import Op
 from weft.ir.types import DType, Element
 from weft.ops import debug
 from weft.sim.data import Array, Data, where_marked
-from weft.sim.machine import Block
+from weft.sim.machine import Task
 from weft.sim.rules import rule
 
 
 @rule(debug.print_)
-def _print(block: Block, op: Op, *values: Data) -> None:
+def _print(task: Task, op: Op, *values: Data) -> None:
     """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once."""
     prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
     if not values:
-        block.machine.print(f"{_place(block.pid, ())} {prefix}")
+        task.machine.print(f"{_place(task.pid, ())} {prefix}")
         return
-    arrays = np.broadcast_arrays(*[data.array for data in values], *([] if block.active is None else [block.active]))
-    active = np.ones(arrays[0].shape, bool) if block.active is None else arrays[-1]
+    arrays = np.broadcast_arrays(*[data.array for data in values], *([] if task.active is None else [task.active]))
+    active = np.ones(arrays[0].shape, bool) if task.active is None else arrays[-1]
     kinds = [value.type.element for value in op.uses]
     printed: set[tuple[int, ...]] = set()
     for at in zip(*np.nonzero(np.atleast_1d(active)), strict=True) if active.ndim else [()]:
-        index = tuple(int(array[at]) for array in arrays[count : len(values)]) or _tile_index(block, at)
+        index = tuple(int(array[at]) for array in arrays[count : len(values)]) or _tile_index(task, at)
         if (op.attrs["coordinates"] and index in printed) or not np.all(active[at]):
             continue
         printed.add(index)
         shown = ", ".join(_shown(values[i], arrays[i][at], kinds[i], at, op.attrs["hex"]) for i in range(count))
-        block.machine.print(f"{_place(block.pid, index)} {prefix}: {shown}")
+        task.machine.print(f"{_place(task.pid, index)} {prefix}: {shown}")
 
 
-def _tile_index(block: Block, at: tuple[Any, ...]) -> tuple[int, ...]:
-    return () if block.machine.lowered else tuple(int(i) for i in at)
+def _tile_index(task: Task, at: tuple[Any, ...]) -> tuple[int, ...]:
+    return () if task.machine.lowered else tuple(int(i) for i in at)
 
 
 def _place(pid: tuple[int, int, int], index: tuple[int, ...]) -> str:
@@ -59,24 +59,24 @@ def _shown(data: Data, value: Any, element: Element, at: tuple[Any, ...], digits
 
 
 @rule(debug.assert_)
-def _assert(block: Block, op: Op, condition: Data, mask: Data | None) -> None:
+def _assert(task: Task, op: Op, condition: Data, mask: Data | None) -> None:
     own = None if mask is None else mask.array
-    block.demand(op, mask, "a mask")
-    block.demand(op, condition, "an assertion", own)
-    where = block.under(own)
+    task.demand(op, mask, "a mask")
+    task.demand(op, condition, "an assertion", own)
+    where = task.under(own)
     broken = np.asarray(~condition.array if where is None else ~condition.array & where)
     if np.any(broken):
-        place = f" at {block.where(broken.shape, int(np.argmax(broken)))}" if broken.ndim else ""
-        raise block.fail(hazard.ASSERTION, op, where=place, message=op.attrs["message"])
+        place = f" at {task.where(broken.shape, int(np.argmax(broken)))}" if broken.ndim else ""
+        raise task.fail(hazard.ASSERTION, op, where=place, message=op.attrs["message"])
 
 
 @rule(debug.breakpoint_)
-def _breakpoint(block: Block, op: Op, *values: Data) -> None:
+def _breakpoint(task: Task, op: Op, *values: Data) -> None:
     """Call the debugger in a frame that stands at the author's line and has the named values as its locals."""
-    if block.active is not None and not np.any(block.active):
+    if task.active is not None and not np.any(task.active):
         return
     seen = {name: _visible(data) for name, data in zip(op.attrs["names"], values, strict=True)}
-    stop_at(op.loc, {"pid": block.pid, **_nested(seen)})
+    stop_at(op.loc, {"pid": task.pid, **_nested(seen)})
 
 
 def _visible(data: Data) -> Array:

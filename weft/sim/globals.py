@@ -12,18 +12,18 @@ from weft.ops import globals as ops
 from weft.sim import access
 from weft.sim.access import Request
 from weft.sim.data import Data, moved
-from weft.sim.machine import Block
+from weft.sim.machine import Task
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 
 
-def _request(block: Block, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
+def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
     constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
     offset = Data(constants)
     for stride, factor in zip(strides, factors, strict=True):
         offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
     address = access.moved_by(ptr, offset, access.pointee(op).itemsize)
-    return Request(block, op, per_thread(block, address, len(constants)), mask, op.attrs["vec"])
+    return Request(task, op, per_thread(task, address, len(constants)), mask, op.attrs["vec"])
 
 
 def _grouped(data: Data, op: Op) -> Data:
@@ -34,25 +34,25 @@ def _grouped(data: Data, op: Op) -> Data:
 
 
 @rule(ops.load)
-def _load(block: Block, op: Op, ptr: Data, mask: Data | None, other: Data | None, *strides: Data) -> Data:
-    request = _request(block, op, ptr, mask, strides)
+def _load(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | None, *strides: Data) -> Data:
+    request = _request(task, op, ptr, mask, strides)
     loaded = access.load(request, None if other is None else _grouped(other, op))
     # Element k that was read goes to register named[k].
     named = np.array(op.attrs["registers"]).ravel()
     back = np.argsort(named)
-    return moved(loaded, lambda array: array.reshape(block.machine.threads, -1)[:, back])
+    return moved(loaded, lambda array: array.reshape(task.threads, -1)[:, back])
 
 
 @rule(ops.store)
-def _store(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None, *strides: Data) -> None:
-    access.store(_request(block, op, ptr, mask, strides), _grouped(value, op))
+def _store(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None, *strides: Data) -> None:
+    access.store(_request(task, op, ptr, mask, strides), _grouped(value, op))
 
 
 @rule(ops.atomic)
-def _atomic(block: Block, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
-    return access.atomic(Request(block, op, ptr, mask), op.attrs["kind"], value)
+def _atomic(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
+    return access.atomic(Request(task, op, ptr, mask), op.attrs["kind"], value)
 
 
 @rule(ops.atomic_cas)
-def _atomic_cas(block: Block, op: Op, ptr: Data, compare: Data, value: Data, mask: Data | None) -> Data:
-    return access.compare_and_swap(Request(block, op, ptr, mask), compare, value)
+def _atomic_cas(task: Task, op: Op, ptr: Data, compare: Data, value: Data, mask: Data | None) -> Data:
+    return access.compare_and_swap(Request(task, op, ptr, mask), compare, value)

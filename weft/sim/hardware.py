@@ -34,6 +34,25 @@ def holders_of(layout: LinearLayout) -> Array:
     return holders
 
 
+@lru_cache(maxsize=1024)
+def owners_of(layout: LinearLayout) -> Array:
+    """For each element the lowest thread that holds it."""
+    return (holders_of(layout) // layout.in_size("register")).astype(np.int16)
+
+
+@lru_cache(maxsize=1024)
+def readers_of(layout: LinearLayout, several: int) -> Array:
+    """For each element the thread that holds it, or `several` in place of more than one."""
+    elements = elements_of(layout)
+    owners = owners_of(layout)
+    threads = np.broadcast_to(arange(elements.shape[0])[:, None], elements.shape)
+    shared = np.zeros(owners.size, bool)
+    shared[elements[threads != owners[elements]]] = True
+    out = owners.copy()
+    out[shared] = several
+    return out
+
+
 def linear_of(type: TileType) -> LinearLayout:
     """The tile's layout, which the compiler has resolved by now."""
     if type.linear is None:

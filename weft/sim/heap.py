@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from weft.ir.types import DType
+from weft.layout import SharedLayout
 from weft.sim.data import Array, arange
 from weft.sim.numbers import bits_dtype
 
@@ -29,6 +31,31 @@ class Buffer:
     data: np.ndarray[Any, np.dtype[np.uint8]]
     offset: int = 0
     address_low: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class TensorMap:
+    """A descriptor argument: the tensor that TMA requests move blocks of, dimensions outermost first.
+
+    `buffer`: the tensor's memory. `shape`: extents. `strides`: in bytes, the last one too. `block_shape`: what one request
+    moves, laid out in shared memory by `layout`. `address`: where element 0 lies in the heap, known once the buffer has been
+    placed there. Of im2col (a tensor of N, spatial dimensions and C; a block of pixels by channels): `lower` and `upper` are
+    the offsets of the pixels' box from the first and the last pixel of each spatial dimension, `steps` the distance between
+    the pixels taken, one for each dimension of the tensor.
+    """
+
+    buffer: Buffer
+    element: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    layout: SharedLayout
+    padding: Literal["zero", "nan"] = "zero"
+    mode: Literal["tiled", "im2col"] = "tiled"
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    address: int = 0
 
 
 @dataclass(slots=True)
@@ -130,9 +157,9 @@ class Heap:
             found.append(place)
         return found
 
-    def read(self, access: Access) -> Array:
-        """Bits at the addresses: their shape, and a last axis of `vec` where that is more than one."""
-        places = self.places(access)
+    def read(self, access: Access, places: list[Place] | None = None) -> Array:
+        """Bits at the addresses (which lie at `places`): their shape, and a last axis of `vec` where that is more than one."""
+        places = self.places(access) if places is None else places
         if len(places) == 1 and places[0].which is None:
             return places[0].view[places[0].index]
         shape = np.shape(access.addresses) + ((access.vec,) if access.vec > 1 else ())
@@ -141,9 +168,9 @@ class Heap:
             out[place.which] = place.view[place.index]
         return out
 
-    def write(self, access: Access, bits: Array) -> None:
+    def write(self, access: Access, bits: Array, places: list[Place] | None = None) -> None:
         """Store bits of the shape that `read` gives; of several stores to one address the last counts."""
-        for place in self.places(access):
+        for place in self.places(access) if places is None else places:
             if not place.segment.buffer.data.flags.writeable:
                 raise ReadOnlyStorage(place.segment)
             place.view[place.index] = bits if place.which is None else bits[place.which]

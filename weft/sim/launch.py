@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from time import perf_counter
 from typing import Any, TextIO
@@ -14,9 +15,10 @@ import numpy as np
 from weft.ir.core import Func
 from weft.ir.types import DType
 from weft.sim import numbers
+from weft.sim.agents import Schedule
 from weft.sim.data import Data
-from weft.sim.heap import Buffer, Heap, Segment, segment_of
-from weft.sim.machine import Machine
+from weft.sim.heap import Buffer, Heap, Segment, TensorMap, segment_of
+from weft.sim.machine import Machine, Uninitialized
 from weft.sim.report import Report
 from weft.sim.schedule import Pid, run_blocks
 from weft.targets import Target
@@ -26,7 +28,7 @@ MULTIPROCESSORS = 132
 # Registers that a thread is assumed to need when a kernel's residency is estimated.
 REGISTERS = 64
 PROGRESS_AFTER = 2.0
-Argument = Buffer | int | float | bool
+Argument = Buffer | TensorMap | int | float | bool
 
 
 def run(
@@ -40,30 +42,41 @@ def run(
     stdout: TextIO | None = None,
     progress: bool | None = None,
     max_resident: int | None = None,
+    hazards: bool = True,
+    schedule: Schedule | None = None,
+    uninitialized: Uninitialized = "error",
 ) -> Report:
     """Run a function of either stage; its stores appear in the buffers.
 
-    `grid`: programs along three axes. `arguments`: one per parameter, a Buffer for a pointer. `programs`: run only these
-    (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting blocks in another order.
-    `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run takes over two seconds,
-    True at once, False never. `max_resident`: how many blocks may be live together (what the target holds).
+    `grid`: programs along three axes. `arguments`: one per parameter, a Buffer for a pointer, a TensorMap for a descriptor.
+    `programs`: run only these (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting
+    blocks in another order. `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run
+    takes over two seconds, True at once, False never. `max_resident`: how many blocks may be live together (what the target
+    holds).
     Raises the Hazard that the kernel meets first.
     """
     chosen = programs if programs is not None else [(x, y, z) for z, y, x in product(*map(range, reversed(grid)))]
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
     out = sys.stdout if stdout is None else stdout
-    machine = Machine(func, grid, Heap(segments), target, lambda line: _print(out, line))
+    machine = Machine(
+        func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, programs=len(chosen), hazards=hazards,
+        schedule=schedule, uninitialized=uninitialized,
+    )  # fmt: skip
     resident = max_resident or _resident(machine)
     start = perf_counter()
     with np.errstate(all="ignore"), _bar(func.name, len(chosen), progress) as advance:
         run_blocks(machine, chosen, values, resident, seed, advance)
+    machine.advise_idle()
     machine.report.seconds = perf_counter() - start
     return machine.report
 
 
 def _value(func: Func, number: int, argument: Argument, segments: dict[int, Segment]) -> Data:
     element = func.params[number].type.element
+    if isinstance(argument, TensorMap):
+        segments[number] = segment_of(number, argument.buffer)
+        return Data(replace(argument, address=segments[number].pointer))
     if isinstance(argument, Buffer):
         segments[number] = segment_of(number, argument)
         return Data(np.int64(segments[number].pointer))

@@ -1,36 +1,65 @@
-"""Blocks and how they execute regions.
+"""Blocks, their tasks, and how tasks execute regions.
 
-A block runs as a generator, so that it can stop where it waits for another and be resumed (`weft.sim.schedule`). All its
-threads go in step: an operation acts on whole arrays, and where threads (or elements that a function is mapped over) take
-different ways, `active` says for whom a region runs.
+A task is one partition of a block (all of it unless the kernel specialises its warps). It runs as a generator, so that it can
+stop where it waits for another and be resumed (`weft.sim.schedule`). All its threads go in step: an operation acts on whole
+arrays, and where threads (or elements that a function is mapped over) take different ways, `active` says for whom a region
+runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from random import Random
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from weft.errors import Loc, Row, UserError, fail, hazard
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.types import ScratchType, SharedType
 from weft.layout import WARP_SIZE
+from weft.ops import control
+from weft.sim.agents import Agents, Groups, Schedule
+from weft.sim.barriers import Barrier
+from weft.sim.clocks import Clock, Released
 from weft.sim.code import Code, compile_region
 from weft.sim.data import Array, Data, Mark, where_marked
 from weft.sim.heap import Access, Heap
 from weft.sim.numbers import bits_of
+from weft.sim.races import Races
 from weft.sim.report import Report
+from weft.sim.shadow import Event, Mode, Shadow
+from weft.sim.shared_memory import NEVER_WRITTEN, SharedMemory
 from weft.targets import Target
 
+Uninitialized = Literal["error", "poison"]
 
-@dataclass(frozen=True, slots=True)
+
 class Wait:
-    """What a block yields when it repeats a loop: where, and whether it can only go on once memory has changed."""
+    """What a task yields when it stops: where it stands, and what it waits for."""
 
-    loc: Loc | None
-    stuck: bool
+    __slots__ = ("loc",)
+
+    def __init__(self, loc: Loc | None) -> None:
+        self.loc = loc
+
+    @property
+    def polls(self) -> bool:
+        """True for a task that could go on, but lets others have a turn."""
+        return False
+
+    def ready(self) -> bool:
+        """Whether the task can go on."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """What it waits for, after 'waits'."""
+        return ""
+
+    def starved(self) -> UserError | None:
+        """A better report than a deadlock, where there is one."""
+        return None
 
 
 Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
@@ -39,10 +68,24 @@ Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
 class Machine:
     """What all blocks of one launch share."""
 
-    __slots__ = ("_codes", "func", "grid", "heap", "output", "report", "target", "threads")
+    __slots__ = (
+        "_codes", "func", "granule", "grid", "hazards", "heap", "idle", "output", "races", "random", "report", "schedule",
+        "target", "tasks", "threads", "uninitialized",
+    )  # fmt: skip
 
     def __init__(
-        self, func: Func, grid: tuple[int, int, int], heap: Heap, target: Target, output: Callable[[str], None]
+        self,
+        func: Func,
+        grid: tuple[int, int, int],
+        heap: Heap,
+        target: Target,
+        output: Callable[[str], None],
+        *,
+        seed: int = 0,
+        programs: int = 1,
+        hazards: bool = True,
+        schedule: Schedule | None = None,
+        uninitialized: Uninitialized = "error",
     ) -> None:
         self.func = func
         self.grid = grid
@@ -51,6 +94,14 @@ class Machine:
         self.output = output
         self.report = Report()
         self.threads = int(func.attrs["num_warps"]) * WARP_SIZE
+        self.random = Random(seed)
+        self.schedule: Schedule = schedule or ("random" if seed else "late")
+        self.hazards = hazards
+        self.uninitialized: Uninitialized = uninitialized
+        self.granule, self.tasks = _shared_granule(func), _task_count(func)
+        self.races = Races(heap, programs, self.tasks) if hazards else None
+        # How often an author's barrier or fence ran, and how often it ordered nothing.
+        self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}
 
     @property
@@ -69,20 +120,177 @@ class Machine:
         self.report.lines.append(line)
         self.output(line)
 
+    def ordered(self, op: Op, useful: bool) -> None:
+        """Note whether a barrier or fence of the author had anything to order."""
+        if not op.attrs.get("reason"):
+            runs, idle = self.idle.get(op, (0, 0))
+            self.idle[op] = runs + 1, idle + (not useful)
+
+    def advise_idle(self) -> None:
+        """Advise against barriers and fences that never ordered anything."""
+        for op, (runs, idle) in self.idle.items():
+            if runs == idle:
+                self.report.advise(
+                    "redundant-sync", f"{op.name} orders nothing here: nothing happened since the last one", op.loc
+                )
+
+
+def _shared_granule(func: Func) -> int:
+    """Bytes of the smallest element in shared memory."""
+    types = (value.type for op in walk(func.body) for value in op.results)
+    return min((t.element.itemsize for t in types if isinstance(t, (SharedType, ScratchType))), default=4)
+
+
+def _task_count(func: Func) -> int:
+    """Tasks of a block that are under way together, at most."""
+    kinds = (control.warp_specialize, control.partitions)
+    return max((len(op.regions) for op in walk(func.body) if op.kind in kinds), default=1)
+
 
 class Block:
-    """One program: its place in the grid, its values, its memory, and which threads or elements are active (None: all)."""
+    """One program: its place in the grid and among those that run, its shared memory, barriers and agents, and its tasks."""
 
-    __slots__ = ("active", "env", "last_read", "machine", "pid", "reads", "shared")
+    __slots__ = (
+        "_components", "_memory", "agents", "barriers", "bulk", "clocks", "copies", "machine", "meetings", "number", "pid",
+        "tasks",
+    )  # fmt: skip
 
-    def __init__(self, machine: Machine, pid: tuple[int, int, int]) -> None:
+    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
         self.machine = machine
         self.pid = pid
+        self.number = number
+        self.tasks: list[Task] = []
+        self.clocks = [Clock(slot) for slot in range(machine.tasks)]
+        self._components = machine.tasks
+        self.bulk = [Groups(self.component()) for _ in self.clocks]
+        self.copies = [Groups(self.component()) for _ in self.clocks]
+        self.agents = Agents(machine.schedule, machine.random)
+        self.barriers: dict[int, Barrier] = {}
+        self.meetings: dict[int, Meeting] = {}
+        self._memory: SharedMemory | None = None
+
+    def component(self) -> int:
+        """A new component of the block's clocks."""
+        self._components += 1
+        return self._components - 1
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The block's shared memory."""
+        if self._memory is None:
+            machine = self.machine
+            shadow = Shadow(self.pid, machine.tasks) if machine.hazards else None
+            self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
+        return self._memory
+
+    def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
+        """A new task."""
+        task = Task(self, slot, threads)
+        task.env.update(env)
+        task.run = execute(task, region, args)
+        self.tasks.append(task)
+        return task
+
+    def partition(self, slot: int) -> str:
+        """Words for a task of the block."""
+        return f"partition {slot}" if self.machine.tasks > 1 else "the block"
+
+    def meet(self, clock: Clock) -> None:
+        """All threads of a task have met."""
+        if self._memory is not None and self._memory.shadow is not None:
+            self._memory.shadow.barrier(clock)
+
+    def finish(self) -> None:
+        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread."""
+        self.agents.finish()
+        machine = self.machine
+        if not machine.hazards:
+            return
+        for groups in self.bulk:
+            for op in groups.running:
+                raise _unread(op, self.pid)
+        flights = [agent.op for barrier in self.barriers.values() for agent in barrier.flights]
+        for op in (*flights, *(op for groups in self.copies for op in groups.running)):
+            machine.report.advise("in-flight-at-exit", "nobody waits for this copy before the kernel ends", op.loc)
+
+
+def _unread(op: Op, pid: tuple[int, int, int]) -> UserError:
+    handle = op.operands[op.kind.operand_index["handle"]]
+    assert handle is not None
+    return fail(hazard.STORE_UNREAD, loc=op.loc, program=pid, name=handle.name or "shared memory")
+
+
+class Meeting:
+    """A barrier between tasks: how many warps have come, what they publish, and how often all have come."""
+
+    __slots__ = ("arrived", "gathered", "generation", "published")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.generation = 0
+        self.gathered = Released()
+        self.published = Released()
+
+    def arrive(self, warps: int, needed: int, released: Released) -> None:
+        """Some warps come."""
+        self.arrived += warps
+        self.gathered.join(released)
+        if self.arrived >= needed:
+            self.published, self.gathered = self.gathered, Released()
+            self.arrived -= needed
+            self.generation += 1
+
+
+class Task:
+    """A partition of a block: its values, its threads, what it knows (`clock`), and which threads or elements are active
+    (None: all). `slot` numbers it within its block."""
+
+    __slots__ = (
+        "active", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run", "settled", "slot", "threads",
+        "wait", "world",
+    )  # fmt: skip
+
+    def __init__(self, block: Block, slot: int, threads: int) -> None:
+        self.block = block
+        self.machine = block.machine
+        self.pid = block.pid
+        self.slot = slot
+        self.threads = threads
+        self.clock = block.clocks[slot]
         self.env: dict[Value, Data] = {}
         self.active: Array | None = None
-        self.shared: dict[Any, Any] = {}
         self.reads = 0
         self.last_read: Access | None = None
+        self.run: Run | None = None
+        self.wait: Wait | None = None
+        # The task's number across the launch, and what it knows of all tasks through atomics.
+        self.place = block.number * block.machine.tasks + slot
+        self.world: Array | None = None
+        # Its events before this one are ordered for all its threads as far as global memory goes.
+        self.settled = 0
+
+    @property
+    def ended(self) -> bool:
+        """True once its region has ended."""
+        return self.run is None
+
+    @property
+    def warps(self) -> int:
+        """How many warps it is."""
+        return self.threads // WARP_SIZE
+
+    def event(
+        self, op: Op, mode: Mode, writes: bool, name: str, component: int = -1, value: int = 0, atomic: bool = False
+    ) -> Event:
+        """An access to shared memory that is over at once, or when a component has counted past a value."""
+        if component < 0:
+            component, value = self.slot, self.clock.tick()
+        return Event(component, value, mode, writes, self.slot, op, name, atomic)
+
+    def barrier(self) -> None:
+        """All threads of the task meet."""
+        self.clock.barrier()
+        self.block.meet(self.clock)
 
     def fail(self, entry: Row, op: Op, **fields: Any) -> UserError:
         """The exception of a row at an operation of this program."""
@@ -127,7 +335,7 @@ class Block:
         related: tuple[tuple[str, Loc], ...] = () if mark.loc is None else (("the element comes from", mark.loc),)
         if mark.cause == DIVIDED:
             return fail(hazard.DIVISION, loc=mark.loc, program=self.pid, where=where)
-        entry = hazard.UNDEFINED
+        entry = hazard.UNDEFINED_SHARED if mark.cause == NEVER_WRITTEN else hazard.UNDEFINED
         return fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:
@@ -153,14 +361,14 @@ class Block:
 DIVIDED = "it is the result of a division by zero"
 
 
-def execute(block: Block, region: Region, args: Sequence[Data]) -> Run:
+def execute(task: Task, region: Region, args: Sequence[Data]) -> Run:
     """Run a region with these arguments; returns what its terminator hands over."""
-    code = block.machine.code(region)
-    env = block.env
+    code = task.machine.code(region)
+    env = task.env
     env.update(zip(code.args, args, strict=True))
-    block.machine.report.operations += len(code.steps)
+    task.machine.report.operations += len(code.steps)
     for step in code.steps:
-        out: Any = step.rule(block, step.op, *[None if v is None else env[v] for v in step.operands])
+        out: Any = step.rule(task, step.op, *[None if v is None else env[v] for v in step.operands])
         if step.suspends:
             running: Run = out
             env.update(zip(step.results, (yield from running), strict=True))
@@ -171,4 +379,4 @@ def execute(block: Block, region: Region, args: Sequence[Data]) -> Run:
         for value in step.dead:
             env.pop(value, None)
     end = code.end
-    return end.rule(block, end.op, *[env[v] for v in end.operands if v is not None])
+    return end.rule(task, end.op, *[env[v] for v in end.operands if v is not None])

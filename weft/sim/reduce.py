@@ -16,7 +16,7 @@ from weft.sim import combine, numbers
 from weft.sim.code import captured
 from weft.sim.data import Data, moved, stacked, union
 from weft.sim.hardware import linear_of, to_threads, to_tile
-from weft.sim.machine import Block, Run, execute
+from weft.sim.machine import Run, Task, execute
 from weft.sim.rules import rule
 
 
@@ -28,40 +28,40 @@ def tile_type_of(op: Op) -> TileType:
 
 
 @rule(reduce.reduce)
-def _reduce(block: Block, op: Op, *values: Data) -> Run:
+def _reduce(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
     plan = plan_reduction(layout, axis)
-    x = yield from combine.reduce(block, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
+    x = yield from combine.reduce(task, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
     shape = type.shape[:axis] + type.shape[axis + 1 :]
     return tuple(to_tile(data, plan.result, shape) for data in x)
 
 
 @rule(reduce.scan)
-def _scan(block: Block, op: Op, *values: Data) -> Run:
+def _scan(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout = linear_of(type)
     plan = plan_scan(layout, op.attrs["axis"], op.attrs["reverse"])
-    x = yield from combine.scan(block, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
+    x = yield from combine.scan(task, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
     return tuple(to_tile(data, layout, type.shape) for data in x)
 
 
 @rule(reduce.map_elements)
-def _map_elements(block: Block, op: Op, *values: Data) -> Run:
+def _map_elements(task: Task, op: Op, *values: Data) -> Run:
     region, pack = op.regions[0], op.attrs["pack"]
-    if pack == 1 and not _knows_its_thread(block, op):
-        outputs = yield from execute(block, region, values)
+    if pack == 1 and not _knows_its_thread(task, op):
+        outputs = yield from execute(task, region, values)
         shape = np.shape(values[0].array)
         return tuple(moved(data, lambda array: np.broadcast_to(array, shape)) for data in outputs)
-    return (yield from packed(block, op, values, pack, lambda parts: execute(block, region, parts)))
+    return (yield from packed(task, op, values, pack, lambda parts: execute(task, region, parts)))
 
 
-def _knows_its_thread(block: Block, op: Op) -> bool:
+def _knows_its_thread(task: Task, op: Op) -> bool:
     """The function depends on the thread that runs it, so that elements must be seen by thread."""
     if not isinstance(tile_or_regs(op), TileType):
         return False
     asks = any(inner.kind in (program.lane_id, program.warp_id) for inner in walk(op.regions[0]))
-    return asks or any(np.ndim(block.env[value].array) for value in captured(op.regions[0]))
+    return asks or any(np.ndim(task.env[value].array) for value in captured(op.regions[0]))
 
 
 def tile_or_regs(op: Op) -> object:
@@ -71,7 +71,7 @@ def tile_or_regs(op: Op) -> object:
     return value.type
 
 
-def packed(block: Block, op: Op, values: Sequence[Data], pack: int, run: Callable[[list[Data]], Run]) -> Run:
+def packed(task: Task, op: Op, values: Sequence[Data], pack: int, run: Callable[[list[Data]], Run]) -> Run:
     """Give `run` the values of `pack` consecutive registers each, operand by operand, as (threads, n) arrays; it gives back
     `pack` of each result."""
     type = tile_or_regs(op)
@@ -91,9 +91,9 @@ def _unpacked(group: Sequence[Data], shape: tuple[int, ...], layout: LinearLayou
 
 
 @rule(reduce.histogram)
-def _histogram(block: Block, op: Op, x: Data, mask: Data | None) -> Data:
-    block.demand(op, mask, "a mask")
-    block.demand(op, x, "a histogram", None if mask is None else mask.array)
+def _histogram(task: Task, op: Op, x: Data, mask: Data | None) -> Data:
+    task.demand(op, mask, "a mask")
+    task.demand(op, x, "a histogram", None if mask is None else mask.array)
     chosen = x.array if mask is None else x.array[mask.array]
     bins = op.attrs["bins"]
     inside = chosen[(chosen >= 0) & (chosen < bins)].astype(np.int64)
@@ -101,7 +101,7 @@ def _histogram(block: Block, op: Op, x: Data, mask: Data | None) -> Data:
 
 
 @rule(reduce.gather)
-def _gather(block: Block, op: Op, src: Data, index: Data) -> Data:
+def _gather(task: Task, op: Op, src: Data, index: Data) -> Data:
     axis = op.attrs["axis"] % src.array.ndim
     length = src.array.shape[axis]
     outside = (index.array < 0) | (index.array >= length)
@@ -109,9 +109,9 @@ def _gather(block: Block, op: Op, src: Data, index: Data) -> Data:
         outside = outside & ~index.undefined.mask
     if np.any(outside):
         flat = int(np.argmax(outside))
-        raise block.fail(
+        raise task.fail(
             hazard.GATHER_RANGE, op, index=index.array.ravel()[flat], axis=axis, length=length, last=length - 1,
-            where=block.where(index.array.shape, flat),
+            where=task.where(index.array.shape, flat),
         )  # fmt: skip
     at = np.clip(index.array, 0, length - 1).astype(np.int64)
     result = moved(src, lambda array: np.take_along_axis(array, at, axis))
@@ -119,9 +119,9 @@ def _gather(block: Block, op: Op, src: Data, index: Data) -> Data:
 
 
 @rule(reduce.dot_fma)
-def _dot_fma(block: Block, op: Op, a: Data, b: Data, acc: Data) -> Data:
+def _dot_fma(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
-        block.demand(op, operand, "a dot")
+        task.demand(op, operand, "a dot")
     total = acc.array
     for k in range(a.array.shape[1]):
         total = numbers.fma(a.array[:, k, None], b.array[None, k, :], total)

@@ -10,13 +10,13 @@ from weft.layout import WARP_SIZE
 from weft.ops import regs
 from weft.sim import numbers
 from weft.sim.data import Array, Data, arange, marked, moved, stacked, undefined_in, union
-from weft.sim.machine import Block
+from weft.sim.machine import Task
 from weft.sim.rules import rule
 
 
-def per_thread(block: Block, data: Data, count: int = 1) -> Data:
+def per_thread(task: Task, data: Data, count: int = 1) -> Data:
     """A scalar or register array with all its threads: (threads, count)."""
-    shape = (block.machine.threads, count)
+    shape = (task.threads, count)
     if np.shape(data.array) == shape:
         return data
     return moved(data, lambda array: np.broadcast_to(array, shape))
@@ -29,24 +29,24 @@ def _count(op: Op) -> int:
 
 
 @rule(regs.gather)
-def _gather(block: Block, op: Op, x: Data) -> Data:
+def _gather(task: Task, op: Op, x: Data) -> Data:
     table = list(op.attrs["table"])
     return moved(x, lambda array: array[:, table])
 
 
 @rule(regs.concat)
-def _concat(block: Block, op: Op, *parts: Data) -> Data:
-    full = [p if np.ndim(p.array) else per_thread(block, p) for p in parts]
+def _concat(task: Task, op: Op, *parts: Data) -> Data:
+    full = [p if np.ndim(p.array) else per_thread(task, p) for p in parts]
     return stacked(full, lambda arrays: np.concatenate(arrays, axis=1))
 
 
 @rule(regs.splat)
-def _splat(block: Block, op: Op, x: Data) -> Data:
-    return per_thread(block, x, _count(op))
+def _splat(task: Task, op: Op, x: Data) -> Data:
+    return per_thread(task, x, _count(op))
 
 
 @rule(regs.affine)
-def _affine(block: Block, op: Op, base: Data, *strides: Data) -> Data:
+def _affine(task: Task, op: Op, base: Data, *strides: Data) -> Data:
     constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
     dtype = base.array.dtype
     exact = base.array.astype(np.int64) + constants
@@ -57,25 +57,25 @@ def _affine(block: Block, op: Op, base: Data, *strides: Data) -> Data:
     wrapped = marked(result != exact, "it wrapped", op.loc) if dtype == np.int32 else None
     for operand in operands:
         wrapped = union(wrapped, operand.wrapped)
-    return per_thread(block, Data(result, undefined_in(operands), wrapped), len(constants))
+    return per_thread(task, Data(result, undefined_in(operands), wrapped), len(constants))
 
 
 @rule(regs.xor)
-def _xor(block: Block, op: Op, base: Data) -> Data:
+def _xor(task: Task, op: Op, base: Data) -> Data:
     offsets = np.array(op.attrs["offsets"], np.int64).astype(base.array.dtype)
-    return per_thread(block, Data(base.array ^ offsets, base.undefined), len(offsets))
+    return per_thread(task, Data(base.array ^ offsets, base.undefined), len(offsets))
 
 
 @rule(regs.extract)
-def _extract(block: Block, op: Op, x: Data) -> Data:
+def _extract(task: Task, op: Op, x: Data) -> Data:
     index = op.attrs["index"]
     return moved(x, lambda array: array[:, index : index + 1])
 
 
 @rule(regs.dot)
-def _dot(block: Block, op: Op, a: Data, b: Data, acc: Data) -> Data:
+def _dot(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
-        block.demand(op, operand, "a dot")
+        task.demand(op, operand, "a dot")
     left = np.array(op.attrs["a_table"])[list(op.attrs["rows"])]
     right = np.array(op.attrs["b_table"])[list(op.attrs["columns"])]
     total = acc.array
@@ -85,19 +85,19 @@ def _dot(block: Block, op: Op, a: Data, b: Data, acc: Data) -> Data:
 
 
 @rule(regs.shuffle_xor)
-def _shuffle_xor(block: Block, op: Op, x: Data) -> Data:
+def _shuffle_xor(task: Task, op: Op, x: Data) -> Data:
     if np.ndim(x.array) == 0:
         return x
-    partner = arange(block.machine.threads) ^ op.attrs["mask"]
+    partner = arange(task.threads) ^ op.attrs["mask"]
     return moved(x, lambda array: array[partner])
 
 
 @rule(regs.shuffle_idx)
-def _shuffle_idx(block: Block, op: Op, x: Data, lane: Data) -> Data:
-    block.demand(op, lane, "a lane number")
+def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
+    task.demand(op, lane, "a lane number")
     if np.ndim(x.array) == 0:
         return x
-    threads: Array = arange(block.machine.threads)
-    named = per_thread(block, lane).array[:, 0].astype(np.int64) % WARP_SIZE
+    threads: Array = arange(task.threads)
+    named = per_thread(task, lane).array[:, 0].astype(np.int64) % WARP_SIZE
     source = threads - threads % WARP_SIZE + named
     return moved(x, lambda array: array[source])

@@ -1,35 +1,20 @@
-"""Which block runs when.
+"""Which block runs when, and which of its tasks.
 
-Blocks start in the order of the grid and each runs until it ends or waits. A block that waits lets the next one start, up to
-how many are resident at once, as on a GPU that places blocks in order and never takes one away. A block that waits for memory
-is resumed once memory has changed; when all wait and no more can start, it is a deadlock. The order is a function of the seed.
+Blocks start in the order of the grid. A block runs until none of its tasks can move, then the next one starts, up to how many
+are resident at once, as on a GPU that places blocks in order and never takes one away. When nobody can move and no more can
+start, it is a deadlock. The order is a function of the seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from weft.errors import UserError, fail, hazard
 from weft.sim.data import Data
-from weft.sim.machine import Block, Machine, Run, Wait, execute
+from weft.sim.machine import Block, Machine, Task
 
 Pid = tuple[int, int, int]
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """A block that has started: its execution, why it stopped last, and how often memory had changed by then."""
-
-    block: Block
-    run: Run
-    wait: Wait | None = None
-    seen: int = -1
-
-    def can_move(self, writes: int) -> bool:
-        """False when it would only repeat what it did."""
-        return self.wait is None or not self.wait.stuck or self.seen != writes
 
 
 def run_blocks(
@@ -41,57 +26,76 @@ def run_blocks(
     finished: Callable[[], None],
 ) -> None:
     """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each."""
-    random = Random(seed)
-    waiting = list(reversed(programs))
-    live: list[Task] = []
-    while waiting or live:
-        turns = [task for task in live if task.can_move(machine.heap.writes)]
-        if seed:
+    random = Random(seed) if seed else None
+    started = 0
+    live: list[Block] = []
+    while started < len(programs) or live:
+        turns = [block for block in live if _ready(block)]
+        if random is not None:
             random.shuffle(turns)
-        if waiting and len(live) < resident:
-            block = Block(machine, waiting.pop())
-            turns.append(Task(block, execute(block, machine.func.body, arguments)))
-            live.append(turns[-1])
+        if started < len(programs) and len(live) < resident:
+            block = Block(machine, programs[started], started)
+            block.start(0, machine.func.body, arguments, machine.threads, {})
+            started += 1
+            turns.append(block)
+            live.append(block)
         if not turns:
-            raise deadlock(machine, live, len(waiting))
-        for task in turns:
-            if _advance(task):
-                live.remove(task)
+            raise stuck(live, len(programs) - started)
+        for block in turns:
+            _advance(block, random)
+            if not block.tasks:
+                block.finish()
+                live.remove(block)
+                machine.report.programs += 1
                 finished()
 
 
-def _advance(task: Task) -> bool:
-    """Run until it waits (False) or has ended (True)."""
-    heap = task.block.machine.heap
+def _can_move(task: Task) -> bool:
+    return task.wait is None or task.wait.ready()
+
+
+def _ready(block: Block) -> bool:
+    return any(_can_move(task) for task in block.tasks)
+
+
+def _advance(block: Block, random: Random | None) -> None:
+    """Run the block's tasks until all wait for others. One that polls gets a single turn."""
+    polled: set[Task] = set()
+    while True:
+        turns = [task for task in block.tasks if task not in polled and _can_move(task)]
+        if not turns:
+            return
+        if random is not None:
+            random.shuffle(turns)
+        for task in turns:
+            _resume(task)
+            if task.ended:
+                block.tasks.remove(task)
+            elif task.wait is not None and task.wait.polls:
+                polled.add(task)
+
+
+def _resume(task: Task) -> None:
+    assert task.run is not None
     try:
         task.wait = next(task.run)
     except StopIteration:
-        task.block.machine.report.programs += 1
-        return True
-    task.seen = heap.writes
-    return False
+        task.run = task.wait = None
 
 
-def deadlock(machine: Machine, live: list[Task], pending: int) -> UserError:
+def stuck(live: list[Block], pending: int) -> UserError:
     """The report of a launch in which nothing can move."""
-    related = tuple(
-        (f"program {task.block.pid} waits{_watched(machine, task.block)}", task.wait.loc)
-        for task in live
-        if task.wait is not None and task.wait.loc is not None
-    )
-    waiting = f"{len(live)} programs" if len(live) > 1 else f"program {live[0].block.pid}"
+    waiters = [(task, task.wait) for block in live for task in block.tasks if task.wait is not None]
+    for _, wait in waiters:
+        starved = wait.starved()
+        if starved is not None:
+            return starved
+    related = tuple((f"{_who(task)} waits{wait.words()}", wait.loc) for task, wait in waiters if wait.loc is not None)
+    waiting = f"{len(live)} programs" if len(live) > 1 else f"the tasks of program {live[0].pid}"
     later = f", and {pending} more cannot start while {len(live)} are resident" if pending else ""
-    loc = live[0].wait.loc if live[0].wait is not None else None
-    return fail(hazard.DEADLOCK, loc=loc, related=related, waiting=waiting, pending=later)
+    return fail(hazard.DEADLOCK, loc=waiters[0][1].loc, related=related, waiting=waiting, pending=later)
 
 
-def _watched(machine: Machine, block: Block) -> str:
-    """Words for the memory that a block read last."""
-    access = block.last_read
-    if access is None or access.addresses.size == 0:
-        return ""
-    address = int(access.addresses.min())
-    segment = machine.heap.segment_at(address)
-    if segment is None:
-        return ""
-    return f" for {segment.buffer.name}[{(address - segment.pointer) // access.itemsize}]"
+def _who(task: Task) -> str:
+    several = task.machine.tasks > 1
+    return f"program {task.pid}" + (f", {task.block.partition(task.slot)}" if several else "")

@@ -1,110 +1,87 @@
-"""Shared memory that the compiler took, one byte array per block, with a note of which bytes were ever given a value."""
+"""Shared memory in the lowered stage: each thread's accesses, element by element, on the same memory as tiles.
+
+Accesses are arrays (threads, n), elements along a last axis where an access moves several.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op, Value
-from weft.ir.types import RegsType, ScratchType
+from weft.ir.types import DType, RegsType, ScratchType
+from weft.layout import WARP_SIZE
+from weft.layout.padding import padded
 from weft.ops import scratch
-from weft.sim.data import Array, Data, Mark, arange, marked, where
-from weft.sim.machine import Block
-from weft.sim.numbers import numpy_dtype
+from weft.sim import places
+from weft.sim.data import Array, Data, Mark, arange
+from weft.sim.machine import Task
+from weft.sim.places import Place
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
+from weft.sim.shared_memory import Handle
 
-NEVER_WRITTEN = "the scratch memory it was read from was never written"
 
-
-@dataclass(slots=True, eq=False)
-class Allocation:
-    """Elements of shared memory and whether each is undefined, with the reason of the last undefined store."""
-
-    values: Array
-    undefined: Array
-    cause: str = NEVER_WRITTEN
-    loc: Loc | None = None
-
-    def mark(self, index: Array) -> Mark | None:
-        """The undefined elements among those read."""
-        return marked(self.undefined[index], self.cause, self.loc)
+def element_of(value: Value | None) -> DType:
+    """The element of scratch memory."""
+    assert value is not None and isinstance(value.type, ScratchType)
+    return value.type.element
 
 
 @rule(scratch.alloc)
-def _alloc(block: Block, op: Op) -> Any:
-    """A view of the block's bytes at the offset; before offsets are assigned, memory of its own per tag."""
+def _alloc(task: Task, op: Op) -> Handle:
     type = op.result.type
     assert isinstance(type, ScratchType)
-    dtype, offset = numpy_dtype(type.element), int(op.attrs["offset"])
-    key = offset if offset >= 0 else ("tag", op.attrs["tag"])
-    if (key, type) not in block.shared:
-        block.shared[key, type] = _allocate(block, type, dtype, offset)
-    return block.shared[key, type]
+    return task.block.memory.allocate(op, type.count * type.element.itemsize, op.result.name)
 
 
-def _allocate(block: Block, type: ScratchType, dtype: np.dtype[Any], offset: int) -> Allocation:
-    if offset < 0:
-        return Allocation(np.zeros(type.count, dtype), np.ones(type.count, bool))
-    if "bytes" not in block.shared:
-        size = int(block.machine.func.attrs["shared_bytes"])
-        block.shared["bytes"] = (np.zeros(size, np.uint8), np.ones(size, bool))
-    memory, undefined = block.shared["bytes"]
-    end = offset + type.count * dtype.itemsize
-    # One flag per byte; an element's flag is that of its first byte.
-    return Allocation(memory[offset:end].view(dtype), undefined[offset : end : dtype.itemsize])
+@rule(scratch.view)
+def _view(task: Task, op: Op, handle: Handle, offset: Data) -> Handle:
+    offset = task.uniform(op, offset, "the place of a part of shared memory")
+    return Handle(handle.memory, handle.base + int(offset.array))
 
 
-def _index(block: Block, op: Op, memory: Allocation, base: Data, shape: tuple[int, int]) -> Array:
-    """Elements that accesses reach, (threads, n, vec)."""
-    block.demand(op, base, "an address")
-    n, vec = shape
-    offsets = np.array(op.attrs["offsets"], np.int64)
-    first = np.broadcast_to(base.array.astype(np.int64) ^ offsets, (block.machine.threads, n))
-    return first[..., None] + arange(vec)
+def bases(task: Task, op: Op, base: Data, table: str = "offsets") -> Array:
+    """Where the accesses of each thread begin, (threads, n); `table` names the attribute with their offsets."""
+    task.demand(op, base, "an address")
+    offsets = np.array(op.attrs[table], np.int64)
+    return spread(op, np.broadcast_to(base.array.astype(np.int64) ^ offsets, (task.threads, len(offsets))))
 
 
-def _check(block: Block, op: Op, memory: Allocation, index: Array) -> None:
-    outside = (index < 0) | (index >= memory.values.size)
-    if np.any(outside):
-        raise _outside(block, op, memory, int(index[outside][0]))
+def spread(op: Op, index: Array) -> Array:
+    """Element numbers after padding, and what is added to them."""
+    added = op.attrs.get("added", ())
+    index = padded(index, op.attrs.get("pads", ()))
+    return index + np.array(added, np.int64) if added else index
 
 
-def _outside(block: Block, op: Op, memory: Allocation, index: int) -> UserError:
-    return block.fail(hazard.SCRATCH_RANGE, op, index=index, count=memory.values.size)
+def _place(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
+    """The place of the active elements of an array whose first axis counts threads."""
+    shape = (task.threads,) + (1,) * (elements.ndim - 1)
+    threads = np.broadcast_to(arange(task.threads, dtype=np.int16).reshape(shape), elements.shape)
+    return places.some_place(task, handle, element_of(op.operands[0]), elements, elements[active], threads[active])
 
 
-def _mask(block: Block, mask: Data | None, shape: tuple[int, ...]) -> Array:
-    under = block.under(None if mask is None else mask.array)
+def _mask(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
+    under = task.under(None if mask is None else mask.array)
     if under is None:
         return np.ones(shape, bool)
     aligned = under[..., None] if len(shape) > 2 and np.ndim(under) else under
     return np.broadcast_to(aligned, shape)
 
 
-def _put(memory: Allocation, index: Array, value: Data, values: Array, undefined: Array | None) -> None:
-    memory.values[index] = values
-    memory.undefined[index] = False if undefined is None else undefined
-    if value.undefined is not None:
-        memory.cause, memory.loc = value.undefined.cause, value.undefined.loc
-
-
-@rule(scratch.store)
-def _store(block: Block, op: Op, memory: Any, base: Data, value: Data, mask: Data | None) -> None:
-    block.demand(op, mask, "a mask")
-    registers = np.array(op.attrs["registers"])
-    index = _index(block, op, memory, base, (len(registers), op.attrs["vec"]))
-    active = _mask(block, mask, index.shape)
-    _check(block, op, memory, index[active])
-    count = _count(op.operands[2])
+def _write(task: Task, op: Op, handle: Handle, elements: Array, value: Data, mask: Data | None, table: Array) -> None:
+    """Write the registers `table` of each thread to elements of its shape, or (with threads in front) of each thread's."""
+    task.demand(op, mask, "a mask")
+    active = _mask(task, mask, elements.shape)
+    place = _place(task, op, handle, elements, active)
+    values = per_thread(task, value, _count(op.operands[2])).array[:, table]
     undefined = None
     if value.undefined is not None:
-        full = np.broadcast_to(value.undefined.mask, (block.machine.threads, count))
-        undefined = full[:, registers][active]
-    _put(memory, index[active], value, per_thread(block, value, count).array[:, registers][active], undefined)
+        full = np.broadcast_to(value.undefined.mask, (task.threads, _count(op.operands[2])))
+        undefined = Mark(full[:, table][active], value.undefined.cause, value.undefined.loc)
+    places.write(
+        task, op, handle, place, element_of(op.operands[0]), place.elements[active], Data(values[active], undefined)
+    )  # fmt: skip
 
 
 def _count(value: Value | None) -> int:
@@ -112,34 +89,85 @@ def _count(value: Value | None) -> int:
     return value.type.count
 
 
+def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
+    """Elements (threads, count); what inactive threads would read does not matter."""
+    place = _place(task, op, handle, elements, _mask(task, None, elements.shape))
+    return places.read(task, op, handle, place, element_of(op.operands[0]))
+
+
+@rule(scratch.store)
+def _store(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    _write(task, op, handle, elements, value, mask, np.array(op.attrs["registers"]))
+
+
 @rule(scratch.load)
-def _load(block: Block, op: Op, memory: Any, base: Data) -> Data:
-    registers = np.array(op.attrs["registers"])
-    index = _index(block, op, memory, base, (len(registers), op.attrs["vec"]))
-    return _read(block, op, memory, index.reshape(len(index), -1)[:, np.argsort(registers.ravel())])
+def _load(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    return _read(task, op, handle, _by_register(op, elements))
+
+
+def _by_register(op: Op, elements: Array) -> Array:
+    """Elements in the order of the registers that they belong to, (threads, count)."""
+    return elements.reshape(len(elements), -1)[:, np.argsort(np.array(op.attrs["registers"]).ravel())]
 
 
 @rule(scratch.load_at)
-def _load_at(block: Block, op: Op, memory: Any, index: Data) -> Data:
-    block.demand(op, index, "an address")
-    return _read(block, op, memory, index.array.astype(np.int64))
+def _load_at(task: Task, op: Op, handle: Handle, index: Data) -> Data:
+    task.demand(op, index, "an address")
+    return _read(task, op, handle, spread(op, per_thread(task, index, _count(op.operands[1])).array.astype(np.int64)))
 
 
-def _read(block: Block, op: Op, memory: Allocation, index: Array) -> Data:
-    """Elements (threads, count); what inactive threads would read does not matter."""
-    active = _mask(block, None, index.shape)
-    _check(block, op, memory, index[active])
-    inside = where(active, index, 0)
-    return Data(memory.values[inside], memory.mark(inside))
+@rule(scratch.store_at)
+def _store_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+    task.demand(op, index, "an address")
+    count = _count(op.operands[1])
+    elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
+    _write(task, op, handle, elements, value, mask, arange(count))
 
 
 @rule(scratch.add_at)
-def _add_at(block: Block, op: Op, memory: Any, index: Data, value: Data, mask: Data | None) -> None:
+def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
     own = None if mask is None else mask.array
-    block.demand(op, mask, "a mask")
-    block.demand(op, index, "an address", own)
-    block.demand(op, value, "an atomic", own)
-    active = _mask(block, mask, index.array.shape)
-    cells = index.array[active].astype(np.int64)
-    _check(block, op, memory, cells)
-    np.add.at(memory.values, cells, value.array[active])
+    task.demand(op, mask, "a mask")
+    task.demand(op, index, "an address", own)
+    task.demand(op, value, "an atomic", own)
+    elements = index.array.astype(np.int64)
+    active = _mask(task, mask, elements.shape)
+    place, element = _place(task, op, handle, elements, active), element_of(op.operands[0])
+    places.check_bounds(task, op, handle, place, element, "updates")
+    if not np.any(active):
+        return
+    cells = task.block.memory.view(handle, np.dtype(np.int32), place.low, place.high)
+    places.note(task, op, handle, place, "generic", writes=True, atomic=True)
+    places.marked_values(task, op, handle, place, element, cells[place.elements])
+    np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])
+
+
+# Matrices of 8 rows of 16 bytes
+
+
+def _rows(task: Task, op: Op, base: Data) -> Array:
+    """Where each lane's elements lie, (threads, accesses, elements), in the order of an access's registers."""
+    per_word = 4 // element_of(op.operands[0]).itemsize
+    threads = arange(task.threads)
+    lane, warp = threads % WARP_SIZE, threads // WARP_SIZE * WARP_SIZE
+    if op.attrs["transposed"]:
+        rows, columns = lane[:, None] % 4 * 2 + arange(2), lane[:, None] // 4
+    else:
+        rows, columns = lane[:, None] // 4, lane[:, None] % 4 * per_word + arange(per_word)
+    starts = bases(task, op, base)
+    parts = [starts[warp[:, None] + 8 * i + rows] + columns[..., None] for i in range(op.attrs["matrices"])]
+    # Of each matrix (threads, elements of a word, accesses).
+    elements: Array = np.concatenate(parts, axis=1)
+    return elements.transpose(0, 2, 1)
+
+
+@rule(scratch.load_matrix)
+def _load_matrix(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    return _read(task, op, handle, _by_register(op, _rows(task, op, base)))
+
+
+@rule(scratch.store_matrix)
+def _store_matrix(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    _write(task, op, handle, _rows(task, op, base), value, mask, np.array(op.attrs["registers"]))

@@ -11,62 +11,62 @@ from weft.ir.core import Op
 from weft.ir.types import Pointer
 from weft.ops import tile
 from weft.sim.data import Array, Data, arange, moved, stacked
-from weft.sim.machine import Block
+from weft.sim.machine import Task
 from weft.sim.rules import rule
 
 
 @rule(tile.arange)
-def _arange(block: Block, op: Op) -> Data:
+def _arange(task: Task, op: Op) -> Data:
     return Data(arange(op.attrs["start"], op.attrs["end"], dtype=np.int32))
 
 
 @rule(tile.splat)
-def _splat(block: Block, op: Op, x: Data) -> Data:
+def _splat(task: Task, op: Op, x: Data) -> Data:
     shape = op.attrs["shape"]
-    return moved(block.uniform(op, x, "the scalar that fills a tile"), lambda array: np.broadcast_to(array, shape))
+    return moved(task.uniform(op, x, "the scalar that fills a tile"), lambda array: np.broadcast_to(array, shape))
 
 
 @rule(tile.expand_dims)
-def _expand_dims(block: Block, op: Op, x: Data) -> Data:
+def _expand_dims(task: Task, op: Op, x: Data) -> Data:
     axis = op.attrs["axis"]
     return moved(x, lambda array: np.expand_dims(array, axis))
 
 
 @rule(tile.broadcast)
-def _broadcast(block: Block, op: Op, x: Data) -> Data:
+def _broadcast(task: Task, op: Op, x: Data) -> Data:
     shape = op.attrs["shape"]
     return moved(x, lambda array: np.broadcast_to(array, shape))
 
 
 @rule(tile.reshape)
-def _reshape(block: Block, op: Op, x: Data) -> Data:
+def _reshape(task: Task, op: Op, x: Data) -> Data:
     shape = op.attrs["shape"]
     return moved(x, lambda array: array.reshape(shape))
 
 
 @rule(tile.permute)
-def _permute(block: Block, op: Op, x: Data) -> Data:
+def _permute(task: Task, op: Op, x: Data) -> Data:
     order = op.attrs["order"]
     return moved(x, lambda array: array.transpose(order))
 
 
 @rule(tile.join)
-def _join(block: Block, op: Op, lhs: Data, rhs: Data) -> Data:
+def _join(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     return stacked([lhs, rhs], lambda arrays: np.stack(arrays, axis=-1))
 
 
 @rule(tile.split)
-def _split(block: Block, op: Op, x: Data) -> tuple[Data, Data]:
+def _split(task: Task, op: Op, x: Data) -> tuple[Data, Data]:
     return moved(x, lambda array: array[..., 0]), moved(x, lambda array: array[..., 1])
 
 
 @rule(tile.convert, tile.set_layout)
-def _convert(block: Block, op: Op, x: Data) -> Data:
+def _convert(task: Task, op: Op, x: Data) -> Data:
     return x
 
 
 @rule(tile.extract)
-def _extract(block: Block, op: Op, x: Data) -> Data:
+def _extract(task: Task, op: Op, x: Data) -> Data:
     return moved(x, lambda array: array.reshape(-1)[0])
 
 
@@ -74,16 +74,16 @@ def _extract(block: Block, op: Op, x: Data) -> Data:
 
 
 @rule(tile.assume)
-def _assume(block: Block, op: Op, condition: Data) -> None:
-    block.demand(op, condition, "assume()")
-    if np.any(block.under(~condition.array)):
-        raise block.fail(hazard.ASSUME, op)
+def _assume(task: Task, op: Op, condition: Data) -> None:
+    task.demand(op, condition, "assume()")
+    if np.any(task.under(~condition.array)):
+        raise task.fail(hazard.ASSUME, op)
 
 
 @rule(tile.hint)
-def _hint(block: Block, op: Op, x: Data) -> Data:
+def _hint(task: Task, op: Op, x: Data) -> Data:
     """Check the promises axis by axis, undefined elements left out. Registers no longer know a tile's axes."""
-    if block.machine.lowered:
+    if task.machine.lowered:
         return x
     value = op.operands[0]
     assert value is not None
@@ -91,13 +91,13 @@ def _hint(block: Block, op: Op, x: Data) -> Data:
     array = np.atleast_1d(x.array)
     known = np.broadcast_to(True if x.undefined is None else ~x.undefined.mask, array.shape)
     for axis, amount in enumerate(op.attrs["contiguous"]):
-        _check(block, op, "contiguity", amount, axis, array, known & _breaks(array, axis, amount, step))
+        _check(task, op, "contiguity", amount, axis, array, known & _breaks(array, axis, amount, step))
     for axis, amount in enumerate(op.attrs["constant"]):
-        _check(block, op, "constancy", amount, axis, array, known & _breaks(array, axis, amount, 0))
+        _check(task, op, "constancy", amount, axis, array, known & _breaks(array, axis, amount, 0))
     for axis, amount in enumerate(op.attrs["divisible"]):
         # As in an axis analysis, only the first of a run that counts up must be a multiple.
         broken = (array % array.dtype.type(amount) != 0) & ~_continues(array, axis, step)
-        _check(block, op, "divisibility by", amount, axis, array, known & broken)
+        _check(task, op, "divisibility by", amount, axis, array, known & broken)
     return x
 
 
@@ -117,11 +117,11 @@ def _breaks(array: Array, axis: int, run: int, step: int) -> Array:
     return ~_continues(array, axis, step) & ~starts.reshape(shape)
 
 
-def _check(block: Block, op: Op, promise: str, amount: int, axis: int, array: Array, broken: Array) -> None:
+def _check(task: Task, op: Op, promise: str, amount: int, axis: int, array: Array, broken: Array) -> None:
     if not np.any(broken):
         return
     flat = int(np.argmax(broken))
-    where = block.where(array.shape, flat)
-    raise block.fail(
+    where = task.where(array.shape, flat)
+    raise task.fail(
         hazard.HINT, op, promise=promise, amount=amount, axis=axis, where=where, value=array.ravel()[flat]
     )  # fmt: skip

@@ -3,7 +3,8 @@
 A tile that a loop carries becomes a register array, unless it is base and constants before the loop and the body only moves the
 base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold;
 divisors of carried scalars are found the same way. What an inner loop settled on is where it starts in the next attempt at an
-outer one: assumptions only become weaker.
+outer one: assumptions only become weaker. Of a handle its bytes are carried, or its memory where allocations differ; what is
+constant about it has to agree, so loops and branches that hand handles on are lowered until that is known.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from dataclasses import dataclass, replace
 
 from weft.ir.core import Op, Region, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, RegsType, ScalarType, TileType, Type
+from weft.ir.types import DType, RegsType, ScalarType, ScratchType, SharedType, TileType, Type, int32
 from weft.ops import control
 from weft.ops import reduce as reduce_ops
 from weft.passes.lower.forms import Affine, Array, Form
+from weft.passes.lower.handles import Handle, bytes_like, meet, memory_like, memory_type
 from weft.passes.lower.state import Lowering, LowerRule
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One carried value: its type in the lowered loop, the constants around its base (tiles carried as bases), its divisor."""
+    """One carried value: its type in the lowered loop, its divisor, and the constants around it.
+
+    These are of a tile that is carried as its base, or of a handle (None before the first is known)."""
 
     type: Type
-    around: Affine | None
+    around: Affine | Handle | None
     divisor: int
 
 
@@ -45,6 +49,9 @@ def _weaker(carried: Carried, divisor: int) -> Carried:
 
 
 def _hoped(lo: Lowering, value: Value) -> Carried:
+    if isinstance(value.type, SharedType):
+        handle = lo.handles[value]
+        return Carried(ScalarType(int32), handle, lo.divisor(handle.bytes))
     if not isinstance(value.type, TileType):
         new = lo.scalar(value)
         return Carried(new.type, None, lo.divisor(new))
@@ -64,6 +71,12 @@ def _around(lo: Lowering, form: Form, type: TileType) -> Affine | None:
 
 def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
     """Inside the loop (or after it) `new` stands for the carried value."""
+    if isinstance(carried.around, Handle):
+        whole = isinstance(new.type, ScratchType)
+        place = {"room": new, "bytes": lo.constant(0, int32)} if whole else {"bytes": new}
+        lo.handles[old] = replace(carried.around, **place)
+        lo.divisors[new] = carried.divisor
+        return
     if not isinstance(old.type, TileType):
         lo.env[old] = new
         lo.divisors[new] = carried.divisor
@@ -71,12 +84,17 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
     if carried.around is None:
         lo.forms[old] = Array(new)
         return
+    assert isinstance(carried.around, Affine)
     lo.divisors[new] = carried.divisor
     lo.forms[old] = replace(carried.around, base=new)
 
 
 def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
     """The value that is handed on for `value`, as the loop carries it."""
+    if isinstance(value.type, SharedType):
+        around = _met(lo, value, carried).around
+        assert isinstance(around, Handle)
+        return (memory_like if isinstance(carried.type, ScratchType) else bytes_like)(lo, value, around)
     if not isinstance(value.type, TileType):
         return lo.scalar(value)
     form = lo.form(value)
@@ -86,9 +104,23 @@ def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
     return affine.base if affine is not None else lo.array(form)
 
 
+def _met(lo: Lowering, value: Value, carried: Carried) -> Carried:
+    """How a handle is carried together with those that came before it."""
+    assert isinstance(value.type, SharedType) and not isinstance(carried.around, Affine)
+    handle = lo.handles[value]
+    if carried.around is None:
+        return replace(carried, around=handle)
+    common = meet(lo, carried.around, handle, value.type, lo.loc)
+    type = carried.type if handle.room is common.room else memory_type(value.type)
+    return replace(carried, type=type, around=common)
+
+
 def _revised(lo: Lowering, value: Value, carried: Carried, given: Value) -> Carried:
     """What the loop can carry, now that the body's end is known."""
+    if isinstance(value.type, SharedType):
+        return _weaker(_met(lo, value, carried), lo.divisor(given))
     if isinstance(value.type, TileType) and carried.around is not None:
+        assert isinstance(carried.around, Affine)
         after = _around(lo, lo.form(value), value.type)
         if after is None or (after.const, after.strides) != (carried.around.const, carried.around.strides):
             return Carried(RegsType(value.type.element, value.type.registers), None, 1)
@@ -144,45 +176,69 @@ def while_(lo: Lowering, op: Op) -> None:
     """Tiles are carried as arrays."""
     inits = _values(op, 0)
     before, after = op.regions
-    into = [_plain(value) for value in inits]
+    into = _joined(lo, [_plain(value) for value in inits], inits)
     on = [_plain(value) for value in after.args]
-    regions: list[Region] = []
-    for region, entering, leaving, kind, first in (
-        (before, into, on, control.condition, 1),
-        (after, on, into, control.yield_, 0),
-    ):
-        args = tuple(Value(c.type, v.name) for c, v in zip(entering, region.args, strict=True))
-        with lo.nested(args) as body:
-            for old, c, arg in zip(region.args, entering, args, strict=True):
-                _enter(lo, old, c, arg)
-            for inner in region.ops[:-1]:
-                lo.copy_op(inner)
-            _yielded(lo, region, leaving, kind, first)
-        regions.append(body.done)
+    while True:
+        condition, passed = _part(lo, before, into, on, control.condition, 1)
+        found = _joined(lo, on, passed)
+        if found != on:
+            on = found
+            continue
+        body, yielded = _part(lo, after, on, into, control.yield_, 0)
+        found = _joined(lo, into, yielded)
+        if found == into:
+            break
+        into = found
+    regions = (condition, body)
     lo.loc = op.loc
     starts = [_leave(lo, value, c) for value, c in zip(inits, into, strict=True)]
-    results = lo.emit_all(control.while_, *starts, regions=tuple(regions))
+    results = lo.emit_all(control.while_, *starts, regions=regions)
     for result, c, new in zip(op.results, on, results, strict=True):
         new.name = result.name
         _enter(lo, result, c, new)
 
 
+def _part(
+    lo: Lowering, region: Region, entering: list[Carried], leaving: list[Carried], kind: OpDef, first: int
+) -> tuple[Region, tuple[Value, ...]]:
+    """A region of a `while` or `if`, and the old values that it hands on."""
+    args = tuple(Value(c.type, v.name) for c, v in zip(entering, region.args, strict=True))
+    with lo.nested(args) as body:
+        for old, c, arg in zip(region.args, entering, args, strict=True):
+            _enter(lo, old, c, arg)
+        for inner in region.ops[:-1]:
+            lo.copy_op(inner)
+        handed = _yielded(lo, region, leaving, kind, first)
+    return body.done, handed
+
+
+def _joined(lo: Lowering, carried: list[Carried], values: tuple[Value, ...]) -> list[Carried]:
+    """What is carried, with the handles among it brought together with those of `values`."""
+    return [
+        _met(lo, value, c) if isinstance(value.type, SharedType) else c
+        for c, value in zip(carried, values, strict=True)
+    ]
+
+
 def _plain(value: Value) -> Carried:
     if isinstance(value.type, TileType):
         return Carried(RegsType(value.type.element, value.type.registers), None, 1)
-    return Carried(value.type, None, 1)
+    return Carried(ScalarType(int32) if isinstance(value.type, SharedType) else value.type, None, 1)
 
 
 def if_(lo: Lowering, op: Op) -> None:
     """Both branches hand on scalars and arrays."""
     results = [_plain(result) for result in op.results]
-    regions: list[Region] = []
-    for region in op.regions:
-        with lo.nested(()) as branch:
-            for inner in region.ops[:-1]:
-                lo.copy_op(inner)
-            _yielded(lo, region, results, control.yield_, 0)
-        regions.append(branch.done)
+    while True:
+        found = results
+        regions: list[Region] = []
+        for region in op.regions:
+            branch, handed = _part(lo, region, [], results, control.yield_, 0)
+            found = _joined(lo, found, handed)
+            regions.append(branch)
+        if found == results:
+            break
+        results = found
     lo.loc = op.loc
     made = lo.emit_all(control.if_, lo.scalar(op.operands[0]), regions=tuple(regions))
     for result, c, new in zip(op.results, results, made, strict=True):
@@ -202,9 +258,22 @@ def map_elements(lo: Lowering, op: Op) -> None:
     lo.define(op, *(Array(value) for value in results))
 
 
+def partitions(lo: Lowering, op: Op) -> None:
+    """Each region is lowered as a kernel of its own."""
+    regions: list[Region] = []
+    for region, warps in zip(op.regions, op.attrs["num_warps"], strict=True):
+        with lo.partition(warps) as opened:
+            for inner in region.ops:
+                lo.copy_op(inner)
+        regions.append(opened.done)
+    lo.loc = op.loc
+    lo.emit(control.partitions, regions=tuple(regions), **op.attrs)
+
+
 RULES: dict[OpDef, LowerRule] = {
     control.for_: for_,
     control.while_: while_,
     control.if_: if_,
+    control.partitions: partitions,
     reduce_ops.map_elements: map_elements,
 }

@@ -14,13 +14,25 @@ from __future__ import annotations
 
 from weft.ir.core import Func
 from weft.ir.define import OpDef
-from weft.passes.lower import across, control, convert, debug, elementwise, memory, reductions, shape
+from weft.passes.lower import (
+    across,
+    async_ops,
+    control,
+    convert,
+    debug,
+    elementwise,
+    handles,
+    memory,
+    reductions,
+    shape,
+    shared,
+)
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.targets import Target
 
 RULES: dict[OpDef, LowerRule] = {
     **elementwise.RULES, **shape.RULES, **memory.RULES, **convert.RULES, **control.RULES,
-    **across.RULES, **reductions.RULES, **debug.RULES,
+    **across.RULES, **reductions.RULES, **debug.RULES, **handles.RULES, **shared.RULES, **async_ops.RULES,
 }  # fmt: skip
 
 

@@ -15,14 +15,14 @@ from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, address_operands, vectorize
 
 
-def _operand_form(lo: Lowering, value: Value | None) -> Form | None:
+def operand_form(lo: Lowering, value: Value | None) -> Form | None:
     """The form of an optional operand; a scalar is a splat of one register."""
     if value is None:
         return None
     return lo.form(value) if isinstance(value.type, TileType) else Splat(lo.scalar(value), 1)
 
 
-def _predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | None) -> Value | None:
+def predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | None) -> Value | None:
     """One predicate per access (or one for all): the mask at `registers`, and the owner's test."""
     if mask is None:
         return owner
@@ -48,7 +48,7 @@ def load(lo: Lowering, op: Op) -> None:
     ptr, mask, other = op.operands
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
-    address, masked, default = (_operand_form(lo, v) for v in (ptr, mask, other))
+    address, masked, default = (operand_form(lo, v) for v in (ptr, mask, other))
     assert address is not None
     same = (0,) if scalar else leaders(linear_of(ptr))
     wanted = tuple(sorted(set(same)))
@@ -57,7 +57,7 @@ def load(lo: Lowering, op: Op) -> None:
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
     value: Value = lo.emit(
-        globals.load, base, _predicate(lo, masked, vectors.leaders, reader),
+        globals.load, base, predicate(lo, masked, vectors.leaders, reader),
         None if default is None else lo.array(lo.picked(default, wanted)), *strides,
         offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in vectors.groups),
         vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
@@ -78,7 +78,7 @@ def store(lo: Lowering, op: Op) -> None:
     """
     ptr, value, mask = op.operands
     assert ptr is not None and value is not None
-    address, data, masked = (_operand_form(lo, v) for v in (ptr, value, mask))
+    address, data, masked = (operand_form(lo, v) for v in (ptr, value, mask))
     assert address is not None and data is not None
     if isinstance(ptr.type, ScalarType):
         registers, owner = (0,), _scalar_owner(lo, op)
@@ -87,7 +87,7 @@ def store(lo: Lowering, op: Op) -> None:
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
-        globals.store, base, lo.array(data), _predicate(lo, masked, vectors.leaders, owner), *strides,
+        globals.store, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,
         offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
     )  # fmt: skip
 
@@ -112,13 +112,13 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     scalar = isinstance(ptr.type, ScalarType)
     registers = (0,) if scalar else owned(linear_of(ptr))
     owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
-    forms = [_operand_form(lo, v) for v in operands]
+    forms = [operand_form(lo, v) for v in operands]
     arrays = [lo.array(lo.picked(form, registers)) for form in forms if form is not None]
-    predicate = _predicate(lo, _operand_form(lo, mask), registers, owner)
-    if predicate is not None and isinstance(predicate.type, ScalarType):
-        predicate = lo.emit(regs.splat, predicate, count=len(registers))
+    on = predicate(lo, operand_form(lo, mask), registers, owner)
+    if on is not None and isinstance(on.type, ScalarType):
+        on = lo.emit(regs.splat, on, count=len(registers))
     kind = globals.atomic if op.kind is memory.atomic else globals.atomic_cas
-    old: Value = lo.emit(kind, *arrays, predicate, name=op.result.name, **op.attrs)
+    old: Value = lo.emit(kind, *arrays, on, name=op.result.name, **op.attrs)
     if scalar:
         lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used and owner is not None)
         return

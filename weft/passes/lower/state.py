@@ -1,6 +1,7 @@
 """The state of one lowering: forms of tiles, facts about scalars, and where code goes.
 
-Values that depend on the thread only (its coordinates in a layout) are computed once, at the kernel's entry.
+Values that depend on the thread only (its coordinates in a layout) are computed once, at the entry of the kernel or of each
+of its partitions.
 """
 
 from __future__ import annotations
@@ -26,17 +27,33 @@ from weft.targets import Target
 
 if TYPE_CHECKING:
     from weft.passes.lower.control import Carried
+    from weft.passes.lower.handles import Handle
 
 LANE_BITS = WARP_SIZE.bit_length() - 1
 LowerRule = Callable[["Lowering", Op], None]
+
+
+class _Frame:
+    """The threads that run what is being lowered, and what is known at the entry to their code.
+
+    `thread_bits` of a thread's number. `entry` takes what depends on the thread only; `constants` and `threads` remember it.
+    """
+
+    __slots__ = ("constants", "entry", "thread_bits", "threads")
+
+    def __init__(self, num_warps: int) -> None:
+        self.thread_bits = LANE_BITS + num_warps.bit_length() - 1
+        self.entry: list[Op] = []
+        self.constants: dict[tuple[int, DType], Value] = {}
+        self.threads: dict[tuple[object, ...], Value | None] = {}
 
 
 class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_constants", "_entry", "_facts", "_gathers", "_scopes", "_threads", "constants", "default", "divisors",
-        "forms", "hinted", "rules", "settled", "source", "tags", "target", "thread_bits", "used",
+        "_facts", "_frame", "_gathers", "_scopes", "constants", "default", "divisors", "forms", "handles", "hinted",
+        "rules", "settled", "source", "tags", "target", "used",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -46,20 +63,18 @@ class Lowering(Rebuilder):
         self.rules = rules
         self.default = default
         self.forms: dict[Value, Form] = {}
+        self.handles: dict[Value, Handle] = {}
         self.divisors: dict[Value, int] = {}
         self.constants: dict[Value, int | float | bool] = {}
         self.tags = 0
-        self.thread_bits = LANE_BITS + int(func.attrs["num_warps"]).bit_length() - 1
         ops = list(walk(func.body))
         self.used = {value for op in ops for value in op.uses}
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}
         self._facts: dict[Value, Facts] = {}
         self._scopes: dict[Value, Scope] = {}
-        self._entry: list[Op] = []
         self._gathers: dict[Value, tuple[Value, Table]] = {}
-        self._constants: dict[tuple[int, DType], Value] = {}
-        self._threads: dict[tuple[object, ...], Value | None] = {}
+        self._frame = _Frame(int(func.attrs["num_warps"]))
 
     # Driving.
 
@@ -71,7 +86,7 @@ class Lowering(Rebuilder):
             element = arg.type.element
             self.divisors[arg] = divisors.pointer_divisor(element, divisor) if isinstance(element, Pointer) else divisor
         body = self.copy_region(self.source.body, args)
-        body = Region(body.args, (*self._entry, *body.ops))
+        body = Region(body.args, (*self._frame.entry, *body.ops))
         return Func(self.source.name, body, {**self.source.attrs, "stage": "lowered"}, self.source.loc)
 
     def copy_op(self, op: Op) -> None:
@@ -122,10 +137,22 @@ class Lowering(Rebuilder):
         return self.tags
 
     @contextmanager
+    def partition(self, num_warps: int) -> Iterator[OpenRegion]:
+        """Open the region of a partition of so many warps, which has an entry of its own, until the block ends."""
+        around, numbers = self._frame, self._numbers
+        self._frame, self._numbers = _Frame(num_warps), [{}]
+        try:
+            with self.nested(()) as opened:
+                yield opened
+            opened.ops[:0] = self._frame.entry
+        finally:
+            self._frame, self._numbers = around, numbers
+
+    @contextmanager
     def at_entry(self) -> Iterator[None]:
-        """Emit at the kernel's entry; only values of the entry may be used."""
+        """Emit at the entry of the kernel or partition; only values of the entry may be used."""
         numbers, loc = self._numbers, self.loc
-        self._open.append(self._entry)
+        self._open.append(self._frame.entry)
         self._numbers, self.loc = numbers[:1], self.source.loc
         try:
             yield
@@ -177,11 +204,11 @@ class Lowering(Rebuilder):
 
     def constant(self, value: int, element: DType) -> Value:
         """An integer scalar, defined at the entry."""
-        known = self._constants.get((value, element))
+        known = self._frame.constants.get((value, element))
         if known is None:
             with self.at_entry():
                 known = self.emit(arith.constant, value=value, type=ScalarType(element))
-            self._constants[value, element] = known
+            self._frame.constants[value, element] = known
         return known
 
     def add(self, lhs: Value, rhs: Value) -> Value:
@@ -236,10 +263,10 @@ class Lowering(Rebuilder):
         """The linear map of a thread's number: the exclusive or of `lanes[i]` over the set bits i of its lane, and of
         `warps[i]` over those of its warp. An int32, computed at the entry."""
         key = (lanes, warps)
-        known = self._threads.get(key)
+        known = self._frame.threads.get(key)
         if known is None:
             with self.at_entry():
-                known = self._threads[key] = self._mapped_bits((*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps))
+                known = self._frame.threads[key] = self._mapped_bits((*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps))
         return known
 
     def _mapped_bits(self, column: Table) -> Value:
@@ -250,7 +277,7 @@ class Lowering(Rebuilder):
             part = self.thread()
             if first:
                 part = self.emit(arith.shr, part, self.constant(first, int32))
-            if first + count < self.thread_bits:
+            if first + count < self._frame.thread_bits:
                 part = self.emit(arith.and_, part, self.constant((1 << count) - 1, int32))
             part = self.scaled(part, factor)
             total = part if total is None else self.emit(arith.add if disjoint else arith.xor, total, part)
@@ -259,13 +286,13 @@ class Lowering(Rebuilder):
     def has_clear(self, lanes: int, warps: int) -> Value | None:
         """The predicate of threads whose lane and warp have no bit of these masks set; None when that is all threads."""
         key = (lanes, warps)
-        if key not in self._threads:
+        if key not in self._frame.threads:
             with self.at_entry():
-                self._threads[key] = self._all_clear(lanes | warps << LANE_BITS)
-        return self._threads[key]
+                self._frame.threads[key] = self._all_clear(lanes | warps << LANE_BITS)
+        return self._frame.threads[key]
 
     def _all_clear(self, mask: int) -> Value | None:
-        if not mask & (1 << self.thread_bits) - 1:
+        if not mask & (1 << self._frame.thread_bits) - 1:
             return None
         masked = self.emit(arith.and_, self.thread(), self.constant(mask, int32))
         return self.emit(arith.cmp, masked, self.constant(0, int32), predicate="eq")

@@ -13,7 +13,7 @@ from functools import cache
 
 from weft.ir.core import Value
 from weft.layout import LinearLayout
-from weft.passes.fact_rules import power_of_two_part
+from weft.passes.fact_rules import MOST, power_of_two_part
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.placement import register_coordinates, thread_columns, union
 from weft.passes.lower.shape import linear_of
@@ -43,10 +43,12 @@ class Tiles:
     mask: Value | None
 
 
-def vectorize(lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int) -> Vectors:
-    """The widest grouping of `registers` for an access of `itemsize` bytes per element."""
+def vectorize(
+    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int = MOST
+) -> Vectors:
+    """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element."""
     single = Vectors(1, tuple([(r,) for r in registers]))
-    widest = min(lo.target.max_access_bits // 8 // itemsize, 1 << len(registers).bit_length() - 1)
+    widest = min(lo.target.max_access_bits // 8 // itemsize, 1 << len(registers).bit_length() - 1, limit)
     if widest == 1:
         return single
     found = _by_forms(lo, address, mask, registers, widest) if isinstance(address, Affine) else None

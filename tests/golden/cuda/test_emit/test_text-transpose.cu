@@ -1,7 +1,7 @@
 extern "C" __global__ void __launch_bounds__(128)
 transpose(f16* x, f16* out) {
-  extern __shared__ __align__(1024) unsigned char smem[];
-  const u32 scratch = (u32)__cvta_generic_to_shared(smem);
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const u32 scratch = (u32)__cvta_generic_to_shared(shared_memory);
   constexpr int table[8] = {3, 1, 2, 0, 7, 5, 4, 6};
 #line 2 "kernel.py"
   const int warp = (int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0); const int t = mul_wrap(warp, 32);

@@ -1,0 +1,7 @@
+extern "C" __global__ void __launch_bounds__(128)
+fences() {
+#line 1 "kernel.py"
+  fence_async();
+#line 1
+  fence_async_cluster();
+}

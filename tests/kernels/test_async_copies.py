@@ -1,0 +1,191 @@
+"""Asynchronous copies: cp.async of odd sizes, TMA of odd tensors, rings of both, and barriers between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.harness import Described, poison, same, values
+from weft import language as gl
+from weft.language.nvidia.ampere import async_copy
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+ROWS = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+SWIZZLED = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
+
+
+@weft.jit
+def matrix(p, rows, columns, pitch, layout: gl.constexpr):
+    """Addresses of a 64 x 64 block, and which lie in the matrix."""
+    i, j = gl.arange(0, 64, gl.SliceLayout(1, layout)), gl.arange(0, 64, gl.SliceLayout(0, layout))
+    return p + i[:, None] * pitch + j[None, :], (i < rows)[:, None] & (j < columns)[None, :]
+
+
+# cp.async
+
+
+@weft.jit
+def copied(out, x, rows, columns, pitch, dtype: gl.constexpr, memory: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(dtype, [64, 64], memory)
+    addresses, mask = matrix(x, rows, columns, pitch, layout)
+    async_copy.async_copy_global_to_shared(smem, addresses, mask)
+    async_copy.commit_group()
+    async_copy.wait_group(0)
+    to, _ = matrix(out, 64, 64, 64, layout)
+    gl.store(to, smem.load(layout))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns", "pitch"),
+    [
+        (np.float16, 64, 64, 64),
+        (np.float16, 37, 48, 80),
+        (np.float16, 0, 0, 64),
+        (np.float32, 1, 64, 64),
+        (np.float32, 63, 63, 67),
+        (np.float32, 20, 5, 65),
+        (np.int64, 37, 48, 80),
+        (np.int64, 63, 1, 67),
+    ],
+)
+def test_copies_of_odd_sizes(run, rng, kind, rows, columns, pitch):
+    """Zeros arrive for what lies outside; pairs of halves need a pitch and a number of columns that are known to be even."""
+    dtype = {np.float16: gl.float16, np.float32: gl.float32, np.int64: gl.int64}[kind]
+    x, out = values(rng, kind, 64 * pitch), poison(4096, kind)
+    run(copied, 1, out, x, rows, columns, pitch, dtype, SWIZZLED, ROWS)
+    expected = np.zeros((64, 64), kind)
+    expected[:rows, :columns] = np.array(x).reshape(64, pitch)[:rows, :columns]
+    same(out, expected.ravel())
+
+
+@weft.jit
+def ring_of_copies(out, x, blocks, stages: gl.constexpr, memory: gl.constexpr, layout: gl.constexpr):
+    """Sums of blocks of 64 x 64, with `stages` - 1 of them under way."""
+    ring = gl.allocate_shared_memory(gl.float32, [stages, 64, 64], memory)
+    for i in gl.static_range(stages - 1):
+        addresses, mask = matrix(x + i * 4096, gl.where(i < blocks, 64, 0), 64, 64, layout)
+        async_copy.async_copy_global_to_shared(ring.index(i), addresses, mask)
+        async_copy.commit_group()
+    total = gl.zeros([64, 64], gl.float32, layout)
+    for i in range(blocks):
+        after = i + stages - 1
+        addresses, mask = matrix(x + after * 4096, gl.where(after < blocks, 64, 0), 64, 64, layout)
+        async_copy.async_copy_global_to_shared(ring.index(after % stages), addresses, mask)
+        async_copy.commit_group()
+        async_copy.wait_group(stages - 1)
+        total += ring.index(i % stages).load(layout)
+    to, _ = matrix(out, 64, 64, 64, layout)
+    gl.store(to, total)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_ring_of_copies(run, rng, stages, blocks):
+    x, out = values(rng, np.float32, blocks * 4096), poison(4096, np.float32)
+    run(ring_of_copies, 1, out, x, blocks, stages, gl.SwizzledSharedLayout(4, 1, 8, [1, 0]), ROWS)
+    expected = np.zeros(4096, np.float32)
+    for block in np.array(x).reshape(blocks, 4096):
+        expected += block
+    same(out, expected)
+
+
+# TMA
+
+
+@weft.jit
+def moved(in_desc, out_desc, rows: gl.constexpr, columns: gl.constexpr):
+    """A block of the input to the same place of the output, as it is."""
+    smem = gl.allocate_shared_memory(in_desc.dtype, [rows, columns], in_desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    y, x = gl.program_id(0) * rows, gl.program_id(1) * columns
+    mbarrier.expect(bar, in_desc.block_type.nbytes)
+    tma.async_copy_global_to_shared(in_desc, [y, x], bar, smem)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    tma.async_copy_shared_to_global(out_desc, [y, x], smem)
+    tma.store_wait(0)
+
+
+@pytest.mark.parametrize("block", [(8, 16), (64, 32), (32, 256), (128, 64)])
+@pytest.mark.parametrize("kind", [np.uint8, np.float16, np.float32, np.int64], ids=lambda kind: np.dtype(kind).name)
+def test_blocks_of_odd_tensors(run, rng, block, kind):
+    """What lies outside of a tensor is neither read nor written; a block may be several boxes."""
+    dtype = {np.uint8: gl.uint8, np.float16: gl.float16, np.float32: gl.float32, np.int64: gl.int64}[kind]
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype)
+    size = np.dtype(kind).itemsize
+    if np.prod(block) * size > 200_000:
+        block = (block[0] // 2, block[1])
+    rows, columns, pitch = block[0] + 5, block[1] + 3, -(-(block[1] + 3) * size // 16) * 16 // size
+    x, out = values(rng, kind, rows * pitch).reshape(rows, pitch), poison((rows, pitch), kind)
+    kept = out.copy()
+    run(moved, (2, 2), Described(x, list(block), layout, columns=columns),
+        Described(out, list(block), layout, columns=columns), *block)  # fmt: skip
+    kept[:, :columns] = x[:, :columns]
+    same(out.ravel(), kept.ravel())
+
+
+@weft.jit
+def doubled(in_desc, out_desc, count, stages: gl.constexpr, layout: gl.constexpr):
+    """A ring of loads; each block goes through registers and out by TMA."""
+    ring = gl.allocate_shared_memory(in_desc.dtype, [stages, 64, 64], in_desc.layout)
+    result = gl.allocate_shared_memory(in_desc.dtype, [64, 64], in_desc.layout)
+    bars = mbarrier.allocate_mbarrier(batch=stages)
+    for i in gl.static_range(stages):
+        mbarrier.init(bars.index(i), count=1)
+    for i in gl.static_range(stages - 1):
+        mbarrier.expect(bars.index(i), in_desc.block_type.nbytes, pred=i < count)
+        tma.async_copy_global_to_shared(in_desc, [i * 64, 0], bars.index(i), ring.index(i), pred=i < count)
+    for i in range(count):
+        after = i + stages - 1
+        bar, buf = bars.index(after % stages), ring.index(after % stages)
+        mbarrier.expect(bar, in_desc.block_type.nbytes, pred=after < count)
+        tma.async_copy_global_to_shared(in_desc, [after * 64, 0], bar, buf, pred=after < count)
+        mbarrier.wait(bars.index(i % stages), i // stages & 1)
+        x = ring.index(i % stages).load(layout)
+        tma.store_wait(0)
+        result.store(x + x)
+        fence_async_shared()
+        tma.async_copy_shared_to_global(out_desc, [i * 64, 0], result)
+    tma.store_wait(0)
+    for i in gl.static_range(stages):
+        mbarrier.invalidate(bars.index(i))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_ring_of_blocks(run, rng, stages, count):
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    rows = 64 * count - 7
+    x, out = values(rng, np.float16, rows * 64).reshape(rows, 64), poison((rows, 64), np.float16)
+    run(doubled, 1, Described(x, [64, 64], layout), Described(out, [64, 64], layout), count, stages, ROWS)
+    with np.errstate(over="ignore", invalid="ignore"):
+        same(out.ravel(), (np.array(x) + np.array(x)).ravel())
+
+
+@weft.jit
+def combined(desc, x, KIND: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(gl.int32, [64, 64], desc.layout)
+    addresses, _ = matrix(x, 64, 64, 64, layout)
+    smem.store(gl.load(addresses))
+    if KIND == "add":
+        tma.async_atomic_add(desc, [0, 0], smem)
+    elif KIND == "min":
+        tma.async_atomic_min(desc, [0, 0], smem)
+    else:
+        tma.async_atomic_xor(desc, [0, 0], smem)
+    tma.store_wait(0)
+
+
+@pytest.mark.parametrize("kind", ["add", "min", "xor"])
+def test_reductions_of_several_programs(run, rng, kind):
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.int32)
+    x = values(rng, np.int32, 4096)
+    start = values(rng, np.int32, 50 * 64).reshape(50, 64)
+    out = np.array(start)
+    run(combined, 3, Described(out, [64, 64], layout), x, kind, ROWS)
+    block = np.array(x).reshape(64, 64)[:50]
+    with np.errstate(over="ignore"):
+        expected = {"add": start + 3 * block, "min": np.minimum(start, block), "xor": start ^ block}[kind]
+    same(out.ravel(), expected.ravel())

@@ -1,0 +1,183 @@
+"""TMA by the numbers: blocks that hang over the edges, reductions, im2col, descriptors made in the kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.sim.both import results, verdict
+from weft import language as gl
+from weft import sim
+from weft.errors import hazard
+from weft.ir.types import float32
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from weft.nvidia.hopper import TensorDescriptor
+from weft.sim import tma as rules
+from weft.sim.data import Data
+from weft.sim.heap import Heap, segment_of
+
+RNG = np.random.default_rng(11)
+
+
+@weft.jit
+def moved(src, dst, row, col, to_row, to_col):
+    smem = gl.allocate_shared_memory(src.dtype, src.block_shape, src.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [row, col], bar, smem)
+    mbarrier.wait(bar, 0)
+    tma.async_copy_shared_to_global(dst, [to_row, to_col], smem)
+    tma.store_wait(pendings=0)
+
+
+def blocks(x: np.ndarray, row: int, col: int, fill: float) -> np.ndarray:
+    """32 x 64 elements from (row, col) on, `fill` outside."""
+    wide = np.full((x.shape[0] + 200, x.shape[1] + 200), fill, x.dtype)
+    wide[100:-100, 100:-100] = x
+    return wide[100 + row : 132 + row, 100 + col : 164 + col]
+
+
+@pytest.mark.parametrize("padding", ["zero", "nan"])
+@pytest.mark.parametrize("swizzle", [0, 128])
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (-5, 30), (60, -70), (40, 70), (90, 90)])
+def test_blocks_over_the_edges(row, col, swizzle, padding):
+    x = RNG.normal(size=(70, 84)).astype(np.float32)
+    layout = gl.NVMMASharedLayout(swizzle, 32, 2)
+
+    def arguments():
+        out = np.full((70, 84), 7, np.float32)
+        descs = (
+            TensorDescriptor.from_tensor(x, [32, 64], layout, padding=padding),
+            TensorDescriptor.from_tensor(out, [32, 64], layout),
+        )
+        return (*descs, row, col, 50, 40)
+
+    (out,) = results(moved, arguments, lambda src, dst, *_: [dst.base])
+    wanted = np.full((70, 84), 7, np.float32)
+    wanted[50:, 40:] = blocks(x, row, col, np.nan if padding == "nan" else 0)[:20, :44]
+    np.testing.assert_array_equal(out, wanted)
+
+
+@weft.jit
+def reduced(src, dst, kind: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(src.dtype, src.block_shape, src.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [0, 0], bar, smem)
+    mbarrier.wait(bar, 0)
+    if kind == "add":
+        tma.async_atomic_add(dst, [8, 0], smem)
+    elif kind == "min":
+        tma.async_atomic_min(dst, [8, 0], smem)
+    elif kind == "max":
+        tma.async_atomic_max(dst, [8, 0], smem)
+    elif kind == "and":
+        tma.async_atomic_and(dst, [8, 0], smem)
+    elif kind == "or":
+        tma.async_atomic_or(dst, [8, 0], smem)
+    else:
+        tma.async_atomic_xor(dst, [8, 0], smem)
+    tma.store_wait(pendings=0)
+
+
+REDUCTIONS = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+def test_reductions(kind):
+    x, y = RNG.integers(-(2**31), 2**31, (2, 32, 64)).astype(np.int32)
+    layout = gl.NVMMASharedLayout(128, 32, 2)
+
+    def arguments():
+        return (*(TensorDescriptor.from_tensor(a.copy(), [32, 64], layout) for a in (x, y)), kind, layout)
+
+    (out,) = results(reduced, arguments, lambda src, dst, *_: [dst.base])
+    wanted = y.copy()
+    wanted[8:] = REDUCTIONS[kind](y[8:], x[:24])
+    np.testing.assert_array_equal(out, wanted)
+
+
+@weft.jit
+def overlapping(dst, step, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(dst.dtype, dst.block_shape, dst.layout)
+    smem.store(gl.full([32, 64], 1.0, gl.float32, layout) * gl.program_id(0))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(dst, [gl.program_id(0) * step, 0], smem)
+    tma.store_wait(pendings=0)
+
+
+def test_programs_that_store_the_same_rows():
+    smem, rows = gl.NVMMASharedLayout(128, 32, 2), gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
+
+    def arguments(step):
+        return lambda: (TensorDescriptor.from_tensor(np.zeros((64, 64), np.float32), [32, 64], smem), step, rows)
+
+    assert verdict(overlapping, arguments(32), grid=2) is None
+    found = verdict(overlapping, arguments(30), grid=2)
+    assert type(found) is hazard.GlobalRace
+    assert "dst[1920]" in found.message
+
+
+def test_a_descriptor_of_more_than_there_is():
+    layout = gl.NVMMASharedLayout(128, 32, 2)
+    x = np.zeros((32, 64), np.float32)
+    wrong = TensorDescriptor(x, [64, 64], [64, 1], [32, 64], layout)
+    good = TensorDescriptor.from_tensor(np.zeros((64, 64), np.float32), [32, 64], layout)
+    with pytest.raises(hazard.OutOfBounds) as caught:
+        moved[1](wrong, good, 32, 0, 0, 0)
+    assert caught.value.code == "hazard-tensor-range"
+
+
+def pixels_of(x: np.ndarray, lower, upper, steps, start, offsets, count: int) -> np.ndarray:
+    """im2col one pixel after another: (count, channels)."""
+    images, height, width, channels = x.shape
+    n, h, w = start
+    out = np.zeros((count, channels), x.dtype)
+    for pixel in range(count):
+        at = n, h + offsets[0], w + offsets[1]
+        if all(0 <= a < e for a, e in zip(at, (images, height, width), strict=True)):
+            out[pixel] = x[at]
+        w += steps[2]
+        if w > width - 1 + upper[1]:
+            w, h = lower[1], h + steps[1]
+        if h > height - 1 + upper[0]:
+            h, n = lower[0], n + 1
+    return out
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "offsets"), [((-1, -1), (-1, -1), (2, 1)), ((0, 0), (0, 0), (0, 0)), ((-1, 0), (1, -2), (1, 2))]
+)
+@pytest.mark.parametrize("steps", [(1, 1, 1, 1), (1, 2, 2, 1)])
+def test_pixels_of_im2col(lower, upper, offsets, steps):
+    x = RNG.normal(size=(3, 7, 9, 4)).astype(np.float32)
+    tensor = sim.TensorMap(
+        sim.Buffer("x", x.reshape(-1).view(np.uint8)), float32, x.shape, x.strides, (64, 4),
+        gl.NVMMASharedLayout(0, 32, 2), mode="im2col", lower=lower, upper=upper, steps=steps,
+    )  # fmt: skip
+    start = (0, lower[0] + 2 * steps[1], lower[1])
+    found = read_pixels(tensor, (*start, 0, *offsets))
+    np.testing.assert_array_equal(found, pixels_of(x, lower, upper, steps, start, offsets, 64))
+
+
+def read_pixels(tensor: sim.TensorMap, numbers: tuple[int, ...]) -> np.ndarray:
+    """The block of a request, without shared memory."""
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    segment = segment_of(0, tensor.buffer)
+    placed = replace(tensor, address=segment.pointer)
+    machine = SimpleNamespace(heap=Heap({0: segment}), races=None)
+    task = SimpleNamespace(
+        machine=machine, demand=lambda op, value, sink: None, uniform=lambda op, value, what: value
+    )  # fmt: skip
+    values = [Data(np.int32(number)) for number in numbers]
+    coordinates = rules._pixels(task, None, placed, values)
+    request = rules.Request(task, None, Data(placed), coordinates, "reads")
+    return request.read().view(np.float32)

@@ -1,0 +1,164 @@
+"""`weft explain`, as data and as text."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from weft import compiler, explain
+from weft.cli import main
+from weft.explain import Explanation, Note, explain_script
+
+HEAD = """\
+import numpy as np
+import weft
+import weft.language as gl
+from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+from weft.nvidia.hopper import TensorDescriptor
+
+ROWS = gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])
+COLUMNS = gl.BlockedLayout([1, 1], [32, 1], [1, 4], [0, 1])
+PLAIN = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+"""
+TRANSPOSE = """
+@weft.jit
+def turn(x, y):
+    rows = gl.expand_dims(gl.arange(0, 32, gl.SliceLayout(1, ROWS)), 1)
+    columns = gl.expand_dims(gl.arange(0, 32, gl.SliceLayout(0, ROWS)), 0)
+    buffer = gl.allocate_shared_memory(gl.float32, [32, 32], PLAIN)
+    buffer.store(gl.load(x + rows * 32 + columns))
+    gl.thread_barrier()
+    gl.thread_barrier()
+    tile = buffer.load(COLUMNS)
+    gl.store(y + rows * 32 + columns, gl.convert_layout(tile, ROWS))
+
+x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
+turn[(1,)](x, y)
+assert (x == y).all()
+"""
+STORE = """
+@weft.jit
+def fill(desc):
+    buffer = gl.allocate_shared_memory(gl.float32, [8, 32], desc.layout)
+    buffer.store(gl.full([8, 32], 1.0, gl.float32, ROWS))
+    tma.async_copy_shared_to_global(desc, [0, 0], buffer)
+    tma.store_wait(0)
+
+y = np.zeros((8, 32), np.float32)
+fill[(1,)](TensorDescriptor.from_tensor(y, [8, 32], gl.NVMMASharedLayout.get_default_for([8, 32], gl.float32)))
+assert (y == 1).all()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "script.py"
+        path.write_text(HEAD + textwrap.dedent(text), "utf-8")
+        return path
+
+    return write
+
+
+def notes(found: Explanation, text: str) -> list[Note]:
+    """Notes on the lines whose source contains a text."""
+    (facts,) = found.kernels
+    return [note for note in facts.notes if note.loc is not None and text in note.loc.source]
+
+
+def test_conversions_conflicts_and_barriers(script):
+    found = explain_script(script(TRANSPOSE))
+    assert found.stopped == ""
+    (conversion,) = [n for n in notes(found, "convert_layout") if n.topic == "conversion"]
+    assert "cycles a warp" in conversion.text
+    assert not conversion.warning
+    (store,) = notes(found, "buffer.store")
+    assert (store.topic, store.warning) == ("shared access", False)
+    assert store.text == "shared.store of buffer: 2 matrix instructions, no bank conflicts"
+    loads = [n for n in notes(found, "buffer.load") if n.topic == "shared access"]
+    assert [n.text for n in loads] == [
+        "shared.load of buffer: 8 times 4 bytes a thread, bank conflicts add 31 wavefronts to each"
+    ]
+    assert loads[0].warning
+    assert sorted(n.text for n in notes(found, "gl.thread_barrier")) == [
+        "barrier, as written",
+        "barrier, as written, but nothing was left to order",
+    ]
+
+
+def test_the_bill(script):
+    found = explain_script(script(STORE))
+    (facts,) = found.kernels
+    (buffer,) = facts.buffers
+    assert (buffer.name, buffer.offset, buffer.bytes) == ("buffer", 0, 1024)
+    assert buffer.lines.startswith("from line ")
+    assert (facts.name, facts.num_warps, facts.shared_bytes) == ("fill", 4, 1024)
+    assert facts.shared_limit == 227 * 1024
+    assert (facts.registers, facts.spills, facts.problem) == (None, None, "")
+    fences = [n.text for n in notes(found, "async_copy_shared_to_global") if n.topic == "sync"]
+    assert [text.partition(" (written")[0] for text in fences] == [
+        "fence.async, inserted before tma.store of buffer",
+        "barrier, inserted before tma.store of buffer",
+    ]
+
+
+def test_registers_where_machine_code_is_made(script):
+    (facts,) = explain_script(script(STORE), compiled=True).kernels
+    assert facts.registers is not None
+    assert 0 < facts.registers <= 255
+    assert facts.spills == 0
+
+
+def test_the_text(script, capsys):
+    path = script(TRANSPOSE)
+    assert main(["explain", "--no-color", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("turn for sm_90a, 4 warps\n")
+    assert ": tile = buffer.load(COLUMNS)\n      shared.load of buffer: " in out
+    assert "  shared memory: 8192 of 232448 bytes\n" in out or "  shared memory: 4096 of 232448 bytes\n" in out
+    assert "buffer    15" in out
+
+
+def test_a_script_that_stops_is_explained_as_far_as_it_came(script, capsys):
+    assert main(["explain", "--no-color", str(script(STORE + "\nraise ValueError('enough')\n"))]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("fill for sm_90a")
+    assert out.endswith("the script stopped: ValueError: enough\n")
+
+
+def test_a_script_without_kernels(script, capsys):
+    assert main(["explain", str(script(""))]) == 0
+    assert capsys.readouterr().out == "the script compiles no kernel\n"
+
+
+def test_a_kernel_without_shared_memory(script):
+    found = explain_script(
+        script("@weft.jit\ndef nothing(x):\n    gl.store(x, 1)\n\nnothing[(1,)](np.zeros(1, np.int32))\n")
+    )
+    out = io.StringIO()
+    explain.show(found, Console(file=out, width=100))
+    assert out.getvalue() == "nothing for sm_90a, 4 warps\n  no shared memory\n\n"
+
+
+def test_a_missing_script_is_one_line(tmp_path, capsys):
+    assert main(["explain", str(tmp_path / "none.py")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_scripts_get_their_arguments_and_leave_nothing_behind(script):
+    import sys
+
+    before = list(sys.argv), list(sys.path)
+    found = explain_script(script("import sys\nassert sys.argv[1:] == ['--n', '3'], sys.argv\n"), ["--n", "3"])
+    assert found == Explanation((), "")
+    assert (sys.argv, sys.path) == before
+    assert compiler.observers == []
+
+
+def test_a_script_ends_with_a_status(script):
+    assert explain_script(script("import sys\nsys.exit(3)\n")).stopped == "it ended with status 3"
+    assert explain_script(script("import sys\nsys.exit(0)\n")).stopped == ""

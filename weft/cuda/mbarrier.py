@@ -1,0 +1,166 @@
+"""mbarriers: set up, counted and waited for. A barrier is known by its address in shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cuda.prelude import Piece
+from weft.cuda.refs import Inline
+from weft.cuda.rules import Repeated, elects, emits
+from weft.cuda.spelling import string
+from weft.ir.core import Op, Value
+from weft.ops import async_copy, mbarrier
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+PATIENCE = 2_000_000_000
+"""Nanoseconds after which a wait of a debug build gives up."""
+
+_PIECES = {
+    "mbar_init": Piece(
+        "DEV void mbar_init(u32 bar, u32 count) {\n"
+        '  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory"); }'
+    ),
+    "fence_mbar_init": Piece(
+        'DEV void fence_mbar_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }'
+    ),
+    "mbar_invalidate": Piece(
+        "DEV void mbar_invalidate(u32 bar) {\n"
+        '  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(bar) : "memory"); }'
+    ),
+    "mbar_expect": Piece(
+        "DEV void mbar_expect(u32 bar, u32 bytes) {\n"
+        '  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory"); }'
+    ),
+    "mbar_arrive": Piece(
+        "DEV void mbar_arrive(u32 bar, u32 count) {\n"
+        '  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(count) : "memory"); }'
+    ),
+    "mbar_arrive_each": Piece(
+        "// an arrival of several at once takes a newer GPU\n"
+        "DEV void mbar_arrive_each(u32 bar, u32 count) {\n"
+        "  for (u32 i = 0; i < count; ++i) {\n"
+        '    u64 state; asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory"); } }'
+    ),
+    "mbar_wait": Piece(
+        "DEV void mbar_wait(u32 bar, u32 parity) {\n"
+        '  asm volatile("{\\n.reg .pred p;\\nWAIT:\\n"\n'
+        '               "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n@p bra DONE;\\nbra WAIT;\\nDONE:\\n}"\n'
+        '               :: "r"(bar), "r"(parity) : "memory"); }'
+    ),
+    "mbar_try_wait": Piece(
+        "DEV bool mbar_try_wait(u32 bar, u32 parity) {\n"
+        '  u32 done; asm volatile("{\\n.reg .pred p;\\n"\n'
+        '    "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}"\n'
+        '    : "=r"(done) : "r"(bar), "r"(parity) : "memory"); return done != 0; }'
+    ),
+    "mbar_test_wait": Piece(
+        "DEV bool mbar_test_wait(u32 bar, u32 parity) {\n"
+        '  u32 done; asm volatile("{\\n.reg .pred p;\\n"\n'
+        '    "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}"\n'
+        '    : "=r"(done) : "r"(bar), "r"(parity) : "memory"); return done != 0; }'
+    ),
+    "mbar_poll": Piece(
+        'DEV void mbar_poll(u32 bar, u32 parity) {\n  while (!mbar_test_wait(bar, parity)) asm volatile("nanosleep.u32 20;"); }'
+    ),
+    "nanoseconds": Piece(
+        'DEV u64 nanoseconds() { u64 t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }'
+    ),
+    "mbar_arrive_copies": Piece(
+        "DEV void mbar_arrive_copies(u32 bar) {\n"
+        '  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
+    ),
+    "mbar_arrive_copies_counted": Piece(
+        "DEV void mbar_arrive_copies_counted(u32 bar) {\n"
+        '  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(bar) : "memory"); }'
+    ),
+}
+_WATCHED = (
+    "// a wait that gives up: barrier `number` of its array, on the phase of this parity\n"
+    "DEV void mbar_wait_watched(u32 bar, u32 parity, const char* text, u32 number) {{\n"
+    "  for (u64 start = nanoseconds(); !{test}(bar, parity);)\n"
+    "    if (nanoseconds() - start > {patience}ull) {{\n"
+    "      if ((threadIdx.x & 31u) == 0)\n"
+    "        printf(text, number, parity, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x >> 5);\n"
+    '      asm volatile("trap;"); }} }}'
+)
+
+
+def _call(e: Emitter, name: str, *arguments: str) -> str:
+    """A call of a function of this family."""
+    return f"{e.pieces.define(name, _PIECES[name])}({', '.join(arguments)});"
+
+
+def _bar(e: Emitter, op: Op) -> str:
+    bar = op.operands[0]
+    assert bar is not None
+    return e.at(bar)
+
+
+def _once(text: str) -> Repeated:
+    return 1, lambda index: text
+
+
+@elects(mbarrier.init)
+def _init(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    made = _once(_call(e, "mbar_init", _bar(e, op), str(op.attrs["count"])))
+    # One fence makes all barriers of a row known, to the async proxy and to other blocks.
+    fenced = last and e.target.has_mbarrier_tx
+    return [made, _once(_call(e, "fence_mbar_init"))] if fenced else [made]
+
+
+@elects(mbarrier.invalidate)
+def _invalidate(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    return [_once(_call(e, "mbar_invalidate", _bar(e, op)))]
+
+
+@elects(mbarrier.expect)
+def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    return [_once(_call(e, "mbar_expect", _bar(e, op), str(op.attrs["bytes"])))]
+
+
+@elects(mbarrier.arrive)
+def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
+    return [_once(_call(e, name, _bar(e, op), str(op.attrs["count"])))]
+
+
+@emits(mbarrier.wait)
+def _wait(e: Emitter, op: Op) -> None:
+    bar, phase, *_ = op.operands
+    assert bar is not None and phase is not None
+    on = e.operand(op, "pred")
+    head = "" if on is None else f"if ({on}) "
+    newer = e.target.has_mbarrier_tx
+    test = "mbar_try_wait" if newer else "mbar_test_wait"
+    if not e.func.attrs.get("debug"):
+        if not newer:
+            e.pieces.define(test, _PIECES[test])
+        e.out.line(f"{head}{_call(e, 'mbar_wait' if newer else 'mbar_poll', e.at(bar), e.at(phase))}")
+        return
+    for name in ("nanoseconds", test):
+        e.pieces.define(name, _PIECES[name])
+    e.pieces.define("mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test)))
+    name, number = _which(e, bar)
+    e.out.line(f"{head}mbar_wait_watched({e.at(bar)}, {e.at(phase)}, {string(_report(op, name))}, {number});")
+
+
+def _which(e: Emitter, bar: Value) -> tuple[str, str]:
+    """What the author calls a barrier, or the array that it is in, and the text of its number in there."""
+    room = e.rooms.get(bar, bar)
+    if not room.name or not isinstance(e.refs[room], Inline):
+        return bar.name or "a barrier", "0"
+    return room.name, "0" if room is bar else f"({e.at(bar)} - {e.at(room)}) / 8"
+
+
+def _report(op: Op, name: str) -> str:
+    place = f"{op.loc}: " if op.loc else ""
+    text = f"{place}mbarrier.wait has waited for {PATIENCE // 10**9} s on {name}".replace("%", "%%")
+    return f"{text}[%u], the phase of parity %u is not complete [pid (%d, %d, %d), warp %d]\n"
+
+
+@emits(async_copy.mbarrier_arrive)
+def _arrive_copies(e: Emitter, op: Op) -> None:
+    name = "mbar_arrive_copies" if op.attrs["increment"] else "mbar_arrive_copies_counted"
+    e.out.line(_call(e, name, _bar(e, op)))

@@ -1,0 +1,133 @@
+"""TMA: one instruction per box, issued by the elected thread. PTX names coordinates from the innermost dimension on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.cuda.globals import plus
+from weft.cuda.prelude import Piece
+from weft.cuda.refs import Index
+from weft.cuda.rules import Repeated, elects
+from weft.ir.core import Op, Value
+from weft.ops import tma
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+_COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
+_WAIT = Piece(
+    "template <int N> DEV void bulk_wait_read() {\n"
+    '  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory"); }'
+)
+_AXES = "xyzwv"
+_OFFSETS = "ijk"
+
+
+def _numbers(first: int, count: int) -> str:
+    return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
+
+
+def _load_piece(name: str, rank: int, offsets: int) -> Piece:
+    """`name(to, desc, bar, x, y, ...)`; an im2col load has `offsets` within the filter besides."""
+    axes, steps = _AXES[:rank], _OFFSETS[:offsets]
+    parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
+                            *(f"u16 {s}" for s in steps)])  # fmt: skip
+    operands = ", ".join(
+        ['"r"(to)', '"l"(desc)', '"r"(bar)', *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in steps)]
+    )
+    mode = ".im2col" if offsets else ""
+    within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
+    return Piece(
+        f"DEV void {name}({parameters}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"\n'
+        f'    " [%0], [%1, {_numbers(3, rank)}], [%2]{within};"\n    :: {operands} : "memory"); }}',
+        ("CUtensorMap",),
+    )
+
+
+def _store_piece(name: str, rank: int, reduction: str) -> Piece:
+    """`name(desc, from, x, y, ...)`, of a store or a reduction."""
+    axes = _AXES[:rank]
+    parameters = ", ".join(["const CUtensorMap* desc", "u32 from", *(f"int {a}" for a in axes)])
+    operands = ", ".join(['"l"(desc)', '"r"(from)', *(f'"r"({a})' for a in axes)])
+    what, kind = ("cp.reduce", f".{reduction}") if reduction else ("cp", "")
+    return Piece(
+        f"DEV void {name}({parameters}) {{\n"
+        f'  asm volatile("{what}.async.bulk.tensor.{rank}d.global.shared::cta{kind}.bulk_group"\n'
+        f'    " [%0, {_numbers(2, rank)}], [%1];"\n    :: {operands} : "memory"); }}',
+        ("CUtensorMap",),
+    )
+
+
+def _boxes(op: Op, rank: int) -> tuple[int, Sequence[tuple[int, ...]]]:
+    """How many boxes, and for each coordinate, then for the address, a table of what is added to it."""
+    boxes: tma.Boxes = op.attrs["boxes"] or (((0,) * rank, 0),)
+    columns = list(zip(*(start for start, _ in boxes), strict=True))
+    return len(boxes), [*columns, tuple([offset for _, offset in boxes])]
+
+
+def _moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index) -> str:
+    """A coordinate or address, and what a box adds to it."""
+    assert value is not None
+    number = e.number(value)
+    if isinstance(number, int):
+        return e.entry(tuple([number + step for step in table]), index)
+    return plus(e.at(value), e.entry(table, index))
+
+
+@elects(tma.load)
+def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, bar, handle, _, *coords = op.operands
+    assert desc is not None and bar is not None and handle is not None
+    name = f"tma_load_{len(coords)}d"
+    e.pieces.define(name, _load_piece(name, len(coords), 0))
+    count, (*starts, offsets) = _boxes(op, len(coords))
+
+    def text(index: Index) -> str:
+        at = [_moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        return f"{name}({', '.join([_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at)])});"
+
+    return [(count, text)]
+
+
+@elects(tma.load_im2col)
+def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, bar, handle, _, *operands = op.operands
+    assert desc is not None and bar is not None and handle is not None
+    rank = (len(operands) + 2) // 2
+    coords, steps = operands[:rank], operands[rank:]
+    name = f"tma_load_im2col_{rank}d"
+    e.pieces.define(name, _load_piece(name, rank, len(steps)))
+    # A box is pixels and channels; boxes of one block differ in their first channel.
+    count, (_, channels, offsets) = _boxes(op, 2)
+
+    def text(index: Index) -> str:
+        *outer, inner = coords
+        at = [*(e.at(c) for c in outer if c is not None), _moved(e, inner, channels, index)]
+        within = [f"(u16){e.at(step)}" for step in steps if step is not None]
+        arguments = [_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within)]
+        return f"{name}({', '.join(arguments)});"
+
+    return [(count, text)]
+
+
+@elects(tma.store, tma.reduce)
+def _store(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, handle, *coords = op.operands
+    assert desc is not None and handle is not None
+    kind: str = op.attrs.get("kind", "")
+    name = f"tma_{f'reduce_{kind}' if kind else 'store'}_{len(coords)}d"
+    e.pieces.define(name, _store_piece(name, len(coords), kind))
+    count, (*starts, offsets) = _boxes(op, len(coords))
+
+    def text(index: Index) -> str:
+        at = [_moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        return f"{name}({', '.join([e.at(desc), _moved(e, handle, offsets, index), *reversed(at)])});"
+
+    return [(count, text), (1, lambda index: f"{e.pieces.define('bulk_commit', _COMMIT)}();")]
+
+
+@elects(tma.store_wait)
+def _store_wait(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    return [(1, lambda index: f"{e.pieces.define('bulk_wait_read', _WAIT)}<{op.attrs['pendings']}>();")]

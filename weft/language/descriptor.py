@@ -1,0 +1,151 @@
+"""Tensor descriptors in kernels: what TMA knows of a tensor in global memory, and how a block of it lies in shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.core import Value
+from weft.ir.types import DescriptorType, DType
+from weft.language.runtime_value import RuntimeValue, represents, wrap
+from weft.layout import SharedLayout
+from weft.layout.cga import block_shape
+
+
+@represents(DescriptorType)
+class descriptor_handle(RuntimeValue):
+    """The descriptor itself, opaque to kernels; a `tensor_descriptor` holds it together with shape and strides."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """What it is, for messages: `a descriptor of float16 blocks [64, 128]`."""
+        t = self.descriptor
+        mode = "" if t.mode == "tiled" else f"an {t.mode} "
+        return f"{mode or 'a '}descriptor of {t.element.name} blocks {list(t.block_shape)}"
+
+    @property
+    def descriptor(self) -> DescriptorType:
+        """The IR type of the descriptor."""
+        type = self.handle.type
+        assert isinstance(type, DescriptorType)
+        return type
+
+
+@dataclass(frozen=True)
+class block_type:
+    """The block that one request moves. Equal to another of the same elements and shape; layouts are compared apart."""
+
+    element_ty: DType
+    sizes: tuple[int, ...]
+    layout: SharedLayout = field(compare=False)
+
+    @property
+    def shape(self) -> list[int]:
+        """Sizes of the block, outermost first."""
+        return list(self.sizes)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block: what a barrier that a load signals has to expect."""
+        return self.numel * self.element_ty.itemsize
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """Bytes of a block that arrive in one block of a cluster; all of them without clusters."""
+        return math.prod(block_shape(self.layout.cga, self.sizes)) * self.element_ty.itemsize
+
+    @property
+    def scalar(self) -> DType:
+        """The element type."""
+        return self.element_ty
+
+
+@dataclass(frozen=True)
+class tensor_descriptor_type:
+    """The type of a descriptor: the block that one request moves, and how it lies in shared memory."""
+
+    block_type: block_type
+    layout: SharedLayout
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block."""
+        return self.block_type.nbytes
+
+
+class tensor_descriptor:
+    """A tensor in global memory that TMA copies blocks of: an argument of the kernel, or of `tma.make_tensor_descriptor`.
+
+    `handle` is the descriptor, `shape` and `strides` (in elements) are lists of scalars, outermost dimension first.
+    """
+
+    __weft_aggregate__ = {"handle": descriptor_handle, "shape": list, "strides": list}  # noqa: RUF012 as `aggregate` writes it
+
+    handle: descriptor_handle
+    shape: list[Any]
+    strides: list[Any]
+
+    def __init__(self, handle: descriptor_handle, shape: Sequence[Any], strides: Sequence[Any]) -> None:
+        self.handle = handle
+        self.shape = list(shape)
+        self.strides = list(strides)
+
+    @staticmethod
+    def of(handle: Value, shape: Sequence[Value], strides: Sequence[Value]) -> tensor_descriptor:
+        """The descriptor of IR values: the handle, extents (int32), and strides in elements (int64).
+
+        It is of the class of its mode, whichever one this is called on."""
+        made: descriptor_handle = wrap(handle)
+        kind = tensor_descriptor_im2col if made.descriptor.mode == "im2col" else tensor_descriptor
+        return kind(made, list(map(wrap, shape)), list(map(wrap, strides)))
+
+    def __repr__(self) -> str:
+        return f"tensor_descriptor({self.handle!r}, {self.shape!r}, {self.strides!r})"
+
+    @property
+    def type(self) -> tensor_descriptor_type:
+        """The block and its layout together."""
+        return tensor_descriptor_type(self.block_type, self.layout)
+
+    @property
+    def block_type(self) -> block_type:
+        """Element type, shape and bytes of the block that one request moves."""
+        t = self.handle.descriptor
+        return block_type(t.element, t.block_shape, t.layout)
+
+    @property
+    def block_shape(self) -> list[int]:
+        """Sizes of the block, outermost first."""
+        return list(self.handle.descriptor.block_shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.handle.descriptor.element
+
+    @property
+    def layout(self) -> SharedLayout:
+        """How a block lies in shared memory."""
+        return self.handle.descriptor.layout
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """Bytes of a block that arrive in one block of a cluster; all of them without clusters."""
+        return self.block_type.nbytes_per_cta
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the block."""
+        return len(self.handle.descriptor.block_shape)
+
+
+class tensor_descriptor_im2col(tensor_descriptor):
+    """A descriptor of a convolution's input, N, spatial dimensions and C: its blocks are [pixels, channels]."""

@@ -1,0 +1,97 @@
+"""cp.async: each thread copies from global to shared memory without waiting, and without registers in between.
+
+async_copy.async_copy_global_to_shared(smem, pointers, mask=mask)
+async_copy.commit_group()
+...
+async_copy.wait_group(0)
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from weft.errors import asynchronous as errors
+from weft.errors import fail
+from weft.errors import language as language_errors
+from weft.language.broadcast import fit
+from weft.language.layouts import check_tile
+from weft.language.marks import builtin
+from weft.language.memory import check_pointer, place_mask, pointer_form
+from weft.language.nvidia.checks import check_barrier, check_pendings, demand
+from weft.language.runtime_value import name_of
+from weft.language.shared_memory import check_buffer, shared_memory_descriptor
+from weft.language.tensor import apply_many, tensor
+from weft.ops import async_copy as ops
+from weft.ops.memory import Eviction
+
+CACHE = ("", ".ca", ".cg")
+LEAST_BYTES = 4
+
+
+@builtin
+def async_copy_global_to_shared(
+    smem: shared_memory_descriptor, pointer: tensor, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+    volatile: bool = False,
+) -> None:  # fmt: skip
+    """Start to copy the elements at a tile of addresses to a buffer of the same shape; zeros arrive where `mask` is false.
+
+    Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
+    the next `commit_group` closes; what it brings is there after a `wait_group`. `cache_modifier`: `.ca .cg`.
+
+    Raises CompilationError: async-target, shared-handle-needed, language-pointer-needed, async-copy-tile, async-copy-cache,
+    language-mask-type, language-eviction-policy; LayoutError (async-copy-bytes) where a thread holds too few elements.
+    """
+    what = "async_copy_global_to_shared"
+    demand(what, "cp.async")
+    memory = check_buffer(what, smem)
+    check_pointer(what, pointer)
+    check_tile(what, pointer)
+    if (cache_modifier or "") not in CACHE:
+        raise fail(errors.COPY_CACHE, got=repr(cache_modifier))
+    if (eviction_policy or "") not in get_args(Eviction):
+        raise fail(language_errors.EVICTION_POLICY, got=repr(eviction_policy))
+    form = pointer_form(what, pointer, mask)
+    addresses = fit(pointer, form)
+    if addresses.tile.shape != memory.memory.shape or addresses.dtype.element_ty != memory.dtype:
+        raise fail(errors.COPY_TILE, pointer=name_of(pointer), got=name_of(memory))
+    _check_bytes(addresses, memory)
+    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile)}
+    apply_many(ops.global_to_shared, (memory, addresses, place_mask(what, mask, form)), **attrs)
+
+
+async_load = async_copy_global_to_shared
+
+
+@builtin
+def commit_group() -> None:
+    """Close a group: the copies of each thread since its last one. It may be empty. Raises async-target."""
+    demand("commit_group", "cp.async")
+    apply_many(ops.commit, ())
+
+
+@builtin
+def wait_group(num_outstanding: int = 0) -> None:
+    """Wait until at most the latest `num_outstanding` groups are under way. Raises async-pendings, async-target."""
+    demand("wait_group", "cp.async")
+    apply_many(ops.wait, (), pendings=check_pendings("wait_group", num_outstanding))
+
+
+@builtin
+def mbarrier_arrive(mbarrier: shared_memory_descriptor, increment_count: bool = True) -> None:
+    """Each thread arrives on the barrier once all copies that it has started so far are complete.
+
+    With `increment_count` the phase waits for these arrivals beside those it was made for; without, they are among them.
+    """
+    demand("mbarrier_arrive", "mbarriers")
+    apply_many(ops.mbarrier_arrive, (check_barrier("mbarrier_arrive", mbarrier),), increment=bool(increment_count))
+
+
+def _check_bytes(addresses: tensor, memory: shared_memory_descriptor) -> None:
+    """Refuse tiles of which no thread holds 4 bytes: no order of its elements makes them one copy."""
+    size = memory.dtype.itemsize
+    held = addresses.tile.registers if addresses.tile.resolved else addresses.numel
+    count = min(held, addresses.numel)
+    if count * size < LEAST_BYTES:
+        elements = "one element" if count == 1 else f"{count} elements"
+        least = LEAST_BYTES // size
+        raise fail(errors.COPY_BYTES, elements=elements, bits=size * 8, pointer=name_of(addresses), least=least)

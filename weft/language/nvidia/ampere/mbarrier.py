@@ -1,0 +1,105 @@
+"""mbarriers: words of shared memory that count arrivals, phase by phase.
+
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    ...
+    mbarrier.wait(bar, phase)
+
+A phase is complete when all its arrivals have come; the next begins at once. Phases have parities 0, 1, 0, ...; waiting for
+parity 1 of a fresh barrier returns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import asynchronous as errors
+from weft.errors import fail
+from weft.ir.types import int32, int64
+from weft.language.broadcast import constant
+from weft.language.context import current
+from weft.language.creation import check_int
+from weft.language.marks import builtin
+from weft.language.nvidia.checks import check_barrier, demand
+from weft.language.promote import convert
+from weft.language.runtime_value import name_of
+from weft.language.scalars import is_integer_scalar, predicate
+from weft.language.shared_memory import allocate_shared_memory, check_buffer, shared_memory_descriptor
+from weft.language.tensor import apply_many, tensor
+from weft.layout import MBarrierLayout
+from weft.ops import mbarrier as ops
+
+
+@builtin
+def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> shared_memory_descriptor:
+    """Memory for an mbarrier, or for an array of `batch` of them, which `init` then makes."""
+    if two_ctas:
+        raise fail(errors.TWO_CTAS)
+    demand("allocate_mbarrier", "mbarriers")
+    shape = [1] if batch is None else [check_int("allocate_mbarrier", batch), 1]
+    return allocate_shared_memory(int64, shape, MBarrierLayout())
+
+
+@builtin
+def init(mbarrier: shared_memory_descriptor, count: int) -> None:
+    """Make the barrier: each of its phases takes `count` arrivals. Raises async-barrier-count."""
+    demand("init", "mbarriers")
+    bar = check_barrier("init", mbarrier)
+    apply_many(ops.init, (bar,), count=_check_count("init", count))
+
+
+@builtin
+def invalidate(mbarrier: shared_memory_descriptor) -> None:
+    """End the barrier; its memory may be used otherwise afterwards."""
+    demand("invalidate", "mbarriers")
+    apply_many(ops.invalidate, (check_barrier("invalidate", mbarrier),))
+
+
+@builtin
+def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True) -> None:
+    """`count` arrivals for the whole block (the partition), where `pred` holds.
+
+    Who waits for the phase sees what the block's threads did before. Raises async-barrier-count, language-predicate.
+    """
+    demand("arrive", "mbarriers")
+    bar = check_barrier("arrive", mbarrier)
+    number = _check_count("arrive", count)
+    target = current().target
+    if number != 1 and not target.has_mbarrier_tx:
+        raise fail(errors.COUNT_TARGET, count=number, target=target.name)
+    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number)
+
+
+@builtin
+def wait(
+    mbarrier: shared_memory_descriptor, phase: Any, pred: Any = True, deps: Sequence[shared_memory_descriptor] = ()
+) -> None:
+    """Wait until the phase of parity `phase`, 0 or 1, is complete, where `pred` holds.
+
+    `deps` are buffers whose memory no other allocation takes before here. Raises async-phase, language-predicate.
+    """
+    demand("wait", "mbarriers")
+    bar = check_barrier("wait", mbarrier)
+    kept = [check_buffer("wait's deps", x) for x in deps]
+    apply_many(ops.wait, (bar, _phase(phase), predicate("wait", pred), *kept))
+
+
+def _phase(phase: Any) -> tensor:
+    if isinstance(phase, tensor):
+        if not is_integer_scalar(phase):
+            raise fail(errors.PHASE_TYPE, got=name_of(phase))
+        return convert(phase, int32)
+    if not hasattr(phase, "__index__") or int(phase) not in (0, 1):
+        raise fail(errors.PHASE, got=repr(phase))
+    return constant(int(phase), int32)
+
+
+def _check_count(what: str, count: Any) -> int:
+    number = check_int(what, count)
+    if not 1 <= number <= ops.COUNT_LIMIT:
+        raise fail(errors.BARRIER_COUNT, what=what, got=number, most=ops.COUNT_LIMIT)
+    return number
+
+
+__all__ = ["MBarrierLayout", "allocate_mbarrier", "arrive", "init", "invalidate", "wait"]

@@ -1,0 +1,57 @@
+"""What the asynchronous functions demand alike: a capability of the target, an mbarrier, a number of pending groups."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from weft.errors import asynchronous as errors
+from weft.errors import fail
+from weft.errors import shared as shared_errors
+from weft.language.context import current
+from weft.language.creation import check_int
+from weft.language.runtime_value import name_of
+from weft.language.shared_memory import shared_memory_descriptor
+from weft.layout import MBarrierLayout
+
+Feature = Literal["cp.async", "mbarriers", "mbarriers that count bytes", "TMA"]
+_INSTEAD: dict[Feature, str] = {
+    "cp.async": "use gl.load and smem.store",
+    "mbarriers": "use gl.barrier",
+    "mbarriers that count bytes": "let async_copy.mbarrier_arrive arrive on the barrier when copies are complete",
+    "TMA": "load through async_copy.async_copy_global_to_shared, and store with gl.store(pointers, smem.load(layout))",
+}
+PENDING_LIMIT = 63
+"""No kernel keeps as many groups under way: a larger number is taken for a mistake, such as one of bytes."""
+
+
+def demand(what: str, feature: Feature) -> None:
+    """Refuse what the target of this kernel does not have (async-target)."""
+    target = current(what).target
+    has: dict[Feature, bool] = {
+        "cp.async": target.has_cp_async,
+        "mbarriers": target.has_mbarrier,
+        "mbarriers that count bytes": target.has_mbarrier_tx,
+        "TMA": target.has_tma,
+    }
+    if not has[feature]:
+        raise fail(errors.TARGET, what=what, feature=feature, target=target.name, instead=_INSTEAD[feature])
+
+
+def check_barrier(what: str, x: object) -> shared_memory_descriptor:
+    """One mbarrier. Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
+    if not isinstance(x, shared_memory_descriptor):
+        fix = "pass what mbarrier.allocate_mbarrier returns"
+        raise fail(shared_errors.HANDLE_NEEDED, what=what, want="an mbarrier", got=name_of(x), fix=fix)
+    if not isinstance(x.layout, MBarrierLayout):
+        raise fail(errors.BARRIER_LAYOUT, what=what, got=name_of(x), layout=x.layout)
+    if x.leading:
+        raise fail(errors.BARRIER_ARRAY, what=what, got=name_of(x))
+    return x
+
+
+def check_pendings(what: str, pendings: Any) -> int:
+    """How many groups may stay under way, known at compile time. Raises async-pendings."""
+    number = check_int(what, pendings)
+    if not 0 <= number <= PENDING_LIMIT:
+        raise fail(errors.PENDINGS, what=what, got=number, most=PENDING_LIMIT)
+    return number

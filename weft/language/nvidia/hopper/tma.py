@@ -1,0 +1,262 @@
+"""TMA: blocks of tensors go between global and shared memory at the request of one thread.
+
+    mbarrier.expect(bar, desc.block_type.nbytes)
+    tma.async_copy_global_to_shared(desc, [row, col], bar, smem)
+    mbarrier.wait(bar, phase)
+    ...
+    tma.async_copy_shared_to_global(out, [row, col], smem)
+    tma.store_wait(0)
+
+Requests are made by the block (the partition) as one. Elements outside of the tensor are read as the descriptor's padding and
+not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from weft.errors import asynchronous as errors
+from weft.errors import fail
+from weft.ir.types import (
+    DType,
+    Pointer,
+    bfloat16,
+    float16,
+    float32,
+    int16,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)  # fmt: skip
+from weft.language.broadcast import constant
+from weft.language.context import current
+from weft.language.creation import check_shape
+from weft.language.descriptor import (
+    tensor_descriptor,
+    tensor_descriptor_im2col,
+    tensor_descriptor_type,
+)  # fmt: skip
+from weft.language.marks import builtin
+from weft.language.nvidia.checks import check_barrier, check_pendings, demand
+from weft.language.promote import convert
+from weft.language.runtime_value import describe, name_of
+from weft.language.scalars import is_integer_scalar, predicate
+from weft.language.shared_memory import check_buffer, shared_memory_descriptor
+from weft.language.tensor import apply_many, tensor
+from weft.layout import NVMMASharedLayout, SharedLayout
+from weft.layout.tma import MOST_DIMS, check
+from weft.ops import tma as ops
+
+_INTEGERS = (int32, uint32, int64, uint64)
+_HALVES = (float16, bfloat16)
+REDUCIBLE: dict[str, tuple[DType, ...]] = {
+    "add": (int32, uint32, uint64, *_HALVES, float32),
+    "min": (*_INTEGERS, *_HALVES),
+    "max": (*_INTEGERS, *_HALVES),
+    "and": _INTEGERS,
+    "or": _INTEGERS,
+    "xor": _INTEGERS,
+}
+"""Element types of each reduction (PTX ISA, cp.reduce.async.bulk.tensor and the types of tensor maps)."""
+
+
+@builtin
+def async_copy_global_to_shared(
+    tensor_desc: tensor_descriptor, coord: Sequence[Any], barrier: shared_memory_descriptor,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
+) -> None:  # fmt: skip
+    """Start to copy the block whose first element is at `coord` to shared memory, where `pred` holds.
+
+    `coord` counts elements, outermost dimension first: Python integers or scalars of at most 32 bits. The bytes of the whole
+    block, `tensor_desc.block_type.nbytes`, arrive on the barrier's current phase. `multicast` concerns clusters.
+
+    Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
+    async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for; LayoutError (async-block).
+    """
+    what = "async_copy_global_to_shared"
+    desc = _tiled(what, tensor_desc)
+    bar, memory = check_barrier(what, barrier), _check_block(what, desc, result)
+    coords = _coordinates(what, desc, coord, desc.rank)
+    apply_many(ops.load, (desc.handle, bar, memory, predicate(what, pred), *coords), multicast=_multicast(multicast))
+
+
+@builtin
+def async_copy_global_to_shared_im2col(
+    tensor_desc: tensor_descriptor, coord: Sequence[Any], offsets: Sequence[Any], barrier: shared_memory_descriptor,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
+) -> None:  # fmt: skip
+    """As `async_copy_global_to_shared`, through an im2col descriptor: [pixels, channels] of a tensor of N, space and C.
+
+    `coord` is the first pixel and channel, `offsets` the position within the filter, one integer (int16) for each spatial
+    dimension. Raises the same errors.
+    """
+    what = "async_copy_global_to_shared_im2col"
+    desc = _descriptor(what, tensor_desc)
+    if desc.handle.descriptor.mode != "im2col":
+        fix = "make it with TensorDescriptorIm2Col, or use async_copy_global_to_shared"
+        raise fail(errors.DESCRIPTOR_MODE, what=what, want="an im2col descriptor", got=describe(desc.handle), fix=fix)
+    bar, memory = check_barrier(what, barrier), _check_block(what, desc, result)
+    rank = len(desc.shape)
+    coords = _coordinates(what, desc, coord, rank)
+    places = _coordinates(f"the offsets of {what}", desc, offsets, rank - 2, int16)
+    operands = (desc.handle, bar, memory, predicate(what, pred), *coords, *places)
+    apply_many(ops.load_im2col, operands, multicast=_multicast(multicast))
+
+
+@builtin
+def async_copy_shared_to_global(
+    tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor
+) -> None:
+    """Start to copy a block from shared memory to the tensor, its first element to `coord`.
+
+    Each store is a group of its own for `store_wait`. Threads that wrote the buffer need a `fence_async_shared` first. Raises
+    the same errors as `async_copy_global_to_shared`.
+    """
+    what = "async_copy_shared_to_global"
+    desc = _tiled(what, tensor_desc)
+    memory = _check_block(what, desc, src)
+    apply_many(ops.store, (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank)))
+
+
+def _reduction(kind: str, does: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
+    def reduce(tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor) -> None:
+        desc = _tiled(reduce.__name__, tensor_desc)
+        memory = _check_block(reduce.__name__, desc, src)
+        if desc.dtype not in REDUCIBLE[kind]:
+            known = ", ".join(dtype.name for dtype in REDUCIBLE[kind])
+            raise fail(errors.REDUCE_TYPE, what=reduce.__name__, dtype=desc.dtype.name, known=known)
+        coords = _coordinates(reduce.__name__, desc, coord, desc.rank)
+        apply_many(ops.reduce, (desc.handle, memory, *coords), kind=kind)
+
+    reduce.__name__ = reduce.__qualname__ = f"async_atomic_{kind}"
+    reduce.__doc__ = f"""Start to {does}, element by element and in one step each.
+
+    Completes as `async_copy_shared_to_global` does. Raises async-reduce-type besides.
+    """
+    return builtin(reduce)
+
+
+async_atomic_add = _reduction("add", "add a block in shared memory to the tensor's at `coord`")
+async_atomic_min = _reduction("min", "keep the lesser of a block in shared memory and the tensor's at `coord`")
+async_atomic_max = _reduction("max", "keep the greater of a block in shared memory and the tensor's at `coord`")
+async_atomic_and = _reduction("and", "combine a block in shared memory into the tensor's at `coord` by bitwise and")
+async_atomic_or = _reduction("or", "combine a block in shared memory into the tensor's at `coord` by bitwise or")
+async_atomic_xor = _reduction("xor", "combine a block in shared memory into the tensor's at `coord` by exclusive or")
+
+async_load = async_copy_global_to_shared
+async_load_im2col = async_copy_global_to_shared_im2col
+async_store = async_copy_shared_to_global
+
+
+@builtin
+def store_wait(pendings: int) -> None:
+    """Wait until the sources of all but the latest `pendings` stores and reductions have been read.
+
+    Their buffers may be written again then. Raises async-pendings, async-target.
+    """
+    demand("store_wait", "TMA")
+    apply_many(ops.store_wait, (), pendings=check_pendings("store_wait", pendings))
+
+
+@builtin
+def make_tensor_descriptor(
+    base: Any, shape: Sequence[Any], strides: Sequence[Any], block_shape: Sequence[int], layout: SharedLayout,
+    padding_option: str = "zero",
+) -> tensor_descriptor:  # fmt: skip
+    """A descriptor of the tensor at `base`, made in the kernel. `strides` are in elements, the last one is 1.
+
+    Addresses and strides are multiples of 16 bytes. `padding_option` is what TMA reads outside of the tensor: "zero" or "nan".
+    Raises CompilationError: async-target, async-make-base, async-make-rank, async-make-stride, async-make-padding,
+    async-coordinate-type; LayoutError: async-make-layout, and what TMA cannot copy (layout-tma-*).
+    """
+    demand("make_tensor_descriptor", "TMA")
+    element = base.element if isinstance(base, tensor) and base.is_scalar else None
+    if not isinstance(element, Pointer):
+        raise fail(errors.MAKE_BASE, got=name_of(base))
+    block = check_shape("make_tensor_descriptor", block_shape)
+    if not 1 <= len(shape) <= MOST_DIMS or not len(shape) == len(strides) == len(block):
+        raise fail(errors.MAKE_RANK, shape=len(shape), strides=len(strides), block=len(block))
+    if not isinstance(layout, NVMMASharedLayout):
+        raise fail(errors.MAKE_LAYOUT, layout=layout)
+    dtype = element.element_ty
+    check(block, layout, dtype.itemsize * 8)
+    if isinstance(strides[-1], tensor) or strides[-1] != 1:
+        raise fail(errors.MAKE_STRIDE, got=name_of(strides[-1]))
+    floats = dtype.is_floating() and dtype.bits >= 16
+    if padding_option not in ("zero", *(["nan"] if floats else [])):
+        raise fail(errors.MAKE_PADDING, got=repr(padding_option), dtype=dtype.name)
+    extents = [_integer("the shape", d, x, int32) for d, x in enumerate(shape)]
+    steps = [_integer("the strides", d, x, int64) for d, x in enumerate(strides)]
+    handles = [x.handle for x in (base, *extents, *steps)]
+    made = current().builder.emit(
+        ops.make_descriptor, *handles, block_shape=block, layout=layout, padding=padding_option
+    )
+    return tensor_descriptor.of(made, [x.handle for x in extents], [x.handle for x in steps])
+
+
+def _descriptor(what: str, x: object) -> tensor_descriptor:
+    demand(what, "TMA")
+    if not isinstance(x, tensor_descriptor):
+        raise fail(errors.DESCRIPTOR_NEEDED, what=what, got=name_of(x))
+    return x
+
+
+def _tiled(what: str, x: object) -> tensor_descriptor:
+    desc = _descriptor(what, x)
+    if desc.handle.descriptor.mode != "tiled":
+        fix = "make it with TensorDescriptor, or load through async_load_im2col"
+        raise fail(errors.DESCRIPTOR_MODE, what=what, want="a tiled descriptor", got=describe(desc.handle), fix=fix)
+    return desc
+
+
+def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory_descriptor:
+    """A buffer that holds just the descriptor's block: elements, shape and layout are equal, and it is no part of a tile."""
+    memory = check_buffer(what, x)
+    d, t = desc.handle.descriptor, memory.memory
+    if (t.element, t.shape, t.layout) != (d.element, d.block_shape, d.layout) or t.alloc_shape != t.shape:
+        part = "" if t.alloc_shape == t.shape[memory.leading :] else f", a part of a tile {list(t.alloc_shape)},"
+        raise fail(
+            errors.BLOCK,
+            what=what,
+            desc=f"{d.element.name} blocks {list(d.block_shape)}",
+            desc_layout=d.layout,
+            got=name_of(memory) + part,
+            layout=t.layout,
+        )
+    return memory
+
+
+def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtype: DType = int32) -> list[tensor]:
+    if not isinstance(coord, (list, tuple)):
+        raise fail(errors.COORDINATES, what=what, got=name_of(coord), desc=describe(desc.handle), rank=rank)
+    values = cast("Sequence[Any]", coord)
+    if len(values) != rank:
+        count = "1 coordinate" if len(values) == 1 else f"{len(values)} coordinates"
+        raise fail(errors.COORDINATES, what=what, got=count, desc=describe(desc.handle), rank=rank)
+    return [_integer(what, number, x, dtype) for number, x in enumerate(values)]
+
+
+def _integer(what: str, number: int, x: Any, dtype: DType) -> tensor:
+    """An integer that a request takes: a Python integer, or a scalar of at most 32 bits (64 for strides)."""
+    if not isinstance(x, tensor):
+        if not hasattr(x, "__index__"):
+            raise fail(errors.COORDINATE_TYPE, number=number, what=what, got=name_of(x))
+        return constant(int(x), dtype)
+    if not is_integer_scalar(x) or x.element.bits > max(dtype.bits, int32.bits):
+        raise fail(errors.COORDINATE_TYPE, number=number, what=what, got=name_of(x))
+    return convert(x, dtype)
+
+
+def _multicast(multicast: Any) -> bool:
+    """Without a cluster nobody else receives the block."""
+    return bool(multicast) and current().num_ctas > 1
+
+
+__all__ = [
+    "async_atomic_add", "async_atomic_and", "async_atomic_max", "async_atomic_min", "async_atomic_or", "async_atomic_xor",
+    "async_copy_global_to_shared", "async_copy_global_to_shared_im2col", "async_copy_shared_to_global", "async_load",
+    "async_load_im2col", "async_store", "make_tensor_descriptor", "store_wait", "tensor_descriptor",
+    "tensor_descriptor_im2col", "tensor_descriptor_type",
+]  # fmt: skip

@@ -1,0 +1,91 @@
+"""Run-time values of every kind, and which front-end class stands for a value of the IR.
+
+The reader of kernels carries `RuntimeValue`s through calls, branches and loops without knowing their kinds; `wrap` turns what
+comes out of the IR into the class that was entered for its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from weft.errors import fail
+from weft.errors import shared as errors
+from weft.ir.core import Value
+from weft.ir.types import ScalarType, TileType
+
+K = TypeVar("K", bound="type[RuntimeValue]")
+
+
+class RuntimeValue:
+    """A value that exists on the GPU only: one value of the IR, `handle`.
+
+    What it says here holds for memory handles: they are no numbers, so that Python can neither test nor count them.
+    """
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Value) -> None:
+        self.handle = handle
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.handle!r})"
+
+    def describe(self) -> str:
+        """What it is, for messages: `a float32 tile [128, 64]`."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        raise fail(errors.HANDLE_OPERAND, what="a condition", got=name_of(self))
+
+    def __index__(self) -> NoReturn:
+        raise fail(errors.HANDLE_OPERAND, what="a constant number", got=name_of(self))
+
+    def __iter__(self) -> NoReturn:
+        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+
+    def __getitem__(self, key: object) -> Any:
+        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+
+
+CLASSES: dict[type, type[RuntimeValue]] = {}
+
+
+def represents(*types: type) -> Callable[[K], K]:
+    """Enter a class as the one for values of these IR types."""
+
+    def enter(cls: K) -> K:
+        CLASSES.update(dict.fromkeys(types, cls))
+        return cls
+
+    return enter
+
+
+def wrap(value: Value) -> Any:
+    """The front-end object of an IR value, by its type."""
+    return CLASSES[type(value.type)](value)
+
+
+def is_handle(x: object) -> bool:
+    """True for run-time values that are no numbers: handles to memory and descriptors."""
+    return isinstance(x, RuntimeValue) and not isinstance(x.handle.type, (ScalarType, TileType))
+
+
+def name_of(x: object) -> str:
+    """What to call a value in a message: the author's name for it if it has one, else what it is."""
+    kind = describe(x)
+    return f"{x.handle.name!r} ({kind})" if isinstance(x, RuntimeValue) and x.handle.name else kind
+
+
+def describe(x: object) -> str:
+    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`."""
+    return x.describe() if isinstance(x, RuntimeValue) else f"the constant {x!r}"
+
+
+def article(noun: str) -> str:
+    """The noun behind `a` or `an`.
+
+    >>> article("int32"), article("uint8")
+    ('an int32', 'a uint8')
+    """
+    return f"an {noun}" if noun.startswith("int") else f"a {noun}"

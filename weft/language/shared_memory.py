@@ -1,0 +1,330 @@
+"""Shared memory in kernels: allocations, views of them, and the tiles that go in and out.
+
+    buffers = gl.allocate_shared_memory(gl.float16, [stages, 64, 128], layout)
+    buffers.index(i).store(x)
+    y = buffers.index(i).load(blocked)
+
+A handle is a value: it goes through calls, loops and branches. What it points to is state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import layout as layout_errors
+from weft.errors import shared as errors
+from weft.ir.types import DType, SharedType, int64
+from weft.language.broadcast import common_form, fit
+from weft.language.casts import check_dtype
+from weft.language.context import current
+from weft.language.creation import check_int, check_shape
+from weft.language.dtypes import distributed_type
+from weft.language.layouts import check_layout, check_tile
+from weft.language.marks import anywhere, builtin
+from weft.language.runtime_value import RuntimeValue, article, describe, name_of, represents, wrap
+from weft.language.scalars import int32_scalar
+from weft.language.shape import check_axis
+from weft.language.tensor import apply_many, tensor
+from weft.layout import (
+    DistributedLayout,
+    MBarrierLayout,
+    NVMMASharedLayout,
+    SharedLayout,
+    check_num_ctas,
+    check_tile_shape,
+)
+from weft.layout import bank_conflicts as count_conflicts
+from weft.layout.shared_views import permuted, reinterpreted, reshaped
+from weft.ops import shared as ops
+
+
+@dataclass(frozen=True)
+class shared_memory_descriptor_type:
+    """The type of a handle: element type, shape of the view, layout, and the shape of tile that the layout places."""
+
+    element_ty: DType
+    shape: tuple[int, ...]
+    layout: SharedLayout
+    alloc_shape: tuple[int, ...]
+
+    def __init__(
+        self, element_ty: DType, shape: Sequence[int], layout: SharedLayout, alloc_shape: Sequence[int] | None = None
+    ) -> None:
+        tile = tuple(shape)[len(shape) - layout.rank :]
+        object.__setattr__(self, "element_ty", element_ty)
+        object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "alloc_shape", tile if alloc_shape is None else tuple(alloc_shape))
+
+
+@represents(SharedType)
+class shared_memory_descriptor(RuntimeValue):
+    """A handle to shared memory: one tile, or several along leading dimensions. Barriers are handles too.
+
+    Made by `allocate_shared_memory` and by methods that give views. Forming a view never fails at run time; an access outside
+    of the allocation does.
+    """
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """What it is, for messages: `a float16 buffer [2, 64, 64]`, `an mbarrier`."""
+        t = self.memory
+        if isinstance(t.layout, MBarrierLayout):
+            count = math.prod(t.shape[:-1])
+            return "an mbarrier" if len(t.shape) == 1 else f"an array of {count} mbarriers"
+        return f"{article(t.element.name)} buffer {list(t.shape)}"
+
+    @property
+    def memory(self) -> SharedType:
+        """The IR type of the handle."""
+        type = self.handle.type
+        assert isinstance(type, SharedType)
+        return type
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.memory.element
+
+    @property
+    def shape(self) -> list[int]:
+        """Sizes, outermost first; those that count tiles come before those of a tile."""
+        return list(self.memory.shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.memory.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.memory.shape)
+
+    @property
+    def layout(self) -> SharedLayout:
+        """How a tile lies in memory."""
+        return self.memory.layout
+
+    @property
+    def type(self) -> shared_memory_descriptor_type:
+        """Element type, shape and layout together."""
+        t = self.memory
+        return shared_memory_descriptor_type(t.element, t.shape, t.layout, t.alloc_shape)
+
+    @property
+    def leading(self) -> int:
+        """Number of dimensions that count tiles."""
+        return self.rank - self.layout.rank
+
+    # Accesses
+
+    def load(self, layout: DistributedLayout) -> tensor:
+        """The tile, in registers. Raises shared-several-tiles, and LayoutError where the layout does not fit."""
+        current("load")
+        _check_one_tile("load", self)
+        return _emit(ops.load, self, layout=check_layout(layout, self.memory.shape))
+
+    def store(self, value: tensor) -> None:
+        """Write a tile of the same shape and dtype, in any layout. Raises shared-store, shared-several-tiles."""
+        current("store")
+        _check_one_tile("store", self)
+        check_tile("store", value)
+        if (value.element, value.tile.shape) != (self.dtype, self.memory.shape):
+            raise fail(errors.STORED, value=name_of(value), got=name_of(self), dtype=self.dtype.name)
+        apply_many(ops.store, (self, value))
+
+    def gather(self, indices: tensor, axis: int) -> tensor:
+        """Element `indices[..., i, ...]` along `axis`, at each coordinate of `indices`, in its shape and layout.
+
+        Raises shared-gather."""
+        current("gather")
+        dim = _check_indices("gather", self, indices, axis)
+        return _emit(ops.gather, self, indices, axis=dim)
+
+    def scatter(self, values: tensor, indices: tensor, axis: int) -> None:
+        """Write each of `values` to element `indices[..., i, ...]` along `axis`. Raises shared-gather, shared-scatter.
+
+        Where two indices meet, one of the values stays."""
+        current("scatter")
+        dim = _check_indices("scatter", self, indices, axis)
+        check_tile("scatter", values)
+        if values.element != self.dtype or values.tile.shape != indices.tile.shape:
+            raise fail(errors.SCATTER, value=name_of(values), got=name_of(self), indices=name_of(indices))
+        form = common_form("scatter", (values, indices))
+        apply_many(ops.scatter, (self, fit(values, form), fit(indices, form)), axis=dim)
+
+    # Views
+
+    def index(self, index: int | tensor) -> shared_memory_descriptor:
+        """The part at a number along the first dimension, which must count tiles. Raises shared-no-stages, shared-index."""
+        current("index")
+        if not self.leading:
+            raise fail(errors.NO_STAGES, got=name_of(self))
+        count = self.memory.shape[0]
+        if not isinstance(index, tensor) and hasattr(index, "__index__") and not 0 <= int(index) < count:
+            raise fail(errors.INDEX, index=index, got=name_of(self), count=count, last=count - 1)
+        return _emit(ops.index, self, int32_scalar("index", index))
+
+    def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
+        """Elements `start` to `start + length` along a dimension, all known at compile time.
+
+        Within a tile lengths are powers of two and divide starts. Raises shared-slice, shared-slice-aligned."""
+        current("slice")
+        axis = check_axis(dim, self.rank)
+        first, count, size = check_int("slice", start), check_int("slice", length), self.memory.shape[axis]
+        if first < 0 or count < 1 or first + count > size:
+            raise fail(errors.SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
+        if axis >= self.leading and (count & (count - 1) or first % count):
+            raise fail(errors.SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
+        return _emit(ops.slice, self, start=first, length=count, dim=axis)
+
+    def permute(self, order: Sequence[int]) -> shared_memory_descriptor:
+        """The same memory with its dimensions in another order: new dimension i is old dimension `order[i]`.
+
+        Raises shared-permute-stages where a leading dimension would move."""
+        current("permute")
+        axes = tuple(check_axis(a, self.rank) for a in check_shape("permute", order))
+        if sorted(axes) != list(range(self.rank)):
+            example = list(reversed(range(self.rank)))
+            raise fail(
+                layout_errors.ORDER, field="permute's order", order=list(axes), last=self.rank - 1, example=example
+            )
+        leading = self.leading
+        if axes[:leading] != tuple(range(leading)):
+            raise fail(errors.PERMUTE_STAGES, order=list(axes), got=name_of(self), leading=leading)
+        inner = [a - leading for a in axes[leading:]]
+        return _emit(ops.permute, self, order=axes, layout=permuted(self.layout, inner, self.memory.alloc_shape))
+
+    def reshape(self, shape: Sequence[int]) -> shared_memory_descriptor:
+        """The elements of a whole tile, read row by row, in another shape. Raises shared-reshape."""
+        current("reshape")
+        sizes = check_shape("reshape", shape)
+        problem = ""
+        if self.memory.shape != self.memory.alloc_shape:
+            problem = "it holds several tiles" if self.leading else "it is a part of a tile"
+        elif math.prod(sizes) != self.numel:
+            problem = f"that counts {math.prod(sizes)} elements, not {self.numel}"
+        if problem:
+            raise fail(errors.RESHAPE, shape=list(sizes), got=name_of(self), problem=problem)
+        check_tile_shape(sizes)
+        return _emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
+
+    def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: SharedLayout) -> shared_memory_descriptor:
+        """The bytes from the first on as another type; they may reach beyond this handle's, within the allocation.
+
+        Raises shared-reinterpret for a part of a tile, layout-reinterpret where the new layout needs a larger alignment."""
+        current("_reinterpret")
+        t = self.memory
+        if t.shape[self.leading :] != t.alloc_shape:
+            raise fail(errors.REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
+        sizes = _check_memory(dtype, shape, layout)
+        target = reinterpreted(t.layout, layout)
+        return _emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
+
+    def _keep_alive(self) -> None:
+        """No other allocation takes this memory before here."""
+        current("_keep_alive")
+        apply_many(ops.keep_alive, (self,))
+
+
+@builtin
+def allocate_shared_memory(
+    element_ty: DType, shape: Sequence[int], layout: SharedLayout, value: tensor | None = None
+) -> shared_memory_descriptor:
+    """Shared memory for a tile, or for several: `layout` places the last dimensions, those in front count tiles.
+
+    Its contents are undefined without `value`, a tile to store. Bools take a byte each. The memory may be used again after the
+    last access of a handle to it.
+
+    Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element, and what
+    the layout says about shapes that it cannot place.
+    """
+    sizes = _check_memory(element_ty, shape, layout)
+    context = current()
+    context.allocations += 1
+    made = context.builder.emit(ops.alloc, element=element_ty, shape=sizes, layout=layout, tag=context.allocations)
+    memory: shared_memory_descriptor = wrap(made)
+    if value is not None:
+        memory.store(value)
+    return memory
+
+
+@anywhere
+def bank_conflicts(distr_ty: Any, shared_ty: Any) -> int:
+    """Further wavefronts that each wavefront of an access needs because of bank conflicts; 0 means none.
+
+    The access moves a whole tile of type `distr_ty`, a `distributed_type` as `x.type` is, to or from memory of type
+    `shared_ty`, a `shared_memory_descriptor_type` as `smem.type` is, by the widest vectors that both layouts allow. Works on
+    the host too. Raises shared-bank-conflicts.
+    """
+    known = isinstance(distr_ty, distributed_type) and isinstance(shared_ty, shared_memory_descriptor_type)
+    if not known or (distr_ty.element_ty, distr_ty.shape) != (shared_ty.element_ty, shared_ty.shape):
+        raise fail(errors.CONFLICTS, one=repr(distr_ty), other=repr(shared_ty))
+    return count_conflicts(distr_ty.layout, distr_ty.shape, shared_ty.layout, shared_ty.element_ty.bits)
+
+
+def check_buffer(what: str, x: object) -> shared_memory_descriptor:
+    """A handle to memory for numbers. Raises shared-handle-needed for anything else, a barrier among it."""
+    if not isinstance(x, shared_memory_descriptor) or isinstance(x.layout, MBarrierLayout):
+        fix = "pass what gl.allocate_shared_memory returns"
+        raise fail(errors.HANDLE_NEEDED, what=what, want="a buffer in shared memory", got=name_of(x), fix=fix)
+    return x
+
+
+def _emit(kind: Any, *operands: RuntimeValue, **attrs: Any) -> Any:
+    return wrap(current().builder.emit(kind, *(x.handle for x in operands), **attrs))
+
+
+def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
+    """The shape of memory of a type; its layout must place the last dimensions."""
+    check_dtype(dtype)
+    assert isinstance(dtype, DType)
+    if not isinstance(layout, SharedLayout):
+        raise fail(errors.NOT_A_LAYOUT, got=repr(layout))
+    sizes = check_shape("shared memory", shape)
+    leading = len(sizes) - layout.rank
+    if leading < 0:
+        raise fail(errors.RANK, shape=list(sizes), layout=layout, rank=layout.rank)
+    empty = next((size for size in sizes[:leading] if size < 1), None)
+    if empty is not None:
+        raise fail(errors.STAGES, shape=list(sizes), count=empty, layout=layout, rank=layout.rank)
+    _check_element(dtype, layout)
+    linear = layout.to_linear(sizes[leading:])
+    check_num_ctas(layout, linear.in_size("block"), current().num_ctas)
+    return sizes
+
+
+def _check_element(dtype: DType, layout: SharedLayout) -> None:
+    bits = dtype.itemsize * 8
+    if isinstance(layout, NVMMASharedLayout) and layout.element_bitwidth != bits:
+        raise fail(errors.ELEMENT_BITS, dtype=dtype.name, bits=bits, layout=layout, own=layout.element_bitwidth)
+    if isinstance(layout, MBarrierLayout) and dtype != int64:
+        raise fail(errors.BARRIER_ELEMENT, dtype=dtype.name)
+
+
+def _check_one_tile(what: str, memory: shared_memory_descriptor) -> None:
+    if isinstance(memory.layout, MBarrierLayout):
+        raise fail(errors.BARRIER_ACCESS, what=what, got=name_of(memory))
+    if memory.leading:
+        raise fail(errors.SEVERAL, what=what, got=name_of(memory))
+
+
+def _check_indices(what: str, memory: shared_memory_descriptor, indices: object, axis: Any) -> int:
+    _check_one_tile(what, memory)
+    check_tile(what, indices)
+    assert isinstance(indices, tensor)
+    dim = check_axis(axis, memory.rank)
+    same_rank = indices.rank == memory.rank
+    others = same_rank and all(
+        d == dim or a == b for d, (a, b) in enumerate(zip(indices.shape, memory.shape, strict=True))
+    )
+    integers = isinstance(indices.element, DType) and indices.element.is_int() and not indices.element.is_bool()
+    if not others or not integers:
+        raise fail(errors.GATHER, what=what, axis=dim, got=name_of(memory), indices=describe(indices))
+    return dim

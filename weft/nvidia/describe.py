@@ -1,0 +1,176 @@
+"""From an array, a block and a layout to a tensor map, checked against what TMA can do.
+
+The driver refuses wrong maps with one code for all of them; here each rule has a message. Facts are those of the CUDA driver
+API (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from weft.errors import Row, fail
+from weft.errors import descriptor as errors
+from weft.layout import NVMMASharedLayout
+from weft.layout.tma import boxes
+from weft.runtime.arguments import array, of_torch
+from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
+from weft.runtime.dtypes import ITEMSIZE, dtype_name
+from weft.runtime.specialise import MockTensor
+from weft.runtime.tensormap import Im2Col, Spec
+
+GRANULE = 16
+"""Bytes that addresses and strides are multiples of."""
+MOST_STRIDE_BYTES = 1 << 40
+MOST_EXTENT = (1 << 31) - 1
+"""The hardware's limit is 2**32, but kernels see extents as int32."""
+MOST_PIXELS = 256
+"""The hardware's limit is 1024; the boxes of an NVMMASharedLayout have 256 rows at most."""
+MOST_STEP = 8
+# Range of im2col offsets by the number of spatial dimensions, which share 32 bits.
+CORNERS = {1: (-(1 << 15), (1 << 15) - 1), 2: (-(1 << 7), (1 << 7) - 1), 3: (-(1 << 4), (1 << 4) - 1)}
+PADDINGS = ("zero", "nan")
+# What weft calls the types whose canonical names are NumPy's.
+_NAMES = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """The tensor of a descriptor, checked. `pointer` and `device` are 0 and None for stand-ins; `strides` are in elements."""
+
+    dtype: str
+    pointer: int
+    device: int | None
+    of_torch: bool
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def stride_bytes(self) -> tuple[int, ...]:
+        """Strides of all dimensions but the last, in bytes. Along an extent of 1 nothing steps: there it is a legal one."""
+        size = ITEMSIZE[self.dtype]
+        outer = zip(self.shape[:-1], self.strides[:-1], strict=True)
+        return tuple(GRANULE if extent == 1 else stride * size for extent, stride in outer)
+
+
+def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float]) -> Tensor:
+    """The tensor at an array's address. Raises LaunchError: descriptor-tensor, -dtype, -rank, -strides, -extent, -base,
+    -inner-stride, -stride."""
+    dtype, pointer, device = _placed(base)
+    if dtype == "bool":
+        raise fail(errors.DTYPE, dtype=dtype)
+    if not 1 <= len(shape) <= MOST_DIMS:
+        raise fail(errors.RANK, shape=list(shape))
+    if len(strides) != len(shape):
+        raise fail(errors.STRIDES, strides=list(strides), shape=list(shape))
+    size = ITEMSIZE[dtype]
+    if pointer % GRANULE:
+        raise fail(errors.BASE, over=pointer % GRANULE, count=GRANULE // size)
+    for dim, extent in enumerate(shape):
+        if not 1 <= extent <= MOST_EXTENT:
+            raise fail(errors.EXTENT, dim=dim, shape=list(shape), size=extent)
+    _check_strides(shape, strides, size)
+    return Tensor(dtype, pointer, device, of_torch(base), tuple(map(index, shape)), tuple(map(int, strides)))
+
+
+def _placed(base: Any) -> tuple[str, int, int | None]:
+    """Element type, address and device of an array, or of what stands for one."""
+    if isinstance(base, (MockTensor, str)):
+        return dtype_name(base if isinstance(base, str) else base.dtype), 0, None
+    found = array(base)
+    if found is None:
+        raise fail(errors.TENSOR, value=repr(base))
+    return found.dtype, found.pointer, found.device
+
+
+def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) -> None:
+    """The last dimension first: where it is not contiguous, the tensor is often the transpose of one that TMA can take."""
+    if strides[-1] != 1 and shape[-1] != 1:
+        raise fail(errors.INNER_STRIDE, stride=strides[-1])
+    for dim, (extent, stride) in enumerate(zip(shape[:-1], strides[:-1], strict=True)):
+        nbytes = stride * size
+        if extent != 1 and (nbytes % GRANULE or not 0 < nbytes < MOST_STRIDE_BYTES):
+            raise fail(errors.OUTER_STRIDE, dim=dim, nbytes=nbytes, count=GRANULE // size)
+
+
+def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str) -> TensorMap:
+    """The map whose requests copy blocks of the tensor's rank.
+
+    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -padding, -padding-nan; LayoutError where block and layout do not
+    fit each other (see `weft.layout.tma.check`).
+    """
+    block, rank = tuple(map(index, block_shape)), len(tensor.shape)
+    if len(block) != rank:
+        raise fail(errors.BLOCK_RANK, block=list(block), got=len(block), shape=list(tensor.shape), rank=rank)
+    return _tensor_map(tensor, block, layout, padding, "tiled")
+
+
+def im2col(
+    tensor: Tensor,
+    block_shape: Sequence[int],
+    layout: Any,
+    padding: str,
+    element_strides: Sequence[int] | None,
+    lower: Sequence[int] | None,
+    upper: Sequence[int] | None,
+) -> TensorMap:
+    """The map whose requests copy [pixels, channels] of a tensor of N, spatial dimensions and C.
+
+    Corners and steps that are None leave the whole image, every pixel of it. Raises LaunchError: descriptor-im2col-rank,
+    -im2col-block, -im2col-corner, -im2col-box, -im2col-steps, and what `tiled` raises.
+    """
+    block, rank = tuple(map(index, block_shape)), len(tensor.shape)
+    if rank - 2 not in CORNERS:
+        raise fail(errors.IM2COL_RANK, shape=list(tensor.shape))
+    if len(block) != 2 or block[0] > MOST_PIXELS:
+        raise fail(errors.IM2COL_BLOCK, block=list(block))
+    corners = [
+        _corner(name, corner, rank - 2)
+        for name, corner in (("pixel_box_lower_corner", lower), ("pixel_box_upper_corner", upper))
+    ]
+    for dim, (low, high) in enumerate(zip(*corners, strict=True)):
+        size = tensor.shape[1 + dim]
+        if size + high - low < 1:
+            raise fail(errors.IM2COL_BOX, lower=list(corners[0]), upper=list(corners[1]), dim=dim, size=size)
+    steps = (1,) * rank if element_strides is None else tuple(map(index, element_strides))
+    if len(steps) != rank or steps[-1] != 1 or not all(1 <= step <= MOST_STEP for step in steps):
+        raise fail(errors.IM2COL_STEPS, steps=list(steps), rank=rank, example=[1] * rank)
+    return _tensor_map(tensor, block, layout, padding, "im2col", Im2Col(corners[0], corners[1], steps))
+
+
+def _corner(name: str, corner: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    low, high = CORNERS[count]
+    offsets = (0,) * count if corner is None else tuple(map(index, corner))
+    if len(offsets) != count or not all(low <= offset <= high for offset in offsets):
+        example = [0] * count
+        raise fail(
+            errors.IM2COL_CORNER, name=name, corner=list(offsets), low=low, high=high, count=count, example=example
+        )
+    return offsets
+
+
+def _tensor_map(
+    tensor: Tensor, block: tuple[int, ...], layout: Any, padding: str, mode: Mode, im2col: Im2Col | None = None
+) -> TensorMap:
+    dtype = tensor.dtype
+    if not isinstance(layout, NVMMASharedLayout):
+        raise _layout_error(errors.LAYOUT, layout, block, dtype)
+    if layout.fp4_padded:
+        raise _layout_error(errors.FP4, layout, block, dtype)
+    if padding not in PADDINGS:
+        raise fail(errors.PADDING, padding=padding)
+    # An fp8 element travels as a byte, and of bytes there is no NaN.
+    if padding == "nan" and (ITEMSIZE[dtype] == 1 or "float" not in dtype):
+        raise fail(errors.PADDING_NAN, dtype=dtype)
+    box = boxes(block, layout, 8 * ITEMSIZE[dtype]).box
+    spec = Spec(
+        tensor.pointer, dtype, tensor.shape, tensor.stride_bytes, box, layout.swizzle_byte_width, padding, im2col
+    )
+    kind = Descriptor(dtype, len(tensor.shape), block, layout, mode)
+    return TensorMap(kind, spec, tensor.strides, tensor.device, of_torch=tensor.of_torch)
+
+
+def _layout_error(row: Row, layout: object, block: tuple[int, ...], dtype: str) -> Exception:
+    return fail(row, layout=layout, block=list(block), dtype=_NAMES.get(dtype, dtype))

@@ -1,0 +1,153 @@
+"""Tensor descriptors, which kernels use to copy blocks with TMA (Hopper and later; in the simulator too).
+
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    desc = TensorDescriptor.from_tensor(x, [64, 64], layout)
+    kernel[grid](desc)
+
+Making one that equals an earlier one costs a look-up, so hosts make them at each launch. A descriptor keeps its array alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import descriptor as errors
+from weft.errors import fail
+from weft.nvidia.describe import im2col, tensor_of, tiled
+from weft.runtime.arguments import extents
+from weft.runtime.descriptor import HostDescriptor, TensorMap
+
+_KEPT = 1024
+"""Above this many tensor maps the table starts anew."""
+
+_known: dict[tuple[Any, ...], TensorMap] = {}
+"""Tensor maps by content. They hold addresses and no arrays, so an entry is as good for memory that was given out again."""
+_new = object.__new__
+
+
+class TensorDescriptor(HostDescriptor):
+    """A tensor in global memory, of which TMA copies blocks.
+
+    `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero")` describes what lies at the address of the
+    array `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the tensor's rank, their
+    sizes are powers of two, and they lie in shared memory as `layout` says, an `NVMMASharedLayout`. Outside of the tensor
+    zeros are read, or NaNs with `padding="nan"`, and nothing is written.
+
+    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`. For `kernel.warmup`, a
+    `MockTensor` or a dtype's name stands for `base`.
+    Raises LaunchError: descriptor-* (see `weft.errors.descriptor`), LayoutError where block and layout do not fit each other.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        layout: Any,
+        padding: str = "zero",
+    ) -> None:
+        super().__init__(base, _tensor_map(base, shape, strides, block_shape, layout, padding))
+
+    @staticmethod
+    def from_tensor(tensor: Any, block_shape: Sequence[int], layout: Any, padding: str = "zero") -> TensorDescriptor:
+        """The descriptor of a whole array: of PyTorch, NumPy, CuPy, or any other with DLPack. Raises as the class does."""
+        try:
+            tensor_map = _known[
+                tensor.data_ptr(), tensor.get_device(), tensor.dtype, tensor.shape, tensor.stride(), tuple(block_shape),
+                layout, padding,
+            ]  # fmt: skip
+        except (AttributeError, KeyError, TypeError):
+            # New, or no tensor of PyTorch, or no argument that can be hashed: the checked way tells which.
+            return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding)
+        made = _new(TensorDescriptor)
+        made.base = tensor
+        made.tensor_map = tensor_map
+        return made
+
+
+class TensorDescriptorIm2Col(HostDescriptor):
+    """An image tensor (N, one to three spatial dimensions, C), of which TMA copies columns of pixels for convolutions.
+
+    `block_shape` is [pixels, channels], with a `layout` of rank 2. Pixels are taken from the box between the corners,
+    which are offsets from the first and the last pixel of each spatial dimension, `element_strides` apart in each dimension of
+    the tensor. Other arguments, attributes and errors are those of `TensorDescriptor`.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        layout: Any,
+        padding: str = "zero",
+        element_strides: Sequence[int] | None = None,
+        pixel_box_lower_corner: Sequence[int] | None = None,
+        pixel_box_upper_corner: Sequence[int] | None = None,
+    ) -> None:
+        tensor = tensor_of(base, shape, strides)
+        corners = (element_strides, pixel_box_lower_corner, pixel_box_upper_corner)
+        super().__init__(base, im2col(tensor, block_shape, layout, padding, *corners))
+
+    @staticmethod
+    def from_tensor(
+        tensor: Any,
+        block_shape: Sequence[int],
+        layout: Any,
+        padding: str = "zero",
+        element_strides: Sequence[int] | None = None,
+        pixel_box_lower_corner: Sequence[int] | None = None,
+        pixel_box_upper_corner: Sequence[int] | None = None,
+    ) -> TensorDescriptorIm2Col:
+        """The descriptor of a whole array, as `TensorDescriptor.from_tensor`."""
+        corners = (element_strides, pixel_box_lower_corner, pixel_box_upper_corner)
+        return TensorDescriptorIm2Col(tensor, *_extents(tensor), block_shape, layout, padding, *corners)
+
+    @property
+    def element_strides(self) -> list[int]:
+        """Distance between the pixels taken, one for each dimension of the tensor."""
+        return list(self._im2col.steps)
+
+    @property
+    def pixel_box_lower_corner(self) -> list[int]:
+        """Where the pixels' box begins, from the first pixel of each spatial dimension."""
+        return list(self._im2col.lower)
+
+    @property
+    def pixel_box_upper_corner(self) -> list[int]:
+        """Where the pixels' box ends, from the last pixel of each spatial dimension."""
+        return list(self._im2col.upper)
+
+    @property
+    def _im2col(self) -> Any:
+        return self.tensor_map.spec.im2col
+
+
+def _extents(tensor: Any) -> tuple[Any, Any]:
+    found = extents(tensor)
+    if found is None:
+        raise fail(errors.TENSOR, value=repr(tensor))
+    return found
+
+
+def _tensor_map(
+    base: Any, shape: Sequence[int], strides: Sequence[float], block_shape: Sequence[int], layout: Any, padding: str
+) -> TensorMap:
+    """The map of a tensor, from the table where its content is known. Its keys are those of `TensorDescriptor.from_tensor`."""
+    tensor, block = tensor_of(base, shape, strides), tuple(block_shape)
+    dtype = getattr(base, "dtype", tensor.dtype)
+    key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding)
+    try:
+        return _known[key]
+    except (KeyError, TypeError):
+        made = tiled(tensor, block, layout, padding)
+    if len(_known) >= _KEPT:
+        _known.clear()
+    _known[key] = made
+    return made

@@ -1,0 +1,81 @@
+"""`cp.async`: copies from global to shared memory that each thread starts and waits for by itself (PTX ISA, cp.async).
+
+A copy belongs to the issuing thread's next group. That a group is complete is known to the thread that waited for it; other
+threads need a barrier after that.
+"""
+
+from __future__ import annotations
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op, reads
+from weft.ir.types import RegsType, ScratchType
+from weft.layout.padding import Pads
+from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile
+from weft.ops.memory import Cache, Eviction
+from weft.ops.regs import Table
+from weft.ops.tile import LOWER
+
+WRITES = Effect("write", "shared", "handle", completes="cp.async")
+WAITS = Effect("sync", "shared", completes="cp.async")
+
+
+@op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER)
+def global_to_shared(
+    handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "", volatile: bool = False
+) -> None:
+    """Start to copy the elements at `ptr` to shared memory; where `mask` does not hold, zeros arrive.
+
+    Each thread copies what it holds of `ptr`, 4, 8 or 16 bytes at a time."""
+    t, p = shared(handle), tile(ptr)
+    require(t.shape == p.shape and pointer_of(ptr).element_ty == t.element, "{} copied to {}", p, t)
+    boolean(mask)
+    same_form(ptr, mask)
+
+
+COPIES = (reads("ptr"), Effect("write", "shared", "scratch", completes="cp.async"))
+
+
+@op("async_copy.copy", effects=COPIES, stage="lowered")
+def copy(
+    scratch: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
+    offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
+    cache: Cache = "", eviction: Eviction = "",
+) -> None:  # fmt: skip
+    """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros arrive.
+
+    Copy i reads from address i of `ptr`, `strides` and `offsets` (as `global.load`'s) and writes to place i of `base`,
+    `places`, `added` and `pads` (as `scratch.store`'s `offsets`). `mask` is one predicate per copy, or one for all; threads
+    where the scalar `active` does not hold copy nothing."""
+    t = scratch.type
+    count = len(places)
+    scalar(base)
+    boolean(mask)
+    boolean(active)
+    require(isinstance(t, ScratchType) and pointer_of(ptr).element_ty == t.element, "{} copied to {}", ptr.type, t)
+    require(vec * t.element.itemsize in (4, 8, 16), "no such copy width")
+    require(len(offsets) == len(strides) + 1 and all(len(table) == count for table in offsets), "an address per copy")
+    require(len(added) in (0, count), "an added offset per copy, or none")
+    require(not isinstance(ptr.type, RegsType) or ptr.type.count == count, "one address per copy")
+    require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per copy")
+
+
+@op("async_copy.commit", effects=(Effect("sync", "io"),), needs="block")
+def commit() -> None:
+    """Each thread's copies since the last commit become a group, which may be empty."""
+
+
+@op("async_copy.wait", effects=(WAITS,), needs="block")
+def wait(pendings: int) -> None:
+    """Each thread waits until at most `pendings` of its groups are still under way, the latest ones."""
+    require(pendings >= 0, "at least 0 groups stay pending")
+
+
+ARRIVES = (Effect("update", "shared", "bar", completes="cp.async"),)
+
+
+@op("async_copy.mbarrier_arrive", effects=ARRIVES, needs="block")
+def mbarrier_arrive(bar: Value, increment: bool = True) -> None:
+    """Each thread arrives on the barrier once all its earlier copies are complete (PTX cp.async.mbarrier.arrive).
+
+    With `increment` the barrier expects those arrivals in addition to its count; without, they are among it (`.noinc`)."""
+    barrier(bar)

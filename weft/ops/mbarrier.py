@@ -1,0 +1,77 @@
+"""mbarriers: objects of 64 bits in shared memory that count arrivals and bytes, phase by phase (PTX ISA, mbarrier).
+
+A phase is complete when all arrivals have come and all expected bytes have; the next one begins at once. `init`, `expect`,
+`arrive` and `invalidate` are done by one elected thread of the partition, `wait` by all of its threads.
+
+In a cluster blocks may share a barrier: that of the first of them, which makes it and waits for it, and all arrive there.
+"""
+
+from __future__ import annotations
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op
+from weft.ir.types import SharedType, int32
+from weft.layout import MBarrierLayout
+from weft.ops.check import barrier, boolean, require, scalar
+
+COUNT_LIMIT = (1 << 20) - 1
+"""Arrivals, and bytes, that a phase can count (PTX ISA, mbarrier: valid ranges)."""
+
+WRITES = Effect("write", "shared", "bar", elected=True)
+UPDATES = Effect("update", "shared", "bar", elected=True)
+RELEASES = Effect("release", "threads")
+WAITS = (Effect("read", "shared", "bar"), Effect("sync", "shared", "bar", completes="mbarrier"))
+
+
+@op("mbarrier.init", effects=(WRITES,), needs="block")
+def init(bar: Value, count: int) -> None:
+    """Make the barrier: its phase 0 begins, and each phase takes `count` arrivals."""
+    barrier(bar)
+    require(1 <= count <= COUNT_LIMIT, "a barrier counts 1 to {} arrivals", COUNT_LIMIT)
+
+
+@op("mbarrier.invalidate", effects=(WRITES,), needs="block")
+def invalidate(bar: Value) -> None:
+    """End the barrier; its memory may be used otherwise from here on."""
+    barrier(bar)
+
+
+@op("mbarrier.expect", effects=(UPDATES, RELEASES), needs="block")
+def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> None:
+    """One arrival, and the current phase waits for this many more bytes, where `pred` holds. `shared_by` as for `arrive`."""
+    barrier(bar)
+    _predicate(pred)
+    require(0 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
+
+
+@op("mbarrier.arrive", effects=(UPDATES, RELEASES), needs="block")
+def arrive(bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0) -> None:
+    """`count` arrivals where `pred` holds, for the whole partition: what its threads did before is visible to who waits.
+
+    In a cluster the barrier is that of the block whose index has the bits of `shared_by` clear (see `blocks_sharing`)."""
+    barrier(bar)
+    _predicate(pred)
+    require(1 <= count <= COUNT_LIMIT, "1 to {} arrivals", COUNT_LIMIT)
+
+
+@op("mbarrier.wait", effects=WAITS, needs="block")
+def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value) -> None:
+    """Wait until the phase of parity `phase` (0 or 1) is complete, where `pred` holds. On a fresh barrier parity 1 is.
+
+    `deps` are handles whose memory stays allocated at least until here."""
+    barrier(bar)
+    scalar(phase, int32)
+    _predicate(pred)
+
+
+def blocks_sharing(bar: Value) -> int:
+    """The bits of a block's index in which blocks that share a barrier of the tile stage differ; 0: each has its own."""
+    layout = bar.type.layout if isinstance(bar.type, SharedType) else None
+    cga = layout.cga if isinstance(layout, MBarrierLayout) else ()
+    return sum(1 << bit for bit, basis in enumerate(cga) if not any(basis))
+
+
+def _predicate(pred: Value | None) -> None:
+    if pred is not None:
+        scalar(pred)
+        boolean(pred)

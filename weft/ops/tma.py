@@ -1,0 +1,136 @@
+"""TMA: the copy engine that moves blocks of tensors between global and shared memory (PTX ISA, cp.async.bulk.tensor).
+
+Requests are issued by one elected thread of the partition and carried out in the async proxy. A load completes on an mbarrier
+by its bytes; stores and reductions each are a bulk group of the elected thread, complete when their source has been read.
+
+In the lowered stage handles are `scratch` memory and `boxes` lists what the hardware moves in one instruction: how far a box
+lies from the block's coordinates, and its byte in shared memory (`weft.layout.tma`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op, writes
+from weft.ir.types import DescriptorType, DType, ScratchType, Type, int16, int32, int64
+from weft.layout import SharedLayout
+from weft.ops.check import barrier, boolean, descriptor, pointer_of, require, scalar, shared
+from weft.ops.tile import LOWER
+
+Reduction = Literal["add", "min", "max", "and", "or", "xor"]
+Padding = Literal["zero", "nan"]
+Boxes = tuple[tuple[tuple[int, ...], int], ...]
+
+LOADS = (
+    Effect("read", "global", "desc", "async", "mbarrier", elected=True),
+    Effect("write", "shared", "handle", "async", "mbarrier", elected=True),
+    Effect("update", "shared", "bar", "async", elected=True),
+)
+STORES = (
+    Effect("read", "shared", "handle", "async", "bulk", elected=True),
+    Effect("write", "global", "desc", "async", "bulk", elected=True),
+)
+WAITS = Effect("sync", "shared", completes="bulk", elected=True)
+
+
+@op("tma.load", effects=LOADS, needs="block")
+def load(
+    desc: Value,
+    bar: Value,
+    handle: Value,
+    pred: Value | None,
+    *coords: Value,
+    multicast: bool = False,
+    boxes: Boxes = (),
+) -> None:
+    """Start to copy the block at `coords` (elements, outermost first; int32) to shared memory, where `pred` holds.
+
+    Elements outside of the tensor arrive as zeros, or NaNs if the descriptor says so. The barrier's phase receives the bytes of
+    the whole block. `multicast` sends one block to all blocks of the cluster that share it."""
+    d = descriptor(desc)
+    require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
+    _block(d, handle)
+    _coordinates(coords, len(d.block_shape))
+    _common(bar, pred)
+
+
+@op("tma.load_im2col", effects=LOADS, needs="block")
+def load_im2col(
+    desc: Value,
+    bar: Value,
+    handle: Value,
+    pred: Value | None,
+    *coords_and_offsets: Value,
+    multicast: bool = False,
+    boxes: Boxes = (),
+) -> None:
+    """As `load`, through an im2col descriptor: coordinates of a rank-n tensor, then n - 2 offsets within the filter (int16)."""
+    d = descriptor(desc)
+    require(d.mode == "im2col", "a descriptor of mode {} where 'im2col' is needed", d.mode)
+    _block(d, handle)
+    rank = (len(coords_and_offsets) + 2) // 2
+    _coordinates(coords_and_offsets[:rank], rank)
+    for offset in coords_and_offsets[rank:]:
+        scalar(offset, int16)
+    _common(bar, pred)
+
+
+@op("tma.store", effects=STORES, needs="block")
+def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None:
+    """Start to copy a block from shared memory to the tensor at `coords`; what lies outside of the tensor is not written."""
+    d = descriptor(desc)
+    _block(d, handle)
+    _coordinates(coords, len(d.block_shape))
+
+
+@op("tma.reduce", effects=STORES, needs="block")
+def reduce(desc: Value, handle: Value, *coords: Value, kind: Reduction, boxes: Boxes = ()) -> None:
+    """As `store`, but each element is combined into the tensor's, in one step."""
+    d = descriptor(desc)
+    _block(d, handle)
+    _coordinates(coords, len(d.block_shape))
+
+
+@op("tma.store_wait", effects=(WAITS,), needs="block")
+def store_wait(pendings: int) -> None:
+    """The elected thread waits until the sources of all but its `pendings` latest stores and reductions have been read."""
+    require(pendings >= 0, "at least 0 stores stay pending")
+
+
+@op("tma.make_descriptor", effects=(writes("ptr"),), needs="block", stage="tile", removed_by=LOWER)
+def make_descriptor(
+    ptr: Value, *shape_and_strides: Value, block_shape: tuple[int, ...], layout: SharedLayout, padding: Padding
+) -> Type:
+    """A descriptor of the tensor at `ptr`: an extent (int32) per dimension of the block, then strides in elements (int64)."""
+    element: DType = pointer_of(ptr).element_ty
+    rank = len(block_shape)
+    require(len(shape_and_strides) == 2 * rank, "an extent and a stride for each of {} dimensions", rank)
+    _coordinates(shape_and_strides[:rank], rank)
+    for stride in shape_and_strides[rank:]:
+        scalar(stride, int64)
+    return DescriptorType(element, block_shape, layout)
+
+
+def _block(d: DescriptorType, handle: Value) -> None:
+    t = handle.type
+    if isinstance(t, ScratchType):
+        require(t.element == d.element, "{} copied by {}", t, d)
+        return
+    t = shared(handle)
+    require(t.element == d.element, "{} copied by {}", t, d)
+    require(t.shape == d.block_shape == t.alloc_shape, "{} copied by {}", t, d)
+    require(t.layout == d.layout, "{} copied by {}", t, d)
+
+
+def _coordinates(coords: tuple[Value, ...], rank: int) -> None:
+    require(len(coords) == rank, "{} coordinates, not {}", rank, len(coords))
+    for coordinate in coords:
+        scalar(coordinate, int32)
+
+
+def _common(bar: Value, pred: Value | None) -> None:
+    barrier(bar)
+    if pred is not None:
+        scalar(pred)
+        boolean(pred)

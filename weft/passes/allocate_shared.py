@@ -1,0 +1,53 @@
+"""Give the author's shared memory its byte offsets.
+
+    %a = shared.alloc {shape=(64,), ...}    -->    %a = shared.alloc {shape=(64,), offset=0, ...}
+
+Allocations that are not alive at the same time share bytes (`weft.passes.liveness`); `insert_sync` keeps their accesses apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import lowering as errors
+from weft.ir.core import Func, Op
+from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
+from weft.passes.handles import is_alloc
+from weft.passes.liveness import Placed, bill, lifetimes, place, total_bytes
+from weft.targets import Target
+
+
+def allocate_shared(func: Func, target: Target) -> Func:
+    """Set the offset of every `shared.alloc`, and "shared_bytes" of the function when it has some.
+
+    "kept_bytes", where there are some, are the ranges that the author keeps alive. Raises OutOfResources (shared-memory), a
+    bill, when it does not fit.
+    """
+    placed = place(lifetimes(func))
+    if not placed:
+        return func
+    kept = tuple((p.offset, p.end) for p in placed if p.lifetime.kept)
+    return with_offsets(func, placed, target, **({"kept_bytes": kept} if kept else {}))
+
+
+def with_offsets(func: Func, placed: list[Placed], target: Target, **attrs: Any) -> Func:
+    """The function with the offsets of its allocations. Raises OutOfResources (shared-memory)."""
+    total = max(total_bytes(placed), func.attrs.get("shared_bytes", 0))
+    if not placed:
+        return func.with_attrs(shared_bytes=total, **attrs)
+    if total > target.shared_bytes:
+        largest = max(placed, key=lambda p: p.bytes)
+        raise fail(
+            errors.SHARED_MEMORY, loc=largest.alloc.loc, total=total, limit=target.shared_bytes, bill=bill(placed)
+        )
+    offsets = {p.alloc: p.offset for p in placed}
+
+    # The rule sees new operands but the old operations, which is how it knows the allocations.
+    def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        if not is_alloc(op):
+            return None
+        attrs: dict[str, Any] = {**op.attrs, "offset": offsets[op]}
+        return (out.emit(op.kind, name=op.result.name, **attrs),)
+
+    return rebuild(func, rule, shared_bytes=total, **attrs)

@@ -1,0 +1,241 @@
+"""What each handle to shared memory may point to: bytes of allocations.
+
+    %a = shared.alloc {shape=(3, 64)}         a: bytes 0 to 768
+    %b = shared.index %a, 1                   a: bytes 256 to 512
+    %c = shared.index %a, %i                  a: bytes 0 to 768, start unknown
+
+Works on tile IR, with the author's handles, and on lowered IR, with scratch memory and views of it. A handle that control
+flow joins may point to what any of its sources does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import OpDef
+from weft.ir.types import ScratchType, SharedType
+from weft.layout.shared_size import VECTOR_BYTES, alignment, allocation_bytes, stage_bytes
+from weft.ops import arith, control, scratch, shared
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between."""
+
+    alloc: Op
+    first: int
+    end: int
+    exact: bool = True
+
+
+Places = frozenset[Place]
+NOWHERE: Places = frozenset()
+
+
+def handles(func: Func) -> dict[Value, Places]:
+    """The places of every handle of a function, of either stage."""
+    found = _Handles()
+    found.region(func.body)
+    return found.places
+
+
+def is_alloc(op: Op) -> bool:
+    """Whether an operation allocates shared memory."""
+    return op.kind is shared.alloc or op.kind is scratch.alloc
+
+
+def bytes_of(alloc: Op) -> int:
+    """Bytes that an allocation takes, padding between and behind its stages included."""
+    step = alignment_of(alloc)
+    return -(-_type_bytes(alloc.result) // step) * step
+
+
+def alignment_of(alloc: Op) -> int:
+    """Bytes that an allocation's offset is a multiple of."""
+    t = alloc.result.type
+    return alignment(t.layout) if isinstance(t, SharedType) else VECTOR_BYTES
+
+
+def _type_bytes(handle: Value) -> int:
+    t = handle.type
+    if isinstance(t, ScratchType):
+        return t.count * t.element.itemsize
+    assert isinstance(t, SharedType)
+    leading = len(t.shape) - t.layout.rank
+    return allocation_bytes(t.layout, (*t.shape[:leading], *t.alloc_shape), t.element.bits)
+
+
+def _part(place: Place, offset: int | None, size: int) -> Place:
+    """`size` bytes from an offset of a place on; anywhere in it where the offset is not known, or points outside."""
+    if offset is None or not place.exact or not 0 <= offset < place.end - place.first:
+        return Place(place.alloc, place.first, place.end, exact=False)
+    start = place.first + offset
+    return Place(place.alloc, start, min(start + size, place.end))
+
+
+def _onward(place: Place, offset: int | None, size: int) -> Place:
+    """`size` bytes from an offset on, which may reach beyond the place but not beyond its allocation."""
+    whole = Place(place.alloc, place.first, bytes_of(place.alloc), place.exact)
+    if offset is None and size <= place.end - place.first:
+        whole = place
+    return _part(whole, offset, size)
+
+
+class _Handles:
+    """Walks regions; loops are walked until nothing more is found."""
+
+    def __init__(self) -> None:
+        self.places: dict[Value, Places] = {}
+        self.constants: dict[Value, int] = {}
+
+    def region(self, region: Region) -> None:
+        """Find the places of every handle that a region makes."""
+        for op in region.ops:
+            if op.kind is arith.constant:
+                self.constants[op.result] = op.attrs["value"]
+            rule = _RULES.get(op.kind)
+            if rule is not None:
+                rule(self, op)
+                continue
+            for inner in op.regions:
+                self.region(inner)
+            for result in op.results:
+                self.join(result, op.uses)
+
+    def of(self, value: Value) -> Places:
+        """The places of a handle; none for what is no handle."""
+        return self.places.get(value, NOWHERE)
+
+    def join(self, value: Value, sources: Iterable[Value]) -> bool:
+        """Let a handle point to what its sources point to; whether that is news."""
+        if not isinstance(value.type, SharedType | ScratchType):
+            return False
+        known = self.of(value)
+        self.places[value] = joined = known.union(*map(self.of, sources))
+        return joined != known
+
+    def alloc(self, op: Op) -> None:
+        """All bytes of the allocation."""
+        self.places[op.result] = frozenset([Place(op, 0, bytes_of(op))])
+
+    def same(self, op: Op) -> None:
+        """Another way to see the same memory."""
+        (handle,) = op.uses
+        self.join(op.result, [handle])
+
+    def index(self, op: Op) -> None:
+        """One of the parts along the first dimension."""
+        handle, index = op.uses
+        self._stages(op, handle, self.constants.get(index))
+
+    def slice(self, op: Op) -> None:
+        """Parts of the first dimension are bytes next to each other; those of a tile lie anywhere within it."""
+        (handle,) = op.uses
+        t = handle.type
+        assert isinstance(t, SharedType)
+        leading = len(t.shape) - t.layout.rank
+        if op.attrs["dim"] >= leading:
+            self.same(op)
+        else:
+            self._stages(op, handle, op.attrs["start"] if op.attrs["dim"] == 0 else None)
+
+    def _stages(self, op: Op, handle: Value, number: int | None) -> None:
+        """The result's bytes, at that many steps of the first dimension."""
+        t = handle.type
+        assert isinstance(t, SharedType)
+        leading = len(t.shape) - t.layout.rank
+        step = prod(t.shape[1:leading]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
+        offset = None if number is None else number * step
+        self._set(op, handle, lambda place: _part(place, offset, _type_bytes(op.result)))
+
+    def permute(self, op: Op) -> None:
+        """The same memory; after an exchange of leading dimensions, steps along them are not known any more."""
+        (handle,) = op.uses
+        t = handle.type
+        assert isinstance(t, SharedType)
+        leading = len(t.shape) - t.layout.rank
+        if tuple(op.attrs["order"][:leading]) == tuple(range(leading)):
+            self.same(op)
+        else:
+            self._set(op, handle, lambda place: _part(place, None, 0))
+
+    def reinterpret(self, op: Op) -> None:
+        """From the handle on; the start of a part of a tile is not known."""
+        (handle,) = op.uses
+        t = handle.type
+        assert isinstance(t, SharedType)
+        whole = t.shape[len(t.shape) - t.layout.rank :] == t.alloc_shape
+        self._set(op, handle, lambda place: _onward(place, 0 if whole else None, _type_bytes(op.result)))
+
+    def view(self, op: Op) -> None:
+        """Part of scratch memory."""
+        memory, offset = op.uses
+        self._set(op, memory, lambda place: _onward(place, self.constants.get(offset), _type_bytes(op.result)))
+
+    def _set(self, op: Op, handle: Value, part: Callable[[Place], Place]) -> None:
+        self.places[op.result] = frozenset(map(part, self.of(handle)))
+
+    def for_(self, op: Op) -> None:
+        """What is carried is what enters, or what the body yields."""
+        (body,) = op.regions
+        inits = tuple(op.uses)[3:]
+        self._carry(body.args[1:], inits, body, lambda: self.region(body))
+        for result, arg in zip(op.results, body.args[1:], strict=True):
+            self.join(result, [arg])
+
+    def while_(self, op: Op) -> None:
+        """The condition passes values on, to the body and as results."""
+        condition, body = op.regions
+
+        def once() -> None:
+            self.region(condition)
+            passed = tuple(condition.terminator.uses)[1:]
+            for arg, result, value in zip(body.args, op.results, passed, strict=True):
+                self.join(arg, [value])
+                self.join(result, [value])
+            self.region(body)
+
+        self._carry(condition.args, tuple(op.uses), body, once)
+
+    def if_(self, op: Op) -> None:
+        """Results are what either branch yields."""
+        for region in op.regions:
+            self.region(region)
+            for result, value in zip(op.results, region.terminator.uses, strict=True):
+                self.join(result, [value])
+
+    def warp_specialize(self, op: Op) -> None:
+        """Results are what the first partition yields."""
+        for region in op.regions:
+            self.region(region)
+        for result, value in zip(op.results, op.regions[0].terminator.uses, strict=True):
+            self.join(result, [value])
+
+    def _carry(self, args: tuple[Value, ...], inits: tuple[Value, ...], body: Region, once: Callable[[], None]) -> None:
+        for arg, init in zip(args, inits, strict=True):
+            self.join(arg, [init])
+        changed = True
+        while changed:
+            once()
+            changed = False
+            for arg, value in zip(args, body.terminator.uses, strict=True):
+                changed = self.join(arg, [value]) or changed
+
+
+_RULES: dict[OpDef, Callable[[_Handles, Op], None]] = {
+    shared.alloc: _Handles.alloc,
+    scratch.alloc: _Handles.alloc,
+    shared.index: _Handles.index,
+    shared.slice: _Handles.slice,
+    shared.permute: _Handles.permute,
+    shared.reshape: _Handles.same,
+    shared.reinterpret: _Handles.reinterpret,
+    scratch.view: _Handles.view,
+    control.for_: _Handles.for_,
+    control.while_: _Handles.while_,
+    control.if_: _Handles.if_,
+    control.warp_specialize: _Handles.warp_specialize,
+}

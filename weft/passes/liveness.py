@@ -1,0 +1,311 @@
+"""From where to where each allocation of shared memory is alive, and bytes for all of them.
+
+An allocation lives from its first access to its last, in program order. Around a loop that uses memory from before it, or whose
+memory lives on after it, it lives through the whole loop: what one iteration leaves, the next one may find. What is accessed
+asynchronously lives until a wait says that the access is complete; an mbarrier until it has been invalidated on every path.
+Partitions run side by side, so what they use lives through all of `warp_specialize`, and what different ones make never shares
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from weft.errors import Loc
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.define import Completion, Effect
+from weft.layout.shared_size import BARRIER_BYTES
+from weft.ops import control, mbarrier
+from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc
+
+LOOPS = (control.for_, control.while_)
+PARTITIONS = (control.warp_specialize, control.partitions)
+Lane = tuple[Op, int]
+"""A region of an operation whose regions run side by side."""
+
+
+@dataclass(slots=True)
+class Lifetime:
+    """Positions, in program order, from the first access of an allocation to its last; (0, 0) for none.
+
+    `begins` and `ends` are the lines of these. `lanes` are the partitions that the allocation is made in. `kept`: the author
+    keeps it alive for what the compiler does not see.
+    """
+
+    first: int = 0
+    last: int = 0
+    begins: Loc | None = None
+    ends: Loc | None = None
+    lanes: tuple[Lane, ...] = ()
+    kept: bool = False
+
+    def use(self, first: int, last: int) -> None:
+        """Be alive from one position to another."""
+        self.first = min(self.first or first, first)
+        self.last = max(self.last, last)
+
+    @property
+    def lines(self) -> str:
+        """From which line of the kernel to which, in words; empty where lines are not known."""
+        if self.begins is None or self.ends is None:
+            return ""
+        # What a helper does happens at the kernel's line that calls it.
+        first, last = (list(loc.chain())[-1].line for loc in (self.begins, self.ends))
+        return f"at line {first}" if first == last else f"from line {first} to {last}"
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether two are alive at a time."""
+        if self.first <= other.last and other.first <= self.last:
+            return True
+        return any(a is b and i != j for a, i in self.lanes for b, j in other.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An allocation, its lifetime, and the bytes it has got."""
+
+    alloc: Op
+    lifetime: Lifetime
+    offset: int
+    bytes: int
+
+    @property
+    def end(self) -> int:
+        """One past the last byte."""
+        return self.offset + self.bytes
+
+
+def lifetimes(func: Func) -> dict[Op, Lifetime]:
+    """The lifetime of every allocation, in program order."""
+    return _Liveness(func).found()
+
+
+def place(lives: dict[Op, Lifetime]) -> list[Placed]:
+    """Each at the lowest offset that is free while it is alive; those that have an offset keep it.
+
+    The most aligned come first, which leaves no gaps between them, and among equals those that are used first.
+    """
+    placed = [Placed(a, life, a.attrs["offset"], bytes_of(a)) for a, life in lives.items() if a.attrs["offset"] >= 0]
+    rest = [(alloc, life) for alloc, life in lives.items() if alloc.attrs["offset"] < 0]
+    for alloc, life in sorted(rest, key=lambda item: (-alignment_of(item[0]), item[1].first)):
+        met = [other for other in placed if life.meets(other.lifetime)]
+        placed.append(Placed(alloc, life, _lowest_gap(met, bytes_of(alloc), alignment_of(alloc)), bytes_of(alloc)))
+    return placed
+
+
+def total_bytes(placed: Iterable[Placed]) -> int:
+    """Bytes of shared memory that allocations take together."""
+    return max((p.end for p in placed), default=0)
+
+
+def bill(placed: Iterable[Placed]) -> str:
+    """What takes how many bytes, made where, and alive from which line to which: largest first."""
+    return "; ".join(map(_item, sorted(placed, key=lambda p: -p.bytes)))
+
+
+def _item(item: Placed) -> str:
+    text = f"{item.alloc.result.name or 'scratch'} takes {item.bytes} bytes"
+    if item.alloc.loc is not None:
+        text += f" at {item.alloc.loc}"
+    lines = item.lifetime.lines
+    return f"{text}, in use {lines}" if lines else text
+
+
+def _lowest_gap(met: list[Placed], size: int, alignment: int) -> int:
+    offset = 0
+    for other in sorted(met, key=lambda p: p.offset):
+        if offset + size <= other.offset:
+            break
+        offset = max(offset, -(-other.end // alignment) * alignment)
+    return offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Positions of an operation with regions: its own, and one after all that is in it."""
+
+    op: Op
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A wait for asynchronous accesses: for all of them, or (mbarriers) for those that signal these places."""
+
+    position: int
+    mechanism: Completion
+    all: bool
+    places: frozenset[Place]
+
+
+@dataclass(slots=True)
+class _Block:
+    """A region being walked: the operation that owns it, and its waits so far."""
+
+    region: Region
+    outer: _Block | None
+    waits: list[_Wait] = field(default_factory=list[_Wait])
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An asynchronous access: when it starts, in which regions, and what it signals."""
+
+    place: Place
+    position: int
+    block: _Block
+    mechanism: Completion
+    bars: frozenset[Place]
+
+
+class _Liveness:
+    """Numbers operations in program order and notes where allocations are used."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.places = handles(func)
+        self.lives: dict[Op, Lifetime] = {}
+        self.made: dict[Op, tuple[int, Region]] = {}
+        self.locs: list[Loc | None] = [None]
+        self.spans: list[_Span] = []
+        self.waits: list[_Wait] = []
+        self.pending: list[_Pending] = []
+        self.barriers: dict[Op, list[Place]] = {}
+        self.arrives = False
+
+    def found(self) -> dict[Op, Lifetime]:
+        """The lifetimes."""
+        self._region(self.func.body, None, ())
+        for access in self.pending:
+            self.lives[access.place.alloc].use(access.position, self._completed(access))
+        for alloc, begun in self.barriers.items():
+            ended = _invalidated(self.made[alloc][1], self.places)
+            if not all(slot in ended for part in begun for slot in _slots(part)):
+                self.lives[alloc].last = self._end
+        for alloc, life in self.lives.items():
+            if life.first:
+                self._through_loops(self.made[alloc][0], life)
+                life.begins, life.ends = self._line(life.first), self._line(life.last)
+        return self.lives
+
+    @property
+    def _end(self) -> int:
+        return len(self.locs) - 1
+
+    def _line(self, position: int) -> Loc | None:
+        """The line of the operation at a position, or of the last one before it that has a line."""
+        return next((loc for loc in reversed(self.locs[: position + 1]) if loc is not None), None)
+
+    def _region(self, region: Region, outer: _Block | None, lanes: tuple[Lane, ...]) -> None:
+        block = _Block(region, outer)
+        for op in region.ops:
+            self.locs.append(op.loc)
+            position = self._end
+            if is_alloc(op):
+                self.lives[op] = Lifetime(lanes=lanes)
+                self.made[op] = position, region
+            if op.kind.effects:
+                self._accesses(op, position, block)
+            if op.regions:
+                self._inside(op, block, lanes)
+
+    def _inside(self, op: Op, block: _Block, lanes: tuple[Lane, ...]) -> None:
+        first = self._end
+        for number, region in enumerate(op.regions):
+            self._region(region, block, (*lanes, (op, number)) if op.kind in PARTITIONS else lanes)
+        self.locs.append(self.locs[-1])
+        if op.kind in LOOPS or op.kind in PARTITIONS:
+            self.spans.append(_Span(op, first, self._end))
+
+    def _accesses(self, op: Op, position: int, block: _Block) -> None:
+        used = [value for value in op.uses if value in self.places]
+        accessed = {
+            op.operand(effect.operand) for effect in op.kind.effects if effect.operand and effect.kind != "sync"
+        }
+        for value in used:
+            for part in self.places[value]:
+                self.lives[part.alloc].use(position, position)
+                self.lives[part.alloc].kept |= value not in accessed and value not in self._waited(op)
+        if op.kind is mbarrier.init:
+            for part in self.places[used[0]]:
+                self.barriers.setdefault(part.alloc, []).append(part)
+        for effect in op.kind.effects:
+            self._asynchronous(op, effect, position, block)
+
+    def _waited(self, op: Op) -> list[Value | None]:
+        """The mbarrier that an operation waits for."""
+        return [op.operand(e.operand) for e in op.kind.effects if e.completes is not None and e.operand is not None]
+
+    def _asynchronous(self, op: Op, effect: Effect, position: int, block: _Block) -> None:
+        if effect.completes is None or effect.space != "shared":
+            return
+        value = op.operand(effect.operand) if effect.operand is not None else None
+        if effect.kind == "sync":
+            wait = _Wait(position, effect.completes, not op.attrs.get("pendings"), self._of(value))
+            self.waits.append(wait)
+            block.waits.append(wait)
+        elif effect.kind == "update":
+            # An mbarrier tells that the copies are complete, so no wait of their own has to.
+            self.arrives = True
+        else:
+            bars = [op.operand(e.operand) for e in op.kind.effects if e.kind == "update" and e.operand is not None]
+            signalled = frozenset[Place]().union(*map(self._of, bars))
+            self.pending += [_Pending(p, position, block, effect.completes, signalled) for p in self._of(value)]
+
+    def _of(self, value: Value | None) -> frozenset[Place]:
+        return frozenset() if value is None else self.places.get(value, frozenset())
+
+    def _completed(self, access: _Pending) -> int:
+        """The position at which an asynchronous access is complete for sure."""
+        if access.mechanism == "mbarrier":
+            after = [w.position for w in self.waits if w.position > access.position and _overlap(w.places, access.bars)]
+            return max(after, default=self._end)
+        if access.mechanism == "cp.async" and self.arrives:
+            return self._end
+        block: _Block | None = access.block
+        while block is not None:
+            for wait in block.waits:
+                if wait.mechanism == access.mechanism and wait.all and wait.position > access.position:
+                    return wait.position
+            block = block.outer
+        later = [w.position for w in self.waits if w.mechanism == access.mechanism and w.position > access.position]
+        return max(later, default=self._end)
+
+    def _through_loops(self, made: int, life: Lifetime) -> None:
+        """Grow a lifetime that enters or leaves a loop to all of that loop."""
+        changed = True
+        while changed:
+            before = life.first, life.last
+            for span in self.spans:
+                inside = span.first < made <= span.last
+                if life.first <= span.last and life.last > (span.last if inside else span.first):
+                    life.use(span.first, span.last)
+            changed = (life.first, life.last) != before
+
+
+def _slots(part: Place) -> Iterator[tuple[Op, int]]:
+    """The single barriers in the bytes of a place."""
+    return ((part.alloc, byte) for byte in range(part.first, part.end, BARRIER_BYTES))
+
+
+def _overlap(some: Iterable[Place], others: Sequence[Place] | frozenset[Place]) -> bool:
+    return any(a.alloc is b.alloc and a.first < b.end and b.first < a.end for a in some for b in others)
+
+
+def _invalidated(region: Region, places: dict[Value, frozenset[Place]]) -> set[tuple[Op, int]]:
+    """The barriers that are invalidated on every path through a region; a loop may not run at all."""
+    ended: set[tuple[Op, int]] = set()
+    for op in region.ops:
+        if op.kind is mbarrier.invalidate:
+            (bar,) = op.uses
+            parts = places[bar]
+            if len(parts) == 1 and all(part.exact for part in parts):
+                ended.update(slot for part in parts for slot in _slots(part))
+        elif op.kind is control.if_:
+            then, orelse = (_invalidated(inner, places) for inner in op.regions)
+            ended |= then & orelse
+        elif op.kind in PARTITIONS:
+            ended = ended.union(*(_invalidated(inner, places) for inner in op.regions))
+    return ended

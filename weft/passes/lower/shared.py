@@ -1,0 +1,157 @@
+"""Lowering of accesses to the author's shared memory: the plan of `weft.layout.shared_access`, spelled in operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import int32
+from weft.layout.access import Access, solved
+from weft.layout.f2 import Span
+from weft.layout.flat import join
+from weft.layout.shared_access import SharedAccess, plan_access
+from weft.ops import arith, regs, scratch, shared
+from weft.passes.lower.forms import Array, Table
+from weft.passes.lower.handles import pads_of, type_of, view
+from weft.passes.lower.placement import bit_terms, owned, register_coordinates
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:
+    """How a tile meets the memory of a handle."""
+    t, start = type_of(handle), lo.handles[handle].start
+    return plan_access(linear_of(tile), t.layout, t.alloc_shape, t.shape, start, t.element.bits, store)
+
+
+def places(lo: Lowering, access: Access) -> tuple[Value, Table, Table]:
+    """The thread's base, and what is XORed with it and added to it for each access."""
+    xored, added = zip(*access.parts, strict=True)
+    return lo.of_thread(access.lane_bases, access.warp_bases), xored, added if any(added) else ()
+
+
+def _slots(registers: tuple[Table, ...]) -> dict[int, int]:
+    """The registers that are loaded, numbered from 0."""
+    return {register: i for i, register in enumerate(sorted(r for group in registers for r in group))}
+
+
+def load(lo: Lowering, op: Op) -> None:
+    """Each thread reads the elements it holds, each register that differs once."""
+    (handle,) = op.uses
+    found = plan(lo, handle, op.result, store=False)
+    matrix = found.matrix if lo.target.has_ldmatrix else None
+    access = matrix.rows if matrix else found.access
+    slot = _slots(access.registers)
+    registers = tuple(tuple([slot[r] for r in group]) for group in access.registers)
+    base, offsets, added = places(lo, access)
+    memory = view(lo, handle)
+    if matrix:
+        value = lo.emit(
+            scratch.load_matrix, memory, base, offsets=offsets, registers=registers, matrices=matrix.matrices,
+            transposed=matrix.transposed, added=added, pads=access.pads,
+        )  # fmt: skip
+    else:
+        value = lo.emit(
+            scratch.load, memory, base,
+            offsets=offsets, registers=registers, vec=access.vec, added=added, pads=access.pads,
+        )  # fmt: skip
+    lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in found.result])))
+
+
+def store(lo: Lowering, op: Op) -> None:
+    """Elements that several registers or threads hold are written once."""
+    handle, value = op.uses
+    found = plan(lo, handle, value, store=True)
+    matrix = found.matrix if lo.target.has_stmatrix else None
+    access = matrix.rows if matrix else found.access
+    base, offsets, added = places(lo, access)
+    memory, data = view(lo, handle), lo.array(lo.form(value))
+    if matrix:
+        # The mask of lanes tells which give no address; all of a warp that takes part are needed.
+        lo.emit(
+            scratch.store_matrix, memory, base, data, lo.has_clear(0, access.warp_mask),
+            offsets=offsets, registers=access.registers, matrices=matrix.matrices, transposed=matrix.transposed,
+            added=added, pads=access.pads,
+        )  # fmt: skip
+        return
+    lo.emit(
+        scratch.store, memory, base, data, lo.has_clear(access.lane_mask, access.warp_mask),
+        offsets=offsets, registers=access.registers, vec=access.vec, added=added, pads=access.pads,
+    )  # fmt: skip
+
+
+# Elements chosen by indices.
+
+
+def gather(lo: Lowering, op: Op) -> None:
+    """Each register reads the element that its index names."""
+    handle, indices = op.uses
+    every = tuple(range(linear_of(indices).in_size("register")))
+    elements = _elements(lo, handle, indices, op.attrs["axis"], every)
+    pads = pads_of(type_of(handle).layout)
+    lo.define(op, Array(lo.emit(scratch.load_at, view(lo, handle), elements, pads=pads)))
+
+
+def scatter(lo: Lowering, op: Op) -> None:
+    """The owner of each index writes the element that it names."""
+    handle, value, indices = op.uses
+    linear = linear_of(indices)
+    registers = owned(linear)
+    elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
+    data = lo.array(lo.picked(lo.form(value), registers))
+    pads = pads_of(type_of(handle).layout)
+    lo.emit(scratch.store_at, view(lo, handle), elements, data, lo.owns(linear), pads=pads)
+
+
+def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table) -> Value:
+    """Where the chosen elements lie, before padding: an array of offsets.
+
+    The layout is linear: the offset of a sum of coordinates is the XOR of their offsets.
+    """
+    t, start, linear = type_of(handle), lo.handles[handle].start, linear_of(indices)
+    rank = len(start)
+    columns = t.layout.to_linear(t.alloc_shape).columns
+    span = Span((*columns["offset"], *columns["block"]))
+
+    def place(coordinate: Iterable[int]) -> int:
+        return solved(span, join(coordinate, t.alloc_shape))
+
+    def others(coordinate: Iterable[int]) -> int:
+        return place(0 if d == axis else at for d, at in enumerate(coordinate))
+
+    lanes, warps = (tuple([others(basis) for basis in linear.bases(d)]) for d in ("lane", "warp"))
+    coordinates, first = register_coordinates(linear), place(start)
+    own = tuple([first ^ others(coordinates[r]) for r in registers])
+    bits = range(t.shape[axis].bit_length() - 1)
+    along = tuple([place(1 << bit if d == axis else 0 for d in range(rank)) for bit in bits])
+
+    value = lo.array(lo.picked(lo.form(indices), registers))
+    number = value if value.type.element == int32 else lo.emit(arith.cast, value, dtype=int32)
+    total: Value = lo.emit(regs.xor, lo.of_thread(lanes, warps), offsets=own)
+    for part in _mapped(lo, number, along):
+        total = lo.emit(arith.xor, total, part)
+    return total
+
+
+def _mapped(lo: Lowering, number: Value, column: Table) -> list[Value]:
+    """Arrays whose XOR is the linear map of an array of numbers; bits beyond the map's are ignored."""
+    count = lo.count(Array(number))
+
+    def everywhere(value: int) -> Value:
+        return lo.emit(regs.splat, lo.constant(value, int32), count=count)
+
+    parts: list[Value] = []
+    for first, bits, factor, _ in bit_terms(column):
+        part = lo.emit(arith.shr, number, everywhere(first)) if first else number
+        part = lo.emit(arith.and_, part, everywhere((1 << bits) - 1))
+        parts.append(part if factor == 1 else lo.emit(arith.mul, part, everywhere(factor)))
+    return parts
+
+
+RULES: dict[OpDef, LowerRule] = {
+    shared.load: load,
+    shared.store: store,
+    shared.gather: gather,
+    shared.scatter: scatter,
+}

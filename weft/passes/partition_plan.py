@@ -1,0 +1,188 @@
+"""Where a kernel's partitions stand: roles, warps, registers, hardware barriers.
+
+Workers of several `control.warp_specialize` that follow each other share warps: one role runs a region of each in turn, if
+it has the warps and registers that they ask for.
+
+    default 4 warps, workers of 1, 4 and 1 warps, registers asked:
+
+    warp       0..3      4..7      8         9         10..11
+               default   worker 1  worker 0  worker 2  (padding)
+    registers  208       208       40        40        40
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.errors import Loc, fail
+from weft.errors import partitions as errors
+from weft.ir.core import Func, Op, Region, walk
+from weft.ops import control, program
+from weft.targets import Target
+
+WARPGROUP = 4
+"""Warps that change their registers together, and that wgmma takes together."""
+GRANULARITY, LEAST, MOST = 8, 24, 256
+"""What setmaxnreg takes (PTX ISA)."""
+
+
+@dataclass(slots=True, eq=False)
+class Role:
+    """What some warps do through the whole kernel. `registers` of each thread, 0 where none are asked for.
+
+    `regions` holds, for each `control.warp_specialize` in turn, the region that the role runs, if it runs one.
+    """
+
+    num_warps: int
+    registers: int = 0
+    regions: list[Region | None] = field(default_factory=list["Region | None"])
+    first_warp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The roles of a kernel: the default partition, the workers, and warps that fill gaps (they have no regions at all).
+
+    `total_warps` of the block. `start_registers` is what each thread begins with, where registers are asked for, else 0.
+    """
+
+    roles: tuple[Role, ...]
+    padding: tuple[Role, ...]
+    total_warps: int
+    start_registers: int
+
+
+def specialisations(func: Func) -> list[Op]:
+    """The function's `control.warp_specialize` operations, which stand at the top level of its body."""
+    return [op for op in func.body.ops if op.kind is control.warp_specialize]
+
+
+def run_by(func: Func) -> Iterator[tuple[Op, int]]:
+    """Every operation of tile IR, outer before inner, with the number of warps that run it."""
+    return _run_by(func.body, int(func.attrs["num_warps"]))
+
+
+def _run_by(region: Region, warps: int) -> Iterator[tuple[Op, int]]:
+    for op in region.ops:
+        yield op, warps
+        counts: tuple[int, ...] = op.attrs["num_warps"] if op.kind is control.warp_specialize else ()
+        for number, inner in enumerate(op.regions):
+            yield from _run_by(inner, counts[number - 1] if number and counts else warps)
+
+
+def check_partitions(func: Func, target: Target) -> Func:
+    """The function as it is. Raises what `plan_partitions` and `first_barrier` raise, before anything is lowered."""
+    first_barrier(func, target, plan_partitions(func, target))
+    return func
+
+
+def plan_partitions(func: Func, target: Target) -> Plan | None:
+    """The plan of a function in tile IR, None where nothing is specialised.
+
+    Raises CompilationError: partitions-too-many-warps, partitions-register-pool, partitions-no-registers.
+    """
+    ops = specialisations(func)
+    if not ops:
+        return None
+    default = Role(int(func.attrs["num_warps"]), regions=[op.regions[0] for op in ops])
+    workers = _roles(ops)
+    asked = next((op for op in ops if op.attrs["num_regs"]), None)
+    if asked is not None and not target.has_setmaxnreg:
+        raise fail(errors.NO_REGISTERS, loc=asked.loc, target=target.name)
+    total = _place(default, workers, asked is not None)
+    limit = target.max_threads // target.warp_size
+    if total > limit:
+        raise fail(errors.TOO_MANY_WARPS, loc=ops[-1].loc, default=default.num_warps, total=total, limit=limit)
+    padding = _padding((default, *workers), total)
+    plan = Plan((default, *workers), padding, total, _start_registers(func, target, total) if asked else 0)
+    if asked is not None:
+        _share_registers(plan, asked.loc)
+    return plan
+
+
+def first_barrier(func: Func, target: Target, plan: Plan | None) -> int:
+    """The hardware number of the author's barrier 0: the block has one, and each role. Raises partitions-barriers."""
+    taken = 1 + (len(plan.roles) if plan is not None else 0)
+    for op in walk(func.body):
+        if op.kind is program.named_barrier and op.attrs["number"] + taken >= target.named_barriers:
+            number: int = op.attrs["number"]
+            raise fail(
+                errors.BARRIERS, loc=op.loc, number=number, hardware=number + taken, limit=target.named_barriers,
+                partitions=taken - 1,
+            )  # fmt: skip
+    return taken
+
+
+def _roles(ops: list[Op]) -> list[Role]:
+    """Each worker takes the first role of its size that does nothing yet in this operation, or a new one."""
+    roles: list[Role] = []
+    for turn, op in enumerate(ops):
+        registers = op.attrs["num_regs"] or (0,) * len(op.attrs["num_warps"])
+        for region, warps, asked in zip(op.regions[1:], op.attrs["num_warps"], registers, strict=True):
+            free = (r for r in roles if (r.num_warps, r.registers) == (warps, asked) and r.regions[turn] is None)
+            role = next(free, None)
+            if role is None:
+                role = Role(warps, asked, [None] * len(ops))
+                roles.append(role)
+            role.regions[turn] = region
+    return roles
+
+
+def _place(default: Role, workers: list[Role], registers: bool) -> int:
+    """Set first warps, larger workers first, so that warpgroups are whole; returns the number of warps in all."""
+    end = default.num_warps
+    if registers:
+        end = _up(end)
+    for worker in sorted(workers, key=lambda role: -role.num_warps):
+        worker.first_warp = _up(end) if worker.num_warps >= WARPGROUP else end
+        end = worker.first_warp + worker.num_warps
+    return _up(end) if registers else end
+
+
+def _padding(roles: tuple[Role, ...], total: int) -> tuple[Role, ...]:
+    """The warps between roles, and after the last."""
+    gaps: list[Role] = []
+    end = 0
+    for first, count in (*sorted((role.first_warp, role.num_warps) for role in roles), (total, 0)):
+        if first > end:
+            gaps.append(Role(first - end, first_warp=end))
+        end = first + count
+    return tuple(gaps)
+
+
+def _start_registers(func: Func, target: Target, total: int) -> int:
+    """What each thread begins with: what the author allows, or all that a block can have."""
+    most = min(target.registers_per_block // (total * target.warp_size), MOST)
+    return min(func.attrs.get("maxnreg") or MOST, most) // GRANULARITY * GRANULARITY
+
+
+def _share_registers(plan: Plan, loc: Loc | None) -> None:
+    """Warpgroups of workers take what their largest role asks for, the default partition's what is left over."""
+    groups: dict[int, list[Role]] = {}
+    for role in (*plan.roles, *plan.padding):
+        groups.setdefault(role.first_warp // WARPGROUP, []).append(role)
+    default, *workers = groups.values()
+    taken = 0
+    for group in workers:
+        asked = [role.registers or plan.start_registers for role in group if role in plan.roles]
+        _set(group, max(asked))
+        taken += max(asked) * _warps(group)
+    pool = plan.start_registers * plan.total_warps
+    left = (pool - taken) // _warps(default) // GRANULARITY * GRANULARITY
+    if left < LEAST:
+        raise fail(errors.POOL, loc=loc, left=max(left, 0), pool=32 * pool, taken=32 * taken)
+    _set(default, min(left, MOST))
+
+
+def _set(group: list[Role], registers: int) -> None:
+    for role in group:
+        role.registers = registers
+
+
+def _warps(group: list[Role]) -> int:
+    return sum(role.num_warps for role in group)
+
+
+def _up(warps: int) -> int:
+    return -(-warps // WARPGROUP) * WARPGROUP

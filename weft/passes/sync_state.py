@@ -1,0 +1,206 @@
+"""What the threads of a partition know of its accesses to shared memory: the state that `insert_sync` carries along.
+
+An access is known step by step. A generic one is `OPEN` until a barrier (only its own thread knows it is done), then `CLOSED`;
+a fence between the proxies makes it `FENCED`, and when it is closed and fenced nothing has to be remembered. An asynchronous
+one is `PENDING` until a wait; what only the waiting thread knows then is open. One access can be in several of these, for
+different ways lead to a program point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
+
+from weft.ir.core import Func, Op, Value, walk
+from weft.ir.define import Completion, Effect
+from weft.passes.handles import handles
+
+
+class Known(Flag):
+    """How far an access is known. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
+
+    PENDING = auto()
+    OPEN = auto()
+    FENCED = auto()
+    CLOSED = auto()
+
+
+NONE = Known(0)
+UNORDERED = Known.OPEN | Known.FENCED
+UNFENCED = Known.OPEN | Known.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes of shared memory, and the allocation that they belong to."""
+
+    first: int
+    end: int
+    alloc: Op
+
+    def meets(self, other: Bytes) -> bool:
+        """Whether two share a byte."""
+        return self.first < other.end and other.first < self.end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """What an operation does to shared memory, by one of its effects. Compared by identity.
+
+    `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory.
+    """
+
+    op: Op
+    effect: Effect
+    bytes: tuple[Bytes, ...]
+    crosses: bool = False
+
+    @property
+    def generic(self) -> bool:
+        """Made by threads, not by a copy engine."""
+        return self.effect.proxy == "generic"
+
+    def meets(self, other: Access) -> tuple[Bytes, Bytes] | None:
+        """Bytes of each that overlap."""
+        return next(((a, b) for a in self.bytes for b in other.bytes if a.meets(b)), None)
+
+    def needs_order(self, later: Access) -> bool:
+        """Whether a later access has to wait for this one when they overlap. The elected thread never waits for itself."""
+        if self.effect.elected and later.effect.elected:
+            return False
+        kinds = self.effect.kind, later.effect.kind
+        # A wait that comes late would see an update that begins the phase after the next.
+        return "write" in kinds or kinds == ("read", "update")
+
+    def needs_fence(self, later: Access) -> bool:
+        """Whether a later access has to come after a fence between the proxies when they overlap."""
+        if not self.generic or later.generic or later.effect.kind == "update":
+            return False
+        return later.effect.kind == "write" or self.effect.kind != "read"
+
+
+class Accesses:
+    """The accesses of a function's operations; allocations have their offsets."""
+
+    def __init__(self, func: Func) -> None:
+        self._places = handles(func)
+        self._made: dict[Op, list[Access]] = {}
+        found = {op: list(self._of(op)) for op in walk(func.body) if op.kind.effects}
+        engine = [access for each in found.values() for access in each if not access.generic]
+        for op, each in found.items():
+            self._made[op] = [replace(access, crosses=_crosses(access, engine)) for access in each]
+
+    def of(self, op: Op) -> list[Access]:
+        """What an operation does to shared memory."""
+        return self._made.get(op, [])
+
+    def bytes(self, handle: Value) -> tuple[Bytes, ...]:
+        """The bytes that a handle may point to."""
+        found: list[Bytes] = []
+        for place in self._places.get(handle, ()):
+            offset: int = place.alloc.attrs["offset"]
+            found.append(Bytes(offset + place.first, offset + place.end, place.alloc))
+        return tuple(found)
+
+    def _of(self, op: Op) -> Iterator[Access]:
+        for effect in op.kind.effects:
+            if effect.space != "shared" or effect.operand is None or effect.kind == "sync":
+                continue
+            value = op.operand(effect.operand)
+            if value is not None:
+                yield Access(op, effect, self.bytes(value))
+
+
+def _crosses(access: Access, engine: list[Access]) -> bool:
+    return any(access.needs_fence(other) and access.meets(other) for other in engine)
+
+
+@dataclass(slots=True)
+class State:
+    """Accesses and how far they are known, and what happened to global memory since the last barrier.
+
+    `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access to global memory,
+    `written` one that writes; `acquired` is an atomic with an acquire.
+    """
+
+    known: dict[Access, Known] = field(default_factory=dict[Access, Known])
+    signals: dict[Access, tuple[Bytes, ...]] = field(default_factory=dict[Access, tuple[Bytes, ...]])
+    touched: Op | None = None
+    written: Op | None = None
+    acquired: Op | None = None
+
+    def copy(self) -> State:
+        """A state of its own."""
+        return State(dict(self.known), dict(self.signals), self.touched, self.written, self.acquired)
+
+    def join(self, other: State) -> bool:
+        """Come from there as well; whether that is news."""
+        news = False
+        for access, known in other.known.items():
+            before = self.known.get(access, NONE)
+            if known not in before:
+                self.known[access] = before | known
+                news = True
+        self.signals.update(other.signals)
+        for name in ("touched", "written", "acquired"):
+            if getattr(self, name) is None and getattr(other, name) is not None:
+                setattr(self, name, getattr(other, name))
+                news = True
+        return news
+
+    def add(self, access: Access) -> None:
+        """An access happens, or starts."""
+        effect = access.effect
+        if effect.completes == "mbarrier":
+            # A copy into shared memory: all threads wait for it, and before they do nobody may touch its bytes.
+            return
+        if effect.kind == "update" and effect.completes == "cp.async":
+            for copy, known in self.known.items():
+                if copy.effect.completes == "cp.async" and known & Known.PENDING:
+                    self.signals[copy] = self.signals.get(copy, ()) + access.bytes
+        pending = effect.completes is not None and effect.kind != "update"
+        self.known[access] = self.known.get(access, NONE) | (Known.PENDING if pending else _opened(access))
+
+    def barrier(self) -> None:
+        """All threads know what any of them did or knew."""
+        self._move({Known.OPEN: Known.CLOSED, Known.FENCED: NONE})
+        self.touched = self.written = self.acquired = None
+
+    def fence(self) -> None:
+        """What each thread did or knew comes before later accesses of the async proxy."""
+        self._move({Known.OPEN: Known.FENCED, Known.CLOSED: NONE})
+
+    def waited(self, mechanism: Completion, pendings: int, bars: Iterable[Bytes]) -> None:
+        """A wait for asynchronous accesses; when some may stay pending, it is not known which."""
+        for access, known in list(self.known.items()):
+            if not known & Known.PENDING:
+                continue
+            if access.effect.completes == mechanism:
+                # Threads wait for their own copies, the elected one for the engine's.
+                self.known[access] = known | _opened(access)
+                if not pendings:
+                    self.known[access] &= ~Known.PENDING
+            elif mechanism == "mbarrier" and any(a.meets(b) for a in bars for b in self.signals.get(access, ())):
+                self.known[access] = known & ~Known.PENDING | (Known.CLOSED if access.crosses else NONE)
+
+    def alone(self) -> State:
+        """What other partitions start with: nothing that this one has under way is theirs to wait for."""
+        known = {access: rest for access, k in self.known.items() if (rest := k & ~Known.PENDING)}
+        return State(known)
+
+    def _move(self, moves: dict[Known, Known]) -> None:
+        known: dict[Access, Known] = {}
+        for access, before in self.known.items():
+            after = before
+            for old, new in moves.items():
+                if before & old:
+                    after = after & ~old | new
+            if after:
+                known[access] = after
+        self.known = known
+
+
+def _opened(access: Access) -> Known:
+    """How an access is known to begin with: nothing has to be fenced that no engine touches."""
+    return Known.OPEN if access.crosses else Known.FENCED

@@ -1,0 +1,188 @@
+"""Tensor descriptors on the host: what a launch needs of one. `weft.nvidia.hopper` makes and checks them.
+
+A kernel's parameter that is a descriptor becomes several parameters of the compiled kernel: the tensor map, then an extent
+and a stride for each dimension. All of them lie ready in one piece of memory, and a launch passes addresses into it:
+
+    bytes 0 to 127    the tensor map
+    bytes 128 to 147  five extents, int32
+    bytes 152 to 191  five strides in elements, int64
+
+A `TensorMap` holds an address and no reference to the tensor, so it can be shared by all descriptors of equal content.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.runtime import tensormap
+from weft.runtime.arguments import HostBuffer, host_buffer
+
+Mode = Literal["tiled", "im2col"]
+MOST_DIMS = 5
+_VALUES = struct.Struct(f"<{MOST_DIMS}i4x{MOST_DIMS}q")
+_SHAPE_AT = tensormap.BYTES
+_STRIDES_AT = _SHAPE_AT + struct.calcsize(f"<{MOST_DIMS}i4x")
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """The type of a descriptor argument: what a kernel is compiled for.
+
+    `dtype` is a canonical name, `layout` the `weft.layout.NVMMASharedLayout` of blocks in shared memory.
+    """
+
+    dtype: str
+    rank: int
+    block_shape: tuple[int, ...]
+    layout: Any
+    mode: Mode = "tiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A parameter of the compiled kernel that a descriptor becomes: its name, and where its value lies in the memory."""
+
+    name: str
+    offset: int
+
+
+def parts(name: str, rank: int) -> Iterator[Part]:
+    """The parameters that a descriptor argument `name` becomes, in order.
+
+    >>> [part.name for part in parts("a", 2)]
+    ['a', 'a.shape_0', 'a.shape_1', 'a.stride_0', 'a.stride_1']
+    """
+    yield Part(name, 0)
+    for dim in range(rank):
+        yield Part(f"{name}.shape_{dim}", _SHAPE_AT + 4 * dim)
+    for dim in range(rank):
+        yield Part(f"{name}.stride_{dim}", _STRIDES_AT + 8 * dim)
+
+
+class TensorMap:
+    """The memory of a descriptor's parameters, and what tells launches apart.
+
+    Attributes: `kind` (a `Descriptor`); `spec` (what the map says; without a pointer for stand-ins); `shape` and `strides` (in
+    elements); `device` (CUDA ordinal, `HOST`, or None for stand-ins); `key` (one object for each kind, device and framework:
+    compared by identity, since launches do); `address` (of the memory, 0 until the map is encoded).
+    """
+
+    __slots__ = ("_memory", "address", "device", "key", "kind", "shape", "spec", "strides")
+
+    def __init__(
+        self,
+        kind: Descriptor,
+        spec: tensormap.Spec,
+        strides: tuple[int, ...],
+        device: int | None,
+        *,
+        of_torch: bool,
+    ) -> None:
+        self.kind = kind
+        self.spec = spec
+        self.shape = spec.shape
+        self.strides = strides
+        self.device = device
+        self.key = _key(kind, device, of_torch)
+        self.address = 0
+        self._memory: Any = None
+
+    def encode(self) -> int:
+        """Encode the map and fill the memory; gives its address. Of threads that meet here, the first one's memory stays.
+
+        Raises DeviceError where there is no driver, or where it refuses the tensor.
+        """
+        memory = (ctypes.c_char * (_SHAPE_AT + _VALUES.size + tensormap.ALIGNMENT))()
+        start = ctypes.addressof(memory)
+        start += -start % tensormap.ALIGNMENT
+        tensormap.encode(self.spec, start)
+        padding = (0,) * (MOST_DIMS - len(self.shape))
+        values = _VALUES.pack(*self.shape, *padding, *self.strides, *padding)
+        ctypes.memmove(start + _SHAPE_AT, values, len(values))
+        with _encoding:
+            if not self.address:
+                self._memory, self.address = memory, start
+            return self.address
+
+
+_encoding = threading.Lock()
+_keys: dict[tuple[Descriptor, int | None, bool], object] = {}
+
+
+def _key(kind: Descriptor, device: int | None, of_torch: bool) -> object:
+    return _keys.setdefault((kind, device, of_torch), object())
+
+
+class HostDescriptor:
+    """Base of the descriptors that a host makes: the array that keeps the memory alive, and its map.
+
+    `base` is the array, or what stands for it in `kernel.warmup`.
+    """
+
+    __slots__ = ("base", "tensor_map")
+
+    base: Any
+    tensor_map: TensorMap
+
+    def __init__(self, base: Any, tensor_map: TensorMap) -> None:
+        self.base = base
+        self.tensor_map = tensor_map
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as the array says it."""
+        return getattr(self.base, "dtype", self.tensor_map.kind.dtype)
+
+    @property
+    def shape(self) -> list[int]:
+        """Extents of the tensor, outermost first."""
+        return list(self.tensor_map.shape)
+
+    @property
+    def strides(self) -> list[int]:
+        """Strides of the tensor, in elements."""
+        return list(self.tensor_map.strides)
+
+    @property
+    def block_shape(self) -> list[int]:
+        """The block that one request copies."""
+        return list(self.tensor_map.kind.block_shape)
+
+    @property
+    def layout(self) -> Any:
+        """How a block lies in shared memory: an `NVMMASharedLayout`."""
+        return self.tensor_map.kind.layout
+
+    @property
+    def padding(self) -> str:
+        """What is read outside of the tensor: 'zero' or 'nan'."""
+        return self.tensor_map.spec.padding
+
+    @property
+    def mode(self) -> Mode:
+        """'tiled' or 'im2col'."""
+        return self.tensor_map.kind.mode
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(shape={self.shape}, strides={self.strides}, dtype={self.tensor_map.kind.dtype}, "
+            f"block_shape={self.block_shape}, layout={self.layout!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostMap:
+    """A descriptor of host memory, for the simulator: the storage that it points into, and its map."""
+
+    buffer: HostBuffer
+    tensor_map: TensorMap
+
+
+def host_map(descriptor: HostDescriptor) -> HostMap:
+    """What the simulator needs of a descriptor of a host array."""
+    return HostMap(host_buffer(descriptor.base), descriptor.tensor_map)

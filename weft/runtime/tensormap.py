@@ -1,0 +1,97 @@
+"""Tensor maps: what the driver makes of a tensor and a box, and TMA reads when a kernel names the tensor.
+
+A map is 128 opaque bytes at an address that is a multiple of 64. Here dimensions are outermost first, as everywhere in weft;
+the driver counts them from the innermost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.runtime import driver
+from weft.runtime.dtypes import ITEMSIZE
+
+Padding = Literal["zero", "nan"]
+BYTES = 128
+ALIGNMENT = 64
+
+_DATA_TYPES = {
+    "int8": "UINT8", "uint8": "UINT8", "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
+    "int16": "UINT16", "uint16": "UINT16", "float16": "FLOAT16", "bfloat16": "BFLOAT16",
+    "int32": "INT32", "uint32": "UINT32", "float32": "FLOAT32",
+    "int64": "INT64", "uint64": "UINT64", "float64": "FLOAT64",
+}  # fmt: skip
+"""The driver's names of element types. Signs matter to reductions only, which 8 and 16 bits do not have."""
+_SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+# Bytes of a box's rows, and how much of DRAM a miss of them brings to L2.
+_L2_PROMOTIONS = ((128, "L2_256B"), (64, "L2_128B"), (32, "L2_64B"), (0, "NONE"))
+_FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
+
+
+@dataclass(frozen=True, slots=True)
+class Im2Col:
+    """Of an im2col map: corners of the pixels' box, one offset per spatial dimension, and a step per dimension."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a map says.
+
+    `pointer`: address of element 0. `dtype`: canonical name. `strides`: in bytes, of all dimensions but the last. `box`: what
+    one instruction copies, in elements (im2col: pixels and channels). `swizzle`: bytes of its span, 0 for none.
+    """
+
+    pointer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    padding: Padding
+    im2col: Im2Col | None = None
+
+
+def encode(spec: Spec, into: int) -> None:
+    """Have the driver write a map to an address. Raises DeviceError (device-driver-error) for what it refuses."""
+    cuda = driver.bindings()
+
+    def words(values: Sequence[int]) -> list[Any]:
+        return [cuda.cuuint32_t(value) for value in reversed(values)]
+
+    def long_words(values: Sequence[int]) -> list[Any]:
+        return [cuda.cuuint64_t(value) for value in reversed(values)]
+
+    # A tensor of one dimension has no outer stride, but the driver's array of them is not empty.
+    strides = spec.strides or (ALIGNMENT,)
+    rank, tensor = len(spec.shape), (spec.pointer, long_words(spec.shape), long_words(strides))
+    data_type = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype]}")
+    if spec.im2col is None:
+        steps = words((1,) * rank)
+        made = driver.call("cuTensorMapEncodeTiled", data_type, rank, *tensor, words(spec.box), steps, *_modes(spec))
+    else:
+        (pixels, channels), corners = spec.box, (spec.im2col.lower[::-1], spec.im2col.upper[::-1])
+        steps = words(spec.im2col.steps)
+        made = driver.call(
+            "cuTensorMapEncodeIm2col", data_type, rank, *tensor, *corners, channels, pixels, steps, *_modes(spec)
+        )
+    ctypes.memmove(into, int(made.getPtr()), BYTES)
+
+
+def _modes(spec: Spec) -> tuple[Any, ...]:
+    """Interleave, swizzle, promotion to L2 and out-of-bounds fill, as the driver's enumerations."""
+    cuda = driver.bindings()
+    row_bytes = spec.box[-1] * ITEMSIZE[spec.dtype]
+    promotion = next(name for least, name in _L2_PROMOTIONS if row_bytes >= least)
+    return (
+        cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[spec.swizzle]}"),
+        getattr(cuda.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}"),
+        getattr(cuda.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{_FILLS[spec.padding]}"),
+    )

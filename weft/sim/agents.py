@@ -1,0 +1,96 @@
+"""Copies that are carried out while threads go on: when they move their data, and how threads wait for groups of them.
+
+An agent moves its data as late as it may (when somebody needs that it is done, or at the end of the block), at once, or at
+random in between. Which one changes numbers of kernels that are wrong, never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+from weft.ir.core import Op
+from weft.sim.barriers import Agent
+
+Schedule = Literal["late", "early", "random"]
+
+
+class Agents:
+    """The agents of a block, in the order in which they were started."""
+
+    __slots__ = ("_random", "_running", "_schedule")
+
+    def __init__(self, schedule: Schedule, random: Random) -> None:
+        self._schedule = schedule
+        self._random = random
+        self._running: list[Agent] = []
+
+    def start(self, op: Op, move: Callable[[], None]) -> Agent:
+        """A new agent."""
+        agent = Agent(op, move)
+        if self._schedule == "early":
+            agent.finish()
+            return agent
+        self._running = [other for other in self._running if other.move is not None]
+        self._running.append(agent)
+        self.step()
+        return agent
+
+    def step(self) -> None:
+        """Time passes: at random, some move their data."""
+        if self._schedule == "random":
+            for agent in self._running:
+                if self._random.random() < 0.25:
+                    agent.finish()
+
+    def finish(self) -> None:
+        """The block ends."""
+        for agent in self._running:
+            agent.finish()
+
+
+class Groups:
+    """One task's bulk groups or cp.async batches: `component` counts them. A batch closes at a commit, or where an mbarrier is
+    told of it."""
+
+    __slots__ = ("_agents", "_committed", "batch", "component")
+
+    def __init__(self, component: int) -> None:
+        self.component = component
+        self.batch = 0
+        self._committed: list[int] = []
+        self._agents: list[tuple[int, Agent]] = []
+
+    def add(self, agent: Agent) -> None:
+        """A copy of the open batch."""
+        self._agents.append((self.batch, agent))
+
+    def close(self) -> int:
+        """Close the batch; the number of batches closed so far."""
+        self.batch += 1
+        return self.batch
+
+    def commit(self) -> None:
+        """Everything since the last commit is a group."""
+        self._committed.append(self.close())
+
+    def complete(self, pendings: int) -> int:
+        """Wait for all but the latest `pendings` groups; how many batches are complete then."""
+        done = len(self._committed) - pendings
+        if done <= 0:
+            return 0
+        self.finish(self._committed[done - 1])
+        return self._committed[done - 1]
+
+    def finish(self, batches: int) -> None:
+        """Move the data of the first batches."""
+        for batch, agent in self._agents:
+            if batch < batches:
+                agent.finish()
+        self._agents = [(batch, agent) for batch, agent in self._agents if batch >= batches]
+
+    @property
+    def running(self) -> list[Op]:
+        """The operations whose copies nobody has waited for."""
+        return [agent.op for _, agent in self._agents]

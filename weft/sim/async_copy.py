@@ -1,0 +1,106 @@
+"""cp.async: copies that agents carry out, and the groups by which threads wait for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ir.core import Op
+from weft.ir.types import TileType
+from weft.ops import async_copy
+from weft.sim import access, places
+from weft.sim.access import Request
+from weft.sim.clocks import join
+from weft.sim.data import Array, Data, arange
+from weft.sim.hardware import linear_of
+from weft.sim.heap import BadAddress
+from weft.sim.machine import Task
+from weft.sim.mbarrier import barrier_at
+from weft.sim.numbers import bits_dtype
+from weft.sim.places import Place
+from weft.sim.regs import per_thread
+from weft.sim.rules import rule
+from weft.sim.scratch import bases, element_of
+from weft.sim.shadow import MANY
+from weft.sim.shared import shared_type
+from weft.sim.shared_memory import Handle
+
+
+@rule(async_copy.global_to_shared)
+def _global_to_shared(task: Task, op: Op, handle: Handle, ptr: Data, mask: Data | None) -> None:
+    type, pointers = shared_type(op.operands[0]), op.operands[1]
+    assert pointers is not None and isinstance(pointers.type, TileType)
+    place = places.place_of(task, type, handle, linear_of(pointers.type), reading=False)
+    request = Request(task, op, _full(ptr, type.shape), mask, operand=1)
+    _start(task, op, handle, place, request, None)
+
+
+def _full(data: Data, shape: tuple[int, ...]) -> Data:
+    return Data(np.broadcast_to(data.array, shape), data.undefined, data.wrapped)
+
+
+@rule(async_copy.copy)
+def _copy(
+    task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, *strides: Data
+) -> None:
+    """The lowered form; threads that are not active copy nothing."""
+    vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
+    constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
+    offset = Data(constants)
+    for stride, factor in zip(strides, factors, strict=True):
+        offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
+    address = per_thread(task, access.moved_by(ptr, offset, element.itemsize), len(constants))
+    elements = bases(task, op, base, "places")[..., None] + arange(vec)
+    running = task.under(None if active is None else active.array)
+    chosen = np.broadcast_to(True if running is None else running, elements.shape[:2])
+    threads = np.broadcast_to(arange(task.threads, dtype=np.int16)[:, None, None], elements.shape)
+    if not np.any(chosen):
+        return
+    if vec == 1:
+        elements, threads = elements[..., 0], threads[..., 0]
+    place = places.some_place(task, handle, element, elements, elements[chosen].ravel(), threads[chosen].ravel())
+    with task.only(chosen):
+        request = Request(task, op, address, mask, vec, operand=2)
+        _start(task, op, handle, place, request, chosen)
+
+
+def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, chosen: Array | None) -> None:
+    """An agent that will write the place's elements, of which `chosen` are copied: what `request` reads, zeros elsewhere."""
+    places.check_bounds(task, op, handle, place, request.element, "copies into")
+    try:
+        sources = request.heap.places(request.access)
+    except BadAddress:
+        raise request.fault("reads") from None
+    races = task.machine.races
+    for touch in () if races is None else request.touches(sources, "read"):
+        races.touch(touch)  # pyright: ignore[reportOptionalMemberAccess] there are touches only where races are followed
+    groups = task.block.copies[task.slot]
+    places.note(task, op, handle, place, "copy", writes=True, component=groups.component, value=groups.batch)
+
+    def move() -> None:
+        bits = np.zeros(place.elements.shape, bits_dtype(request.element.itemsize))
+        bits[... if request.where is None else request.where] = request.heap.read(request.access, sources)
+        at = ... if chosen is None else chosen
+        places.put(task, handle, place, request.element, place.elements[at], bits[at])
+
+    groups.add(task.block.agents.start(op, move))
+
+
+@rule(async_copy.commit)
+def _commit(task: Task, op: Op) -> None:
+    task.block.copies[task.slot].commit()
+
+
+@rule(async_copy.wait)
+def _wait(task: Task, op: Op) -> None:
+    groups = task.block.copies[task.slot]
+    join(task.clock.each, {groups.component: groups.complete(int(op.attrs["pendings"]))})
+
+
+@rule(async_copy.mbarrier_arrive)
+def _mbarrier_arrive(task: Task, op: Op, bar: Handle) -> None:
+    """All threads arrive, each once its copies so far are complete; whoever waits then knows that all are."""
+    groups = task.block.copies[task.slot]
+    batches = groups.close()
+    agent = task.block.agents.start(op, lambda: groups.finish(batches))
+    arrivals = 0 if op.attrs["increment"] else task.threads
+    barrier_at(task, op, bar, MANY).arrive_later(op, task.clock, arrivals, {groups.component: batches}, agent)

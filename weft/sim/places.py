@@ -1,0 +1,204 @@
+"""Checked accesses to shared memory, shared by the tile and the lowered forms.
+
+A place is the elements that an operation touches, numbered from the handle's base, and the granules that are noted of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from weft.errors import UserError, hazard
+from weft.ir.core import Op
+from weft.ir.types import DType, SharedType
+from weft.layout import LinearLayout, PaddedSharedLayout, SharedLayout
+from weft.layout.shared_size import stage_bytes
+from weft.sim.data import Array, Data, Mark, arange, union, where
+from weft.sim.hardware import owners_of, readers_of
+from weft.sim.machine import Task
+from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
+from weft.sim.shadow import MANY, WORDS, Area, Mode
+from weft.sim.shared_memory import NEVER_WRITTEN, Handle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Elements of a handle (any shape) as their distance from `low`, the first that is accessed; `high` is one past the last.
+
+    Elements that are not accessed stand anywhere in between. `area` is what is noted of the access."""
+
+    elements: Array
+    low: int
+    high: int
+    area: Area
+
+
+@lru_cache(maxsize=4096)
+def elements_of(layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: int) -> Array:
+    """Where the elements of a view lie, in elements, as an array of its shape; `start` as `Handle.start`."""
+    return positions(layout, alloc_shape, tuple(np.ix_(*map(np.arange, shape))), start)
+
+
+def positions(layout: SharedLayout, alloc_shape: tuple[int, ...], coordinates: tuple[Array, ...], start: int) -> Array:
+    """Where elements at some coordinates of a view lie, in elements."""
+    linear = layout.to_linear(alloc_shape)
+    inverse = linear.pseudo_invert().sublayout(linear.out_dims, ("offset",))
+    full = np.broadcast_arrays(*coordinates)
+    # Of a tile of one element, the number alone would come back.
+    offsets = np.broadcast_to(inverse.flat(**dict(zip(linear.out_dims, full, strict=True))), full[0].shape) ^ start
+    return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
+
+
+def start_of(type: SharedType, start: int, coordinates: tuple[int, ...]) -> int:
+    """`Handle.start` of a view that begins at some coordinates of another one."""
+    linear = type.layout.to_linear(type.alloc_shape)
+    inverse = linear.pseudo_invert().sublayout(linear.out_dims, ("offset",))
+    return start ^ int(inverse.flat(**dict(zip(linear.out_dims, coordinates, strict=True))))
+
+
+def stage_of(type: SharedType) -> int:
+    """Bytes from one tile of an allocation to the next."""
+    return stage_bytes(type.layout, type.alloc_shape, type.element.primitive_bitwidth)
+
+
+@lru_cache(maxsize=4096)
+def tile_place(
+    layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: int, first: int, each: int,
+    threads: LinearLayout | int, reading: bool,
+) -> Place:  # fmt: skip
+    """The place of a whole tile whose base is granule `first`, of elements of `each` granules. `threads`: the layout in which
+    threads hold it, or the thread that accesses all of it."""
+    elements = elements_of(layout, alloc_shape, shape, start)
+    flat = elements.ravel()
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    low, high = int(ordered[0]), int(ordered[-1]) + 1
+    granules: slice | Array
+    if high - low == flat.size:
+        granules = slice(first + low * each, first + high * each)
+    else:
+        granules = (first + ordered[:, None] * each + arange(each)).ravel()
+    if isinstance(threads, int):
+        return Place(elements - low, low, high, Area(granules, threads))
+    who = (readers_of(threads, MANY) if reading else owners_of(threads))[order]
+    return Place(elements - low, low, high, Area(granules, np.repeat(who, each)))
+
+
+def place_of(task: Task, type: SharedType, handle: Handle, threads: LinearLayout | int, reading: bool) -> Place:
+    """The place of a tile that a handle is a view of."""
+    granule = task.block.memory.granule
+    each = type.element.itemsize // granule
+    return tile_place(
+        type.layout, type.alloc_shape, type.shape, handle.start, handle.base // granule, each, threads, reading
+    )  # fmt: skip
+
+
+def some_place(
+    task: Task, handle: Handle, element: DType, elements: Array, chosen: Array, threads: Array | int
+) -> Place:
+    """The place of elements of any shape, of which those `chosen` (a flat array) are accessed, by a thread each."""
+    memory = task.block.memory
+    granules = memory.granules(handle, chosen, element.itemsize)
+    if not isinstance(threads, int) and granules.ndim > 1:
+        threads = np.repeat(threads, granules.shape[-1])
+    low, high = (int(chosen.min()), int(chosen.max()) + 1) if chosen.size else (0, 0)
+    inside = np.clip(elements - low, 0, max(high - low - 1, 0))
+    return Place(inside, low, high, Area(granules.ravel(), threads, repeats=True))
+
+
+def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DType, access: str) -> None:
+    """Refuse what lies outside of the allocation. Raises OutOfBounds."""
+    size = element.itemsize
+    first = handle.base - handle.memory.start + place.low * size
+    last = handle.base - handle.memory.start + place.high * size
+    if first < 0 or last > handle.memory.size:
+        raise outside(task, op, handle, first, last, access)
+
+
+def outside(task: Task, op: Op, handle: Handle, first: int, last: int, access: str) -> UserError:
+    """The report of bytes that an allocation does not have."""
+    memory = handle.memory
+    name = memory.name or "the compiler's scratch memory"
+    related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
+    error = task.fail(hazard.SHARED_RANGE, op, access=access, first=first, last=last - 1, name=name, size=memory.size)
+    error.related = related
+    return error
+
+
+def note(
+    task: Task, op: Op, handle: Handle, place: Place, mode: Mode, writes: bool, component: int = -1, value: int = 0,
+    atomic: bool = False,
+) -> None:  # fmt: skip
+    """Check an access against earlier ones, and remember it. Raises the hazard of a clash."""
+    shadow = task.block.memory.shadow
+    if shadow is not None:
+        name = handle.memory.name or "the compiler's scratch memory"
+        shadow.access(task.clock, task.event(op, mode, writes, name, component, value, atomic), place.area)
+
+
+def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Data:
+    """The elements; those never written are an error, or undefined. Raises UninitializedRead, OutOfBounds, races."""
+    check_bounds(task, op, handle, place, element, WORDS["generic", False][0])
+    task.reads += 1
+    note(task, op, handle, place, "generic", writes=False)
+    values = fetch(task, handle, place, element)
+    return Data(*marked_values(task, op, handle, place, element, values))
+
+
+def fetch(task: Task, handle: Handle, place: Place, element: DType) -> Array:
+    """The elements as they are."""
+    bits = task.block.memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)
+    if not bits.size:
+        return np.zeros(np.shape(place.elements), numpy_dtype(element))
+    found = bits[place.elements]
+    return found != 0 if element.is_bool() else found.view(numpy_dtype(element))
+
+
+def marked_values(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array
+) -> tuple[Array, Mark | None]:
+    """Values that were read, and which of them are undefined. Raises UninitializedRead."""
+    memory = task.block.memory
+    undefined: Mark | None = None
+    if memory.holds_undefined:
+        granules = memory.granules(handle, place.elements + place.low, element.itemsize)
+        undefined = memory.undefined(granules, granules.ndim > np.ndim(place.elements))
+    if not memory.unwritten(handle, place.area.where):
+        return values, undefined
+    granules = memory.granules(handle, place.elements + place.low, element.itemsize)
+    fresh = memory.never_written(handle, granules, granules.ndim > np.ndim(place.elements))
+    if task.machine.uninitialized == "error" and handle.memory.name:
+        raise unwritten(task, op, handle, fresh)
+    if element.is_floating():
+        values = where(fresh, values.dtype.type(np.nan), values)
+    return values, union(Mark(fresh, NEVER_WRITTEN, op.loc), undefined)
+
+
+def unwritten(task: Task, op: Op, handle: Handle, fresh: Array) -> UserError:
+    """The report of a read of memory that was never written."""
+    at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
+    error = task.fail(hazard.UNINITIALIZED, op, name=handle.memory.name, where=at)
+    allocated = handle.memory.op.loc
+    error.related = () if allocated is None else (("it was allocated here", allocated),)
+    return error
+
+
+def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data) -> None:
+    """Put a value's elements where `at` says (those of `place.elements` that are accessed). Raises OutOfBounds, races."""
+    check_bounds(task, op, handle, place, element, WORDS["generic", True][0])
+    note(task, op, handle, place, "generic", writes=True)
+    put(task, handle, place, element, at, bits_of(np.asarray(value.array)))
+    if value.undefined is not None:
+        memory = task.block.memory
+        mask = np.broadcast_to(value.undefined.mask, np.shape(at))
+        memory.mark(memory.granules(handle, at + place.low, element.itemsize), value.undefined, mask)
+
+
+def put(task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array) -> None:
+    """Change memory where `at` says; the whole place has values from now on."""
+    memory = task.block.memory
+    memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)[at] = bits
+    memory.written(handle, place.area.where)
+    task.machine.heap.writes += 1

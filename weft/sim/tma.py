@@ -1,0 +1,219 @@
+"""TMA: requests for blocks of tensors, carried out by agents.
+
+A load completes on an mbarrier by its bytes, a store or reduction is a bulk group of the task. Blocks are moved whole, in the
+logical shape that the descriptor gives them; how the hardware cuts them into boxes does not matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DescriptorType, Pointer, ScalarType
+from weft.ops import tma
+from weft.sim import places
+from weft.sim.access import COMBINE
+from weft.sim.clocks import join
+from weft.sim.data import Array, Data, arange
+from weft.sim.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
+from weft.sim.heap import Place as GlobalPlace
+from weft.sim.machine import Task
+from weft.sim.mbarrier import barrier_at, holds
+from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
+from weft.sim.places import Place
+from weft.sim.races import Touch, Way
+from weft.sim.rules import rule
+from weft.sim.shadow import ELECTED
+from weft.sim.shared_memory import Handle
+
+
+class Request:
+    """A block of a tensor at some coordinates: the address of each element, and which lie inside (shape: the block's)."""
+
+    __slots__ = ("access", "inside", "map", "op", "sources", "task")
+
+    def __init__(self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str) -> None:
+        self.task = task
+        self.op = op
+        self.map: TensorMap = desc.array
+        inside: Array = np.bool_(True)
+        addresses: Array = np.int64(self.map.address)
+        for at, extent, stride in zip(coordinates, self.map.shape, self.map.strides, strict=True):
+            inside = inside & (at >= 0) & (at < extent)
+            addresses = addresses + at * np.int64(stride)
+        self.inside = np.broadcast_to(inside, self.map.block_shape)
+        shown = np.broadcast_to(addresses, self.map.block_shape)[self.inside]
+        self.access = Access(shown, self.map.element.itemsize)
+        try:
+            self.sources = task.machine.heap.places(self.access)
+        except BadAddress:
+            name, first = self.map.buffer.name, int(shown.min())
+            raise task.fail(hazard.TENSOR_RANGE, op, access=verb, name=name, address=first) from None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole block, inside or not."""
+        return prod(self.map.block_shape) * self.map.element.itemsize
+
+    def touch(self, way: Way, bits: Array | None = None) -> None:
+        """Check for races on global memory. `bits`: what the elements inside will be."""
+        races = self.task.machine.races
+        for source in () if races is None else self.sources:
+            part = None if bits is None or source.which is None else bits[source.which]
+            touch = Touch(self.task, self.op, way, source, self.access.itemsize, ELECTED, ELECTED)
+            races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def read(self) -> Array:
+        """The block's bits; elements outside are zeros, or NaNs if the descriptor says so."""
+        element = self.map.element
+        fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
+        out = np.full(self.map.block_shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
+        out[self.inside] = self.task.machine.heap.read(self.access, self.sources)
+        return out
+
+    def write(self, bits: Array, sources: list[GlobalPlace]) -> None:
+        """Store the elements inside. Raises LaunchError (read-only memory)."""
+        try:
+            self.task.machine.heap.write(self.access, bits, sources)
+        except ReadOnlyStorage as error:
+            raise self.task.fail(hazard.READ_ONLY, self.op, name=error.segment.buffer.name) from None
+
+
+def _integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
+    """Coordinates, which all threads share."""
+    for value in values:
+        task.demand(op, value, "a coordinate")
+    return [int(task.uniform(op, value, "a coordinate").array) for value in values]
+
+
+def _block(task: Task, op: Op, block_shape: Sequence[int], values: Sequence[Data]) -> list[Array]:
+    """The coordinates of a tiled block's elements, one array per dimension."""
+    starts = _integers(task, op, values)
+    parts = np.ix_(*map(arange, block_shape))
+    return [start + part for start, part in zip(starts, parts, strict=True)]
+
+
+def _place(task: Task, op: Op, handle: Handle, desc: Value | None) -> Place:
+    """Where a block lies in shared memory; the descriptor knows."""
+    assert desc is not None and isinstance(desc.type, DescriptorType)
+    t, memory = desc.type, task.block.memory
+    each = t.element.itemsize // memory.granule
+    return places.tile_place(
+        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, ELECTED, reading=False
+    )  # fmt: skip
+
+
+@rule(tma.load)
+def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
+    if holds(task, op, pred):
+        request = Request(task, op, desc, _block(task, op, desc.array.block_shape, coords), "reads")
+        _start_load(task, op, request, bar, handle)
+
+
+@rule(tma.load_im2col)
+def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
+    if holds(task, op, pred):
+        request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads")
+        _start_load(task, op, request, bar, handle)
+
+
+def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:
+    """The coordinates of a block of pixels by channels: pixels follow one another through the box that the descriptor puts
+    into each image, the last spatial dimension fastest, and go on in the next image; the offsets then move them all."""
+    rank = len(tensor.shape)
+    numbers = _integers(task, op, values)
+    image, *at, channel = numbers[:rank]
+    offsets, steps = numbers[rank:], tensor.steps or (1,) * rank
+    extents = [
+        -(-(extent + upper - lower) // step)
+        for extent, lower, upper, step in zip(tensor.shape[1:-1], tensor.lower, tensor.upper, steps[1:-1], strict=True)
+    ]
+    first = image
+    for place, lower, step, extent in zip(at, tensor.lower, steps[1:-1], extents, strict=True):
+        first = first * extent + (place - lower) // step
+    number: Array = first + arange(tensor.block_shape[0])
+    spatial: list[Array] = []
+    for offset, lower, step, extent in reversed(list(zip(offsets, tensor.lower, steps[1:-1], extents, strict=True))):
+        spatial.insert(0, (number % extent * step + lower + offset)[:, None])
+        number = number // extent
+    return [number[:, None], *spatial, channel + arange(tensor.block_shape[1]) * steps[-1]]
+
+
+def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle) -> None:
+    place = _place(task, op, handle, op.operands[0])
+    element = request.map.element
+    places.check_bounds(task, op, handle, place, element, "copies into")
+    barrier = barrier_at(task, op, bar)
+    request.touch("read")
+    places.note(task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed)
+
+    def move() -> None:
+        places.put(task, handle, place, element, place.elements, request.read())
+
+    barrier.bring(op, task.clock, request.bytes, task.block.agents.start(op, move))
+
+
+@rule(tma.store)
+def _store(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
+    _start_store(task, op, desc, handle, coords, None)
+
+
+@rule(tma.reduce)
+def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
+    _start_store(task, op, desc, handle, coords, op.attrs["kind"])
+
+
+def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
+    request = Request(
+        task, op, desc, _block(task, op, desc.array.block_shape, coords), "writes" if kind is None else "updates"
+    )
+    place, element = _place(task, op, handle, op.operands[0]), request.map.element
+    places.check_bounds(task, op, handle, place, element, "copies from")
+    groups = task.block.bulk[task.slot]
+    places.note(task, op, handle, place, "store", writes=False, component=groups.component, value=groups.batch)
+    now = places.fetch(task, handle, place, element)
+    _, undefined = places.marked_values(task, op, handle, place, element, now)
+    task.demand(op, Data(now, undefined), "a TMA store", request.inside)
+    request.touch("write" if kind is None else "atomic", bits_of(now[request.inside]))
+
+    def move() -> None:
+        values = places.fetch(task, handle, place, element)[request.inside]
+        if kind is not None:
+            old: Any = task.machine.heap.read(request.access, request.sources)
+            before = old != 0 if element.is_bool() else old.view(numpy_dtype(element))
+            values = COMBINE[kind](before, values)
+        request.write(bits_of(values), request.sources)
+
+    groups.add(task.block.agents.start(op, move))
+    groups.commit()
+
+
+@rule(tma.store_wait)
+def _store_wait(task: Task, op: Op) -> None:
+    groups = task.block.bulk[task.slot]
+    join(task.clock.elected, {groups.component: groups.complete(int(op.attrs["pendings"]))})
+
+
+@rule(tma.make_descriptor)
+def _make_descriptor(task: Task, op: Op, ptr: Data, *shape_and_strides: Data) -> Data:
+    pointer = op.operands[0]
+    assert pointer is not None and isinstance(pointer.type, ScalarType) and isinstance(pointer.type.element, Pointer)
+    element = pointer.type.element.element_ty
+    task.demand(op, ptr, "a descriptor")
+    address = int(task.uniform(op, ptr, "the pointer of a descriptor").array)
+    numbers = _integers(task, op, shape_and_strides)
+    rank = len(numbers) // 2
+    segment = task.machine.heap.segment_at(address)
+    if segment is None:
+        raise task.fail(hazard.NO_BUFFER, op, access="describes", address=address)
+    return Data(
+        TensorMap(
+            segment.buffer, element, tuple(numbers[:rank]), tuple(n * element.itemsize for n in numbers[rank:]),
+            op.attrs["block_shape"], op.attrs["layout"], op.attrs["padding"], address=address,
+        )
+    )  # fmt: skip
