@@ -69,11 +69,15 @@ def transposed() -> None:
         np.testing.assert_array_equal(dst[16 * step : 16 * step + 16], src[:, 16 * step : 16 * step + 16].T)
 
 
-def copied_for_others() -> None:
-    """Five tiles through two buffers."""
-    src, dst = fresh(8, 160), poisoned(8, 160)
-    kernels.copy_for_others[(1,)](src, dst, 5, 8, 32, LAYOUT, ACROSS, ROWS, num_warps=2)
-    np.testing.assert_array_equal(dst, src)
+def read_by_others(kernel: Any) -> Callable[[], None]:
+    """Five tiles, copied and read in different layouts."""
+
+    def launch() -> None:
+        src, dst = fresh(8, 160), poisoned(8, 160)
+        kernel[(1,)](src, dst, 5, 8, 32, LAYOUT, ACROSS, ROWS, num_warps=2)
+        np.testing.assert_array_equal(dst, src)
+
+    return launch
 
 
 def staged() -> None:
@@ -162,7 +166,8 @@ CASES: dict[str, Callable[[], None]] = {
     "add_warp_specialized": add("add_warp_specialized", num_buffers=2, num_stores=2, **FLAT),
     "broken_pipeline": doubled,
     "transpose": transposed,
-    "copy_for_others": copied_for_others,
+    "copy_for_others": read_by_others(kernels.copy_for_others),
+    "copies_tell_all": read_by_others(kernels.copies_tell_all),
     "stage_through_tma": staged,
     "swap_through_global": swapped,
     "barrier_per_tile": waited_per_tile,

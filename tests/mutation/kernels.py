@@ -6,7 +6,6 @@ import weft
 from weft import language as gl
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, named_barrier, tma
 
-
 # Copies that threads start, and everything written out
 
 
@@ -47,6 +46,23 @@ def copy_for_others(
         gl.barrier()
         gl.store(dst + tile_of(0, step * YBLOCK, cols, XBLOCK, YBLOCK, across), values)
     async_copy.wait_group(0)
+
+
+@weft.jit
+def copies_tell_all(
+    src, dst, steps, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, along: gl.constexpr, across: gl.constexpr, smem: gl.constexpr
+):  # fmt: skip
+    """All 64 threads copy and wait for each other's copies at one mbarrier."""
+    tile = gl.allocate_shared_memory(src.dtype.element_ty, [XBLOCK, YBLOCK], smem)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=64)
+    for step in range(steps):
+        places = src + tile_of(0, step * YBLOCK, steps * YBLOCK, XBLOCK, YBLOCK, along)
+        async_copy.async_copy_global_to_shared(tile, places)
+        async_copy.mbarrier_arrive(bar, increment_count=False)
+        mbarrier.wait(bar, step & 1)
+        values = tile.load(across)
+        gl.store(dst + tile_of(0, step * YBLOCK, steps * YBLOCK, XBLOCK, YBLOCK, across), values)
 
 
 @weft.jit
@@ -128,7 +144,9 @@ def barrier_per_tile(src, dst, steps, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr
 
 
 @weft.jit
-def share_bytes(src, dst, steps, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr, across: gl.constexpr):
+def share_bytes(
+    src, dst, steps, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr, across: gl.constexpr
+):
     """Threads exchange elements through memory that the engine then fills with something else."""
     bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(bar, count=1)

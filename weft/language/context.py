@@ -52,6 +52,11 @@ class TargetLike(Protocol):
         """An engine copies blocks of tensors."""
         ...
 
+    @property
+    def has_cluster(self) -> bool:
+        """Blocks run together in clusters."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:

@@ -65,9 +65,17 @@ def uniform(x: Any) -> Any:
 
 
 @builtin
-def barrier() -> None:
-    """All threads of the block arrive before any goes on; their memory accesses before it are visible after it."""
-    apply_many(program.barrier, ())
+def barrier(cluster: bool = False) -> None:
+    """All threads of the block arrive before any goes on; their memory accesses before it are visible after it.
+
+    With `cluster` all threads of all blocks of the cluster do, as by `hopper.cluster.barrier()`."""
+    if cluster:
+        # Those functions are written over this package, which is not complete while it is imported.
+        from weft.language.nvidia.hopper.cluster import barrier as of_cluster
+
+        of_cluster()
+    else:
+        apply_many(program.barrier, ())
 
 
 thread_barrier = barrier

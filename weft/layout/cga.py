@@ -14,6 +14,7 @@ from typing import Protocol
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import check_order, check_powers_of_two, check_ranks, cover, ints, vectors
+from weft.layout.linear import LinearLayout
 
 Cga = tuple[tuple[int, ...], ...]
 BLOCK = "block"
@@ -100,3 +101,12 @@ def block_bases(cga: Cga, shape: Sequence[int]) -> list[list[int]]:
     """Bases of the block dimension for a tile of this shape; a dimension too small to be split is repeated."""
     part = block_shape(cga, shape)
     return [[value * p & (size - 1) for value, p, size in zip(basis, part, shape, strict=True)] for basis in cga]
+
+
+def copies(linear: LinearLayout, num_ctas: int) -> int:
+    """The bits of a block's index that lead to copies of what the block without them holds, in a cluster of `num_ctas` blocks.
+
+    Bits that the layout does not name do so, too.
+    """
+    unnamed = (num_ctas - 1) & -linear.in_size(BLOCK)
+    return unnamed | linear.free_variables()[BLOCK]

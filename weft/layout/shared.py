@@ -346,6 +346,7 @@ class SharedLinearLayout(SharedLayout):
 class MBarrierLayout(SharedLayout):
     """One mbarrier, a 64-bit word, per block: a tile of shape [1], or [number of blocks] in a cluster.
 
+    `cga_layout` numbers the barriers of the blocks of a cluster; blocks that a zero vector leads to share that of the first.
     An array of n barriers is an allocation of shape [n, 1].
     """
 
@@ -353,6 +354,13 @@ class MBarrierLayout(SharedLayout):
 
     def __post_init__(self) -> None:
         self._freeze(cga_layout=cga_bases(1, self.cga_layout or ()) or None)
+
+    @staticmethod
+    def multicta(num_ctas: int, two_cta: bool = False) -> MBarrierLayout:
+        """A barrier in each of `num_ctas` blocks, or, with `two_cta`, one for each two neighbours in the first of them."""
+        bits = log2(num_ctas)
+        vectors = [[0], *([1 << bit] for bit in range(bits - 1))] if two_cta else [[1 << bit] for bit in range(bits)]
+        return MBarrierLayout(vectors)
 
     @property
     def rank(self) -> int:

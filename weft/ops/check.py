@@ -128,7 +128,7 @@ def barrier(value: Value) -> None:
         require((t.element.code, t.count) == ("i64", 1), "one mbarrier is needed: {}", t)
         return
     t = shared(value)
-    require(isinstance(t.layout, MBarrierLayout) and t.shape == (1,), "one mbarrier is needed: {}", t)
+    require(isinstance(t.layout, MBarrierLayout) and len(t.shape) == 1, "one mbarrier is needed: {}", t)
 
 
 def descriptor(value: Value) -> DescriptorType:

@@ -34,7 +34,7 @@ def index(handle: Value, index: Value) -> Type:
 
 @op("shared.slice", stage="tile", removed_by=LOWER)
 def slice(handle: Value, start: int, length: int, dim: int) -> Type:
-    """Elements `start` to `start + length` along a dimension. In a layout's own, lengths are powers of two and divide starts."""
+    """Elements `start` to `start + length` along a dimension. In the layout's, lengths are powers of two that divide starts."""
     t = shared(handle)
     leading = len(t.shape) - t.layout.rank
     require(0 <= dim < len(t.shape), "there is no dimension {}", dim)

@@ -78,7 +78,9 @@ def load_im2col(
 
 @op("tma.store", effects=STORES, needs="block")
 def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None:
-    """Start to copy a block from shared memory to the tensor at `coords`; what lies outside of the tensor is not written."""
+    """Start to copy a block from shared memory to the tensor at `coords`; what lies outside of the tensor is not written.
+
+    The hardware writes chunks of 16 bytes: where rows end within one, the rest of it is written too."""
     d = descriptor(desc)
     _block(d, handle)
     _coordinates(coords, len(d.block_shape))

@@ -41,10 +41,10 @@ def row_major(shape: tuple[int, ...], itemsize: int) -> Access:
     return Access(shape, Facts(contiguous, tuple([itemsize * shape[-1]] * len(shape)), ones, step=itemsize), itemsize)
 
 
-def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int) -> BlockedLayout:
+def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_ctas: int = 1) -> BlockedLayout:
     """The layout for tiles of these accesses; the largest and then the widest one decides.
 
-    `most_bytes` is what one thread's access moves at most.
+    `most_bytes` is what one thread's access moves at most. The blocks of a cluster split the slowest axes.
     """
     threads = WARP_SIZE * num_warps
     best = max(accesses, key=lambda access: (prod(access.shape), access.width(threads, most_bytes)))
@@ -54,7 +54,21 @@ def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int) -> Bl
     left = [size // own for size, own in zip(best.shape, sizes, strict=True)]
     lanes = _spread(WARP_SIZE, left, order)
     left = [max(size // own, 1) for size, own in zip(left, lanes, strict=True)]
-    return BlockedLayout(sizes, lanes, _spread(num_warps, left, order), order)
+    warps = _spread(num_warps, left, order)
+    left = [max(size // own, 1) for size, own in zip(left, warps, strict=True)]
+    return BlockedLayout(sizes, lanes, warps, order, cga_layout=_blocks(num_ctas, left, order))
+
+
+def _blocks(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[list[int]]:
+    """A vector for each bit of a block's index: along the slowest axis that is not split to its end, else of zeros."""
+    vectors: list[list[int]] = []
+    parts = [1] * len(sizes)
+    for _ in range(count.bit_length() - 1):
+        axis = next((axis for axis in reversed(order) if parts[axis] < sizes[axis]), None)
+        vectors.append([parts[d] if d == axis else 0 for d in range(len(sizes))])
+        if axis is not None:
+            parts[axis] *= 2
+    return vectors
 
 
 def _spread(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:

@@ -176,9 +176,8 @@ class _Layouts:
         for root in (*accesses, *wishes):
             if root not in self.found:
                 given = accesses.get(root) or [row_major(*_measures(member.type)) for member in self.members[root]]
-                self.found[root] = Found(
-                    coalesced(given, self.warps[root], target.max_access_bits // 8), self.places[root]
-                )
+                widest, blocks = target.max_access_bits // 8, self.func.attrs.get("num_ctas", 1)
+                self.found[root] = Found(coalesced(given, self.warps[root], widest, blocks), self.places[root])
                 self._news.append(root)
                 self.propagate()
 

@@ -22,11 +22,12 @@ from weft.sim.rules import rule
 def _print(task: Task, op: Op, *values: Data) -> None:
     """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once."""
     prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
-    if not values:
+    if not values and not task.rank:
         task.machine.print(f"{_place(task.pid, ())} {prefix}")
         return
-    arrays = np.broadcast_arrays(*[data.array for data in values], *([] if task.active is None else [task.active]))
-    active = np.ones(arrays[0].shape, bool) if task.active is None else arrays[-1]
+    mine = task.own(op.operands[0])
+    arrays = np.broadcast_arrays(*[data.array for data in values], *([] if mine is None else [mine]))
+    active = np.ones(arrays[0].shape, bool) if mine is None else arrays[-1]
     kinds = [value.type.element for value in op.uses]
     printed: set[tuple[int, ...]] = set()
     for at in zip(*np.nonzero(np.atleast_1d(active)), strict=True) if active.ndim else [()]:
@@ -63,7 +64,7 @@ def _assert(task: Task, op: Op, condition: Data, mask: Data | None) -> None:
     own = None if mask is None else mask.array
     task.demand(op, mask, "a mask")
     task.demand(op, condition, "an assertion", own)
-    where = task.under(own)
+    where = task.held(op.operands[0], own)
     broken = np.asarray(~condition.array if where is None else ~condition.array & where)
     if np.any(broken):
         place = f" at {task.where(broken.shape, int(np.argmax(broken)))}" if broken.ndim else ""

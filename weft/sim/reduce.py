@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -32,9 +33,9 @@ def _reduce(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
     plan = plan_reduction(layout, axis)
-    x = yield from combine.reduce(task, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
+    x = yield from combine.reduce(task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values))
     shape = type.shape[:axis] + type.shape[axis + 1 :]
-    return tuple(to_tile(data, plan.result, shape) for data in x)
+    return tuple(to_tile(data, plan.result, shape, task.rank) for data in x)
 
 
 @rule(reduce.scan)
@@ -42,15 +43,17 @@ def _scan(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout = linear_of(type)
     plan = plan_scan(layout, op.attrs["axis"], op.attrs["reverse"])
-    x = yield from combine.scan(task, op.regions[0], plan, tuple(to_threads(data, layout) for data in values))
-    return tuple(to_tile(data, layout, type.shape) for data in x)
+    x = yield from combine.scan(task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values))
+    return tuple(to_tile(data, layout, type.shape, task.rank) for data in x)
 
 
 @rule(reduce.map_elements)
 def _map_elements(task: Task, op: Op, *values: Data) -> Run:
     region, pack = op.regions[0], op.attrs["pack"]
     if pack == 1 and not _knows_its_thread(task, op):
-        outputs = yield from execute(task, region, values)
+        part = task.part(op.operands[0])
+        with nullcontext() if part is None else task.only(part):
+            outputs = yield from execute(task, region, values)
         shape = np.shape(values[0].array)
         return tuple(moved(data, lambda array: np.broadcast_to(array, shape)) for data in outputs)
     return (yield from packed(task, op, values, pack, lambda parts: execute(task, region, parts)))
@@ -76,18 +79,21 @@ def packed(task: Task, op: Op, values: Sequence[Data], pack: int, run: Callable[
     `pack` of each result."""
     type = tile_or_regs(op)
     layout = linear_of(type) if isinstance(type, TileType) else None
-    by_thread = [data if layout is None else to_threads(data, layout) for data in values]
+    by_thread = [data if layout is None else to_threads(data, layout, task.rank) for data in values]
     parts = [moved(data, lambda a, j=j: a[..., j::pack]) for data in by_thread for j in range(pack)]
     outputs = yield from run(parts)
     shape = np.shape(parts[0].array)
     groups = [outputs[i : i + pack] for i in range(0, len(outputs), pack)]
-    return tuple(_unpacked(group, shape, layout, type) for group in groups)
+    return tuple(_unpacked(task, group, shape, layout, type) for group in groups)
 
 
-def _unpacked(group: Sequence[Data], shape: tuple[int, ...], layout: LinearLayout | None, type: object) -> Data:
+def _unpacked(
+    task: Task, group: Sequence[Data], shape: tuple[int, ...], layout: LinearLayout | None, type: object
+) -> Data:
     full = [moved(data, lambda array: np.broadcast_to(array, shape)) for data in group]
     together = stacked(full, lambda arrays: np.stack(arrays, axis=-1).reshape(*shape[:-1], -1))
-    return together if layout is None or not isinstance(type, TileType) else to_tile(together, layout, type.shape)
+    known = layout is not None and isinstance(type, TileType)
+    return to_tile(together, layout, type.shape, task.rank) if known else together
 
 
 @rule(reduce.histogram)
@@ -107,6 +113,9 @@ def _gather(task: Task, op: Op, src: Data, index: Data) -> Data:
     outside = (index.array < 0) | (index.array >= length)
     if index.undefined is not None:
         outside = outside & ~index.undefined.mask
+    part = task.part(op.operands[1])
+    if part is not None:
+        outside = outside & part
     if np.any(outside):
         flat = int(np.argmax(outside))
         raise task.fail(

@@ -76,7 +76,7 @@ def _extract(task: Task, op: Op, x: Data) -> Data:
 @rule(tile.assume)
 def _assume(task: Task, op: Op, condition: Data) -> None:
     task.demand(op, condition, "assume()")
-    if np.any(task.under(~condition.array)):
+    if np.any(task.held(op.operands[0], ~condition.array)):
         raise task.fail(hazard.ASSUME, op)
 
 
@@ -90,6 +90,8 @@ def _hint(task: Task, op: Op, x: Data) -> Data:
     step = value.type.element.element_ty.itemsize if isinstance(value.type.element, Pointer) else 1
     array = np.atleast_1d(x.array)
     known = np.broadcast_to(True if x.undefined is None else ~x.undefined.mask, array.shape)
+    part = task.part(value)
+    known = known if part is None else known & part
     for axis, amount in enumerate(op.attrs["contiguous"]):
         _check(task, op, "contiguity", amount, axis, array, known & _breaks(array, axis, amount, step))
     for axis, amount in enumerate(op.attrs["constant"]):

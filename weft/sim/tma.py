@@ -2,6 +2,10 @@
 
 A load completes on an mbarrier by its bytes, a store or reduction is a bulk group of the task. Blocks are moved whole, in the
 logical shape that the descriptor gives them; how the hardware cuts them into boxes does not matter here.
+
+Loads fill what lies outside of the tensor, element by element. Stores and reductions leave it alone, but they write whole
+chunks of 16 bytes: where a row of the tensor does not end at a multiple of 16 bytes, the rest of its last chunk is written too
+(measured on an H200; the documentation of the instruction does not say so).
 """
 
 from __future__ import annotations
@@ -31,13 +35,20 @@ from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
 
+CHUNK_BYTES = 16
+
 
 class Request:
-    """A block of a tensor at some coordinates: the address of each element, and which lie inside (shape: the block's)."""
+    """A block of a tensor at some coordinates: the address of each element, and which are moved (shape: the block's).
 
-    __slots__ = ("access", "inside", "map", "op", "sources", "task")
+    `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
+    chunk with it; `inside` is without these."""
 
-    def __init__(self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str) -> None:
+    __slots__ = ("access", "inside", "map", "moved", "op", "sources", "task")
+
+    def __init__(
+        self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str, whole_chunks: bool = False
+    ) -> None:
         self.task = task
         self.op = op
         self.map: TensorMap = desc.array
@@ -46,14 +57,35 @@ class Request:
         for at, extent, stride in zip(coordinates, self.map.shape, self.map.strides, strict=True):
             inside = inside & (at >= 0) & (at < extent)
             addresses = addresses + at * np.int64(stride)
-        self.inside = np.broadcast_to(inside, self.map.block_shape)
-        shown = np.broadcast_to(addresses, self.map.block_shape)[self.inside]
+        self.inside = self.moved = np.broadcast_to(inside, self.map.block_shape)
+        if whole_chunks:
+            self.moved = self._with_chunks(coordinates)
+        shown = np.broadcast_to(addresses, self.map.block_shape)[self.moved]
         self.access = Access(shown, self.map.element.itemsize)
         try:
             self.sources = task.machine.heap.places(self.access)
         except BadAddress:
             name, first = self.map.buffer.name, int(shown.min())
             raise task.fail(hazard.TENSOR_RANGE, op, access=verb, name=name, address=first) from None
+
+    def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
+        """Elements inside, and those that share the last chunk of a row with one; says so once per line."""
+        size, columns = self.map.element.itemsize, self.map.shape[-1]
+        ending = -(-columns * size // CHUNK_BYTES) * CHUNK_BYTES // size
+        if ending == columns:
+            return self.inside
+        last = coordinates[-1]
+        moved: Array = (last >= 0) & (last < ending)
+        for at, extent in zip(coordinates[:-1], self.map.shape[:-1], strict=True):
+            moved = moved & (at >= 0) & (at < extent)
+        moved = np.broadcast_to(moved, self.map.block_shape)
+        if np.count_nonzero(moved) > np.count_nonzero(self.inside):
+            text = (
+                f"TMA writes whole chunks of 16 bytes: columns {columns} to {ending - 1} of {self.map.buffer.name}, which lie "
+                "behind the tensor's last, are written too"
+            )
+            self.task.machine.report.advise("written-behind", text, self.op.loc)
+        return moved
 
     @property
     def bytes(self) -> int:
@@ -73,11 +105,11 @@ class Request:
         element = self.map.element
         fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
         out = np.full(self.map.block_shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
-        out[self.inside] = self.task.machine.heap.read(self.access, self.sources)
+        out[self.moved] = self.task.machine.heap.read(self.access, self.sources)
         return out
 
     def write(self, bits: Array, sources: list[GlobalPlace]) -> None:
-        """Store the elements inside. Raises LaunchError (read-only memory)."""
+        """Store the elements that are moved. Raises LaunchError (read-only memory)."""
         try:
             self.task.machine.heap.write(self.access, bits, sources)
         except ReadOnlyStorage as error:
@@ -170,8 +202,9 @@ def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> No
 
 def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
     request = Request(
-        task, op, desc, _block(task, op, desc.array.block_shape, coords), "writes" if kind is None else "updates"
-    )
+        task, op, desc, _block(task, op, desc.array.block_shape, coords), "writes" if kind is None else "updates",
+        whole_chunks=True,
+    )  # fmt: skip
     place, element = _place(task, op, handle, op.operands[0]), request.map.element
     places.check_bounds(task, op, handle, place, element, "copies from")
     groups = task.block.bulk[task.slot]
@@ -179,10 +212,10 @@ def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequenc
     now = places.fetch(task, handle, place, element)
     _, undefined = places.marked_values(task, op, handle, place, element, now)
     task.demand(op, Data(now, undefined), "a TMA store", request.inside)
-    request.touch("write" if kind is None else "atomic", bits_of(now[request.inside]))
+    request.touch("write" if kind is None else "atomic", bits_of(now[request.moved]))
 
     def move() -> None:
-        values = places.fetch(task, handle, place, element)[request.inside]
+        values = places.fetch(task, handle, place, element)[request.moved]
         if kind is not None:
             old: Any = task.machine.heap.read(request.access, request.sources)
             before = old != 0 if element.is_bool() else old.view(numpy_dtype(element))

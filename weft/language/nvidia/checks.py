@@ -13,11 +13,12 @@ from weft.language.runtime_value import name_of
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.layout import MBarrierLayout
 
-Feature = Literal["cp.async", "mbarriers", "mbarriers that count bytes", "TMA"]
+Feature = Literal["cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "clusters"]
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
     "mbarriers": "use gl.barrier",
     "mbarriers that count bytes": "let async_copy.mbarrier_arrive arrive on the barrier when copies are complete",
+    "clusters": "use gl.barrier, and launch with num_ctas=1",
     "TMA": "load through async_copy.async_copy_global_to_shared, and store with gl.store(pointers, smem.load(layout))",
 }
 PENDING_LIMIT = 63
@@ -32,6 +33,7 @@ def demand(what: str, feature: Feature) -> None:
         "mbarriers": target.has_mbarrier,
         "mbarriers that count bytes": target.has_mbarrier_tx,
         "TMA": target.has_tma,
+        "clusters": target.has_cluster,
     }
     if not has[feature]:
         raise fail(errors.TARGET, what=what, feature=feature, target=target.name, instead=_INSTEAD[feature])

@@ -33,17 +33,21 @@ from weft.ops import mbarrier as ops
 
 @builtin
 def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> shared_memory_descriptor:
-    """Memory for an mbarrier, or for an array of `batch` of them, which `init` then makes."""
-    if two_ctas:
+    """Memory for an mbarrier, or for an array of `batch` of them, which `init` then makes.
+
+    In a cluster each block has one, or with `two_ctas` each pair of blocks. Raises async-two-ctas without a cluster."""
+    blocks = current().num_ctas
+    if two_ctas and blocks == 1:
         raise fail(errors.TWO_CTAS)
     demand("allocate_mbarrier", "mbarriers")
-    shape = [1] if batch is None else [check_int("allocate_mbarrier", batch), 1]
-    return allocate_shared_memory(int64, shape, MBarrierLayout())
+    count = blocks // 2 if two_ctas else blocks
+    shape = [count] if batch is None else [check_int("allocate_mbarrier", batch), count]
+    return allocate_shared_memory(int64, shape, MBarrierLayout.multicta(blocks, bool(two_ctas)))
 
 
 @builtin
 def init(mbarrier: shared_memory_descriptor, count: int) -> None:
-    """Make the barrier: each of its phases takes `count` arrivals. Raises async-barrier-count."""
+    """Make the barrier: each of its phases takes `count` arrivals, of each block that shares it. Raises async-barrier-count."""
     demand("init", "mbarriers")
     bar = check_barrier("init", mbarrier)
     apply_many(ops.init, (bar,), count=_check_count("init", count))
@@ -60,7 +64,8 @@ def invalidate(mbarrier: shared_memory_descriptor) -> None:
 def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True) -> None:
     """`count` arrivals for the whole block (the partition), where `pred` holds.
 
-    Who waits for the phase sees what the block's threads did before. Raises async-barrier-count, language-predicate.
+    Who waits for the phase sees what the block's threads did before. On a barrier that blocks share, each of them arrives.
+    Raises async-barrier-count, language-predicate.
     """
     demand("arrive", "mbarriers")
     bar = check_barrier("arrive", mbarrier)
@@ -68,7 +73,8 @@ def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = Tr
     target = current().target
     if number != 1 and not target.has_mbarrier_tx:
         raise fail(errors.COUNT_TARGET, count=number, target=target.name)
-    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number)
+    shared_by = ops.blocks_sharing(bar.handle)
+    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number, shared_by=shared_by)
 
 
 @builtin
@@ -77,7 +83,8 @@ def wait(
 ) -> None:
     """Wait until the phase of parity `phase`, 0 or 1, is complete, where `pred` holds.
 
-    `deps` are buffers whose memory no other allocation takes before here. Raises async-phase, language-predicate.
+    Of blocks that share the barrier only the first one waits. `deps` are buffers whose memory no other allocation takes before
+    here. Raises async-phase, language-predicate.
     """
     demand("wait", "mbarriers")
     bar = check_barrier("wait", mbarrier)

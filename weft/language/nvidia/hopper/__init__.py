@@ -3,7 +3,7 @@
 from weft.language.marks import builtin
 from weft.language.nvidia.ampere import async_copy
 from weft.language.nvidia.checks import demand
-from weft.language.nvidia.hopper import mbarrier, tma
+from weft.language.nvidia.hopper import cluster, mbarrier, tma
 from weft.language.partitions import named_barrier
 from weft.language.tensor import apply_many
 from weft.ops import program
@@ -20,4 +20,4 @@ def fence_async_shared(cluster: bool = False) -> None:
     apply_many(program.fence_async, (), cluster=bool(cluster))
 
 
-__all__ = ["async_copy", "fence_async_shared", "mbarrier", "named_barrier", "tma"]
+__all__ = ["async_copy", "cluster", "fence_async_shared", "mbarrier", "named_barrier", "tma"]

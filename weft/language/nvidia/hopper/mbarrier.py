@@ -18,16 +18,16 @@ from weft.ops import mbarrier as ops
 
 @builtin
 def expect(mbarrier: shared_memory_descriptor, bytes: int, pred: Any = True) -> None:
-    """One arrival, and the current phase waits for this many bytes more, where `pred` holds.
+    """One arrival, and the current phase waits for this many bytes more, where `pred` holds; in each block of a cluster.
 
-    A load by TMA brings `desc.block_type.nbytes`. Raises async-expect-bytes, async-target, language-predicate.
+    A load by TMA brings `desc.nbytes_per_cta`, which without a cluster is `desc.block_type.nbytes`. Raises async-expect-bytes, async-target, language-predicate.
     """
     demand("expect", "mbarriers that count bytes")
     bar = check_barrier("expect", mbarrier)
     number = check_int("expect", bytes)
     if not 0 <= number <= ops.COUNT_LIMIT:
         raise fail(errors.EXPECT_BYTES, got=number, most=ops.COUNT_LIMIT)
-    apply_many(ops.expect, (bar, predicate("expect", pred)), bytes=number)
+    apply_many(ops.expect, (bar, predicate("expect", pred)), bytes=number, shared_by=ops.blocks_sharing(bar.handle))
 
 
 __all__ = ["MBarrierLayout", "allocate_mbarrier", "arrive", "expect", "init", "invalidate", "wait"]

@@ -8,7 +8,7 @@
     tma.store_wait(0)
 
 Requests are made by the block (the partition) as one. Elements outside of the tensor are read as the descriptor's padding and
-not written.
+not written, except that stores write chunks of 16 bytes: a row that ends within one has the rest of it written too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.errors import asynchronous as errors
+from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.ir.types import (
     DType,
@@ -48,6 +49,7 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import NVMMASharedLayout, SharedLayout
 from weft.layout.tma import MOST_DIMS, check
 from weft.ops import tma as ops
+from weft.ops.mbarrier import blocks_sharing
 
 _INTEGERS = (int32, uint32, int64, uint64)
 _HALVES = (float16, bfloat16)
@@ -70,14 +72,18 @@ def async_copy_global_to_shared(
     """Start to copy the block whose first element is at `coord` to shared memory, where `pred` holds.
 
     `coord` counts elements, outermost dimension first: Python integers or scalars of at most 32 bits. The bytes of the whole
-    block, `tensor_desc.block_type.nbytes`, arrive on the barrier's current phase. `multicast` concerns clusters.
+    block, `tensor_desc.block_type.nbytes`, arrive on the barrier's current phase.
+
+    In a cluster each block copies its own part, `tensor_desc.nbytes_per_cta` bytes, and its own barrier is signalled. With
+    `multicast` the first of the blocks that hold copies of a part (zero vectors in `cga_layout`) reads it once and sends it to
+    all of them: they must have done with the buffer by then.
 
     Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
     async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for; LayoutError (async-block).
     """
     what = "async_copy_global_to_shared"
     desc = _tiled(what, tensor_desc)
-    bar, memory = check_barrier(what, barrier), _check_block(what, desc, result)
+    bar, memory = _check_signal(what, barrier), _check_block(what, desc, result)
     coords = _coordinates(what, desc, coord, desc.rank)
     apply_many(ops.load, (desc.handle, bar, memory, predicate(what, pred), *coords), multicast=_multicast(multicast))
 
@@ -97,7 +103,7 @@ def async_copy_global_to_shared_im2col(
     if desc.handle.descriptor.mode != "im2col":
         fix = "make it with TensorDescriptorIm2Col, or use async_copy_global_to_shared"
         raise fail(errors.DESCRIPTOR_MODE, what=what, want="an im2col descriptor", got=describe(desc.handle), fix=fix)
-    bar, memory = check_barrier(what, barrier), _check_block(what, desc, result)
+    bar, memory = _check_signal(what, barrier), _check_block(what, desc, result)
     rank = len(desc.shape)
     coords = _coordinates(what, desc, coord, rank)
     places = _coordinates(f"the offsets of {what}", desc, offsets, rank - 2, int16)
@@ -226,6 +232,14 @@ def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory
             layout=t.layout,
         )
     return memory
+
+
+def _check_signal(what: str, x: object) -> shared_memory_descriptor:
+    """A barrier of the block's own. Raises cluster-signal for one that blocks share, and what `check_barrier` raises."""
+    bar = check_barrier(what, x)
+    if blocks_sharing(bar.handle):
+        raise fail(cluster_errors.SIGNAL, what=what, layout=bar.layout)
+    return bar
 
 
 def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtype: DType = int32) -> list[tensor]:

@@ -1,0 +1,43 @@
+"""No alarm on a kernel that is right: under every schedule, in other orders of tasks and programs, in both stages."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+import weft
+from benchmarks import twin
+from tests.mutation.cases import CASES
+from tests.mutation.harness import HARMLESS, recorded
+
+WAYS = [*product(["late", "early", "random"], [0, 1, 2])]
+PLAIN = ["copy_1d", "copy_2d", "copy_opposite", "row_sum", "softmax"]
+ASYNCHRONOUS = ["tma_copy", "add_async_copy", "add_tma", "add_warp_specialized"]
+EXAMPLES = [
+    *((name, "random", 1) for name in PLAIN),
+    *product(ASYNCHRONOUS, ["early"], [0]),
+    *product(ASYNCHRONOUS, ["random"], [1, 2]),
+]
+
+
+@pytest.mark.parametrize("stage", ["tile", "lowered"])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels(name, stage):
+    with recorded() as launches:
+        CASES[name]()
+    for launch in launches:
+        func = getattr(launch.stages, stage)
+        assert {way: launch.verdict(func, *way) for way in WAYS} == dict.fromkeys(WAYS, HARMLESS)
+
+
+@pytest.mark.parametrize(("example", "schedule", "seed"), EXAMPLES)
+def test_examples(example, schedule, seed, capsys):
+    with weft.simulate(schedule=schedule, seed=seed):
+        twin.load(example).main(["--sim"])
+    assert "every result checked" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_example_is_among_them():
+    assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {*PLAIN, *ASYNCHRONOUS, "workbench", "broken_pipeline"}
+    assert "broken_pipeline" in CASES

@@ -1,0 +1,36 @@
+"""Mistakes with programs of several blocks: data that would have to move between blocks, and barriers that they share."""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, LayoutError, row
+
+EXCHANGE = row(
+    "cluster-exchange",
+    LayoutError,
+    "{what} would move elements between the blocks of the cluster: {first}, but {second}",
+    "{fix}",
+)
+ATOMIC_RESULT = row(
+    "cluster-atomic-result",
+    CompilationError,
+    "one block of the cluster carries out this atomic for all {num_ctas}, and the others do not learn the old value",
+    "do not use the result, spread the tile over the blocks with cga_layout, or launch with num_ctas=1",
+)
+PARTITION = row(
+    "cluster-partition",
+    CompilationError,
+    "{what} is for all threads of the cluster, but this is the partition {partition} of warp_specialize",
+    "call it before or after warp_specialize; partitions of different blocks meet at mbarriers",
+)
+NESTED = row(
+    "cluster-nested",
+    CompilationError,
+    "{what} stands in a loop or branch of a kernel with warp_specialize, whose workers do not come to it there",
+    "move it out of the loop or branch",
+)
+SIGNAL = row(
+    "cluster-signal",
+    CompilationError,
+    "{what} signals a barrier that several blocks share ({layout}), but TMA signals each block's own",
+    "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
+)
