@@ -75,10 +75,10 @@ def test_one_mistake_is_one_finding(script):
 def test_races_are_found(script, capsys):
     assert main(["check", "--no-color", "--seeds", "1", str(script("unordered[(1,)](x)\n"))]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("ThreadRace in unordered (seeds 0)\n")
+    assert out.startswith("ThreadRace in unordered (seed 0)\n")
     assert "turned = buffer.load(" in out
     assert "fix: " in out
-    assert out.endswith("1 launches checked, 1 hazards\n")
+    assert out.endswith("1 launch checked, 1 hazard\n")
 
 
 def test_arrays_end_as_one_run_leaves_them(script):
@@ -99,7 +99,7 @@ def test_kernels_print_once(script, capsys):
 
 def test_a_script_that_stops_is_a_failure(script, capsys):
     assert main(["check", "--no-color", str(script("assert x.sum() == 1, 'not yet'\n"))]) == 1
-    assert capsys.readouterr().out == "the script stopped: AssertionError: not yet\n0 launches checked, no hazards\n"
+    assert capsys.readouterr().out == "the script stopped: AssertionError: not yet\nno launches checked, no hazards\n"
 
 
 @pytest.mark.parametrize("seeds", ["0", "-1", "many"])

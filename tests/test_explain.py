@@ -76,7 +76,8 @@ def test_conversions_conflicts_and_barriers(script):
     (conversion,) = [n for n in notes(found, "convert_layout") if n.topic == "conversion"]
     assert "cycles a warp" in conversion.text
     assert not conversion.warning
-    (store,) = notes(found, "buffer.store")
+    store, load = notes(found, "buffer.store")
+    assert (load.topic, load.text) == ("global access", "load: 8 times 4 bytes a thread")
     assert (store.topic, store.warning) == ("shared access", False)
     assert store.text == "shared.store of buffer: 2 matrix instructions, no bank conflicts"
     loads = [n for n in notes(found, "buffer.load") if n.topic == "shared access"]
@@ -141,7 +142,39 @@ def test_a_kernel_without_shared_memory(script):
     )
     out = io.StringIO()
     explain.show(found, Console(file=out, width=100))
-    assert out.getvalue() == "nothing for sm_90a, 4 warps\n  no shared memory\n\n"
+    head, where, store, last = out.getvalue().rstrip("\n").split("\n")
+    assert head == "nothing for sm_90a, 4 warps"
+    assert where.endswith("script.py:12: gl.store(x, 1)")
+    assert (store, last) == ("      store: 1 times 4 bytes a thread", "  no shared memory")
+
+
+COPIES = """
+@weft.jit
+def copied(x, y, TIMES: gl.constexpr, layout: gl.constexpr, memory: gl.constexpr):
+    at = gl.arange(0, 128, layout)
+    buffer = gl.allocate_shared_memory(gl.float32, [128], memory)
+    for _ in range(TIMES):
+        async_copy.async_copy_global_to_shared(buffer, x + at)
+        async_copy.commit_group()
+        async_copy.wait_group(0)
+        gl.store(y + at, buffer.load(layout))
+
+x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+one = gl.BlockedLayout([4], [32], [1], [0])
+for times in (1, 2, 1):
+    copied[(1,)](x, y, times, one, gl.SwizzledSharedLayout(1, 1, 1, [0]), num_warps=1)
+"""
+
+
+def test_widths_and_constants(script, capsys):
+    path = script("from weft.language.nvidia.ampere import async_copy" + COPIES)
+    assert main(["explain", "--no-color", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("copied for sm_90a, 1 warp\n") == 2
+    assert [out.count(f"  TIMES={times}\n") for times in (1, 2)] == [1, 1]
+    assert "      async_copy.global_to_shared: 1 times 16 bytes a thread\n" in out
+    assert "      store: 1 times 16 bytes a thread\n" in out
+    assert "barrier" not in out
 
 
 def test_a_missing_script_is_one_line(tmp_path, capsys):

@@ -122,14 +122,16 @@ def show(check: Check, console: Any) -> None:
     """Print what a check found on a `rich.console.Console`."""
     for finding in check.findings:
         seeds = ", ".join(map(str, sorted(finding.seeds)))
-        console.print(
-            f"{type(finding.hazard).__name__} in {finding.kernel} (seeds {seeds})", style="bold red", markup=False
-        )
+        head = f"{type(finding.hazard).__name__} in {finding.kernel} (seed{'s' * (len(finding.seeds) > 1)} {seeds})"
+        console.print(head, style="bold red", markup=False)
         console.print(str(finding.hazard), markup=False, soft_wrap=True)
         console.print()
     for kernel, advice in check.advice:
         console.print(f"advice for {kernel}: {advice}", style="yellow", markup=False, soft_wrap=True)
     if check.stopped:
         console.print(f"the script stopped: {check.stopped}", style="bold red", markup=False, soft_wrap=True)
-    hazards = "no hazards" if not check.findings else f"{len(check.findings)} hazards"
-    console.print(f"{check.launches} launches checked, {hazards}")
+    console.print(f"{_counted(check.launches, 'launch', 'es')} checked, {_counted(len(check.findings), 'hazard', 's')}")
+
+
+def _counted(count: int, noun: str, plural: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count == 1 else plural}"

@@ -110,6 +110,7 @@ class Stages:
             made.shared,
             tuple(name for name in own if name not in taken),
             self.lowered.attrs.get("total_warps", self.lowered.attrs["num_warps"]) - self.lowered.attrs["num_warps"],
+            self.lowered.attrs.get("workspace_bytes", 0),
         )
 
 
@@ -236,7 +237,7 @@ def _entry_of(binary: Binary, name: str) -> caches.Entry:
     numbers: dict[str, Any] = {
         "name": name, "n_regs": binary.n_regs, "n_spills": binary.n_spills,
         "dynamic_shared": binary.dynamic_shared, "static_shared": binary.static_shared, "unused": binary.unused,
-        "worker_warps": binary.worker_warps,
+        "worker_warps": binary.worker_warps, "workspace": binary.workspace,
     }  # fmt: skip
     return caches.Entry(numbers, {"cubin": binary.cubin})
 

@@ -1,7 +1,8 @@
 """`python -m weft explain script.py`: what weft made of each line of a script's kernels.
 
 For every kernel that the script compiles: the barriers and fences that weft inserted and that the author wrote, with or
-without need; how tiles are converted and at what price; bank conflicts of shared loads and stores; and the shared-memory bill.
+without need; how tiles are converted and at what price; how wide accesses to global memory and copies by cp.async are; bank
+conflicts of shared loads and stores; and the shared-memory bill. Kernels of which all that is alike are shown once.
 Launches on host arrays run in the simulator as usual. The data come first, then the text that shows them.
 """
 
@@ -9,22 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from weft import compiler
 from weft.errors import Loc, UserError
 from weft.ir.core import Func, Op, walk
+from weft.ir.define import OpDef
 from weft.ir.types import SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
-from weft.ops import shared, tile
+from weft.ops import async_copy, globals, shared, tile
+from weft.ops.check import pointer_of
 from weft.passes.handles import Place, handles
 from weft.passes.liveness import lifetimes, place
 from weft.passes.sync_report import Sync, synchronisation
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.specialise import Constexpr
 from weft.script import run_script
 
-Topic = Literal["sync", "conversion", "shared access"]
+LONGEST_CONSTANT = 24
+"""Characters of a constant that is shown."""
+Topic = Literal["sync", "conversion", "shared access", "global access"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,8 @@ class Buffer:
 class KernelFacts:
     """What weft made of one kernel, for one set of argument types.
 
-    `scratch_bytes` is what lowering adds to the author's buffers. `registers` and `spills` are known where machine code was
-    asked for. `problem` says why lowering failed, where it did; then only tile IR is explained.
+    `constants` are the arguments that it was compiled for, as far as they are short. `registers` and `spills` are known where
+    machine code was asked for. `problem` says why lowering failed, where it did; then only tile IR is explained.
     """
 
     name: str
@@ -66,6 +73,7 @@ class KernelFacts:
     registers: int | None = None
     spills: int | None = None
     problem: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,8 @@ def explain_script(script: Path, arguments: Sequence[str] = (), *, compiled: boo
         stopped = run_script(script, arguments)
     finally:
         compiler.observers.remove(made.append)
-    return Explanation(tuple([explain_kernel(kernel, compiled=compiled) for kernel in made]), stopped)
+    facts = [explain_kernel(kernel, compiled=compiled) for kernel in made]
+    return Explanation(tuple(dict.fromkeys(facts)), stopped)
 
 
 def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelFacts:
@@ -98,19 +107,27 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         lowered = stages.lowered
     except UserError as error:
         lowered, problem = func, str(error)
-    notes = (*_sync_notes(synchronisation(lowered, func)), *_conversions(func), *_shared_accesses(func))
+    found = (_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func), _widths(lowered))
     return KernelFacts(
         name=kernel.name,
         target=stages.target.name,
         num_warps=kernel.num_warps,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(chain(*found))),
         buffers=tuple(_bill(func)),
         shared_bytes=lowered.attrs.get("shared_bytes", 0),
         shared_limit=stages.target.shared_bytes,
         registers=kernel.n_regs if compiled else None,
         spills=kernel.n_spills if compiled else None,
         problem=problem,
+        constants=tuple(_constants(kernel)),
     )
+
+
+def _constants(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
+    for name, argument in kernel.request.arguments.items():
+        text = str(argument.value) if isinstance(argument, Constexpr) else ""
+        if 0 < len(text) <= LONGEST_CONSTANT:
+            yield name, text
 
 
 def _sync_notes(found: Iterable[Sync]) -> Iterator[Note]:
@@ -156,12 +173,36 @@ def _shared_accesses(func: Func) -> Iterator[Note]:
         yield Note("shared access", op.loc, f"{op.name}{_buffer_name(places[handle])}: {text}", warning=conflicts > 0)
 
 
+def _widths(lowered: Func) -> Iterator[Note]:
+    """Accesses to global memory, copies from there among them, as the machine makes them."""
+    for op in walk(lowered.body):
+        if op.kind not in _INSTRUCTIONS:
+            continue
+        ptr = op.operand("ptr")
+        assert ptr is not None
+        name, table = _INSTRUCTIONS[op.kind]
+        size = op.attrs["vec"] * pointer_of(ptr).element_ty.itemsize
+        yield Note("global access", op.loc, f"{name}: {len(op.attrs[table])} times {_bytes(size)} a thread")
+
+
+_INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
+    globals.load: ("load", "registers"),
+    globals.store: ("store", "registers"),
+    async_copy.copy: ("async_copy.global_to_shared", "places"),
+}
+"""What they are called, and the attribute that has an entry for each."""
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes"
+
+
 def _access_words(plan: SharedAccess) -> tuple[str, int]:
     """An access in words, and the wavefronts that bank conflicts add to it."""
     access = plan.access if plan.matrix is None else plan.matrix.rows
     conflicts, count = access.conflicts(plan.bits), len(access.offsets)
     size = access.vec * max(plan.bits, 8) // 8
-    how = f"{count} times {size} bytes a thread" if plan.matrix is None else f"{count} matrix instructions"
+    how = f"{count} times {_bytes(size)} a thread" if plan.matrix is None else f"{count} matrix instructions"
     what = f"bank conflicts add {conflicts} wavefronts to each" if conflicts else "no bank conflicts"
     return f"{how}, {what}", conflicts
 
@@ -191,10 +232,13 @@ def show(explanation: Explanation, console: Any) -> None:
 
 
 def _show_kernel(facts: KernelFacts, console: Any) -> None:
-    head = f"{facts.name} for {facts.target}, {facts.num_warps} warps"
+    warps = "1 warp" if facts.num_warps == 1 else f"{facts.num_warps} warps"
+    head = f"{facts.name} for {facts.target}, {warps}"
     if facts.registers is not None:
         head += f", {facts.registers} registers a thread, {facts.spills} bytes spilled"
     console.print(head, style="bold", markup=False)
+    if facts.constants:
+        console.print(f"  {', '.join(f'{name}={value}' for name, value in facts.constants)}", markup=False)
     if facts.problem:
         console.print(f"  cannot be lowered: {facts.problem}", style="red", markup=False)
     for loc, notes in _by_line(facts.notes):

@@ -84,6 +84,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("elements 48 to 80 along dimension 1", "which has 64 there"),
     ),
     "shared-slice-aligned": (lambda k: smem().slice(16, 32), ("32 elements from 16 on", "from a multiple of that on")),
+    "shared-slice-stages": (
+        lambda k: smem([2, 4, 64, 64]).slice(1, 2, dim=1),
+        ("slice of 2 from 1 on along dimension 1 of 'smem'", "bufs.index(i).slice(start, length)"),
+    ),
     "shared-permute-stages": (
         lambda k: smem([3, 64, 64]).permute([1, 0, 2]),
         ("permute([1, 0, 2])", "one of its 1 leading dimensions", "bufs.index(i).permute([1, 0])"),
@@ -212,6 +216,14 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "async-make-padding": (
         lambda k: tma.make_tensor_descriptor(k.pointer(gl.int16), [64, 64], [64, 1], [64, 64], NVMMA, "nan"),
         ("padding_option='nan' of a descriptor of int16", "'zero'"),
+    ),
+    "async-make-extent": (
+        lambda k: tma.make_tensor_descriptor(k.pointer(gl.float16), [64, 0], [64, 1], [64, 64], NVMMA),
+        ("extent 1 of a descriptor is 0", "skip the block's work"),
+    ),
+    "async-make-outer-stride": (
+        lambda k: tma.make_tensor_descriptor(k.pointer(gl.float16), [k.scalar(gl.int32), 64], [68, 1], [64, 64], NVMMA),
+        ("stride 0 of a descriptor is 136 bytes", "multiples of 16 below 2**40", "a multiple of 8 elements"),
     ),
     "layout-tma-element": (
         lambda k: tma.make_tensor_descriptor(k.pointer(), [64, 64], [64, 1], [64, 64], NVMMA),

@@ -65,7 +65,7 @@ def test_an_ambiguous_launch():
         ((4, 0), {}, "launch-grid-empty"),
         ((1, 65536), {}, "launch-grid-limit"),
         (2**31, {}, "launch-grid-limit"),
-        (1, {"num_ctas": 2}, "launch-clusters"),
+        (1, {"num_ctas": 3}, "launch-option-value"),
     ],
 )
 def test_launches_that_cannot_be(grid, options, code):

@@ -129,7 +129,7 @@ def test_a_grid_beyond_limits(grid, dim):
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_warps": 3}, {"num_warps": 64}, {"num_warps": "4"}, {"num_ctas": 0}, {"maxnreg": 8}, {"maxnreg": "x"}],
+    [{"num_warps": 3}, {"num_warps": 64}, {"num_warps": "4"}, {"num_ctas": 0}, {"num_ctas": 3}, {"num_ctas": 16}, {"maxnreg": 8}, {"maxnreg": "x"}],
 )
 def test_option_values(options):
     error = caught(lambda: scale[1](X, Y, 8, **options))
@@ -141,8 +141,10 @@ def test_a_sync_mode_that_is_none():
     assert code(lambda: jit(sync="manual")(lambda x: None)) == "launch-option-value"
 
 
-def test_clusters_are_refused_and_not_ignored():
-    assert code(lambda: scale[1](X, Y, 8, num_ctas=2)) == "launch-clusters"
+def test_clusters_are_refused_where_the_target_has_none():
+    error = caught(lambda: scale.warmup(X, Y, 8, num_ctas=2, target="sm_80"))
+    assert error.code == "launch-clusters"
+    assert "sm_80 has clusters of 1 at most" in error.message
 
 
 def test_overflow_checks_are_refused():

@@ -5,10 +5,10 @@
         run(kernel, 4, out, x, 1000, ...)            # NumPy arrays in, results in `out`
         same(out, x + x)
 
-In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, and compiles the CUDA text,
-which must spill nothing and keep no array in memory. On a GPU it also runs the simulator, which must leave the GPU's bits.
-References are NumPy's, in wider types: nothing here asks weft what is right. `Described(x, block, layout)` among the
-arguments is an array whose descriptor the kernel gets.
+In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, as must other schedules of a
+kernel that uses shared memory, and compiles the CUDA text, which must spill nothing and keep no array in memory. On a GPU it
+also runs the simulator, which must leave the GPU's bits. References are NumPy's, in wider types: nothing here asks weft what is
+right. `Described(x, block, layout)` among the arguments is an array whose descriptor the kernel gets.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import weft
 from tests.conftest import Device
 from weft import compiler, sim
 from weft import language as gl
@@ -93,6 +94,8 @@ class Runner:
             run_lowered(kernel, compiled, grid, as_given(described, again), options)
             if ordered:
                 agree("tile IR and lowered IR", results, again)
+            if compiled.front.tile.attrs.get("shared_bytes"):
+                run_otherwise(kernel, grid, described, args, options, results if ordered else args)
             if compiles:
                 check_machine_code(compiled, spills)
         for given, result in zip(args, results, strict=True):
@@ -119,6 +122,18 @@ def run_lowered(kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: 
     stages = compiled.front
     given = compiler.given(stages.lowered, {name: _argument(bound[name]) for name in compiled.request.run_time})
     return sim.run(stages.lowered, size, given, target=stages.target, stdout=StringIO(), progress=False).lines
+
+
+def run_otherwise(
+    kernel: JITFunction, grid: Any, described: Sequence[Any], args: Any, options: Any, results: Any
+) -> None:
+    """Run with copies that move their data at other times and tasks in another order: the same comes of it, and no alarm."""
+    for schedule, seed in (("early", 1), ("random", 2), ("random", 3)):
+        again = [copied(a) for a in args]
+        with weft.simulate(schedule=schedule, seed=seed):
+            kernel[grid](*as_given(described, again), **options)
+        if results is not args:
+            agree(f"copies that are {schedule} (seed {seed}) and late ones", results, again)
 
 
 def _argument(value: Any) -> Any:

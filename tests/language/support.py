@@ -74,10 +74,12 @@ class jit:  # noqa: N801 spelled as authors spell it
 
 
 @contextmanager
-def building(num_warps: int = 4, target: str = "sm_90a") -> Iterator[Kernel]:
+def building(num_warps: int = 4, target: str = "sm_90a", num_ctas: int = 1) -> Iterator[Kernel]:
     """A kernel under construction in a fresh context."""
     made = Kernel()
-    with enter(Context(builder=made.builder, num_warps=num_warps, target=get(target), inline=inline)):
+    with enter(
+        Context(builder=made.builder, num_warps=num_warps, target=get(target), inline=inline, num_ctas=num_ctas)
+    ):
         yield made
 
 

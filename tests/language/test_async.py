@@ -96,7 +96,10 @@ def test_life_of_a_barrier(kernel):
     names = ["init", "expect", "arrive", "arrive", "wait", "invalidate"]
     made = [op for op in kernel.ops if op.name.startswith("mbarrier.")]
     assert [op.name for op in made] == [f"mbarrier.{name}" for name in names]
-    assert [op.attrs for op in made] == [{"count": 2}, {"bytes": 4096}, {"count": 1}, {"count": 2}, {}, {}]
+    assert [op.attrs for op in made] == [
+        {"count": 2}, {"bytes": 4096, "shared_by": 0}, {"count": 1, "shared_by": 0}, {"count": 2, "shared_by": 0},
+        {"shared_by": 0}, {},
+    ]  # fmt: skip
     assert all(op.operands[0] is bar.handle for op in made)
 
 
@@ -215,3 +218,10 @@ def test_make_tensor_descriptor(kernel):
     smem = block(desc)
     tma.async_copy_shared_to_global(desc, [0, 0], smem)
     kernel.last("tma.store")
+
+
+def test_nothing_steps_along_one_element(kernel):
+    """There any stride will do, as on the host."""
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    desc = tma.make_tensor_descriptor(kernel.pointer(gl.float16), [1, 64], [3, 1], [64, 64], layout)
+    assert desc.block_shape == [64, 64]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.passes.shared import BYTES, TILE, SharedKernel
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import ScalarType, float16, float32, int32, int64
 from weft.layout import NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, scratch, shared
+from weft.ops.check import TypingError
 from weft.passes.handles import alignment_of, bytes_of, handles
 
 MATRIX = NVMMASharedLayout(128, 32)
@@ -71,11 +74,16 @@ def test_a_slice_of_stages_and_its_parts():
     assert [(p.first, p.end) for p in found[part]] == [(2 * BYTES, 3 * BYTES)]
 
 
-def test_a_slice_of_inner_stages_is_anywhere():
+def test_stages_keep_their_steps():
+    """No view has steps between tiles that its type does not tell."""
     k = SharedKernel()
     a = k.alloc("a", 2, 4)
-    some = k.emit(shared.slice, a, start=0, length=1, dim=1)
-    assert places(k, k.index(some, 0)) == {("a", 0, 8 * BYTES)}
+    whole = k.emit(shared.slice, a, start=0, length=4, dim=1)
+    with pytest.raises(TypingError, match="part along dimension 1"):
+        k.emit(shared.slice, a, start=0, length=1, dim=1)
+    with pytest.raises(TypingError, match="stay where they are"):
+        k.emit(shared.permute, a, order=(1, 0, 2), layout=TILE)
+    assert places(k, k.index(whole, 1)) == {("a", 4 * BYTES, 8 * BYTES)}
 
 
 def test_a_slice_of_a_tile_lies_anywhere_in_the_tile():
@@ -92,13 +100,6 @@ def test_permuted_and_reshaped_memory_is_the_same():
     flat = k.emit(shared.reshape, k.index(a, 1), shape=(256,), layout=TILE)
     found = handles(k.finished())
     assert [(p.first, p.end) for h in (turned, flat) for p in found[h]] == [(1024, 2048)] * 2
-
-
-def test_exchanged_stages_are_anywhere():
-    k = SharedKernel()
-    a = k.alloc("a", 2, 4)
-    turned = k.emit(shared.permute, a, order=(1, 0, 2), layout=TILE)
-    assert places(k, k.index(turned, 1)) == {("a", 0, 8 * BYTES)}
 
 
 def test_other_types_reach_as_far_as_they_say():

@@ -22,6 +22,7 @@ from weft.runtime.dlpack import contiguous
 
 class CUresult(IntEnum):
     CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_NO_BINARY_FOR_GPU = 209
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
@@ -30,17 +31,28 @@ class CUresult(IntEnum):
 
 
 OK = CUresult.CUDA_SUCCESS
+WORKSPACE = 0x7F0000000000
+"""Where all stream-ordered memory lies."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes."""
+    """A recorded launch: `words` holds the 64-bit slot of each parameter that the kernel takes, `cluster` counts blocks."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int
     stream: int
     words: tuple[int, ...]
+    cluster: int = 1
+
+
+class Attribute:
+    """Poses as an attribute of a launch."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.value = SimpleNamespace(clusterDim=SimpleNamespace(x=0, y=0, z=0))
 
 
 class Names:
@@ -66,7 +78,8 @@ class FakeMap:
 
 @dataclass
 class FakeCuda:
-    """`parameters` is how many parameters the next launched kernels take; `encoded` records calls that make tensor maps."""
+    """`parameters` is how many parameters the next launched kernels take; `encoded` records calls that make tensor maps,
+    `allocated` stream-ordered memory: "alloc" with bytes, "free" with the address, and the stream."""
 
     devices: int = 1
     parameters: int = 0
@@ -77,6 +90,7 @@ class FakeCuda:
     current: int = 1000
     opted_in: int = 0
     encoded: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    allocated: list[tuple[str, int, int]] = field(default_factory=list)
     CUresult = CUresult
     CUtensorMapDataType = Names("DATA_TYPE")
     CUtensorMapInterleave = Names("INTERLEAVE")
@@ -87,6 +101,8 @@ class FakeCuda:
     cuuint64_t = int
     CUstream = int
     CUlaunchConfig = SimpleNamespace
+    CUlaunchAttribute = Attribute
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster")
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
@@ -124,6 +140,16 @@ class FakeCuda:
     def cuCtxPopCurrent(self) -> Any:
         popped, self.current = self.current, 1000
         return OK, popped
+
+    def cuMemAllocAsync(self, size: int, stream: int) -> Any:
+        if self.results:
+            return (self.results.pop(0), None)
+        self.allocated.append(("alloc", size, stream))
+        return OK, WORKSPACE
+
+    def cuMemFreeAsync(self, address: int, stream: int) -> Any:
+        self.allocated.append(("free", address, stream))
+        return (OK,)
 
     def cuModuleLoadData(self, cubin: bytes) -> Any:
         self.loads += 1
@@ -165,7 +191,13 @@ class FakeCuda:
         words = tuple(ctypes.c_uint64.from_address(pointer).value for pointer in pointers)
         if self.results:
             return (self.results.pop(0),)
-        self.launches.append(Launched(grid, block, config.sharedMemBytes, int(config.hStream), words))
+        cluster = 1
+        if config.numAttrs:
+            (attribute,) = config.attrs
+            size = attribute.value.clusterDim
+            assert (attribute.id, size.y, size.z) == ("cluster", 1, 1)
+            cluster = size.x
+        self.launches.append(Launched(grid, block, config.sharedMemBytes, int(config.hStream), words, cluster))
         return (OK,)
 
 
@@ -236,10 +268,14 @@ class FakeCompiler:
     reads: tuple[Any, ...] = ()
     dynamic_shared: int = 0
     unused: tuple[str, ...] = ()
+    workspace: int = 0
 
     def compile_kernel(self, request: Any) -> CompiledKernel:
         self.requests.append(request)
-        binary = Binary(b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared, unused=self.unused)
+        binary = Binary(
+            b"machine code", n_regs=32, n_spills=0, dynamic_shared=self.dynamic_shared, unused=self.unused,
+            workspace=self.workspace,
+        )  # fmt: skip
         stages = {"ir": lambda: "func"}
         return CompiledKernel(request, name=request.fn.__name__, stages=stages, binary=lambda: binary, reads=self.reads)
 

@@ -80,6 +80,27 @@ def test_parts_that_the_kernel_does_not_take(cuda, compiler):
         assert cuda.launches[-1].words == (0x1000, n, 0x2000, 32 | 0 << 32, 1)
 
 
+def test_a_map_that_the_kernel_does_not_take(cuda, compiler):
+    """Extents alone are enough to find the memory."""
+    compiler.unused = ("a_desc", *[p.name for p in parts("b_desc", 2)][1:])
+    cuda.parameters = 6
+    product = make()
+    for a, b in ((0x1000, 0x2000), (0x3000, 0x2000)):
+        product[1](describe(a), 7, describe(b))
+        assert cuda.launches[-1].words == (EXTENTS, 32, 32, 1, 7, b)
+
+
+def test_a_frame_is_pointed_anew_only_where_descriptors_change(cuda, compiler):
+    cuda.parameters = 11
+    product = make()
+    a, b = describe(0x1000), describe(0x2000)
+    for first, second in ((a, b), (a, b), (b, a), (b, b), (a, b)):
+        product[1](first, 3, second)
+        words = cuda.launches[-1].words
+        assert (words[0], words[6]) == (first.tensor_map.spec.pointer, second.tensor_map.spec.pointer)
+        assert words[1:5] == words[7:] == (EXTENTS, 32, 32, 1)
+
+
 def test_packing():
     made = packing([Constexpr(None), KIND, Pointer("float32"), KIND], "xayb", ["a.shape_0", "b.stride_1"])
     assert made.packed == (0, 2)

@@ -31,7 +31,7 @@ def encoded(cuda, shape, block, swizzle, dtype="float16", strides=None, **option
     ("shape", "strides", "block", "swizzle", "expected"),
     [
         # (rank, innermost first: extents, strides in bytes, box), swizzle, promotion
-        ((1000,), None, [512], 0, (1, [1000], [64], [256], "NONE", "L2_256B")),
+        ((1000,), None, [512], 0, (1, [1000], [64], [256], "NONE", "L2_128B")),
         ((100, 64), (72, 1), [32, 16], 32, (2, [64, 100], [144], [16, 32], "32B", "L2_64B")),
         ((100, 64), None, [512, 64], 64, (2, [64, 100], [128], [32, 256], "64B", "L2_128B")),
         ((100, 640), None, [128, 256], 128, (2, [640, 100], [1280], [64, 128], "128B", "L2_256B")),
@@ -49,6 +49,18 @@ def test_shapes_and_swizzles(cuda, shape, strides, block, swizzle, expected):
     )
     assert (rank, extents, byte_strides, box, swizzled, promotion) == expected
     assert (data_type, address, steps, interleave, fill) == ("FLOAT16", ADDRESS, [1] * rank, "NONE", "NONE")
+
+
+@pytest.mark.parametrize(
+    ("columns", "swizzle", "expected"),
+    [
+        (8, 0, "NONE"), (16, 32, "L2_64B"), (32, 64, "L2_128B"), (64, 128, "L2_256B"), (128, 128, "L2_256B"),
+        (256, 128, "L2_256B"), (256, 64, "L2_128B"), (512, 128, "L2_128B"), (2048, 128, "L2_128B"), (1024, 32, "L2_64B"),
+    ],
+)  # fmt: skip
+def test_promotion_to_l2(cuda, columns, swizzle, expected):
+    """From the rows of boxes, and not beyond 128 bytes where a block's rows have a KiB or more."""
+    assert encoded(cuda, (64, 4096), [8, columns], swizzle)[9] == expected
 
 
 @pytest.mark.parametrize(

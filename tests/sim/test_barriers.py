@@ -73,7 +73,7 @@ def test_too_many_arrivals():
     with pytest.raises(hazard.TooManyArrivals) as caught:
         bar.arrive(op(3), clock, 2, Released())
     assert caught.value.code == "hazard-too-many-arrivals"
-    assert "arrives 2 times at bar, but phase 0 waits for 1 more of 2 arrivals" in caught.value.message
+    assert "arrives 2 times at bar, 1 more than phase 0 takes: it has had 1 of its 2 arrivals" in caught.value.message
     assert [loc.line for _, loc in caught.value.related] == [2]
 
 
@@ -166,5 +166,14 @@ def test_what_a_phase_lacks():
     bar, clock, here, there = make(2), Clock(0), op(2), op(3)
     for arrival in (here, there, here):
         bar.arrive(arrival, clock, 1, clock.release())
-    expected = "phase 1 of bar, which lacks 1 of 2 arrivals (the phase before had one at <kernel>:3)"
-    assert bar.missing(1) == expected
+    assert bar.missing(1, []) == "phase 1 of bar, which lacks 1 of 2 arrivals; none has come from <kernel>:3"
+
+
+def test_what_a_first_phase_lacks():
+    bar, clock = make(2), Clock(0)
+    assert bar.missing(0, []) == "phase 0 of bar, which lacks 2 of 2 arrivals; nothing in the kernel arrives at it"
+    bar.bring(op(4), clock, 64, flight([], "a"))
+    bar.arrive(op(2), clock, 1, clock.release())
+    unexpected = "lacks 1 of 2 arrivals and an expect of the 64 bytes that copies bring beyond those expected"
+    assert bar.missing(0, [op(2), op(3)]).endswith(f"{unexpected}; none has come from <kernel>:2, <kernel>:3")
+    assert bar.missing(0, bar.arrivals).endswith(f"{unexpected}; it has had one from <kernel>:2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -80,8 +82,13 @@ def test_a_deadlock_lists_what_is_missing():
     assert isinstance(found, errors.Deadlock)
     assert isinstance(found, errors.Hazard)
     ((label, loc),) = found.related
-    assert label == "program (0, 0, 0) waits for phase 0 of bars[1], which lacks 1 of 2 arrivals"
+    assert label.startswith(
+        "program (0, 0, 0) waits for phase 0 of bars[1], which lacks 1 of 2 arrivals; it has had one from "
+    )
     assert "mbarrier.wait" in loc.source
+    assert found.buffer == "bars[1]"
+    assert found.partitions == ("the block",)
+    assert "the arrivals that its mbarrier was initialised with" in found.fix
 
 
 @weft.jit(sync="none")
@@ -219,6 +226,54 @@ def test_a_deadlock_between_partitions_lists_both():
     labels = [label for label, _ in caught.value.related]
     assert any("partition 1 waits for phase 0 of empty, which lacks 1 of 1 arrivals" in label for label in labels)
     assert any("partition 0 waits for phase 1 of full" in label for label in labels)
+    assert caught.value.partitions == ("partition 0", "partition 1")
+
+
+@weft.jit(sync="none")
+def wait_then_arrive(bars, wanted: gl.constexpr, given: gl.constexpr):
+    mbarrier.wait(bars.index(wanted), 0)
+    mbarrier.arrive(bars.index(given), count=1)
+
+
+@weft.jit(sync="none")
+def arrive_at(bars, given: gl.constexpr):
+    mbarrier.arrive(bars.index(given), count=1)
+
+
+@weft.jit(sync="none")
+def never(fault: gl.constexpr):
+    bars = gl.allocate_shared_memory(gl.int64, [3, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(3):
+        mbarrier.init(bars.index(i), count=2 if fault == "count" else 1)
+    gl.barrier()
+    if fault == "circle":
+        gl.warp_specialize([(wait_then_arrive, (bars, 0, 1)), (wait_then_arrive, (bars, 1, 0))], [4], [24])
+    else:
+        given: gl.constexpr = 2 if fault == "exit" else 0
+        gl.warp_specialize([(wait_then_arrive, (bars, 0, 1)), (arrive_at, (bars, given))], [4], [24])
+
+
+@pytest.mark.parametrize(
+    ("fault", "waiters", "words"),
+    [
+        ("", 0, ""),
+        ("circle", 2, "bars[0], which lacks 1 of 1 arrivals; none has come from "),
+        ("exit", 1, "bars[0], which lacks 1 of 1 arrivals; nothing in the kernel arrives at it"),
+        ("count", 1, "bars[0], which lacks 1 of 2 arrivals; it has had one from "),
+    ],
+)
+def test_a_deadlock_says_which_arrival_is_missing(fault, waiters, words):
+    found = verdict(never, lambda: (fault,))
+    if not waiters:
+        assert found is None
+        return
+    assert isinstance(found, errors.Deadlock)
+    assert len(found.related) == len(found.partitions) == waiters
+    assert found.buffer == "bars[0]"
+    label, _ = found.related[0]
+    assert words in label
+    if words.endswith("from "):
+        assert label.endswith(f"{Path(__file__).name}:{found.loc.line + (1 if fault == 'circle' else 6)}")
 
 
 @weft.jit(sync="none")

@@ -39,6 +39,40 @@ def blocks(x: np.ndarray, row: int, col: int, fill: float) -> np.ndarray:
     return wide[100 + row : 132 + row, 100 + col : 164 + col]
 
 
+@weft.jit
+def copied(src, dst, XBLOCK: gl.constexpr):
+    smem = gl.allocate_shared_memory(src.dtype, [XBLOCK], src.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, src.block_type.nbytes)
+    tma.async_copy_global_to_shared(src, [0], bar, smem)
+    mbarrier.wait(bar, 0)
+    tma.async_copy_shared_to_global(dst, [0], smem)
+    tma.store_wait(pendings=0)
+
+
+def test_a_store_writes_the_rest_of_a_chunk_where_there_is_memory():
+    """33 elements of 4 bytes end within a chunk: three more are written. The engine cannot do less (measured on an H200)."""
+    x, out = RNG.normal(size=33).astype(np.float32), np.full(40, 7, np.float32)
+    layout = gl.NVMMASharedLayout(0, 32, 1)
+    descriptors = [TensorDescriptor.from_tensor(array, [64], layout) for array in (x, out[:33])]
+    report = copied[(1,)](*descriptors, 64, num_warps=1).report
+    np.testing.assert_array_equal(out[:33], x)
+    np.testing.assert_array_equal(out[33:], [0, 0, 0, 7, 7, 7, 7])
+    assert [advice.rule for advice in report.advice] == ["written-behind"]
+    assert "columns 33 to 35 of dst" in str(report.advice[0])
+
+
+def test_a_chunk_beyond_the_memory():
+    x = RNG.normal(size=33).astype(np.float32)
+    descriptors = [
+        TensorDescriptor.from_tensor(array, [64], gl.NVMMASharedLayout(0, 32, 1)) for array in (x, np.empty_like(x))
+    ]
+    with pytest.raises(hazard.OutOfBounds, match="the one with the last of 33 elements") as caught:
+        copied[(1,)](*descriptors, 64, num_warps=1)
+    assert caught.value.code == "hazard-tensor-chunk"
+
+
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 @pytest.mark.parametrize("swizzle", [0, 128])
 @pytest.mark.parametrize(("row", "col"), [(0, 0), (-5, 30), (60, -70), (40, 70), (90, 90)])

@@ -10,8 +10,10 @@ from weft.cuda import (
     arith,
     asm,
     async_copy,
+    cluster,
     control,
     debug,
+    descriptors,
     globals,
     mbarrier,
     memory,
@@ -27,12 +29,12 @@ from weft.cuda.names import BUILTINS, KEYWORDS
 from weft.cuda.prelude import PIECE_NAMES
 from weft.cuda.refs import Inline, Variable
 from weft.cuda.rules import RULES
-from weft.cuda.spelling import c_type, integer
+from weft.cuda.spelling import c_type, integer, is_small_float
 from weft.cuda.tables import is_wide
 from weft.errors import fail
 from weft.errors.cuda import KERNEL_NAME
 from weft.ir.core import Func, Value
-from weft.ir.types import DescriptorType
+from weft.ir.types import DescriptorType, Pointer
 from weft.targets import Target
 
 
@@ -44,19 +46,23 @@ def emit(func: Func, target: Target) -> str:
     if func.name in KEYWORDS | BUILTINS | PIECE_NAMES:
         raise fail(KERNEL_NAME, loc=func.loc, name=func.name)
     e = Emitter(func, target)
-    params = ", ".join(_param(e, param) for param in func.params)
+    params = [_param(e, param) for param in func.params]
+    hidden, workspace = _workspace(e)
     e.region(func.body)
-    return "\n".join([e.pieces.text, "", *_head(e, params), *e.out.lines, "}", ""])
+    for param in func.params:
+        _declare_pointee(e, param)
+    return "\n".join([e.pieces.text, "", *_head(e, ", ".join([*params, *hidden]), workspace), *e.out.lines, "}", ""])
 
 
-def _head(e: Emitter, params: str) -> list[str]:
-    """Signature, shared memory and constant tables."""
+def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
+    """Signature, memory and constant tables."""
     warps = e.func.attrs.get("total_warps", e.func.attrs["num_warps"])
     lines = [f'extern "C" __global__ void {_bounds(e.func, warps * e.target.warp_size)}', f"{e.func.name}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     if e.uses_shared:
         lines.append("  const u32 scratch = (u32)__cvta_generic_to_shared(shared_memory);")
+    lines += workspace
     lines += [f"  const u32 {name} = {address};" for name, address in e.buffers]
     if e.warp_name:
         # By way of a shuffle, so that ptxas sees that a warp's threads agree.
@@ -87,14 +93,33 @@ def _param(e: Emitter, param: Value) -> str:
     return f"{type} {name}" if type.endswith("*") else f"const {type} {name}"
 
 
+def _declare_pointee(e: Emitter, param: Value) -> None:
+    """A small float's struct is part of the text although nobody may access what a parameter points to."""
+    element = param.type.element
+    if isinstance(element, Pointer) and is_small_float(element.element_ty):
+        e.pieces.use(element.element_ty.code)
+
+
+def _workspace(e: Emitter) -> tuple[list[str], list[str]]:
+    """The parameter that no launch names, and the line that finds the block's part of what it points to, if it has one."""
+    if not e.func.attrs.get("workspace_bytes"):
+        return [], []
+    name = e.names.fresh("workspace")
+    e.workspace = e.names.fresh("block_workspace")
+    number = "(((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x)"
+    return [f"u8* {name}"], [f"  u8* const {e.workspace} = {name} + {e.func.attrs['workspace_bytes']} * {number};"]
+
+
 __all__ = [
     "RULES",
     "emit",
     "arith",
     "asm",
     "async_copy",
+    "cluster",
     "control",
     "debug",
+    "descriptors",
     "globals",
     "mbarrier",
     "memory",

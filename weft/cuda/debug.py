@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cuda.casts import cast
+from weft.cuda.program import program_index
 from weft.cuda.refs import Index
 from weft.cuda.rules import emits
 from weft.cuda.spelling import count_of, is_small_float, string
@@ -15,7 +16,8 @@ from weft.ops import debug
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
-_PROGRAM = "blockIdx.x, blockIdx.y, blockIdx.z"
+def _program(e: Emitter) -> str:
+    return f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
 
 
 def _format(value: Value, hexadecimal: bool) -> str:
@@ -53,7 +55,7 @@ def _print(e: Emitter, op: Op) -> None:
     def line(index: Index) -> str:
         arguments = [e.at(value, index) for value in places]
         arguments += [_argument(e, op, value, index, hexadecimal) for value in values]
-        return f"printf({', '.join([text, _PROGRAM, *arguments])});"
+        return f"printf({', '.join([text, _program(e), *arguments])});"
 
     counts = {count_of(value.type) for value in operands} - {None}
     e.unrolled(max((count for count in counts if count), default=1), [(op.loc, line)])
@@ -68,7 +70,7 @@ def _assert(e: Emitter, op: Op) -> None:
 
     def line(index: Index) -> str:
         test = f"!({e.at(condition, index)})" if mask is None else f"{e.at(mask, index)} && !({e.at(condition, index)})"
-        return f'if ({test}) {{ printf({text}, {_PROGRAM}); asm volatile("trap;"); }}'
+        return f'if ({test}) {{ printf({text}, {_program(e)}); asm volatile("trap;"); }}'
 
     e.unrolled(count_of(condition.type) or 1, [(op.loc, line)])
 

@@ -46,8 +46,9 @@ class Emitter:
 
     `refs`: what each value is called. `constants`: the values known as numbers. `index`: the register that an elementwise rule
     is asked for. `uses_shared`: the text names the base of shared memory. `buffers`: names and addresses of the author's
-    memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `partition`: who runs what is written
-    now; it is the whole block outside of `control.partitions`.
+    memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `workspace`: the name of the
+    block's part of the global memory that launches provide, where they do. `partition`: who runs what is written now; it is the
+    whole block outside of `control.partitions`.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -65,6 +66,7 @@ class Emitter:
         self.rooms: dict[Value, Value] = {}
         self.partition = Partition(0, func.attrs["num_warps"])
         self.warp_name = ""
+        self.workspace = ""
         self._users = _users(func)
         self._storage = storage_of(func)
         self._classes: dict[int, Variable] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cuda.prelude import Piece
+from weft.cuda.program import program_index
 from weft.cuda.refs import Inline
 from weft.cuda.rules import Repeated, elects, emits
 from weft.cuda.spelling import string
@@ -43,6 +44,16 @@ _PIECES = {
         "  for (u32 i = 0; i < count; ++i) {\n"
         '    u64 state; asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory"); } }'
     ),
+    **{
+        f"mbar_{name}_in": Piece(
+            "// on the barrier that lies there in another block\n"
+            f"DEV void mbar_{name}_in(u32 bar, u32 block, u32 number) {{\n"
+            '  asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"\n'
+            f'               "mbarrier.arrive{ptx}.release.cluster.shared::cluster.b64 _, [there], %2;\\n}}"\n'
+            '               :: "r"(bar), "r"(block), "r"(number) : "memory"); }'
+        )
+        for name, ptx in (("arrive", ""), ("expect", ".expect_tx"))
+    },
     "mbar_wait": Piece(
         "DEV void mbar_wait(u32 bar, u32 parity) {\n"
         '  asm volatile("{\\n.reg .pred p;\\nWAIT:\\n"\n'
@@ -82,7 +93,7 @@ _WATCHED = (
     "  for (u64 start = nanoseconds(); !{test}(bar, parity);)\n"
     "    if (nanoseconds() - start > {patience}ull) {{\n"
     "      if ((threadIdx.x & 31u) == 0)\n"
-    "        printf(text, number, parity, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x >> 5);\n"
+    "        printf(text, number, parity, {program}, blockIdx.y, blockIdx.z, threadIdx.x >> 5);\n"
     '      asm volatile("trap;"); }} }}'
 )
 
@@ -117,13 +128,21 @@ def _invalidate(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 @elects(mbarrier.expect)
 def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
-    return [_once(_call(e, "mbar_expect", _bar(e, op), str(op.attrs["bytes"])))]
+    return [_once(_arrival(e, op, "mbar_expect", op.attrs["bytes"]))]
 
 
 @elects(mbarrier.arrive)
 def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
-    return [_once(_call(e, name, _bar(e, op), str(op.attrs["count"])))]
+    return [_once(_arrival(e, op, name, op.attrs["count"]))]
+
+
+def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
+    """An arrival on the block's own barrier, or on that of the first of the blocks that share it."""
+    blocks = op.attrs["shared_by"]
+    if not blocks:
+        return _call(e, name, _bar(e, op), str(number))
+    return _call(e, f"{name}_in", _bar(e, op), f"{e.call('cluster_rank')} & {~blocks}", str(number))
 
 
 @emits(mbarrier.wait)
@@ -131,7 +150,13 @@ def _wait(e: Emitter, op: Op) -> None:
     bar, phase, *_ = op.operands
     assert bar is not None and phase is not None
     on = e.operand(op, "pred")
-    head = "" if on is None else f"if ({on}) "
+    _wait_for(e, op, "" if on is None else f"if ({on}) ", bar, phase)
+    if op.attrs["shared_by"]:
+        # The wait orders what the block did, the fence what other blocks did before they arrived.
+        e.out.line(f"{e.call('fence_cluster')};")
+
+
+def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
     newer = e.target.has_mbarrier_tx
     test = "mbar_try_wait" if newer else "mbar_test_wait"
     if not e.func.attrs.get("debug"):
@@ -141,7 +166,7 @@ def _wait(e: Emitter, op: Op) -> None:
         return
     for name in ("nanoseconds", test):
         e.pieces.define(name, _PIECES[name])
-    e.pieces.define("mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test)))
+    e.pieces.define("mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test, program=program_index(e, 0))))
     name, number = _which(e, bar)
     e.out.line(f"{head}mbar_wait_watched({e.at(bar)}, {e.at(phase)}, {string(_report(op, name))}, {number});")
 

@@ -305,6 +305,16 @@ _SYNC = {
     "fence_async_cluster": Piece(
         'DEV void fence_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }'
     ),
+    "fence_cluster": Piece('DEV void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }'),
+    "cluster_rank": Piece(
+        'DEV int cluster_rank() { int rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }'
+    ),
+    **{
+        f"cluster_{name}": Piece(
+            f'DEV void cluster_{name}() {{ asm volatile("barrier.cluster.{ptx}.aligned;" ::: "memory"); }}'
+        )
+        for name, ptx in (("arrive", "arrive"), ("arrive_relaxed", "arrive.relaxed"), ("wait", "wait"))
+    },
     "elect_one": Piece(
         "// one lane of a converged warp, always the same; ptxas knows that it is one\n"
         "DEV bool elect_one() {\n"

@@ -13,14 +13,26 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 
+def _of_programs(e: Emitter, built_in: str, axis: int) -> str:
+    """A number of blocks as one of programs, which have their blocks side by side along x."""
+    blocks = e.func.attrs.get("num_ctas", 1)
+    number = f"{built_in}.{'xyz'[axis]}"
+    return number if axis or blocks == 1 else f"({number} / {blocks})"
+
+
+def program_index(e: Emitter, axis: int) -> str:
+    """The text of the program's index along an axis of the grid."""
+    return _of_programs(e, "blockIdx", axis)
+
+
 @spells(program.program_id)
 def _program_id(e: Emitter, op: Op) -> str:
-    return f"(int)blockIdx.{'xyz'[op.attrs['axis']]}"
+    return f"(int){program_index(e, op.attrs['axis'])}"
 
 
 @spells(program.num_programs)
 def _num_programs(e: Emitter, op: Op) -> str:
-    return f"(int)gridDim.{'xyz'[op.attrs['axis']]}"
+    return f"(int){_of_programs(e, 'gridDim', op.attrs['axis'])}"
 
 
 @spells(program.warp_id)

@@ -10,6 +10,8 @@ from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import Repeated, elects
 from weft.ir.core import Op, Value
+from weft.ir.types import DescriptorType
+from weft.layout.cga import receivers
 from weft.ops import tma
 
 if TYPE_CHECKING:
@@ -28,19 +30,22 @@ def _numbers(first: int, count: int) -> str:
     return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
 
 
-def _load_piece(name: str, rank: int, offsets: int) -> Piece:
-    """`name(to, desc, bar, x, y, ...)`; an im2col load has `offsets` within the filter besides."""
-    axes, steps = _AXES[:rank], _OFFSETS[:offsets]
+def _load_piece(name: str, rank: int, offsets: int, multicast: bool) -> Piece:
+    """`name(to, desc, bar, x, y, ...)`; an im2col load has `offsets` within the filter besides.
+
+    A load with `multicast` takes last a mask of the blocks to whose memory, at the same address, the box goes."""
+    axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
-                            *(f"u16 {s}" for s in steps)])  # fmt: skip
+                            *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
     operands = ", ".join(
-        ['"r"(to)', '"l"(desc)', '"r"(bar)', *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in steps)]
+        ['"r"(to)', '"l"(desc)', '"r"(bar)', *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
     )
-    mode = ".im2col" if offsets else ""
+    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" if multicast else ""
     within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
+    within += f", %{3 + rank + offsets}" if multicast else ""
     return Piece(
         f"DEV void {name}({parameters}) {{\n"
-        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"\n'
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes{sends}"\n'
         f'    " [%0], [%1, {_numbers(3, rank)}], [%2]{within};"\n    :: {operands} : "memory"); }}',
         ("CUtensorMap",),
     )
@@ -80,15 +85,29 @@ def _moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index
 def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, bar, handle, _, *coords = op.operands
     assert desc is not None and bar is not None and handle is not None
-    name = f"tma_load_{len(coords)}d"
-    e.pieces.define(name, _load_piece(name, len(coords), 0))
+    blocks = _receivers(e, op)
+    name = f"tma_load_{'multicast_' if blocks else ''}{len(coords)}d"
+    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks)))
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:
         at = [_moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
-        return f"{name}({', '.join([_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at)])});"
+        arguments = [_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *blocks]
+        return f"{name}({', '.join(arguments)});"
 
     return [(count, text)]
+
+
+def _receivers(e: Emitter, op: Op) -> list[str]:
+    """The mask of the blocks that receive a multicast, for the first of them, which makes the request."""
+    if not op.attrs["multicast"]:
+        return []
+    desc = op.operands[0]
+    assert desc is not None and isinstance(desc.type, DescriptorType)
+    count = e.func.attrs["num_ctas"]
+    bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), count)
+    mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
+    return [f"{mask:#x}" if bits == count - 1 else f"(u16)({mask:#x} << {e.call('cluster_rank')})"]
 
 
 @elects(tma.load_im2col)
@@ -97,8 +116,9 @@ def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     assert desc is not None and bar is not None and handle is not None
     rank = (len(operands) + 2) // 2
     coords, steps = operands[:rank], operands[rank:]
-    name = f"tma_load_im2col_{rank}d"
-    e.pieces.define(name, _load_piece(name, rank, len(steps)))
+    blocks = _receivers(e, op)
+    name = f"tma_load_im2col_{'multicast_' if blocks else ''}{rank}d"
+    e.pieces.define(name, _load_piece(name, rank, len(steps), bool(blocks)))
     # A box is pixels and channels; boxes of one block differ in their first channel.
     count, (_, channels, offsets) = _boxes(op, 2)
 
@@ -106,7 +126,9 @@ def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
         *outer, inner = coords
         at = [*(e.at(c) for c in outer if c is not None), _moved(e, inner, channels, index)]
         within = [f"(u16){e.at(step)}" for step in steps if step is not None]
-        arguments = [_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within)]
+        arguments = [
+            _moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within), *blocks
+        ]  # fmt: skip
         return f"{name}({', '.join(arguments)});"
 
     return [(count, text)]

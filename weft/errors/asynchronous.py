@@ -163,3 +163,15 @@ MAKE_PADDING = row(
     "padding_option={got} of a descriptor of {dtype}",
     "pass 'zero', or 'nan' for floats of at least 16 bits",
 )
+MAKE_EXTENT = row(
+    "async-make-extent",
+    CompilationError,
+    "extent {dim} of a descriptor is {got}, but every dimension has at least one element",
+    "describe nothing that is empty: skip the block's work under a condition",
+)
+MAKE_OUTER_STRIDE = row(
+    "async-make-outer-stride",
+    CompilationError,
+    "stride {dim} of a descriptor is {nbytes} bytes, but TMA takes positive multiples of 16 below 2**40",
+    "let rows have a multiple of {count} elements",
+)

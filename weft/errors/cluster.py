@@ -31,6 +31,12 @@ NESTED = row(
 SIGNAL = row(
     "cluster-signal",
     CompilationError,
-    "{what} signals a barrier that several blocks share ({layout}), but TMA signals each block's own",
+    "{what} signals a barrier that several blocks share ({layout}), but copies signal each block's own",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
+)
+IM2COL = row(
+    "cluster-im2col",
+    LayoutError,
+    "the block of an im2col descriptor is split over the blocks of a cluster by {layout}",
+    "use a cga_layout of zero vectors, which puts a copy into each block",
 )

@@ -105,6 +105,14 @@ class GlobalRace(Hazard):
     """Two programs, or two threads of one, access the same global memory, one of them writes, and nothing orders them."""
 
 
+class BadDescriptor(Hazard):
+    """A descriptor is made in the kernel of a tensor that TMA cannot take."""
+
+
+class DescriptorReplaced(Hazard):
+    """A descriptor that a loop makes takes the place of an earlier one that is still needed."""
+
+
 OUT_OF_BOUNDS = row(
     "hazard-out-of-bounds",
     OutOfBounds,
@@ -122,6 +130,13 @@ TENSOR_RANGE = row(
     OutOfBounds,
     "program {program}: a TMA request {access} address {address:#x}, which its descriptor says is a part of {name} but is not",
     "give the descriptor the shape and the strides of the array itself",
+)
+TENSOR_CHUNK = row(
+    "hazard-tensor-chunk",
+    OutOfBounds,
+    "program {program}: a TMA request writes whole chunks of 16 bytes, and the one with the last of {columns} elements of a row "
+    "reaches beyond the memory of {name}",
+    "give the array room up to a multiple of 16 bytes, or store the last elements with gl.store and a mask",
 )
 GATHER_RANGE = row(
     "hazard-gather-range",
@@ -206,7 +221,8 @@ DEADLOCK = row(
     "hazard-deadlock",
     Deadlock,
     "no program can go on: {waiting} wait for what nobody will do{pending}",
-    "let whoever does what the others wait for go first, and pair each wait with as many arrivals and bytes as it needs",
+    "give each phase that is waited for the arrivals that its mbarrier was initialised with, and the bytes that it expects, "
+    "from somebody who does not wait for the waiter",
 )
 
 # Shared memory
@@ -234,7 +250,7 @@ MISSING_FENCE = row(
     MissingFence,
     "program {program}: {partition} {access} {name} through the async proxy after {other} {before} it, "
     "and no fence lies between",
-    "call fence_async_shared() between the two lines, before what makes the first known to who does the second",
+    "call fence_async_shared() after the first line, before the gl.barrier() or mbarrier.arrive() that hands the memory on",
 )
 THREAD_RACE = row(
     "hazard-thread-race",
@@ -267,6 +283,27 @@ STORE_UNREAD = row(
     "call tma.store_wait(pendings=0) before the kernel ends",
 )
 
+# Descriptors
+
+BAD_DESCRIPTOR = row(
+    "hazard-descriptor",
+    BadDescriptor,
+    "program {program} makes a descriptor of {name} whose {part} is {value}, but TMA takes {wanted}",
+    "{fix}",
+)
+DESCRIPTOR_IN_USE = row(
+    "hazard-descriptor-in-use",
+    DescriptorReplaced,
+    "program {program}: {partition} makes a descriptor in the place of an earlier one, through which a load is under way",
+    "wait for the load first, as in mbarrier.wait(bar, phase), or make the descriptors at two places of the kernel",
+)
+DESCRIPTOR_REPLACED = row(
+    "hazard-descriptor-replaced",
+    DescriptorReplaced,
+    "program {program}: {partition} uses a descriptor after the same line has made another one in its place",
+    "use only the latest descriptor that a line has made, or make the descriptors at two places of the kernel",
+)
+
 # mbarriers
 
 BARRIER_FRESH = row(
@@ -296,8 +333,8 @@ BARRIER_REINITIALISED = row(
 TOO_MANY_ARRIVALS = row(
     "hazard-too-many-arrivals",
     TooManyArrivals,
-    "program {program}: {partition} arrives {count} times at {name}, but phase {phase} waits for {pending} more of {expected} "
-    "arrivals",
+    "program {program}: {partition} arrives {times} at {name}, {over} more than phase {phase} takes: it has had {had} of its "
+    "{expected} arrivals",
     "initialise it with the count of all arrivals of a phase, or wait for the phase before arriving for the next",
 )
 TOO_MANY_BYTES = row(
@@ -315,9 +352,10 @@ MISSING_BYTES = row(
 PHASE_ALIASING = row(
     "hazard-phase-aliasing",
     PhaseAliasing,
-    "program {program}: phase {done} of {name} may complete before {partition} has seen phase {phase}, which it waits for; "
-    "that wait would take a later phase for it",
-    "let every waiter see each phase: whoever completes a phase must do so after all have passed the one before",
+    "program {program}: phase {done} of {name} may complete before all threads of {partition} have seen {phase}, which they wait "
+    "for; that wait would take a later phase for it",
+    "let all threads of the waiter pass a phase before somebody completes the next: look for a count that is too small, an arrival "
+    "too many, or a missing gl.barrier() between the wait and what the waiter does next to let others go on",
 )
 
 # Global memory
@@ -334,6 +372,26 @@ GLOBAL_THREADS = row(
     GlobalRace,
     "program {program} {access} {name}[{index}], which another of its threads {before}, and nothing orders the two threads",
     "call gl.barrier() between the two lines",
+)
+GLOBAL_IN_FLIGHT = row(
+    "hazard-global-in-flight",
+    GlobalRace,
+    "program {program} {access} {name}[{index}] while a copy from it that {partition} started may still read it",
+    "{wait} before this line",
+)
+GLOBAL_STORED = row(
+    "hazard-global-stored",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, but no thread knows when that "
+    "arrives: tma.store_wait() waits only until the store has read shared memory",
+    "access it in a later launch, or store it with gl.store() and call gl.barrier()",
+)
+GLOBAL_FENCE = row(
+    "hazard-global-fence",
+    MissingFence,
+    "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before} in the same launch, and "
+    "fence_async_shared() orders shared memory only",
+    "use gl.load(), gl.store() or async_copy for {name} here, or write it in an earlier launch",
 )
 GLOBAL_STORE = row(
     "hazard-global-store-race",

@@ -41,9 +41,3 @@ IM2COL_PIXELS = row(
     "a block of {pixels} pixels is more than one im2col request copies, {limit}",
     "use blocks of at most {limit} pixels and issue several loads",
 )
-DEVICE_DESCRIPTOR = row(
-    "tma-make-descriptor",
-    CompilationError,
-    "a tensor descriptor is made in the kernel, which runs in the simulator but not on the GPU yet",
-    "make it on the host with TensorDescriptor.from_tensor and pass it to the kernel",
-)

@@ -99,7 +99,7 @@ BARRIER_NUMBER = row(
     "partitions-barrier-number",
     CompilationError,
     "a named barrier has number {number}",
-    "use numbers from 0 on that are known at compile time",
+    "use numbers from 0 to 14 that are known at compile time; each partition takes one of these away",
 )
 BARRIER_WARPS = row(
     "partitions-barrier-warps",

@@ -85,6 +85,13 @@ SLICE_ALIGNED = row(
     "slice of {length} elements from {start} on along dimension {dim} of {got}: within a tile it could lie in several pieces",
     "take a power of two of elements, from a multiple of that on",
 )
+SLICE_STAGES = row(
+    "shared-slice-stages",
+    CompilationError,
+    "slice of {length} from {start} on along dimension {dim} of {got}, the inner one of several that count tiles: what is left "
+    "would not lie in steps of equal length",
+    "choose in the dimensions in front of it first, as in bufs.index(i).slice(start, length)",
+)
 PERMUTE_STAGES = row(
     "shared-permute-stages",
     CompilationError,

@@ -26,11 +26,10 @@ from weft.errors import language as errors
 from weft.language.context import current
 from weft.language.marks import constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
-from weft.language.runtime_value import RuntimeValue, describe
+from weft.language.runtime_value import AGGREGATE, RuntimeValue, describe
 from weft.language.tensor import tensor
 from weft.language.tree import Structure
 
-AGGREGATE = "__weft_aggregate__"
 C = TypeVar("C", bound=type)
 
 

@@ -15,6 +15,8 @@ from weft.ir.core import Value
 from weft.ir.types import ScalarType, TileType
 
 K = TypeVar("K", bound="type[RuntimeValue]")
+AGGREGATE = "__weft_aggregate__"
+"""The attribute of classes whose fields are values of a kernel: the types of these by name."""
 
 
 class RuntimeValue:
@@ -78,8 +80,12 @@ def name_of(x: object) -> str:
 
 
 def describe(x: object) -> str:
-    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`."""
-    return x.describe() if isinstance(x, RuntimeValue) else f"the constant {x!r}"
+    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`; of an aggregate, its class."""
+    if isinstance(x, RuntimeValue):
+        return x.describe()
+    if hasattr(type(x), AGGREGATE):
+        return f"an aggregate ({type(x).__name__})"
+    return f"the constant {x!r}"
 
 
 def article(noun: str) -> str:

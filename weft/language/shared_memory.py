@@ -174,7 +174,8 @@ class shared_memory_descriptor(RuntimeValue):
     def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
         """Elements `start` to `start + length` along a dimension, all known at compile time.
 
-        Within a tile lengths are powers of two and divide starts. Raises shared-slice, shared-slice-aligned."""
+        Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
+        Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         current("slice")
         axis = check_axis(dim, self.rank)
         first, count, size = check_int("slice", start), check_int("slice", length), self.memory.shape[axis]
@@ -182,6 +183,8 @@ class shared_memory_descriptor(RuntimeValue):
             raise fail(errors.SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
         if axis >= self.leading and (count & (count - 1) or first % count):
             raise fail(errors.SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
+        if 0 < axis < self.leading and count != size:
+            raise fail(errors.SLICE_STAGES, start=first, length=count, dim=axis, got=name_of(self))
         return _emit(ops.slice, self, start=first, length=count, dim=axis)
 
     def permute(self, order: Sequence[int]) -> shared_memory_descriptor:

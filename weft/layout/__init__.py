@@ -16,6 +16,7 @@ from weft.layout.distributed import (
     in_cluster,
 )
 from weft.layout.linear import LinearLayout
+from weft.layout.mbarrier import MBarrierLayout
 from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
 from weft.layout.reduction import (
     LaneScan,
@@ -28,7 +29,6 @@ from weft.layout.reduction import (
     plan_scan,
 )
 from weft.layout.shared import (
-    MBarrierLayout,
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLayout,

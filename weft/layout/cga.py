@@ -103,10 +103,26 @@ def block_bases(cga: Cga, shape: Sequence[int]) -> list[list[int]]:
     return [[value * p & (size - 1) for value, p, size in zip(basis, part, shape, strict=True)] for basis in cga]
 
 
-def copies(linear: LinearLayout, num_ctas: int) -> int:
-    """The bits of a block's index that lead to copies of what the block without them holds, in a cluster of `num_ctas` blocks.
+def part_start(cga: Cga, shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The first coordinates of what a block holds of a tile, by its number in the cluster."""
+    start = [0] * len(shape)
+    for bit, basis in enumerate(block_bases(cga, shape)):
+        start = [at ^ value * (rank >> bit & 1) for at, value in zip(start, basis, strict=True)]
+    return tuple(start)
 
-    Bits that the layout does not name do so, too.
+
+def copies(linear: LinearLayout, num_ctas: int) -> int:
+    """The bits of a block's index that are clear in the first block to hold an element, in a cluster of `num_ctas` blocks.
+
+    The other blocks hold nothing but copies.
     """
-    unnamed = (num_ctas - 1) & -linear.in_size(BLOCK)
-    return unnamed | linear.free_variables()[BLOCK]
+    return _unnamed(linear, num_ctas) | linear.free_variables()[BLOCK]
+
+
+def receivers(linear: LinearLayout, num_ctas: int) -> int:
+    """The bits of a block's index that do not matter to what it holds: blocks that differ in these only hold the same."""
+    return _unnamed(linear, num_ctas) | sum(1 << bit for bit, column in enumerate(linear.columns[BLOCK]) if not column)
+
+
+def _unnamed(linear: LinearLayout, num_ctas: int) -> int:
+    return (num_ctas - 1) & -linear.in_size(BLOCK)

@@ -304,7 +304,7 @@ def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
 
 
 def check_num_ctas(layout: Layout, own: int, num_ctas: int) -> None:
-    """Raise LayoutError (layout-num-ctas) unless a layout over `own` blocks fits `num_ctas`: all of them, or each for itself."""
+    """Raise LayoutError (layout-num-ctas) unless a layout is over all `num_ctas` blocks or (`own` 1) says nothing of them."""
     if own not in (1, num_ctas):
         bits = log2(num_ctas)
         raise fail(errors.NUM_CTAS, layout=layout, own=own, num_ctas=num_ctas, bits=bits)

@@ -16,9 +16,9 @@ from weft.layout.distributed import (
     DistributedLinearLayout,
     SliceLayout,
 )
+from weft.layout.mbarrier import MBarrierLayout
 from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
 from weft.layout.shared import (
-    MBarrierLayout,
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLinearLayout,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 from weft.errors import convert as errors
 from weft.errors import fail
@@ -99,7 +100,9 @@ def _check_blocks(
     """Every block finds its own elements in its own memory."""
     threads = (column for dim in ("register", "lane", "warp") for column in tile.columns[dim])
     crossing = any(solved(places, column) >> offset_bits for column in threads)
-    if crossing or tile.columns["block"] != shared.columns["block"]:
+    # A layout that does not name a bit of the block has copies there.
+    blocks = zip_longest(tile.columns["block"], shared.columns["block"], fillvalue=0)
+    if crossing or any(mine != its for mine, its in blocks):
         raise fail(errors.BLOCKS, src=list(distributed.bases("block")), dst=list(shared.bases("block")))
 
 

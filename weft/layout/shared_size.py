@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import prod
 
 from weft.layout.cost import element_bytes
+from weft.layout.mbarrier import MBarrierLayout
 from weft.layout.shared import (
-    MBarrierLayout,
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLayout,

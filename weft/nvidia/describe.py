@@ -14,16 +14,13 @@ from typing import Any
 from weft.errors import Row, fail
 from weft.errors import descriptor as errors
 from weft.layout import NVMMASharedLayout
-from weft.layout.tma import boxes
+from weft.layout.tma import GRANULE, MOST_STRIDE_BYTES, boxes
 from weft.runtime.arguments import array, of_torch
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 from weft.runtime.specialise import MockTensor
 from weft.runtime.tensormap import Im2Col, Spec
 
-GRANULE = 16
-"""Bytes that addresses and strides are multiples of."""
-MOST_STRIDE_BYTES = 1 << 40
 MOST_EXTENT = (1 << 31) - 1
 """The hardware's limit is 2**32, but kernels see extents as int32."""
 MOST_PIXELS = 256
@@ -166,8 +163,9 @@ def _tensor_map(
         raise fail(errors.PADDING_NAN, dtype=dtype)
     box = boxes(block, layout, 8 * ITEMSIZE[dtype]).box
     spec = Spec(
-        tensor.pointer, dtype, tensor.shape, tensor.stride_bytes, box, layout.swizzle_byte_width, padding, im2col
-    )
+        tensor.pointer, dtype, tensor.shape, tensor.stride_bytes, box, layout.swizzle_byte_width, padding, im2col,
+        row_bytes=block[-1] * ITEMSIZE[dtype],
+    )  # fmt: skip
     kind = Descriptor(dtype, len(tensor.shape), block, layout, mode)
     return TensorMap(kind, spec, tensor.strides, tensor.device, of_torch=tensor.of_torch)
 

@@ -55,10 +55,11 @@ def arrive(bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0) -
 
 
 @op("mbarrier.wait", effects=WAITS, needs="block")
-def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value) -> None:
+def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value, shared_by: int = 0) -> None:
     """Wait until the phase of parity `phase` (0 or 1) is complete, where `pred` holds. On a fresh barrier parity 1 is.
 
-    `deps` are handles whose memory stays allocated at least until here."""
+    `deps` are handles whose memory stays allocated at least until here. `shared_by` as for `arrive`; only the first of those
+    blocks waits (in the lowered stage this stands under a test for it)."""
     barrier(bar)
     scalar(phase, int32)
     _predicate(pred)

@@ -12,6 +12,7 @@ from weft.ir.core import Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, RegsType, ScratchType, Type, int32
 from weft.layout.padding import Pads
+from weft.layout.shared_size import VECTOR_BYTES
 from weft.ops.check import TypingError, boolean, integer, regs, require, scalar
 from weft.ops.regs import Table
 
@@ -23,9 +24,11 @@ def _scratch(value: Value) -> ScratchType:
 
 
 @op("scratch.alloc", stage="lowered")
-def alloc(dtype: DType, count: int, tag: int, offset: int = -1) -> Type:
-    """`count` elements of shared memory. `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes) is
-    set by `allocate_scratch`."""
+def alloc(
+    dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES, ordered: bool = False
+) -> Type:
+    """`count` elements of shared memory. `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes, a
+    multiple of `align`) is set by `allocate_scratch`. `ordered`: the author's, whose accesses tile IR brought in order."""
     require(count > 0, "an allocation has elements")
     return ScratchType(dtype, count)
 

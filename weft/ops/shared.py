@@ -40,6 +40,7 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
     require(0 <= dim < len(t.shape), "there is no dimension {}", dim)
     aligned = length > 0 and length & (length - 1) == 0 and start % length == 0
     require(dim < leading or aligned, "a part of a tile is a power of two long and starts at a multiple of that")
+    require(dim == 0 or dim >= leading or length == t.shape[dim], "tiles of a part along dimension {} of {}", dim, t)
     shape = tuple([length if d == dim else size for d, size in enumerate(t.shape)])
     return SharedType(t.element, shape, t.layout, t.alloc_shape)
 
@@ -48,11 +49,11 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
 def permute(handle: Value, order: tuple[int, ...], layout: SharedLayout) -> Type:
     """The same memory with its dimensions in another order: new dimension i is old dimension `order[i]`.
 
-    Leading dimensions stay in front; `layout` places the permuted tile where the old layout places the old one."""
+    Leading dimensions stay where they are; `layout` places the permuted tile where the old layout places the old one."""
     t = shared(handle)
     leading = len(t.shape) - t.layout.rank
     require(sorted(order) == list(range(len(t.shape))), "{} is no order of {}", order, t)
-    require(all(d < leading for d in order[:leading]), "leading dimensions stay in front")
+    require(order[:leading] == tuple(range(leading)), "leading dimensions stay where they are")
     alloc_shape = tuple([t.alloc_shape[d - leading] for d in order[leading:]])
     return SharedType(t.element, tuple([t.shape[d] for d in order]), layout, alloc_shape)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from weft.ir.core import Value
-from weft.ir.define import Effect, op, writes
+from weft.ir.define import Effect, op
 from weft.ir.types import DescriptorType, DType, ScratchType, Type, int16, int32, int64
 from weft.layout import SharedLayout
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, require, scalar, shared
@@ -21,6 +21,8 @@ from weft.ops.tile import LOWER
 Reduction = Literal["add", "min", "max", "and", "or", "xor"]
 Padding = Literal["zero", "nan"]
 Boxes = tuple[tuple[tuple[int, ...], int], ...]
+DESCRIPTOR_BYTES = 128
+"""Size and alignment of a descriptor that a kernel makes."""
 
 LOADS = (
     Effect("read", "global", "desc", "async", "mbarrier", elected=True),
@@ -100,11 +102,33 @@ def store_wait(pendings: int) -> None:
     require(pendings >= 0, "at least 0 stores stay pending")
 
 
-@op("tma.make_descriptor", effects=(writes("ptr"),), needs="block", stage="tile", removed_by=LOWER)
+@op("tma.prefetch", effects=(Effect("read", "global", "desc", "async", elected=True),), stage="lowered", needs="block")
+def prefetch(desc: Value) -> None:
+    """Have a descriptor at hand before the first request names it."""
+    descriptor(desc)
+
+
+@op("tma.make_descriptor", needs="block", stage="tile", removed_by=LOWER)
 def make_descriptor(
     ptr: Value, *shape_and_strides: Value, block_shape: tuple[int, ...], layout: SharedLayout, padding: Padding
 ) -> Type:
     """A descriptor of the tensor at `ptr`: an extent (int32) per dimension of the block, then strides in elements (int64)."""
+    return _made(ptr, shape_and_strides, block_shape, layout)
+
+
+@op("tma.write_descriptor", effects=(Effect("write", "shared", "room", elected=True),), needs="block", stage="lowered")
+def write_descriptor(
+    room: Value, ptr: Value, *shape_and_strides: Value, block_shape: tuple[int, ...], layout: SharedLayout, padding: Padding,
+    slot: int, again: bool,
+) -> Type:  # fmt: skip
+    """As `make_descriptor`: the first warp forms the descriptor in `room` and puts it at byte `slot` of the block's workspace.
+
+    `again`: an earlier one may lie there, of which stores have to be read first. Loads through it must be complete."""
+    require(room.type == ScratchType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
+    return _made(ptr, shape_and_strides, block_shape, layout)
+
+
+def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[int, ...], layout: SharedLayout) -> Type:
     element: DType = pointer_of(ptr).element_ty
     rank = len(block_shape)
     require(len(shape_and_strides) == 2 * rank, "an extent and a stride for each of {} dimensions", rank)

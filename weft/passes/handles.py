@@ -11,24 +11,28 @@ flow joins may point to what any of its sources does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import ScratchType, SharedType
-from weft.layout.shared_size import VECTOR_BYTES, alignment, allocation_bytes, stage_bytes
+from weft.layout.shared_size import alignment, allocation_bytes, stage_bytes
 from weft.ops import arith, control, scratch, shared
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between."""
+    """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between.
+
+    `own`: it starts where one of the allocation's own tiles does.
+    """
 
     alloc: Op
     first: int
     end: int
     exact: bool = True
+    own: bool = True
 
 
 Places = frozenset[Place]
@@ -56,7 +60,7 @@ def bytes_of(alloc: Op) -> int:
 def alignment_of(alloc: Op) -> int:
     """Bytes that an allocation's offset is a multiple of."""
     t = alloc.result.type
-    return alignment(t.layout) if isinstance(t, SharedType) else VECTOR_BYTES
+    return alignment(t.layout) if isinstance(t, SharedType) else alloc.attrs["align"]
 
 
 def _type_bytes(handle: Value) -> int:
@@ -71,14 +75,15 @@ def _type_bytes(handle: Value) -> int:
 def _part(place: Place, offset: int | None, size: int) -> Place:
     """`size` bytes from an offset of a place on; anywhere in it where the offset is not known, or points outside."""
     if offset is None or not place.exact or not 0 <= offset < place.end - place.first:
-        return Place(place.alloc, place.first, place.end, exact=False)
+        return replace(place, exact=False)
     start = place.first + offset
-    return Place(place.alloc, start, min(start + size, place.end))
+    return replace(place, first=start, end=min(start + size, place.end))
 
 
 def _onward(place: Place, offset: int | None, size: int) -> Place:
     """`size` bytes from an offset on, which may reach beyond the place but not beyond its allocation."""
-    whole = Place(place.alloc, place.first, bytes_of(place.alloc), place.exact)
+    place = replace(place, own=False)
+    whole = replace(place, end=bytes_of(place.alloc))
     if offset is None and size <= place.end - place.first:
         whole = place
     return _part(whole, offset, size)
@@ -136,11 +141,10 @@ class _Handles:
         (handle,) = op.uses
         t = handle.type
         assert isinstance(t, SharedType)
-        leading = len(t.shape) - t.layout.rank
-        if op.attrs["dim"] >= leading:
-            self.same(op)
+        if op.attrs["dim"] == 0 and len(t.shape) > t.layout.rank:
+            self._stages(op, handle, op.attrs["start"])
         else:
-            self._stages(op, handle, op.attrs["start"] if op.attrs["dim"] == 0 else None)
+            self.same(op)
 
     def _stages(self, op: Op, handle: Value, number: int | None) -> None:
         """The result's bytes, at that many steps of the first dimension."""
@@ -150,17 +154,6 @@ class _Handles:
         step = prod(t.shape[1:leading]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
         offset = None if number is None else number * step
         self._set(op, handle, lambda place: _part(place, offset, _type_bytes(op.result)))
-
-    def permute(self, op: Op) -> None:
-        """The same memory; after an exchange of leading dimensions, steps along them are not known any more."""
-        (handle,) = op.uses
-        t = handle.type
-        assert isinstance(t, SharedType)
-        leading = len(t.shape) - t.layout.rank
-        if tuple(op.attrs["order"][:leading]) == tuple(range(leading)):
-            self.same(op)
-        else:
-            self._set(op, handle, lambda place: _part(place, None, 0))
 
     def reinterpret(self, op: Op) -> None:
         """From the handle on; the start of a part of a tile is not known."""
@@ -230,7 +223,7 @@ _RULES: dict[OpDef, Callable[[_Handles, Op], None]] = {
     scratch.alloc: _Handles.alloc,
     shared.index: _Handles.index,
     shared.slice: _Handles.slice,
-    shared.permute: _Handles.permute,
+    shared.permute: _Handles.same,
     shared.reshape: _Handles.same,
     shared.reinterpret: _Handles.reinterpret,
     scratch.view: _Handles.view,

@@ -5,8 +5,8 @@
                                           sync.barrier {reason = "before tma.store of c (written at line 12)"}
                                           tma.store %desc, %c
 
-The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took; what is
-there already counts. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
+The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took. There
+accesses to one of the author's buffers are in order already, and an inserted barrier goes that is not needed beside the new ones. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
 
 1. A barrier between accesses of different threads to the same bytes, one of them a write.
 2. A fence between a generic access and one of the async proxy, one of them a write, and a barrier after it if it needs one.
@@ -30,8 +30,8 @@ from weft.errors import fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
-from weft.ops import control, program
-from weft.passes.sync_state import UNFENCED, UNORDERED, Accesses, Bytes, State
+from weft.ops import cluster, control, program
+from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
 from weft.passes.sync_words import bytes_words, reason
 
 
@@ -93,6 +93,8 @@ class _Inserter:
         """The region with what it needs."""
         ops: list[Op] = []
         for op in region.ops:
+            if self._done_by_now(op, state):
+                continue
             if op.kind.effects:
                 ops += self._before(op, state)
                 self._do(op, state)
@@ -105,6 +107,12 @@ class _Inserter:
         return Region(region.args, tuple(ops))
 
     # One operation.
+
+    def _done_by_now(self, op: Op, state: State) -> bool:
+        """Whether a barrier was inserted into tile IR, and one that lowering needs closes before it all that it closes."""
+        if self.tile or op.kind is not program.barrier or not op.attrs["reason"] or state.touched is not None:
+            return False
+        return not any(known & UNORDERED and self.accesses.is_authors(access) for access, known in state.known.items())
 
     def _before(self, op: Op, state: State) -> list[Op]:
         """What has to stand before an operation."""
@@ -132,14 +140,17 @@ class _Inserter:
     def _published(self, op: Op, state: State) -> _Need | None:
         """What the threads did that an operation must not overtake because it tells others, or was told by them."""
         if any(effect.kind == "release" for effect in op.kind.effects):
-            mine = (a for a, known in state.known.items() if known & UNORDERED and a.generic and not a.effect.elected)
-            accessed = next((access.op for access in mine), state.written)
+            accessed = next((a.op for a, k in state.known.items() if k & UNORDERED and self._told(a)), state.written)
             return None if accessed is None else _Need(accessed)
         if self.tile or not _touches_global(op):
             return None
         if state.acquired is not None:
             return _Need(state.acquired)
         return _Need(state.touched) if state.touched is not None and _publishes(op) else None
+
+    def _told(self, access: Access) -> bool:
+        """Whether an arrival tells others that an access is over: one of the threads to memory of the author's."""
+        return access.generic and not access.effect.elected and self.accesses.is_authors(access)
 
     def _may_fence(self, op: Op, need: _Need) -> bool:
         """False where the author has to. Raises CompilationError (sync-fence).
@@ -184,6 +195,10 @@ class _Inserter:
                 state.barrier()
             elif effect.proxy == "async":
                 state.fence()
+        if op.kind is cluster.arrive:
+            state.arrive(op.attrs["relaxed"])
+        elif op.kind is cluster.wait:
+            state.meet()
         for access in self.accesses.of(op):
             state.add(access)
         if _touches_global(op):
@@ -234,6 +249,7 @@ class _Inserter:
                     best = [one for one in hoisted if one is not None], regions, after
         state.known, state.signals = best[2].known, best[2].signals
         state.touched, state.written, state.acquired = best[2].touched, best[2].written, best[2].acquired
+        state.arrived = best[2].arrived
         return best[0], _with_regions(op, best[1])
 
     def _repeated(self, op: Op, state: State) -> tuple[tuple[Region, ...], State]:

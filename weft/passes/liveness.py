@@ -29,8 +29,8 @@ Lane = tuple[Op, int]
 class Lifetime:
     """Positions, in program order, from the first access of an allocation to its last; (0, 0) for none.
 
-    `begins` and `ends` are the lines of these. `lanes` are the partitions that the allocation is made in. `kept`: the author
-    keeps it alive for what the compiler does not see.
+    `begins` and `ends` are the lines of these; `stays`: it ends with the kernel. `lanes` are the partitions that the allocation
+    is made in. `kept`: the author keeps it alive for what the compiler does not see.
     """
 
     first: int = 0
@@ -39,6 +39,7 @@ class Lifetime:
     ends: Loc | None = None
     lanes: tuple[Lane, ...] = ()
     kept: bool = False
+    stays: bool = False
 
     def use(self, first: int, last: int) -> None:
         """Be alive from one position to another."""
@@ -52,6 +53,8 @@ class Lifetime:
             return ""
         # What a helper does happens at the kernel's line that calls it.
         first, last = (list(loc.chain())[-1].line for loc in (self.begins, self.ends))
+        if self.stays:
+            return f"from line {first} to the end"
         return f"at line {first}" if first == last else f"from line {first} to {last}"
 
     def meets(self, other: Lifetime) -> bool:
@@ -188,6 +191,7 @@ class _Liveness:
             if life.first:
                 self._through_loops(self.made[alloc][0], life)
                 life.begins, life.ends = self._line(life.first), self._line(life.last)
+                life.stays = life.last == self._end
         return self.lives
 
     @property

@@ -14,6 +14,8 @@ from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.assign_registers import assign_registers
 from weft.passes.bound_blocks import bound_blocks
+from weft.passes.cluster_checks import check_blocks
+from weft.passes.cluster_sync import cluster_sync
 from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
@@ -42,7 +44,9 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("contract_fma", contract_fma),
             ("check_scopes", _check_scopes),
             ("check_partitions", lambda f: check_partitions(f, target)),
+            ("check_blocks", _check_blocks),
             ("allocate_shared", lambda f: allocate_shared(f, target)),
+            ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
             ("insert_sync", _synchronised),
         ),
         watch,
@@ -73,9 +77,18 @@ def _resolved(func: Func, target: Target) -> Func:
     return func if resolved is func else dce(simplify(resolved))
 
 
-def _synchronised(func: Func) -> Func:
+def _by_author(func: Func, insert: Pass) -> Func:
     """With `sync="none"` the author has only the barriers and fences that they wrote."""
-    return func if func.attrs.get("sync") == "none" else insert_sync(func)
+    return func if func.attrs.get("sync") == "none" else insert(func)
+
+
+def _synchronised(func: Func) -> Func:
+    return _by_author(func, insert_sync)
+
+
+def _check_blocks(func: Func) -> Func:
+    check_blocks(func)
+    return func
 
 
 def _check_scopes(func: Func) -> Func:

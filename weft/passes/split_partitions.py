@@ -8,7 +8,7 @@
 
 Workers compute again what they need of the code before: scalars and handles. What cannot be computed again, because it was
 loaded or came out of a loop, the default partition leaves in shared memory. Memory that workers use is allocated before them
-all. Numbers of named barriers become the hardware's.
+all. Workers come to barriers of the cluster as well. Numbers of named barriers become the hardware's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import DType, ScalarType, TileType, uint8, uint64
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import arith, control, program, shared, tile
+from weft.ops import arith, cluster, control, program, shared, tile
 from weft.passes.partition_plan import Plan, Role, first_barrier, plan_partitions, specialisations
 from weft.targets import Target
 
@@ -61,14 +61,16 @@ class _Renumber:
 
 class _Split:
     """`made` is the operation that each value of the default partition comes from, once results of specialised parts are seen
-    as what they stand for (`stands_for`). `buffers` are allocations that workers use, `slots` scalars that go through shared
-    memory (`memory`), both in the order in which they are found. `outside` is what all partitions see: parameters, buffers."""
+    as what they stand for (`stands_for`). `common` are the operations to which all partitions come. `buffers` are allocations
+    that workers use, `slots` scalars that go through shared memory (`memory`), both in the order in which they are found.
+    `outside` is what all partitions see: parameters, buffers."""
 
     def __init__(self, func: Func, plan: Plan, renumber: _Renumber) -> None:
         self.func = func
         self.plan = plan
         self.renumber = renumber
         self.turns = specialisations(func)
+        self.common = [op for op in func.body.ops if op in self.turns or op.kind in (cluster.arrive, cluster.wait)]
         self.stands_for: dict[Value, Value] = {}
         self.made: dict[Value, Op] = {}
         for op in func.body.ops:
@@ -150,9 +152,14 @@ class _Split:
 
     def _worker(self, role: Role) -> Region:
         out = self._copier()
+        regions = iter(role.regions)
         with out.region() as region:
-            for op, mine in zip(self.turns, role.regions, strict=True):
+            for op in self.common:
                 out.loc = op.loc
+                if op.kind is not control.warp_specialize:
+                    out.copy_op(op)
+                    continue
+                mine = next(regions)
                 out.emit(program.block_barrier)
                 if mine is not None:
                     for value in _free(mine):
@@ -167,8 +174,11 @@ class _Split:
     def _padding(self) -> Region:
         out = self._copier()
         with out.region() as region:
-            for op in self.turns:
+            for op in self.common:
                 out.loc = op.loc
+                if op.kind is not control.warp_specialize:
+                    out.copy_op(op)
+                    continue
                 out.emit(program.block_barrier)
                 out.emit(program.block_barrier)
             out.emit(control.yield_)

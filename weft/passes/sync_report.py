@@ -13,11 +13,15 @@ from typing import Literal
 from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
-from weft.ops import program
+from weft.ops import cluster, program
 from weft.passes.insert_sync import unneeded
 
-Kind = Literal["barrier", "fence.async"]
-KINDS: dict[OpDef, Kind] = {program.barrier: "barrier", program.fence_async: "fence.async"}
+Kind = Literal["barrier", "fence.async", "barrier of the cluster"]
+KINDS: dict[OpDef, Kind] = {
+    program.barrier: "barrier",
+    program.fence_async: "fence.async",
+    cluster.wait: "barrier of the cluster",
+}
 
 
 @dataclass(frozen=True, slots=True)

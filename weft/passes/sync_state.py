@@ -8,13 +8,16 @@ different ways lead to a program point.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
+from weft.ir.types import SharedType
+from weft.ops import scratch, shared
 from weft.passes.handles import handles
+from weft.passes.sync_owners import Owners, owners
 
 
 class Known(Flag):
@@ -27,17 +30,20 @@ class Known(Flag):
 
 
 NONE = Known(0)
+CLOSES = {Known.OPEN: Known.CLOSED, Known.FENCED: NONE}
+"""What a barrier makes of accesses."""
 UNORDERED = Known.OPEN | Known.FENCED
 UNFENCED = Known.OPEN | Known.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes of shared memory, and the allocation that they belong to."""
+    """Bytes of shared memory, and the allocation that they belong to. `own`: see `Place`."""
 
     first: int
     end: int
     alloc: Op
+    own: bool
 
     def meets(self, other: Bytes) -> bool:
         """Whether two share a byte."""
@@ -48,12 +54,14 @@ class Bytes:
 class Access:
     """What an operation does to shared memory, by one of its effects. Compared by identity.
 
-    `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory.
+    `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory. `owners`: who
+    accesses which bytes, where that is one thread for each.
     """
 
     op: Op
     effect: Effect
     bytes: tuple[Bytes, ...]
+    owners: Owners | None = None
     crosses: bool = False
 
     @property
@@ -62,8 +70,17 @@ class Access:
         return self.effect.proxy == "generic"
 
     def meets(self, other: Access) -> tuple[Bytes, Bytes] | None:
-        """Bytes of each that overlap."""
-        return next(((a, b) for a in self.bytes for b in other.bytes if a.meets(b)), None)
+        """Bytes of each that overlap and are for `insert_sync` to keep apart."""
+        alike = self.owners is not None and self.owners == other.owners
+        return next(
+            (
+                (a, b)
+                for a in self.bytes
+                for b in other.bytes
+                if a.meets(b) and not (a.alloc is b.alloc and ((alike and a.own and b.own) or _in_order(a.alloc)))
+            ),
+            None,
+        )
 
     def needs_order(self, later: Access) -> bool:
         """Whether a later access has to wait for this one when they overlap. The elected thread never waits for itself."""
@@ -100,8 +117,13 @@ class Accesses:
         found: list[Bytes] = []
         for place in self._places.get(handle, ()):
             offset: int = place.alloc.attrs["offset"]
-            found.append(Bytes(offset + place.first, offset + place.end, place.alloc))
+            found.append(Bytes(offset + place.first, offset + place.end, place.alloc, place.own))
         return tuple(found)
+
+    @staticmethod
+    def is_authors(access: Access) -> bool:
+        """Whether an access may be to memory of the author's."""
+        return not access.bytes or any(each.alloc.kind is shared.alloc or _in_order(each.alloc) for each in access.bytes)
 
     def _of(self, op: Op) -> Iterator[Access]:
         for effect in op.kind.effects:
@@ -109,7 +131,24 @@ class Accesses:
                 continue
             value = op.operand(effect.operand)
             if value is not None:
-                yield Access(op, effect, self.bytes(value))
+                found = self.bytes(value)
+                yield Access(op, effect, found, _owners(op, found))
+
+
+def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
+    """The owners of an access by handles of the type of the allocations themselves."""
+    made = owners(op)
+    if made is None:
+        return None
+    t = made.memory
+    types = (each.alloc.result.type for each in found)
+    mine = ((m.element, m.layout, m.alloc_shape) for m in types if isinstance(m, SharedType))
+    return made if all(each == (t.element, t.layout, t.alloc_shape) for each in mine) else None
+
+
+def _in_order(alloc: Op) -> bool:
+    """Whether tile IR has the accesses of an allocation in order already: the author's, in lowered IR."""
+    return alloc.kind is scratch.alloc and alloc.attrs["ordered"]
 
 
 def _crosses(access: Access, engine: list[Access]) -> bool:
@@ -121,7 +160,8 @@ class State:
     """Accesses and how far they are known, and what happened to global memory since the last barrier.
 
     `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access to global memory,
-    `written` one that writes; `acquired` is an atomic with an acquire.
+    `written` one that writes; `acquired` is an atomic with an acquire. `arrived`: the accesses before the last arrival at the
+    cluster's barrier, which the wait there orders.
     """
 
     known: dict[Access, Known] = field(default_factory=dict[Access, Known])
@@ -129,10 +169,11 @@ class State:
     touched: Op | None = None
     written: Op | None = None
     acquired: Op | None = None
+    arrived: frozenset[Access] = frozenset()
 
     def copy(self) -> State:
         """A state of its own."""
-        return State(dict(self.known), dict(self.signals), self.touched, self.written, self.acquired)
+        return State(dict(self.known), dict(self.signals), self.touched, self.written, self.acquired, self.arrived)
 
     def join(self, other: State) -> bool:
         """Come from there as well; whether that is news."""
@@ -143,6 +184,8 @@ class State:
                 self.known[access] = before | known
                 news = True
         self.signals.update(other.signals)
+        news = news or not self.arrived <= other.arrived
+        self.arrived &= other.arrived
         for name in ("touched", "written", "acquired"):
             if getattr(self, name) is None and getattr(other, name) is not None:
                 setattr(self, name, getattr(other, name))
@@ -152,6 +195,7 @@ class State:
     def add(self, access: Access) -> None:
         """An access happens, or starts."""
         effect = access.effect
+        self.arrived -= {access}
         if effect.completes == "mbarrier":
             # A copy into shared memory: all threads wait for it, and before they do nobody may touch its bytes.
             return
@@ -164,12 +208,21 @@ class State:
 
     def barrier(self) -> None:
         """All threads know what any of them did or knew."""
-        self._move({Known.OPEN: Known.CLOSED, Known.FENCED: NONE})
+        self._move(CLOSES, self.known)
         self.touched = self.written = self.acquired = None
 
     def fence(self) -> None:
         """What each thread did or knew comes before later accesses of the async proxy."""
-        self._move({Known.OPEN: Known.FENCED, Known.CLOSED: NONE})
+        self._move({Known.OPEN: Known.FENCED, Known.CLOSED: NONE}, self.known)
+
+    def arrive(self, relaxed: bool) -> None:
+        """All threads come to the barrier of the cluster; with `relaxed` that orders nothing."""
+        self.arrived = frozenset() if relaxed else frozenset(self.known)
+
+    def meet(self) -> None:
+        """All threads of the cluster have come: they know what any did before."""
+        self._move(CLOSES, self.arrived)
+        self.arrived = frozenset()
 
     def waited(self, mechanism: Completion, pendings: int, bars: Iterable[Bytes]) -> None:
         """A wait for asynchronous accesses; when some may stay pending, it is not known which."""
@@ -189,12 +242,12 @@ class State:
         known = {access: rest for access, k in self.known.items() if (rest := k & ~Known.PENDING)}
         return State(known)
 
-    def _move(self, moves: dict[Known, Known]) -> None:
+    def _move(self, moves: dict[Known, Known], which: Container[Access]) -> None:
         known: dict[Access, Known] = {}
         for access, before in self.known.items():
             after = before
             for old, new in moves.items():
-                if before & old:
+                if before & old and access in which:
                     after = after & ~old | new
             if after:
                 known[access] = after

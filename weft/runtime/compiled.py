@@ -62,7 +62,8 @@ class Binary:
 
     `dynamic_shared` is given at launch, `static_shared` is part of the code. `unused` are parts of descriptors, by the names of
     `weft.runtime.descriptor.parts`, that the code has no parameters for. `worker_warps` run in a block beside the kernel's own
-    (see `warp_specialize`).
+    (see `warp_specialize`). `workspace` is how many bytes of global memory each block needs while it runs; where it needs some,
+    the code has a last parameter for the address of all of them.
     """
 
     cubin: bytes
@@ -72,6 +73,7 @@ class Binary:
     static_shared: int = 0
     unused: tuple[str, ...] = ()
     worker_warps: int = 0
+    workspace: int = 0
 
 
 class Stages(Mapping[str, "str | bytes"]):

@@ -4,6 +4,8 @@ Every number and array of the Python signature has a slot of eight bytes; a kern
 takes and skips those that specialisation folded. What a tensor descriptor passes lies in memory of its own, so its entries
 of the table are written at each launch. The driver copies parameters before it returns, but it returns without Python's
 lock, so each launch in flight has a frame of slots and table to itself, taken from a pool.
+
+Kernels that make tensor descriptors need a workspace in global memory, which each launch allocates for itself.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 from weft.errors import fail
@@ -96,6 +99,8 @@ def launcher(
     LaunchError (launch-argument-range), OutOfResources (launch-registers) and DeviceError (device-driver-error).
     """
     loaded = compiled.on_device(ordinal)
+    if compiled.binary.workspace:
+        kinds, names = (*kinds, _WORKSPACE), (*names, "workspace") if names else ()
     layout = packing(kinds, names, compiled.binary.unused)
     configs: dict[tuple[Grid, int], Any] = {}
 
@@ -125,7 +130,10 @@ def launcher(
         pointed=_pointed(layout),
     )
     exec(compile(text, f"<run of {compiled.name}>", "exec"), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
-    return names_in_scope["run"]
+    run = names_in_scope["run"]
+    if compiled.binary.workspace:
+        run = _with_workspace(run, compiled, loaded, current_stream or _default_stream)
+    return run
 
 
 _CONFIGS_KEPT = 256
@@ -156,16 +164,50 @@ def run(grid, stream{values}):
 """
 
 
+_WORKSPACE = Pointer("uint8")
+
+
+def _with_workspace(run: Run, compiled: CompiledKernel, loaded: driver.Loaded, stream_now: Callable[[int], int]) -> Run:
+    """`run` with memory for the workspace of all blocks as its last value.
+
+    It is allocated and freed in the order of the stream, so that no launch waits for another's, and a captured graph does both
+    each time it runs."""
+    cuda, device = driver.bindings(), loaded.device
+
+    def with_workspace(grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
+        raw = stream_now(device.ordinal) if stream is None else streams.raw(stream)
+        blocks = prod(in_blocks(compiled.name, grid, compiled.num_ctas))
+        with driver.current_context(device):
+            memory = driver.call("cuMemAllocAsync", compiled.binary.workspace * blocks, cuda.CUstream(raw))
+            try:
+                return run(grid, raw, *values, int(memory))
+            finally:
+                driver.call("cuMemFreeAsync", memory, cuda.CUstream(raw))
+
+    return with_workspace
+
+
 def _pointed(layout: Packing) -> str:
-    """Lines that write the table's entries of descriptors, each of which is encoded when it is first launched with."""
-    lines: list[str] = []
+    """Lines that write the table's entries of descriptors, each of which is encoded when it is first launched with.
+
+    A frame that pointed at the same memory in its last launch points at it still."""
+    entries: dict[int, list[tuple[int, int]]] = {}
     for position, entry in enumerate(layout.table, layout.slots):
         if isinstance(entry, tuple):
             number, offset = entry
-            if not offset:
-                lines.append(f"    at = v{number}.address or v{number}.encode()\n")
-            lines.append(f"    buffer[{position}] = at + {offset}\n" if offset else f"    buffer[{position}] = at\n")
+            entries.setdefault(number, []).append((position, offset))
+    lines: list[str] = []
+    for number, places in entries.items():
+        first, offset = places[0]
+        lines.append(
+            f"    at = v{number}.address or v{number}.encode()\n    if buffer[{first}] != {_beyond(offset)}:\n"
+        )
+        lines += [f"        buffer[{position}] = {_beyond(offset)}\n" for position, offset in places]
     return "".join(lines)
+
+
+def _beyond(offset: int) -> str:
+    return f"at + {offset}" if offset else "at"
 
 
 def _default_stream(ordinal: int) -> int:

@@ -8,8 +8,10 @@ from weft.sim import (
     arith,
     asm,
     async_copy,
+    cluster,
     control,
     debug,
+    descriptors,
     globals,
     mbarrier,
     memory,
@@ -27,7 +29,8 @@ from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
 FAMILIES = (
-    arith, asm, async_copy, control, debug, globals, mbarrier, memory, program, reduce, regs, scratch, shared, tile, tma,
+    arith, asm, async_copy, cluster, control, debug, descriptors, globals, mbarrier, memory, program, reduce, regs, scratch,
+    shared, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

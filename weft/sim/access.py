@@ -43,7 +43,8 @@ class Request:
         self.pointer = op.operands[operand]
         self.element = pointee(op, operand)
         self.all = ptr.array
-        self.where = task.under(own)
+        # In a cluster each block reads what it holds, and what happens once to an element is done by the first to hold it.
+        self.where = task.under(own) if task.machine.blocks == 1 else self._part(own)
         if self.where is not None:
             self.all, self.where = np.broadcast_arrays(self.all, self.where)
             if np.all(self.where):
@@ -52,6 +53,11 @@ class Request:
         chosen = self.all if self.where is None else self.all[self.where]
         self.access = Access(chosen, self.element.itemsize, vec)
         self._check_wrapped(ptr.wrapped, own)
+
+    def _part(self, mask: Array | None) -> Array | None:
+        """The active elements that are for the task's block."""
+        once = any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
+        return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
 
     def _check_wrapped(self, mark: Mark | None, mask: Array | None) -> None:
         bad = where_marked(mark, self.shape, self.task.under(mask))
@@ -94,8 +100,9 @@ class Request:
         value = self.pointer
         assert value is not None
         if isinstance(value.type, TileType) and value.type.linear is not None and self.shape == value.type.shape:
-            notes = owners_of(value.type.linear).reshape(self.shape)
-            threads = readers_of(value.type.linear, THREADS).reshape(self.shape) if way == "read" else notes
+            rank = self.task.rank
+            notes = owners_of(value.type.linear, rank).reshape(self.shape)
+            threads = readers_of(value.type.linear, THREADS, rank).reshape(self.shape) if way == "read" else notes
         elif len(self.shape) == 2 and self.shape[0] == self.task.threads:
             threads = notes = np.broadcast_to(arange(self.task.threads)[:, None], self.shape)
         else:
@@ -187,7 +194,8 @@ def scattered(request: Request, values: Array, other: Data | None, cause: str) -
     out[where] = values
     off = ~where[..., None] if len(shape) > where.ndim else ~where
     if other is None:
-        return Data(out[()], Mark(off, cause, request.op.loc))
+        part = request.task.part(request.pointer)
+        return Data(out[()], Mark(off if part is None else off & part, cause, request.op.loc))
     undefined = other.undefined
     return Data(out[()], undefined and Mark(off & undefined.mask, undefined.cause, undefined.loc))
 

@@ -26,9 +26,9 @@ class Agents:
         self._random = random
         self._running: list[Agent] = []
 
-    def start(self, op: Op, move: Callable[[], None]) -> Agent:
-        """A new agent."""
-        agent = Agent(op, move)
+    def start(self, op: Op, move: Callable[[], None], name: str = "") -> Agent:
+        """A new agent; `name` is what reports call the shared memory that it moves data from or to."""
+        agent = Agent(op, move, name)
         if self._schedule == "early":
             agent.finish()
             return agent
@@ -91,6 +91,6 @@ class Groups:
         self._agents = [(batch, agent) for batch, agent in self._agents if batch >= batches]
 
     @property
-    def running(self) -> list[Op]:
-        """The operations whose copies nobody has waited for."""
-        return [agent.op for _, agent in self._agents]
+    def running(self) -> list[Agent]:
+        """The copies that nobody has waited for."""
+        return [agent for _, agent in self._agents]

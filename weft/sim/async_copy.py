@@ -70,16 +70,17 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         sources = request.heap.places(request.access)
     except BadAddress:
         raise request.fault("reads") from None
-    races = task.machine.races
+    races, groups = task.machine.races, task.block.cluster.copies[task.slot]
     for touch in () if races is None else request.touches(sources, "read"):
+        touch.component, touch.value = groups.component, groups.batch
         races.touch(touch)  # pyright: ignore[reportOptionalMemberAccess] there are touches only where races are followed
-    groups = task.block.copies[task.slot]
     places.note(task, op, handle, place, "copy", writes=True, component=groups.component, value=groups.batch)
 
     def move() -> None:
         bits = np.zeros(place.elements.shape, bits_dtype(request.element.itemsize))
         bits[... if request.where is None else request.where] = request.heap.read(request.access, sources)
-        at = ... if chosen is None else chosen
+        at: Array = place.mine if chosen is None else chosen
+        at = ... if at is None else at
         places.put(task, handle, place, request.element, place.elements[at], bits[at])
 
     groups.add(task.block.agents.start(op, move))
@@ -87,19 +88,19 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
 
 @rule(async_copy.commit)
 def _commit(task: Task, op: Op) -> None:
-    task.block.copies[task.slot].commit()
+    task.block.cluster.copies[task.slot].commit()
 
 
 @rule(async_copy.wait)
 def _wait(task: Task, op: Op) -> None:
-    groups = task.block.copies[task.slot]
+    groups = task.block.cluster.copies[task.slot]
     join(task.clock.each, {groups.component: groups.complete(int(op.attrs["pendings"]))})
 
 
 @rule(async_copy.mbarrier_arrive)
 def _mbarrier_arrive(task: Task, op: Op, bar: Handle) -> None:
     """All threads arrive, each once its copies so far are complete; whoever waits then knows that all are."""
-    groups = task.block.copies[task.slot]
+    groups = task.block.cluster.copies[task.slot]
     batches = groups.close()
     agent = task.block.agents.start(op, lambda: groups.finish(batches))
     arrivals = 0 if op.attrs["increment"] else task.threads

@@ -7,7 +7,7 @@ Phases are numbered from 0; the one of number k has parity k % 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,11 @@ from weft.sim.clocks import Clock, Counts, Released, join
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """A copy under way: the operation that started it, and how it moves its data."""
+    """A copy under way: the operation that started it, how it moves its data, and what reports call the shared memory."""
 
     op: Op
     move: Callable[[], None] | None
+    name: str = ""
 
     def finish(self) -> None:
         """Move the data, once."""
@@ -130,8 +131,9 @@ class Barrier:
         if count > self.pending or unknown:
             related = self.arrivals or self.earlier or [self.op]
             raise self._report(
-                hazard.TOO_MANY_ARRIVALS, op, related[-1], "the phase has an arrival here", slot=clock.slot, count=count,
-                phase=self.completed - unknown, pending=0 if unknown else self.pending, expected=self.count,
+                hazard.TOO_MANY_ARRIVALS, op, related[-1], "the phase has an arrival here", slot=clock.slot,
+                times="once" if count == 1 else f"{count} times", over=count if unknown else count - self.pending,
+                phase=self.completed - unknown, had=self.count if unknown else self.count - self.pending, expected=self.count,
             )  # fmt: skip
 
     def _check_bytes(self, op: Op) -> None:
@@ -163,7 +165,7 @@ class Barrier:
             if self.clock.before.get(waiter.slot, 0) <= waiter.position:
                 raise self._report(
                     hazard.PHASE_ALIASING, waiter.op, self.arrivals[-1], f"phase {self.completed} is completed here",
-                    slot=waiter.slot, done=self.completed, phase=self.completed - 1,
+                    slot=waiter.slot, done=self.completed, phase=_phase(self.completed - 1),
                 )  # fmt: skip
         for slot, position, copies in self.added:
             if self.clock.before.get(slot, 0) > position:
@@ -182,7 +184,7 @@ class Barrier:
         if self.completed > phase + 1:
             raise self._report(
                 hazard.PHASE_ALIASING, op, (self.earlier or [self.op])[-1], f"phase {self.completed - 1} was completed here",
-                slot=clock.slot, done=self.completed - 1, phase=phase,
+                slot=clock.slot, done=self.completed - 1, phase=_phase(phase),
             )  # fmt: skip
         self.waiters.setdefault(phase, []).append(Waiter(clock.slot, position, op))
         return phase
@@ -199,20 +201,25 @@ class Barrier:
             clock.acquire(self.published)
             join(clock.known, {self.component: phase + 1})
 
-    def missing(self, phase: int) -> str:
-        """Words for what a phase still lacks."""
+    def missing(self, phase: int, arriving: Sequence[Op]) -> str:
+        """Words for what a phase still lacks. `arriving` are the operations of the kernel that may arrive at the barrier."""
         words: list[str] = []
         if self.pending:
             words.append(f"{self.pending} of {self.count} arrivals")
-        if self.expected != self.brought:
+        if self.expected > self.brought:
             words.append(f"{self.expected - self.brought} of {self.expected} bytes")
-        lines = [op.loc for op in self.earlier if op not in self.arrivals and op.loc is not None]
-        absent = (
-            f" (the phase before had one at {', '.join(map(str, dict.fromkeys(lines)))})"
-            if lines and self.pending
-            else ""
-        )
-        return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{absent}"
+        if self.expected < self.brought:
+            words.append(f"an expect of the {self.brought - self.expected} bytes that copies bring beyond those expected")
+        return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._absent(arriving)}"
+
+    def _absent(self, arriving: Sequence[Op]) -> str:
+        """Words for the arrivals that have not come: those of the phase before, or any that the kernel has."""
+        if not self.pending:
+            return ""
+        absent = [op for op in self.earlier or arriving if op not in self.arrivals]
+        if absent:
+            return f"; none has come from {_lines(absent)}"
+        return f"; it has had one from {_lines(self.arrivals)}" if self.arrivals else "; nothing in the kernel arrives at it"
 
     def _report(self, entry: Row, op: Op, other: Op, label: str, slot: int | None = None, **fields: Any) -> Hazard:
         related: tuple[tuple[str, Loc], ...] = () if other.loc is None else ((label, other.loc),)
@@ -224,3 +231,13 @@ class Barrier:
         if slot is not None:
             error.partitions = (self.partition(slot),)
         return error
+
+
+def _phase(number: int) -> str:
+    """Words for a phase that is waited for; the one before the first counts as complete."""
+    return f"phase {number}" if number >= 0 else "the phase before the first"
+
+
+def _lines(ops: Sequence[Op]) -> str:
+    """Where operations stand, each line once."""
+    return ", ".join(dict.fromkeys(str(op.loc) for op in ops))

@@ -15,9 +15,10 @@ from weft.errors import Loc, hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
+from weft.sim.blocks import Meeting
 from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
-from weft.sim.machine import Meeting, Run, Task, Wait, execute
+from weft.sim.machine import Run, Task, Wait, execute
 from weft.sim.rules import rule
 from weft.sim.spin import deciding
 
@@ -103,7 +104,7 @@ class JoinWait(Wait):
     def words(self) -> str:
         """Who has not."""
         return " for the end of " + ", ".join(
-            f"partition {worker.slot}" for worker in self._workers if not worker.ended
+            worker.block.partition(worker.slot) for worker in self._workers if not worker.ended
         )
 
 
@@ -234,6 +235,7 @@ def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> l
         env: dict[Value, Data] = {value: task.env[value] for value in captured(region)}
         worker = task.block.start(slot, region, (), warps * WARP_SIZE, env)
         worker.clock.acquire(task.clock.release_all())
+        worker.arrived, worker.awaited = task.arrived, task.awaited
         worker.world = None if task.world is None else task.world.copy()
         workers.append(worker)
     return workers

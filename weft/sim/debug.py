@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.errors import Loc, hazard
 from weft.ir.core import Op
-from weft.ir.types import DType, Element
+from weft.ir.types import DType, Element, TileType
 from weft.ops import debug
 from weft.sim.data import Array, Data, where_marked
 from weft.sim.machine import Task
@@ -22,10 +22,12 @@ from weft.sim.rules import rule
 def _print(task: Task, op: Op, *values: Data) -> None:
     """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once."""
     prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
-    if not values and not task.rank:
-        task.machine.print(f"{_place(task.pid, ())} {prefix}")
+    if not values:
+        if not task.rank:
+            task.machine.print(f"{_place(task.pid, ())} {prefix}")
         return
-    mine = task.own(op.operands[0])
+    tiles = (value for value in op.uses if isinstance(value.type, TileType))
+    mine = task.own(next(tiles, op.operands[0]), None)
     arrays = np.broadcast_arrays(*[data.array for data in values], *([] if mine is None else [mine]))
     active = np.ones(arrays[0].shape, bool) if mine is None else arrays[-1]
     kinds = [value.type.element for value in op.uses]

@@ -1,8 +1,8 @@
 """Between a tile and its threads: the same elements by coordinates, and by thread and register.
 
 Thread `warp * 32 + lane` holds element `elements_of(layout)[thread, register]`. Where a layout repeats elements, the lowest
-holder stands for them all. In a cluster `rank` is the block that is meant; of elements that it does not hold, holders and owners
-say nothing.
+holder stands for them all. In a cluster `rank` is the block that is meant; holders and owners of elements that it does not have
+are arbitrary.
 """
 
 from __future__ import annotations

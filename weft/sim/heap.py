@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.layout import SharedLayout
 from weft.sim.data import Array, arange
@@ -41,7 +42,7 @@ class TensorMap:
     moves, laid out in shared memory by `layout`. `address`: where element 0 lies in the heap, known once the buffer has been
     placed there. Of im2col (a tensor of N, spatial dimensions and C; a block of pixels by channels): `lower` and `upper` are
     the offsets of the pixels' box from the first and the last pixel of each spatial dimension, `steps` the distance between
-    the pixels taken, one for each dimension of the tensor.
+    the pixels taken, one for each dimension of the tensor. `maker` is the operation of the kernel that made the descriptor.
     """
 
     buffer: Buffer
@@ -56,15 +57,27 @@ class TensorMap:
     upper: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     address: int = 0
+    maker: Op | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """The descriptor that an operation made last, and the loads through it: each is over when a component of the clocks has
+    counted past a number."""
+
+    map: TensorMap
+    loads: list[tuple[Op, int, int]] = field(default_factory=list[tuple[Op, int, int]])
 
 
 @dataclass(slots=True)
 class Segment:
-    """A buffer with its virtual addresses: where its storage starts, and where its pointer points."""
+    """A buffer with its virtual addresses: where its storage starts, and where its pointer points. `home` is the start of the
+    first segment over the same storage, which several arguments may share."""
 
     buffer: Buffer
     start: int
     pointer: int
+    home: int = 0
     _views: dict[int, tuple[int, Array]] = field(default_factory=dict[int, tuple[int, Array]])
 
     @property
@@ -124,6 +137,10 @@ class Heap:
     def __init__(self, segments: dict[int, Segment]) -> None:
         self.segments = segments
         self.writes = 0
+        homes: dict[tuple[int, int], int] = {}
+        for segment in segments.values():
+            data = segment.buffer.data
+            segment.home = homes.setdefault((data.ctypes.data, data.size), segment.start)
 
     def segment_at(self, address: int) -> Segment | None:
         """The segment whose region holds an address (not whose storage does)."""

@@ -51,7 +51,7 @@ def run(
     `grid`: programs along three axes. `arguments`: one per parameter, a Buffer for a pointer, a TensorMap for a descriptor.
     `programs`: run only these (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting
     blocks in another order. `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run
-    takes over two seconds, True at once, False never. `max_resident`: how many blocks may be live together (what the target
+    takes over two seconds, True at once, False never. `max_resident`: how many programs may be live together (what the target
     holds).
     Raises the Hazard that the kernel meets first.
     """
@@ -91,7 +91,8 @@ def _print(out: TextIO, line: str) -> None:
 
 def _resident(machine: Machine) -> int:
     shared = int(machine.func.attrs.get("shared_bytes", 0))
-    return max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
+    blocks = max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
+    return max(blocks // machine.blocks, 1)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Blocks, their tasks, and how tasks execute regions.
+"""Tasks, and how they execute regions.
 
 A task is one partition of a block (all of it unless the kernel specialises its warps). It runs as a generator, so that it can
 stop where it waits for another and be resumed (`weft.sim.schedule`). All its threads go in step: an operation acts on whole
@@ -11,27 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from weft.errors import Loc, Row, UserError, fail, hazard
+from weft.errors import Hazard, Loc, Row, UserError, fail, hazard
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import ScratchType, SharedType
+from weft.ir.types import ScratchType, SharedType, TileType
 from weft.layout import WARP_SIZE
 from weft.ops import control
-from weft.sim.agents import Agents, Groups, Schedule
-from weft.sim.barriers import Barrier
-from weft.sim.clocks import Clock, Released
+from weft.sim.agents import Schedule
 from weft.sim.code import Code, compile_region
 from weft.sim.data import Array, Data, Mark, where_marked
+from weft.sim.hardware import own_part_of, part_of
 from weft.sim.heap import Access, Heap
 from weft.sim.numbers import bits_of
 from weft.sim.races import Races
 from weft.sim.report import Report
-from weft.sim.shadow import Event, Mode, Shadow
-from weft.sim.shared_memory import NEVER_WRITTEN, SharedMemory
+from weft.sim.shadow import Event, Mode
+from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
 from weft.targets import Target
+
+if TYPE_CHECKING:
+    from weft.sim.blocks import Block
 
 Uninitialized = Literal["error", "poison"]
 
@@ -57,6 +59,10 @@ class Wait:
         """What it waits for, after 'waits'."""
         return ""
 
+    def memory(self) -> str:
+        """What reports call the memory that it waits at, if any."""
+        return ""
+
     def starved(self) -> UserError | None:
         """A better report than a deadlock, where there is one."""
         return None
@@ -69,8 +75,8 @@ class Machine:
     """What all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "func", "granule", "grid", "hazards", "heap", "idle", "output", "races", "random", "report", "schedule",
-        "target", "tasks", "threads", "uninitialized",
+        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "output", "races", "random", "report",
+        "schedule", "target", "tasks", "threads", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +105,8 @@ class Machine:
         self.hazards = hazards
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
-        self.races = Races(heap, programs, self.tasks) if hazards else None
+        self.blocks = int(func.attrs.get("num_ctas", 1))
+        self.races = Races(heap, programs, self.tasks * self.blocks) if hazards else None
         # How often an author's barrier or fence ran, and how often it ordered nothing.
         self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}
@@ -147,107 +154,14 @@ def _task_count(func: Func) -> int:
     return max((len(op.regions) for op in walk(func.body) if op.kind in kinds), default=1)
 
 
-class Block:
-    """One program: its place in the grid and among those that run, its shared memory, barriers and agents, and its tasks."""
-
-    __slots__ = (
-        "_components", "_memory", "agents", "barriers", "bulk", "clocks", "copies", "machine", "meetings", "number", "pid",
-        "tasks",
-    )  # fmt: skip
-
-    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
-        self.machine = machine
-        self.pid = pid
-        self.number = number
-        self.tasks: list[Task] = []
-        self.clocks = [Clock(slot) for slot in range(machine.tasks)]
-        self._components = machine.tasks
-        self.bulk = [Groups(self.component()) for _ in self.clocks]
-        self.copies = [Groups(self.component()) for _ in self.clocks]
-        self.agents = Agents(machine.schedule, machine.random)
-        self.barriers: dict[int, Barrier] = {}
-        self.meetings: dict[int, Meeting] = {}
-        self._memory: SharedMemory | None = None
-
-    def component(self) -> int:
-        """A new component of the block's clocks."""
-        self._components += 1
-        return self._components - 1
-
-    @property
-    def memory(self) -> SharedMemory:
-        """The block's shared memory."""
-        if self._memory is None:
-            machine = self.machine
-            shadow = Shadow(self.pid, machine.tasks) if machine.hazards else None
-            self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
-        return self._memory
-
-    def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
-        """A new task."""
-        task = Task(self, slot, threads)
-        task.env.update(env)
-        task.run = execute(task, region, args)
-        self.tasks.append(task)
-        return task
-
-    def partition(self, slot: int) -> str:
-        """Words for a task of the block."""
-        return f"partition {slot}" if self.machine.tasks > 1 else "the block"
-
-    def meet(self, clock: Clock) -> None:
-        """All threads of a task have met."""
-        if self._memory is not None and self._memory.shadow is not None:
-            self._memory.shadow.barrier(clock)
-
-    def finish(self) -> None:
-        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread."""
-        self.agents.finish()
-        machine = self.machine
-        if not machine.hazards:
-            return
-        for groups in self.bulk:
-            for op in groups.running:
-                raise _unread(op, self.pid)
-        flights = [agent.op for barrier in self.barriers.values() for agent in barrier.flights]
-        for op in (*flights, *(op for groups in self.copies for op in groups.running)):
-            machine.report.advise("in-flight-at-exit", "nobody waits for this copy before the kernel ends", op.loc)
-
-
-def _unread(op: Op, pid: tuple[int, int, int]) -> UserError:
-    handle = op.operands[op.kind.operand_index["handle"]]
-    assert handle is not None
-    return fail(hazard.STORE_UNREAD, loc=op.loc, program=pid, name=handle.name or "shared memory")
-
-
-class Meeting:
-    """A barrier between tasks: how many warps have come, what they publish, and how often all have come."""
-
-    __slots__ = ("arrived", "gathered", "generation", "published")
-
-    def __init__(self) -> None:
-        self.arrived = 0
-        self.generation = 0
-        self.gathered = Released()
-        self.published = Released()
-
-    def arrive(self, warps: int, needed: int, released: Released) -> None:
-        """Some warps come."""
-        self.arrived += warps
-        self.gathered.join(released)
-        if self.arrived >= needed:
-            self.published, self.gathered = self.gathered, Released()
-            self.arrived -= needed
-            self.generation += 1
-
-
 class Task:
     """A partition of a block: its values, its threads, what it knows (`clock`), and which threads or elements are active
-    (None: all). `slot` numbers it within its block."""
+    (None: all). `slot` numbers it within its cluster. `arrived` counts its arrivals at the cluster's barrier, `awaited` its
+    waits, and `sealed` is how many events it had, and its block's shared memory, at the last arrival."""
 
     __slots__ = (
-        "active", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run", "settled", "slot", "threads",
-        "wait", "world",
+        "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run",
+        "sealed", "settled", "slot", "threads", "wait", "world",
     )  # fmt: skip
 
     def __init__(self, block: Block, slot: int, threads: int) -> None:
@@ -256,7 +170,9 @@ class Task:
         self.pid = block.pid
         self.slot = slot
         self.threads = threads
-        self.clock = block.clocks[slot]
+        self.clock = block.cluster.clocks[slot]
+        self.arrived = self.awaited = 0
+        self.sealed: tuple[int, int] = (0, 0)
         self.env: dict[Value, Data] = {}
         self.active: Array | None = None
         self.reads = 0
@@ -264,7 +180,7 @@ class Task:
         self.run: Run | None = None
         self.wait: Wait | None = None
         # The task's number across the launch, and what it knows of all tasks through atomics.
-        self.place = block.number * block.machine.tasks + slot
+        self.place = block.cluster.number * len(block.cluster.clocks) + slot
         self.world: Array | None = None
         # Its events before this one are ordered for all its threads as far as global memory goes.
         self.settled = 0
@@ -279,13 +195,40 @@ class Task:
         """How many warps it is."""
         return self.threads // WARP_SIZE
 
+    @property
+    def rank(self) -> int:
+        """The number of its block in the cluster."""
+        return self.block.rank
+
+    def part(self, value: Value | None) -> Array | None:
+        """Which elements of a tile are held by the task's block; None for all."""
+        if self.machine.blocks == 1 or value is None or not isinstance(value.type, TileType) or value.type.linear is None:
+            return None
+        held = part_of(value.type.linear, self.rank)
+        return None if held is None else held.reshape(value.type.shape)
+
+    def held(self, value: Value | None, mask: Array | None) -> Array | None:
+        """A mask restricted to what is active and held by the task's block."""
+        return _both(self.under(mask), self.part(value))
+
+    def own(self, value: Value | None, mask: Array | None) -> Array | None:
+        """A mask restricted to what is active, and where the task's block does what happens once in the cluster: at elements
+        that it is the first to hold, and for scalars in the first block."""
+        active = self.under(mask)
+        if self.machine.blocks == 1 or self.machine.lowered or value is None:
+            return active
+        if not isinstance(value.type, TileType) or value.type.linear is None:
+            return active if self.rank == 0 else np.bool_(False)
+        owned = own_part_of(value.type.linear, self.rank, self.machine.blocks)
+        return active if owned is None else _both(active, owned.reshape(value.type.shape))
+
     def event(
-        self, op: Op, mode: Mode, writes: bool, name: str, component: int = -1, value: int = 0, atomic: bool = False
+        self, op: Op, mode: Mode, writes: bool, memory: Lifetime, component: int = -1, value: int = 0, atomic: bool = False
     ) -> Event:
         """An access to shared memory that is over at once, or when a component has counted past a value."""
         if component < 0:
             component, value = self.slot, self.clock.tick()
-        return Event(component, value, mode, writes, self.slot, op, name, atomic)
+        return Event(component, value, mode, writes, self.slot, op, memory, atomic)
 
     def barrier(self) -> None:
         """All threads of the task meet."""
@@ -293,8 +236,12 @@ class Task:
         self.block.meet(self.clock)
 
     def fail(self, entry: Row, op: Op, **fields: Any) -> UserError:
-        """The exception of a row at an operation of this program."""
-        return fail(entry, loc=op.loc, program=self.pid, **fields)
+        """The exception of a row at an operation of this program. What it calls `name` is the memory at fault."""
+        error = fail(entry, loc=op.loc, program=self.pid, **fields)
+        if isinstance(error, Hazard):
+            error.buffer = str(fields.get("name", ""))
+            error.partitions = (self.block.partition(self.slot),)
+        return error
 
     def under(self, mask: Array | None) -> Array | None:
         """A mask restricted to what is active."""
@@ -356,6 +303,13 @@ class Task:
                 second=int(chosen[second]), second_value=flat[second],
             )  # fmt: skip
         return Data(flat[0])
+
+
+def _both(first: Array | None, second: Array | None) -> Array | None:
+    """Where two masks hold, None being all."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
 
 
 DIVIDED = "it is the result of a division by zero"

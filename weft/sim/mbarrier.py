@@ -6,11 +6,12 @@ far as races go, since arrivals are atomic.
 
 from __future__ import annotations
 
-from weft.errors import Loc, UserError, hazard
-from weft.ir.core import Op
-from weft.ops import mbarrier
+from weft.errors import Loc, UserError, cluster_hazard, hazard
+from weft.ir.core import Op, Value, walk
+from weft.ops import arith, async_copy, mbarrier, shared
 from weft.sim import places
 from weft.sim.barriers import Barrier
+from weft.sim.blocks import Block
 from weft.sim.data import Data
 from weft.sim.machine import Run, Task, Wait
 from weft.sim.rules import rule
@@ -18,16 +19,32 @@ from weft.sim.shadow import ELECTED, MANY, Area
 from weft.sim.shared_memory import Handle
 
 BYTES = 8
+ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive)
 
 
-def _note(task: Task, op: Op, bar: Handle, threads: int, writes: bool = False) -> int:
+def block_of(task: Task, op: Op, shared_by: int) -> Block:
+    """The block whose barrier the task's block shares with those whose numbers differ in bits of `shared_by`.
+
+    Raises BlockExited."""
+    return peer(task, op, task.rank & ~shared_by)
+
+
+def peer(task: Task, op: Op, rank: int) -> Block:
+    """A block of the task's cluster, whose shared memory is accessed. Raises BlockExited."""
+    block = task.block.cluster.blocks[rank]
+    if block.ended:
+        raise task.fail(cluster_hazard.BLOCK_EXITED, op, block=task.rank, other=rank)
+    return block
+
+
+def _note(task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None) -> int:
     """Access the barrier's bytes; the number of the event. Raises OutOfBounds, races."""
-    memory = task.block.memory
+    memory = (block or task.block).memory
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
         raise places.outside(task, op, bar, first, first + BYTES, "uses")
     granules = slice(bar.base // memory.granule, (bar.base + BYTES) // memory.granule)
-    event = task.event(op, "generic", writes, name_of(bar))
+    event = task.event(op, "generic", writes, bar.memory)
     if memory.shadow is not None:
         memory.shadow.access(task.clock, event, Area(granules, threads))
     if writes:
@@ -41,16 +58,25 @@ def name_of(bar: Handle) -> str:
     return name if bar.memory.size == BYTES else f"{name}[{(bar.base - bar.memory.start) // BYTES}]"
 
 
-def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED) -> Barrier:
-    """The barrier, for an operation other than its initialisation. Raises BarrierNotInitialised, BarrierInvalidated, races."""
-    barrier = task.block.barriers.get(bar.base)
+def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED, block: Block | None = None) -> Barrier:
+    """The barrier (of another block if one is given), for an operation other than its initialisation.
+
+    Raises BarrierNotInitialised, BarrierInvalidated, races."""
+    barrier = (block or task.block).barriers.get(bar.base)
     if barrier is None:
-        _note(task, op, bar, threads)
+        _note(task, op, bar, threads, block=block)
         partition = task.block.partition(task.slot)
         raise task.fail(hazard.BARRIER_FRESH, op, partition=partition, name=name_of(bar))
     barrier.usable(op, task.slot)
-    _note(task, op, bar, threads)
+    _note(task, op, bar, threads, block=block)
     return barrier
+
+
+def _first(task: Task, op: Op) -> bool:
+    """Whether the task's block is the one that has the barrier, of those that share it."""
+    bar = op.operands[0]
+    assert bar is not None
+    return not task.rank & mbarrier.blocks_sharing(bar)
 
 
 def holds(task: Task, op: Op, pred: Data | None) -> bool:
@@ -61,8 +87,17 @@ def holds(task: Task, op: Op, pred: Data | None) -> bool:
     return bool(task.uniform(op, pred, "a predicate").array)
 
 
+def _count(op: Op) -> int:
+    """Arrivals of a phase: as many from each block that shares the barrier."""
+    bar = op.operands[0]
+    assert bar is not None
+    return int(op.attrs["count"]) << mbarrier.blocks_sharing(bar).bit_count()
+
+
 @rule(mbarrier.init)
 def _init(task: Task, op: Op, bar: Handle) -> None:
+    if not _first(task, op):
+        return
     known = task.block.barriers.get(bar.base)
     if known is not None and known.invalidated is None:
         related: tuple[tuple[str, Loc], ...] = (
@@ -74,12 +109,14 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
     _note(task, op, bar, ELECTED, writes=True)
     block = task.block
     block.barriers[bar.base] = Barrier(
-        block.pid, name_of(bar), block.component(), int(op.attrs["count"]), op, block.partition
+        block.pid, name_of(bar), block.cluster.component(), _count(op), op, block.partition
     )  # fmt: skip
 
 
 @rule(mbarrier.invalidate)
 def _invalidate(task: Task, op: Op, bar: Handle) -> None:
+    if not _first(task, op):
+        return
     barrier_at(task, op, bar).invalidate(op)
     _note(task, op, bar, ELECTED, writes=True)
 
@@ -87,23 +124,27 @@ def _invalidate(task: Task, op: Op, bar: Handle) -> None:
 @rule(mbarrier.expect)
 def _expect(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
     if holds(task, op, pred):
-        barrier_at(task, op, bar).expect(op, task.clock, int(op.attrs["bytes"]))
+        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
+        barrier.expect(op, task.clock, int(op.attrs["bytes"]))
 
 
 @rule(mbarrier.arrive)
 def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
     if holds(task, op, pred):
-        barrier_at(task, op, bar).arrive(op, task.clock, int(op.attrs["count"]), task.clock.release())
+        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
+        barrier.arrive(op, task.clock, int(op.attrs["count"]), task.clock.release())
 
 
 class PhaseWait(Wait):
     """A task waits for a phase of an mbarrier."""
 
-    __slots__ = ("_barrier", "_op", "_phase")
+    __slots__ = ("_bar", "_barrier", "_op", "_phase", "_task")
 
-    def __init__(self, op: Op, barrier: Barrier, phase: int) -> None:
+    def __init__(self, op: Op, task: Task, bar: Handle, barrier: Barrier, phase: int) -> None:
         super().__init__(op.loc)
         self._op = op
+        self._task = task
+        self._bar = bar
         self._barrier = barrier
         self._phase = phase
 
@@ -113,16 +154,38 @@ class PhaseWait(Wait):
 
     def words(self) -> str:
         """The phase, and what it lacks."""
-        return f" for {self._barrier.missing(self._phase)}"
+        return f" for {self._barrier.missing(self._phase, _arriving(self._task, self._bar))}"
+
+    def memory(self) -> str:
+        """The barrier."""
+        return self._barrier.name
 
     def starved(self) -> UserError | None:
         """The report where only bytes are missing."""
         return self._barrier.starved(self._op)
 
 
+def _arriving(task: Task, bar: Handle) -> list[Op]:
+    """The operations of the kernel that may arrive at a barrier, as far as the numbers of barriers are constants."""
+    producers = {value: op for op in walk(task.machine.func.body) for value in op.results}
+    number = (bar.base - bar.memory.start) // BYTES
+
+    def may_be(value: Value | None) -> bool:
+        while value in producers and producers[value].operands:
+            op = producers[value]
+            at = producers.get(op.operands[1]) if op.kind is shared.index and op.operands[1] is not None else None
+            if at is not None and at.kind is arith.constant and at.attrs["value"] != number:
+                return False
+            value = op.operands[0]
+        # Handles that control flow joins may be any.
+        return value not in producers or producers[value] is bar.memory.op
+
+    return [op for op in walk(task.machine.func.body) if op.kind in ARRIVING and may_be(op.operands[0])]
+
+
 @rule(mbarrier.wait)
 def _wait(task: Task, op: Op, bar: Handle, phase: Data, pred: Data | None, *deps: Handle) -> Run:
-    if not holds(task, op, pred):
+    if not _first(task, op) or not holds(task, op, pred):
         return ()
     task.demand(op, phase, "a phase")
     parity = int(task.uniform(op, phase, "a phase").array) & 1
@@ -130,6 +193,6 @@ def _wait(task: Task, op: Op, bar: Handle, phase: Data, pred: Data | None, *deps
     task.block.agents.step()
     awaited = barrier.awaited(op, task.clock, parity, task.clock.position - 1)
     if not barrier.passed(awaited):
-        yield PhaseWait(op, barrier, awaited)
+        yield PhaseWait(op, task, bar, barrier, awaited)
     barrier.learn(task.clock, awaited)
     return ()

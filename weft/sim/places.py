@@ -15,8 +15,9 @@ from weft.ir.core import Op
 from weft.ir.types import DType, SharedType
 from weft.layout import LinearLayout, PaddedSharedLayout, SharedLayout
 from weft.layout.shared_size import stage_bytes
+from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, union, where
-from weft.sim.hardware import owners_of, readers_of
+from weft.sim.hardware import owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.shadow import MANY, WORDS, Area, Mode
@@ -27,12 +28,23 @@ from weft.sim.shared_memory import NEVER_WRITTEN, Handle
 class Place:
     """Elements of a handle (any shape) as their distance from `low`, the first that is accessed; `high` is one past the last.
 
-    Elements that are not accessed stand anywhere in between. `area` is what is noted of the access."""
+    Elements that are not accessed stand anywhere in between. `area` is what is noted of the access. `mine`: which elements
+    the block of a cluster has (None: all); the others stand where its own do."""
 
     elements: Array
     low: int
     high: int
     area: Area
+    mine: Array | None = None
+
+    @property
+    def written(self) -> Array:
+        """The elements of a place that is written as a whole, in the order of `chosen`."""
+        return self.elements if self.mine is None else self.elements[self.mine]
+
+    def chosen(self, values: Array) -> Array:
+        """Of an array of the elements' shape what belongs to the block."""
+        return values if self.mine is None else np.broadcast_to(values, self.mine.shape)[self.mine]
 
 
 @lru_cache(maxsize=4096)
@@ -66,12 +78,13 @@ def stage_of(type: SharedType) -> int:
 @lru_cache(maxsize=4096)
 def tile_place(
     layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: int, first: int, each: int,
-    threads: LinearLayout | int, reading: bool,
+    threads: LinearLayout | int, reading: bool, rank: int = 0,
 ) -> Place:  # fmt: skip
     """The place of a whole tile whose base is granule `first`, of elements of `each` granules. `threads`: the layout in which
-    threads hold it, or the thread that accesses all of it."""
+    threads hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
     elements = elements_of(layout, alloc_shape, shape, start)
-    flat = elements.ravel()
+    mine = _part(layout, shape, threads, rank)
+    flat = elements.ravel() if mine is None else elements[mine]
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
     low, high = int(ordered[0]), int(ordered[-1]) + 1
@@ -81,9 +94,24 @@ def tile_place(
     else:
         granules = (first + ordered[:, None] * each + arange(each)).ravel()
     if isinstance(threads, int):
-        return Place(elements - low, low, high, Area(granules, threads))
-    who = (readers_of(threads, MANY) if reading else owners_of(threads))[order]
-    return Place(elements - low, low, high, Area(granules, np.repeat(who, each)))
+        return Place(elements - low, low, high, Area(granules, threads), mine)
+    who = readers_of(threads, MANY, rank) if reading else owners_of(threads, rank)
+    who = (who if mine is None else who[mine.ravel()])[order]
+    return Place(elements - low, low, high, Area(granules, np.repeat(who, each)), mine)
+
+
+def _part(layout: SharedLayout, shape: tuple[int, ...], threads: LinearLayout | int, rank: int) -> Array | None:
+    """Which elements of a tile lie in a block's memory."""
+    if not isinstance(threads, int):
+        held = part_of(threads, rank)
+        return None if held is None else held.reshape(shape)
+    linear = layout.to_linear(shape)
+    size = linear.in_size("block")
+    if size == 1:
+        return None
+    held = np.zeros(linear.out_sizes, bool)
+    held.ravel()[linear.flat(offset=arange(linear.in_size("offset")), block=rank & size - 1)] = True
+    return None if held.all() else held
 
 
 def place_of(task: Task, type: SharedType, handle: Handle, threads: LinearLayout | int, reading: bool) -> Place:
@@ -91,7 +119,7 @@ def place_of(task: Task, type: SharedType, handle: Handle, threads: LinearLayout
     granule = task.block.memory.granule
     each = type.element.itemsize // granule
     return tile_place(
-        type.layout, type.alloc_shape, type.shape, handle.start, handle.base // granule, each, threads, reading
+        type.layout, type.alloc_shape, type.shape, handle.start, handle.base // granule, each, threads, reading, task.rank
     )  # fmt: skip
 
 
@@ -129,13 +157,13 @@ def outside(task: Task, op: Op, handle: Handle, first: int, last: int, access: s
 
 def note(
     task: Task, op: Op, handle: Handle, place: Place, mode: Mode, writes: bool, component: int = -1, value: int = 0,
-    atomic: bool = False,
+    atomic: bool = False, block: Block | None = None,
 ) -> None:  # fmt: skip
-    """Check an access against earlier ones, and remember it. Raises the hazard of a clash."""
-    shadow = task.block.memory.shadow
+    """Check an access against earlier ones, and remember it. Raises the hazard of a clash. `block`: whose memory, if not the
+    task's own."""
+    shadow = (block or task.block).memory.shadow
     if shadow is not None:
-        name = handle.memory.name or "the compiler's scratch memory"
-        shadow.access(task.clock, task.event(op, mode, writes, name, component, value, atomic), place.area)
+        shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
 
 
 def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Data:
@@ -179,10 +207,19 @@ def marked_values(
 def unwritten(task: Task, op: Op, handle: Handle, fresh: Array) -> UserError:
     """The report of a read of memory that was never written."""
     at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
-    error = task.fail(hazard.UNINITIALIZED, op, name=handle.memory.name, where=at)
+    error = task.fail(hazard.UNINITIALIZED, op, name=handle.memory.part(handle.base), where=at)
     allocated = handle.memory.op.loc
     error.related = () if allocated is None else (("it was allocated here", allocated),)
     return error
+
+
+def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:
+    """Put the block's elements of a tile in their places. Raises OutOfBounds, races."""
+    undefined = value.undefined
+    if place.mine is not None:
+        mark = undefined and Mark(place.chosen(undefined.mask), undefined.cause, undefined.loc)
+        value = Data(place.chosen(value.array), mark)
+    write(task, op, handle, place, element, place.written, value)
 
 
 def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data) -> None:
@@ -196,9 +233,11 @@ def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: 
         memory.mark(memory.granules(handle, at + place.low, element.itemsize), value.undefined, mask)
 
 
-def put(task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array) -> None:
-    """Change memory where `at` says; the whole place has values from now on."""
-    memory = task.block.memory
+def put(
+    task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
+) -> None:  # fmt: skip
+    """Change memory (of the task's block, if no other is given) where `at` says; the whole place has values from now on."""
+    memory = (block or task.block).memory
     memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)[at] = bits
     memory.written(handle, place.area.where)
     task.machine.heap.writes += 1

@@ -7,9 +7,10 @@ import numpy as np
 from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.ops import program
+from weft.sim.blocks import Meeting
 from weft.sim.control import meet
 from weft.sim.data import Data, arange
-from weft.sim.machine import Meeting, Run, Task
+from weft.sim.machine import Run, Task
 from weft.sim.rules import rule
 
 # The number of the barrier between all tasks of a block, beside those of the author.

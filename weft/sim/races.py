@@ -1,8 +1,11 @@
 """Races on global memory: between the programs of a launch, and between the threads of one.
 
 Programs are ordered by atomics only (an acquire of what a release published, through the same memory), tasks of one program by
-their clocks. Per granule of an array the last accesses are kept: plain writes, plain reads, atomics. Atomics and volatile reads
-never race with one another.
+their clocks. Per granule of an array, which several arguments may share, the last accesses are kept: plain writes, plain reads,
+atomics, and reads of copies. Atomics and volatile reads never race with one another.
+
+A copy's read is over when the copy is known to be complete. When what a TMA store writes has arrived nobody learns before the
+launch ends, since `store_wait` waits for its source only; and no fence orders a thread's write before an access of TMA.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from weft.errors import Hazard, fail, hazard
+from weft.errors import Hazard, Row, cluster_hazard, fail, hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, arange, where
 from weft.sim.heap import Heap, Place, Segment
+from weft.sim.shadow import WAIT_FOR_COPY, WAIT_FOR_LOAD
 
 if TYPE_CHECKING:
     from weft.sim.machine import Task
@@ -25,12 +29,18 @@ VERBS: dict[Way, tuple[str, str]] = {
     "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"), "volatile": ("reads", "read"),
 }  # fmt: skip
 AGAINST: dict[Way, tuple[str, ...]] = {
-    "read": ("write", "atomic"), "write": ("write", "atomic", "read", "other"), "atomic": ("write", "read", "other"),
-    "volatile": ("write",),
+    "read": ("write", "atomic"), "write": ("write", "atomic", "read", "flight", "other"),
+    "atomic": ("write", "read", "flight", "other"), "volatile": ("write",),
 }  # fmt: skip
+"""Channels that an access is checked against. `flight`: reads of copies; `other`: reads by other tasks than the last."""
 THREAD_BITS = 11
 THREADS = (1 << THREAD_BITS) - 1
 """Threads' numbers within a granule's note; this one stands for several threads."""
+PLAIN = -1
+NEVER = -2
+"""In place of a component of the clocks: an access of threads themselves, and one that no task ever knows to be over."""
+UNSETTLED = np.iinfo(np.int32).max
+"""In place of an event's number in its task: no release has published it."""
 SINGLE = 32
 """So many addresses of an atomic are followed one by one; a wider one counts for the whole array."""
 
@@ -38,7 +48,8 @@ SINGLE = 32
 @dataclass(slots=True, eq=False)
 class Touch:
     """An operation's accesses to one array. `notes` are the threads as they are kept, `threads` as they are checked: a value
-    that several threads read is read by the first of them where that does not matter."""
+    that several threads read is read by the first of them where that does not matter. That of a copy is over when `component`
+    has counted past `value`; `tma` says that the async proxy does it."""
 
     task: Task
     op: Op
@@ -47,6 +58,9 @@ class Touch:
     itemsize: int
     threads: Array | int
     notes: Array | int
+    component: int = PLAIN
+    value: int = 0
+    tma: bool = False
 
 
 class Tracks:
@@ -88,28 +102,25 @@ class Races:
     """All accesses to global memory of a launch."""
 
     __slots__ = (
-        "_count",
-        "_ops",
-        "_owners",
-        "_pids",
-        "_places",
-        "_positions",
-        "_published",
-        "_tasks",
-        "_tracks",
-        "heap",
-    )
+        "_components", "_count", "_ops", "_owners", "_pids", "_places", "_positions", "_published", "_tasks", "_tracks",
+        "_unsettled", "_values", "heap",
+    )  # fmt: skip
 
     def __init__(self, heap: Heap, programs: int, tasks: int) -> None:
         self.heap = heap
         self._tasks = tasks
         self._places = programs * tasks
         self._tracks: dict[int, Tracks] = {}
-        # Of each event its task (numbered across the launch), its number there, its operation. Event 0 is none.
+        # Of each event its task (numbered across the launch), its number there, what counts its end, its operation. Event 0 is
+        # none.
         self._pids: dict[int, tuple[int, int, int]] = {}
         self._count = 1
         self._owners = np.zeros(1024, np.int32)
         self._positions = np.full(1024, -1, np.int32)
+        self._components = np.full(1024, PLAIN, np.int32)
+        self._values = np.zeros(1024, np.int32)
+        # Events of copies that no release has published yet, by cluster.
+        self._unsettled: dict[int, list[int]] = {}
         self._ops: list[Op | None] = [None]
         # What atomics have published, by address, and by array: for all of it ("wide"), and by any ("all").
         self._published: dict[Any, Array] = {}
@@ -117,13 +128,15 @@ class Races:
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
         """Check an access against earlier ones and remember it. `bits`: what is about to be written. Raises GlobalRace."""
         segment = touch.place.segment
-        tracks = self._tracks.get(segment.start)
+        tracks = self._tracks.get(segment.home)
         if tracks is None:
-            tracks = self._tracks[segment.start] = Tracks(segment, touch.itemsize)
+            tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
         index = tracks.index(touch)
         for way in AGAINST[touch.way]:
             if way in tracks.channels:
                 self._check(touch, tracks.channels[way][index], way, bits)
+        if touch.tma:
+            self._check_fence(touch, tracks, index)
         if touch.way != "volatile":
             self._note(touch, tracks, index)
 
@@ -132,23 +145,32 @@ class Races:
         if number == self._owners.size:
             self._owners = np.append(self._owners, np.zeros(number, np.int32))
             self._positions = np.append(self._positions, np.zeros(number, np.int32))
+            self._components = np.append(self._components, np.full(number, PLAIN, np.int32))
+            self._values = np.append(self._values, np.zeros(number, np.int32))
         task = touch.task
         self._owners[number] = task.place
         self._positions[number] = task.clock.tick()
+        if touch.component != PLAIN:
+            self._positions[number] = UNSETTLED
+            self._components[number], self._values[number] = touch.component, touch.value
+            if touch.component != NEVER:
+                self._unsettled.setdefault(task.block.cluster.number, []).append(number)
         self._ops.append(touch.op)
-        self._pids[task.block.number] = task.pid
+        self._pids[task.block.cluster.number] = task.pid
         self._count += 1
         return number
 
     def _note(self, touch: Touch, tracks: Tracks, index: Array) -> None:
         notes = _per_granule(touch.notes, touch, index)
         note = notes | self._number(touch) << THREAD_BITS
-        channel = tracks.channel(touch.way)
+        flight = touch.way == "read" and touch.component != PLAIN
+        channel = tracks.channel("flight" if flight else touch.way)
         if touch.way == "read":
             self._keep_others(touch, tracks, index, channel[index])
+        if touch.way == "read" and not isinstance(note, int):
             # Of threads that read the same granule the first counts.
             flat = np.ravel(index)[::-1]
-            channel[flat] = note if isinstance(note, int) else np.ravel(np.broadcast_to(note, np.shape(index)))[::-1]
+            channel[flat] = np.ravel(np.broadcast_to(note, np.shape(index)))[::-1]
         else:
             channel[index] = note
 
@@ -178,40 +200,92 @@ class Races:
             return
         threads = _per_granule(touch.threads, touch, notes)
         same = (owners == task.place) & ((notes & THREADS) == threads) & (threads != THREADS)
-        bad = bad & ~same
+        copies = self._components[events] != PLAIN
+        pending = bad & copies
+        bad = bad & ~same & ~copies
+        if pending.any():
+            bad = bad | self._in_flight(task, events, pending, own, same)
         if bad.any():
             self._clash(touch, way, bad, notes, own, bits)
 
+    def _in_flight(self, task: Task, events: Array, pending: Array, own: Array, same: Array) -> Array:
+        """Which of these accesses of copies may still be under way."""
+        out = pending
+        for number in np.unique(events[pending & own]).tolist():
+            component, value = int(self._components[number]), int(self._values[number])
+            clock, here = task.clock, own & (events == number)
+            if clock.known.get(component, 0) > value:
+                out = out & ~here
+            elif max(clock.each.get(component, 0), clock.elected.get(component, 0)) > value:
+                out = out & ~(here & same)
+        return out
+
+    def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
+        """Refuse an access of TMA to what threads wrote in this launch. Raises MissingFence."""
+        for way in ("write", "atomic") if touch.way != "atomic" else ("write",):
+            if way not in tracks.channels:
+                continue
+            notes = tracks.channels[way][index]
+            events = notes >> THREAD_BITS
+            bad = (events != 0) & (self._components[events] == PLAIN)
+            if bad.any():
+                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
-        number = int(notes.ravel()[flat]) >> THREAD_BITS
-        op, program = self._ops[number], self._pids[int(self._owners[number]) // self._tasks]
-        assert op is not None
-        each = bad.size // np.size(touch.place.index)
-        if way == touch.way == "write" and bits is not None and not own.ravel()[flat]:
+        number, here = int(notes.ravel()[flat]) >> THREAD_BITS, bool(own.ravel()[flat])
+        if way == touch.way == "write" and bits is not None and not here:
+            each = bad.size // np.size(touch.place.index)
             unequal = touch.place.view[touch.place.index] != bits
             if not np.any(np.repeat(np.ravel(unequal), each)[bad.ravel()]):
-                message = f"programs {program} and {touch.task.pid} store equal values to the same elements"
+                message = (
+                    f"programs {self._program(number)} and {touch.task.pid} store equal values to the same elements"
+                )
                 touch.task.machine.report.advise("equal-stores", message, touch.op.loc)
                 return
-        verb, _ = VERBS[touch.way]
-        before = VERBS["read" if way == "other" else way][1]  # pyright: ignore[reportArgumentType] a channel's name
-        self._raise(touch, flat // each, bool(own.ravel()[flat]), verb, before, op, program)
+        self._report(self._rule(touch, number, here), touch, way, bad, notes)
 
-    def _raise(
-        self, touch: Touch, flat: int, own: bool, verb: str, before: str, op: Op, program: tuple[int, int, int]
-    ) -> NoReturn:
-        name, index = _element(touch.place, touch.itemsize, flat)
-        fields = {"program": touch.task.pid, "access": verb, "name": name, "index": index, "before": before}
+    def _rule(self, touch: Touch, number: int, own: bool) -> Row:
+        """What is wrong with an access after an event that nothing orders before it."""
+        component = int(self._components[number])
+        if component == NEVER and (own or touch.task.world is not None):
+            return hazard.GLOBAL_STORED
+        if not own:
+            return hazard.GLOBAL_RACE
+        if component != PLAIN:
+            return hazard.GLOBAL_IN_FLIGHT
+        tasks = touch.task.machine.tasks
+        same_block = self._owners[number] // tasks == touch.task.place // tasks
+        return hazard.GLOBAL_THREADS if same_block else cluster_hazard.GLOBAL_BLOCKS
+
+    def _program(self, number: int) -> tuple[int, int, int]:
+        """The program of an event."""
+        return self._pids[int(self._owners[number]) // self._tasks]
+
+    def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> NoReturn:
+        """Raise the hazard of a row for the first bad granule of an access."""
+        flat = int(np.argmax(bad))
+        number = int(notes.ravel()[flat]) >> THREAD_BITS
+        task, op, owner = touch.task, self._ops[number], int(self._owners[number])
+        assert op is not None
+        name, index = _element(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
+        verb, _ = VERBS[touch.way]
+        before = VERBS["read" if way in ("other", "flight") else way][1]  # pyright: ignore[reportArgumentType] a channel
+        program, slot = self._program(number), owner % self._tasks
+        own = owner // self._tasks == task.place // self._tasks
         if own:
-            error = fail(
-                hazard.GLOBAL_THREADS, loc=touch.op.loc, related=_related(f"it {before} it here", op), **fields
-            )
+            names = task.block.partition(slot), task.block.partition(task.slot)
         else:
-            label = f"program {program} {before} it here"
-            error = fail(hazard.GLOBAL_RACE, loc=touch.op.loc, related=_related(label, op), other=program, **fields)
+            names = f"program {program}", f"program {task.pid}"
+        label = f"{names[0]} {before} it here"
+        fields: dict[str, Any] = {
+            "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
+            "block": task.rank, "other": slot // task.machine.tasks if own else program,
+            "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else WAIT_FOR_COPY,
+        }  # fmt: skip
+        error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
-        error.buffer = name
+        error.buffer, error.partitions = name, names
         raise error
 
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
@@ -228,11 +302,11 @@ class Races:
 
     def acquire(self, task: Task, segment: Segment, addresses: Array) -> None:
         """The task learns what was published through these addresses."""
-        keys: list[Any] = [(segment.start, "wide")]
+        keys: list[Any] = [(segment.home, "wide")]
         if np.size(addresses) <= SINGLE:
-            keys += np.ravel(addresses).tolist()
+            keys += np.ravel(addresses + (segment.home - segment.start)).tolist()
         else:
-            keys = [(segment.start, "all")]
+            keys = [(segment.home, "all")]
         for key in keys:
             if key in self._published:
                 world = self._world(task)
@@ -245,14 +319,27 @@ class Races:
         for slot in range(self._tasks):
             now[first + slot] = max(now[first + slot], task.clock.known.get(slot, 0))
         now[task.place] = task.clock.position
-        keys: list[Any] = [(segment.start, "all")]
+        self._settle(task)
+        keys: list[Any] = [(segment.home, "all")]
         if np.size(addresses) <= SINGLE:
-            keys += np.ravel(addresses).tolist()
+            keys += np.ravel(addresses + (segment.home - segment.start)).tolist()
         else:
-            keys.append((segment.start, "wide"))
+            keys.append((segment.home, "wide"))
         for key in keys:
             published = self._published.get(key)
             self._published[key] = now.copy() if published is None else np.maximum(published, now)
+
+    def _settle(self, task: Task) -> None:
+        """Copies that the task knows to be complete are over for whoever acquires what it publishes now."""
+        cluster, clock = task.block.cluster.number, task.clock
+        still: list[int] = []
+        for number in self._unsettled.get(cluster, ()):
+            component, value = int(self._components[number]), int(self._values[number])
+            if max(clock.known.get(component, 0), clock.each.get(component, 0)) > value:
+                self._owners[number], self._positions[number] = task.place, clock.position - 1
+            else:
+                still.append(number)
+        self._unsettled[cluster] = still
 
     def _world(self, task: Task) -> Array:
         if task.world is None:
@@ -274,7 +361,3 @@ def _element(place: Place, itemsize: int, flat: int) -> tuple[str, int]:
     origin, _ = segment.view(itemsize)
     address = origin + int(np.ravel(place.index)[flat]) * itemsize
     return segment.buffer.name, (address - segment.pointer) // itemsize
-
-
-def _related(label: str, op: Op) -> tuple[Any, ...]:
-    return () if op.loc is None else ((label, op.loc),)

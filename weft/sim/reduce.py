@@ -92,8 +92,9 @@ def _unpacked(
 ) -> Data:
     full = [moved(data, lambda array: np.broadcast_to(array, shape)) for data in group]
     together = stacked(full, lambda arrays: np.stack(arrays, axis=-1).reshape(*shape[:-1], -1))
-    known = layout is not None and isinstance(type, TileType)
-    return to_tile(together, layout, type.shape, task.rank) if known else together
+    if layout is None or not isinstance(type, TileType):
+        return together
+    return to_tile(together, layout, type.shape, task.rank)
 
 
 @rule(reduce.histogram)

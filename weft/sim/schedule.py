@@ -1,8 +1,8 @@
 """Which block runs when, and which of its tasks.
 
-Blocks start in the order of the grid. A block runs until none of its tasks can move, then the next one starts, up to how many
-are resident at once, as on a GPU that places blocks in order and never takes one away. When nobody can move and no more can
-start, it is a deadlock. The order is a function of the seed.
+Programs start in the order of the grid, all blocks of one together. A block runs until none of its tasks can move, then the
+next program starts, up to how many are resident at once, as on a GPU that places blocks in order and never takes one away.
+When nobody can move and no more can start, it is a deadlock. The order is a function of the seed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from weft.errors import UserError, fail, hazard
+from weft.errors import Hazard, UserError, fail, hazard
+from weft.sim.blocks import Block, Cluster
 from weft.sim.data import Data
-from weft.sim.machine import Block, Machine, Task
+from weft.sim.machine import Machine, Task
 
 Pid = tuple[int, int, int]
 
@@ -27,18 +28,19 @@ def run_blocks(
 ) -> None:
     """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each."""
     random = Random(seed) if seed else None
-    started = 0
+    started = ended = 0
     live: list[Block] = []
     while started < len(programs) or live:
         turns = [block for block in live if _ready(block)]
         if random is not None:
             random.shuffle(turns)
-        if started < len(programs) and len(live) < resident:
-            block = Block(machine, programs[started], started)
-            block.start(0, machine.func.body, arguments, machine.threads, {})
+        if started < len(programs) and started - ended < resident:
+            cluster = Cluster(machine, programs[started], started)
+            for block in cluster.blocks:
+                block.start(0, machine.func.body, arguments, machine.threads, {})
             started += 1
-            turns.append(block)
-            live.append(block)
+            turns += cluster.blocks
+            live += cluster.blocks
         if not turns:
             raise stuck(live, len(programs) - started)
         for block in turns:
@@ -46,8 +48,10 @@ def run_blocks(
             if not block.tasks:
                 block.finish()
                 live.remove(block)
-                machine.report.programs += 1
-                finished()
+                if all(other.ended for other in block.cluster.blocks):
+                    ended += 1
+                    machine.report.programs += 1
+                    finished()
 
 
 def _can_move(task: Task) -> bool:
@@ -91,11 +95,16 @@ def stuck(live: list[Block], pending: int) -> UserError:
         if starved is not None:
             return starved
     related = tuple((f"{_who(task)} waits{wait.words()}", wait.loc) for task, wait in waiters if wait.loc is not None)
-    waiting = f"{len(live)} programs" if len(live) > 1 else f"the tasks of program {live[0].pid}"
-    later = f", and {pending} more cannot start while {len(live)} are resident" if pending else ""
-    return fail(hazard.DEADLOCK, loc=waiters[0][1].loc, related=related, waiting=waiting, pending=later)
+    programs = len({block.pid for block in live})
+    waiting = f"{programs} programs" if programs > 1 else f"the tasks of program {live[0].pid}"
+    later = f", and {pending} more cannot start while {programs} are resident" if pending else ""
+    error = fail(hazard.DEADLOCK, loc=waiters[0][1].loc, related=related, waiting=waiting, pending=later)
+    assert isinstance(error, Hazard)
+    error.buffer = next(filter(None, (wait.memory() for _, wait in waiters)), "")
+    error.partitions = tuple(task.block.partition(task.slot) for task, _ in waiters)
+    return error
 
 
 def _who(task: Task) -> str:
-    several = task.machine.tasks > 1
+    several = task.machine.tasks * task.machine.blocks > 1
     return f"program {task.pid}" + (f", {task.block.partition(task.slot)}" if several else "")

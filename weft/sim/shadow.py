@@ -7,7 +7,7 @@ many bytes as the smallest element of the kernel's shared memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -16,9 +16,16 @@ from weft.ir.core import Op
 from weft.sim.clocks import Clock
 from weft.sim.data import Array, where
 
+if TYPE_CHECKING:
+    from weft.sim.shared_memory import Lifetime
+
 Mode = Literal["generic", "copy", "load", "store"]
 """Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store (which reads)."""
 
+WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
+WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
+EVENTS_KEPT = 4096
+"""Above this many events of a block those that do not matter any more are dropped."""
 MANY = -1
 """In place of a thread's number: several threads, or nobody knows which."""
 ELECTED = 0
@@ -44,7 +51,7 @@ class Event:
     writes: bool
     slot: int
     op: Op
-    name: str
+    memory: Lifetime
     atomic: bool = False
 
 
@@ -61,12 +68,21 @@ class Area:
 class Shadow:
     """Per granule the last write, and per task the last read and the last read by a TMA store."""
 
-    __slots__ = ("_granules", "_opened", "_reads", "_stores", "_writes", "events", "program", "tasks")
+    __slots__ = (
+        "_events", "_granules", "_limit", "_opened", "_reads", "_stores", "_writes", "blocks", "count", "granule", "program",
+        "rank", "tasks",
+    )  # fmt: skip
 
-    def __init__(self, program: tuple[int, int, int], tasks: int) -> None:
+    def __init__(self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0) -> None:
         self.program = program
         self.tasks = tasks
-        self.events: list[Event] = []
+        self.blocks = blocks
+        self.rank = rank
+        self.granule = 1
+        # Events by their number, those that a granule may still refer to; how many there were.
+        self._events: dict[int, Event] = {}
+        self._limit = EVENTS_KEPT
+        self.count = 0
         self._granules = 0
         self._writes = Channel(0)
         self._reads: dict[int, Channel] = {}
@@ -80,9 +96,9 @@ class Shadow:
         for channel in (self._writes, *self._reads.values(), *self._stores.values()):
             channel.resize(granules)
 
-    def barrier(self, clock: Clock) -> None:
-        """All threads of a task have arrived."""
-        self._opened[clock.slot] = len(self.events) + 1
+    def barrier(self, clock: Clock, events: int | None = None) -> None:
+        """All threads of a task have arrived, when there were so many events (None: now)."""
+        self._opened[clock.slot] = (self.count if events is None else events) + 1
 
     def access(self, clock: Clock, event: Event, area: Area) -> None:
         """An event of a task at some granules. Raises the hazard of a clash with an earlier one."""
@@ -98,14 +114,23 @@ class Shadow:
 
     def record(self, event: Event, area: Area) -> None:
         """Remember an event for those to come."""
-        self.events.append(event)
-        number = len(self.events)
+        if len(self._events) >= self._limit:
+            self._forget()
+        self.count = number = self.count + 1
+        self._events[number] = event
         if event.writes:
             self._writes.put(area, number, area.threads)
         elif event.mode == "store":
             self._channel(self._stores, event.slot).put(area, number, ELECTED)
         else:
             self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
+
+    def _forget(self) -> None:
+        """Drop the events that no granule refers to any more."""
+        channels = (self._writes, *self._reads.values(), *self._stores.values())
+        alive = {number for channel in channels for number in np.unique(channel.events).tolist() if number}
+        self._events = {number: event for number, event in self._events.items() if number in alive}
+        self._limit = max(EVENTS_KEPT, 2 * len(self._events))
 
     def _channel(self, channels: dict[int, Channel], slot: int) -> Channel:
         if slot not in channels:
@@ -120,7 +145,7 @@ class Shadow:
         for number in (high,) if low == high else np.unique(seen).tolist():
             if not number:
                 continue
-            earlier = self.events[number - 1]
+            earlier = self._events[number]
             other, same = clash(earlier, event, clock)
             if other is None:
                 continue
@@ -128,28 +153,45 @@ class Shadow:
             threads = area.threads if isinstance(area.threads, int) else area.threads[here]
             before = channel.threads[area.where][here]
             one_thread = bool(np.all((before == threads) & (before != MANY)))
-            if not one_thread:
-                raise self.report(other, earlier, event)
-            if same is not None:
-                raise self.report(same, earlier, event)
+            entry = same if one_thread else other
+            if entry is not None:
+                raise self.report(entry, earlier, event, _granule(area, int(np.argmax(here))))
 
-    def report(self, entry: Row, earlier: Event, event: Event) -> Hazard:
-        """The exception for two accesses that clash."""
+    def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
+        """The exception for two accesses that clash at a granule."""
+        name, old = event.memory.part(granule * self.granule), earlier.memory.part(granule * self.granule)
+        shown = name if name == old else f"{name} (in bytes that were {old} before)"
         access, _ = WORDS[event.mode, event.writes]
         _, before = WORDS[earlier.mode, earlier.writes]
         names = self.partition(event.slot), self.partition(earlier.slot)
+        if event.slot // self.tasks != self.rank:
+            shown = f"{shown} of block {self.rank}"
         fields: dict[str, Any] = {
-            "program": self.program, "partition": names[0], "other": names[1], "access": access, "name": event.name,
-            "before": before, "order": _order(earlier, event, *names),
-            "wait": "wait for the mbarrier of the copy" if earlier.mode == "load" else "call async_copy.wait_group(0)",
+            "program": self.program, "partition": names[0], "other": names[1], "access": access, "name": shown,
+            "before": before, "order": self._order(earlier, event, *names),
+            "wait": WAIT_FOR_LOAD if earlier.mode == "load" else WAIT_FOR_COPY,
         }  # fmt: skip
         return clashing(
-            entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", event.name, names[::-1], fields
+            entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields
         )
 
+    def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
+        """What to write so that two threads' accesses are ordered."""
+        if earlier.slot // self.tasks != event.slot // self.tasks:
+            return "call cluster.barrier() between the two lines, or cluster.arrive() after the first and cluster.wait() later"
+        return _order(earlier, event, partition, other)
+
     def partition(self, slot: int) -> str:
-        """Words for a task of the block."""
-        return f"partition {slot}" if self.tasks > 1 else "the block"
+        """Words for a task of the cluster."""
+        return task_words(slot, self.tasks, self.blocks)
+
+
+def task_words(slot: int, tasks: int, blocks: int) -> str:
+    """What reports call a task: of a program with so many blocks of so many tasks."""
+    words = [f"block {slot // tasks}"] if blocks > 1 else []
+    if tasks > 1:
+        words.append(f"partition {slot % tasks}")
+    return ", ".join(words) or "the block"
 
 
 class Channel:
@@ -215,6 +257,13 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
     if own and clock.own_fenced.get(earlier.component, 0) > earlier.value:
         return RACE
     return hazard.MISSING_FENCE, hazard.MISSING_FENCE
+
+
+def _granule(area: Area, position: int) -> int:
+    """A granule of an area, by its position there."""
+    if isinstance(area.where, slice):
+        return cast("int", area.where.start) + position
+    return int(np.ravel(area.where)[position])
 
 
 def _in_flight(event: Event) -> Verdict:

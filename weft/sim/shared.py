@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -13,8 +14,8 @@ from weft.layout import LinearLayout, MBarrierLayout, PaddedSharedLayout
 from weft.layout.shared_size import allocation_bytes
 from weft.ops import shared
 from weft.sim import places
-from weft.sim.data import Array, Data, arange
-from weft.sim.hardware import linear_of, owners_of, readers_of
+from weft.sim.data import Array, Data, arange, where
+from weft.sim.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.places import Place
 from weft.sim.rules import rule
@@ -38,7 +39,8 @@ def _alloc(task: Task, op: Op) -> Handle:
     type = shared_type(op.result)
     size = allocation_bytes(type.layout, type.shape, type.element.primitive_bitwidth)
     name = op.result.name or ("an mbarrier" if isinstance(type.layout, MBarrierLayout) else "shared memory")
-    return task.block.memory.allocate(op, size, name)
+    leading = type.shape[: len(type.shape) - type.layout.rank]
+    return task.block.memory.allocate(op, size, name, leading, places.stage_of(type) if leading else 0)
 
 
 @rule(shared.index)
@@ -88,7 +90,7 @@ def _load(task: Task, op: Op, handle: Handle) -> Data:
 def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
     type = shared_type(op.operands[0])
     place = places.place_of(task, type, handle, linear_of(_tile(op.operands[1])), reading=False)
-    places.write(task, op, handle, place, type.element, place.elements, value)
+    places.write_tile(task, op, handle, place, type.element, value)
 
 
 @rule(shared.gather)
@@ -102,7 +104,7 @@ def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
 def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> None:
     type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[2]))
     place = _along(task, op, handle, type, indices, layout, "writes")
-    places.write(task, op, handle, place, type.element, place.elements, value)
+    places.write_tile(task, op, handle, place, type.element, value)
 
 
 def _along(
@@ -113,6 +115,9 @@ def _along(
     axis = int(op.attrs["axis"])
     at: Array = np.asarray(indices.array).astype(np.int64)
     outside = (at < 0) | (at >= type.shape[axis])
+    part = part_of(layout, task.rank)
+    mine = None if part is None else part.reshape(at.shape)
+    outside = outside if mine is None else outside & mine
     if np.any(outside):
         flat = int(np.argmax(outside))
         raise task.fail(
@@ -120,7 +125,12 @@ def _along(
             length=type.shape[axis], last=type.shape[axis] - 1, where=task.where(at.shape, flat),
         )  # fmt: skip
     grid = np.ix_(*map(arange, at.shape))
+    if mine is not None:
+        at = where(mine, at, np.int64(0))
     coordinates = tuple(at if d == axis else part for d, part in enumerate(grid))
     elements = places.positions(type.layout, type.alloc_shape, coordinates, handle.start)
-    threads = readers_of(layout, MANY) if access == "reads" else owners_of(layout)
-    return places.some_place(task, handle, type.element, elements, elements.ravel(), threads)
+    threads = readers_of(layout, MANY, task.rank) if access == "reads" else owners_of(layout, task.rank)
+    chosen = elements.ravel() if mine is None else elements[mine]
+    if mine is not None:
+        elements, threads = where(mine, elements, chosen[0]), threads[part]
+    return replace(places.some_place(task, handle, type.element, elements, chosen, threads), mine=mine)

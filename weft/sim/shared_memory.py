@@ -7,6 +7,7 @@ and of the compiler is the same; `offset` says where an allocation lies, and wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,25 @@ ALIGNMENT = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetime:
-    """An allocation that was executed: its number (from 1), its bytes, and what reports call it ('' for the compiler's own)."""
+    """An allocation that was executed: its number (from 1), its bytes, and what reports call it ('' for the compiler's own).
+
+    `leading` are the extents of an array of tiles or barriers, one every `stage` bytes."""
 
     number: int
     start: int
     size: int
     name: str
     op: Op
+    leading: tuple[int, ...] = ()
+    stage: int = 0
+
+    def part(self, byte: int) -> str:
+        """What reports call the part that holds a byte of shared memory: `buffers[1]`, or the name alone where there is one."""
+        name = self.name or "the compiler's scratch memory"
+        number = (byte - self.start) // self.stage if self.stage else -1
+        if not 0 <= number < prod(self.leading):
+            return name
+        return f"{name}[{', '.join(map(str, map(int, np.unravel_index(number, self.leading))))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,8 @@ class SharedMemory:
 
     def __init__(self, size: int, granule: int, shadow: Shadow | None) -> None:
         self.granule = granule
+        if shadow is not None:
+            shadow.granule = granule
         self.data = np.zeros(0, np.uint8)
         self.owner = np.zeros(0, np.int32)
         self.shadow = shadow
@@ -69,8 +84,8 @@ class SharedMemory:
         if self.shadow is not None:
             self.shadow.resize(granules)
 
-    def allocate(self, op: Op, size: int, name: str) -> Handle:
-        """Begin a lifetime of `size` bytes, at the operation's `offset`."""
+    def allocate(self, op: Op, size: int, name: str, leading: tuple[int, ...] = (), stage: int = 0) -> Handle:
+        """Begin a lifetime of `size` bytes, at the operation's `offset`; `leading` and `stage` as in `Lifetime`."""
         start = int(op.attrs["offset"])
         if start < 0:
             tag = op.attrs["tag"], op.result.type
@@ -80,7 +95,7 @@ class SharedMemory:
             start = self._placed[tag]
         self._reserve(start + size)
         self._lifetimes += 1
-        return Handle(Lifetime(self._lifetimes, start, size, name, op), start)
+        return Handle(Lifetime(self._lifetimes, start, size, name, op, leading, stage), start)
 
     # Elements are numbered from a handle's base, in elements of their type.
 

@@ -18,19 +18,22 @@ import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op, Value
-from weft.ir.types import DescriptorType, Pointer, ScalarType
+from weft.ir.types import DescriptorType
+from weft.layout.cga import copies, part_start, receivers
+from weft.layout.linear import LinearLayout
 from weft.ops import tma
-from weft.sim import places
+from weft.sim import descriptors, places
 from weft.sim.access import COMBINE
+from weft.sim.blocks import Block
 from weft.sim.clocks import join
 from weft.sim.data import Array, Data, arange
 from weft.sim.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
 from weft.sim.heap import Place as GlobalPlace
 from weft.sim.machine import Task
-from weft.sim.mbarrier import barrier_at, holds
+from weft.sim.mbarrier import barrier_at, holds, peer
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.places import Place
-from weft.sim.races import Touch, Way
+from weft.sim.races import NEVER, Touch, Way
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
@@ -42,14 +45,17 @@ class Request:
     """A block of a tensor at some coordinates: the address of each element, and which are moved (shape: the block's).
 
     `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
-    chunk with it; `inside` is without these."""
+    chunk with it; `inside` is without these. In a cluster both are among `mine`, what the executing block has of the
+    descriptor's block."""
 
-    __slots__ = ("access", "inside", "map", "moved", "op", "sources", "task")
+    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "sources", "task")
 
     def __init__(
-        self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str, whole_chunks: bool = False
-    ) -> None:
+        self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str, whole_chunks: bool = False,
+        mine: Array | None = None,
+    ) -> None:  # fmt: skip
         self.task = task
+        self.mine = mine
         self.op = op
         self.map: TensorMap = desc.array
         inside: Array = np.bool_(True)
@@ -60,12 +66,17 @@ class Request:
         self.inside = self.moved = np.broadcast_to(inside, self.map.block_shape)
         if whole_chunks:
             self.moved = self._with_chunks(coordinates)
+        chunks = self.moved is not self.inside
+        if mine is not None:
+            self.inside, self.moved = self.inside & mine, self.moved & mine
         shown = np.broadcast_to(addresses, self.map.block_shape)[self.moved]
         self.access = Access(shown, self.map.element.itemsize)
         try:
             self.sources = task.machine.heap.places(self.access)
         except BadAddress:
             name, first = self.map.buffer.name, int(shown.min())
+            if chunks:
+                raise task.fail(hazard.TENSOR_CHUNK, op, columns=self.map.shape[-1], name=name) from None
             raise task.fail(hazard.TENSOR_RANGE, op, access=verb, name=name, address=first) from None
 
     def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
@@ -89,15 +100,19 @@ class Request:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the whole block, inside or not."""
-        return prod(self.map.block_shape) * self.map.element.itemsize
+        """Bytes of the whole block, or of what the executing block has of it, inside or not."""
+        mine = self.mine
+        return (prod(self.map.block_shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
 
-    def touch(self, way: Way, bits: Array | None = None) -> None:
-        """Check for races on global memory. `bits`: what the elements inside will be."""
+    def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
+        """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
+        elements inside will be."""
         races = self.task.machine.races
         for source in () if races is None else self.sources:
             part = None if bits is None or source.which is None else bits[source.which]
-            touch = Touch(self.task, self.op, way, source, self.access.itemsize, ELECTED, ELECTED)
+            touch = Touch(
+                self.task, self.op, way, source, self.access.itemsize, ELECTED, ELECTED, component, value, tma=True
+            )
             races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
 
     def read(self) -> Array:
@@ -123,35 +138,51 @@ def _integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
     return [int(task.uniform(op, value, "a coordinate").array) for value in values]
 
 
-def _block(task: Task, op: Op, block_shape: Sequence[int], values: Sequence[Data]) -> list[Array]:
-    """The coordinates of a tiled block's elements, one array per dimension."""
-    starts = _integers(task, op, values)
-    parts = np.ix_(*map(arange, block_shape))
-    return [start + part for start, part in zip(starts, parts, strict=True)]
+def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> list[Array]:
+    """The coordinates of a tiled block's elements, one array per dimension.
+
+    In the lowered stage a request's coordinates are those of what the executing block of a cluster has of it."""
+    shape = desc.array.block_shape
+    skipped = part_start(desc.array.layout.cga, shape, task.rank) if task.machine.lowered else (0,) * len(shape)
+    starts = zip(_integers(task, op, values), skipped, np.ix_(*map(arange, shape)), strict=True)
+    return [start - before + part for start, before, part in starts]
 
 
-def _place(task: Task, op: Op, handle: Handle, desc: Value | None) -> Place:
-    """Where a block lies in shared memory; the descriptor knows."""
+def _descriptor(desc: Value | None) -> DescriptorType:
     assert desc is not None and isinstance(desc.type, DescriptorType)
-    t, memory = desc.type, task.block.memory
+    return desc.type
+
+
+def _linear(op: Op) -> LinearLayout:
+    """How the blocks of a cluster share the descriptor's block."""
+    t = _descriptor(op.operands[0])
+    return t.layout.to_linear(t.block_shape)
+
+
+def _place(task: Task, handle: Handle, desc: Value | None) -> Place:
+    """Where a block lies in shared memory; the descriptor knows."""
+    t, memory = _descriptor(desc), task.block.memory
     each = t.element.itemsize // memory.granule
     return places.tile_place(
-        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, ELECTED, reading=False
+        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, ELECTED, reading=False,
+        rank=task.rank,
     )  # fmt: skip
 
 
 @rule(tma.load)
 def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
-        request = Request(task, op, desc, _block(task, op, desc.array.block_shape, coords), "reads")
-        _start_load(task, op, request, bar, handle)
+        place = _place(task, handle, op.operands[0])
+        request = Request(task, op, desc, _block(task, op, desc, coords), "reads", mine=place.mine)
+        _start_load(task, op, request, bar, handle, place)
 
 
 @rule(tma.load_im2col)
 def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
-        request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads")
-        _start_load(task, op, request, bar, handle)
+        place = _place(task, handle, op.operands[0])
+        request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads", mine=place.mine)
+        _start_load(task, op, request, bar, handle, place)
 
 
 def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:
@@ -176,16 +207,30 @@ def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> li
     return [number[:, None], *spatial, channel + arange(tensor.block_shape[1]) * steps[-1]]
 
 
-def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle) -> None:
-    place = _place(task, op, handle, op.operands[0])
+def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place) -> None:
+    """A copy to the executing block; with "multicast" one to all blocks that hold copies, which the first of them makes."""
+    shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
+    if task.rank & shared:
+        return
+    places.check_bounds(task, op, handle, place, request.map.element, "copies into")
+    for rank in range(task.machine.blocks):
+        if rank & ~shared == task.rank:
+            _bring(task, op, request, bar, handle, place, peer(task, op, rank))
+
+
+def _bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
+    """Start to copy to the memory of a block, whose own barrier is signalled."""
     element = request.map.element
-    places.check_bounds(task, op, handle, place, element, "copies into")
-    barrier = barrier_at(task, op, bar)
-    request.touch("read")
-    places.note(task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed)
+    barrier = barrier_at(task, op, bar, block=block)
+    if block is task.block:
+        descriptors.use(task, op, request.map, barrier.component, barrier.completed)
+        request.touch("read", barrier.component, barrier.completed)
+    places.note(
+        task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed, block=block
+    )  # fmt: skip
 
     def move() -> None:
-        places.put(task, handle, place, element, place.elements, request.read())
+        places.put(task, handle, place, element, place.written, place.chosen(request.read()), block)
 
     barrier.bring(op, task.clock, request.bytes, task.block.agents.start(op, move))
 
@@ -201,18 +246,22 @@ def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> No
 
 
 def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
+    if task.rank & copies(_linear(op), task.machine.blocks):
+        return
+    place = _place(task, handle, op.operands[0])
     request = Request(
-        task, op, desc, _block(task, op, desc.array.block_shape, coords), "writes" if kind is None else "updates",
-        whole_chunks=True,
+        task, op, desc, _block(task, op, desc, coords), "writes" if kind is None else "updates", whole_chunks=True,
+        mine=place.mine,
     )  # fmt: skip
-    place, element = _place(task, op, handle, op.operands[0]), request.map.element
+    element = request.map.element
+    descriptors.use(task, op, request.map)
     places.check_bounds(task, op, handle, place, element, "copies from")
-    groups = task.block.bulk[task.slot]
+    groups = task.block.cluster.bulk[task.slot]
     places.note(task, op, handle, place, "store", writes=False, component=groups.component, value=groups.batch)
     now = places.fetch(task, handle, place, element)
     _, undefined = places.marked_values(task, op, handle, place, element, now)
     task.demand(op, Data(now, undefined), "a TMA store", request.inside)
-    request.touch("write" if kind is None else "atomic", bits_of(now[request.moved]))
+    request.touch("write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
 
     def move() -> None:
         values = places.fetch(task, handle, place, element)[request.moved]
@@ -222,31 +271,11 @@ def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequenc
             values = COMBINE[kind](before, values)
         request.write(bits_of(values), request.sources)
 
-    groups.add(task.block.agents.start(op, move))
+    groups.add(task.block.agents.start(op, move, handle.memory.part(handle.base)))
     groups.commit()
 
 
 @rule(tma.store_wait)
 def _store_wait(task: Task, op: Op) -> None:
-    groups = task.block.bulk[task.slot]
+    groups = task.block.cluster.bulk[task.slot]
     join(task.clock.elected, {groups.component: groups.complete(int(op.attrs["pendings"]))})
-
-
-@rule(tma.make_descriptor)
-def _make_descriptor(task: Task, op: Op, ptr: Data, *shape_and_strides: Data) -> Data:
-    pointer = op.operands[0]
-    assert pointer is not None and isinstance(pointer.type, ScalarType) and isinstance(pointer.type.element, Pointer)
-    element = pointer.type.element.element_ty
-    task.demand(op, ptr, "a descriptor")
-    address = int(task.uniform(op, ptr, "the pointer of a descriptor").array)
-    numbers = _integers(task, op, shape_and_strides)
-    rank = len(numbers) // 2
-    segment = task.machine.heap.segment_at(address)
-    if segment is None:
-        raise task.fail(hazard.NO_BUFFER, op, access="describes", address=address)
-    return Data(
-        TensorMap(
-            segment.buffer, element, tuple(numbers[:rank]), tuple(n * element.itemsize for n in numbers[rank:]),
-            op.attrs["block_shape"], op.attrs["layout"], op.attrs["padding"], address=address,
-        )
-    )  # fmt: skip

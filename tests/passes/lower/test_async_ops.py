@@ -23,7 +23,8 @@ from weft.layout import (
     SliceLayout,
     SwizzledSharedLayout,
 )
-from weft.ops import async_copy, control, mbarrier, memory, program, scratch, shared, tile, tma
+from weft.ops import async_copy, control, debug, mbarrier, memory, program, scratch, shared, tile, tma
+from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
@@ -236,19 +237,77 @@ def test_im2col_of_too_many_pixels():
     assert caught.value.code == "tma-im2col-pixels"
 
 
+def made_descriptor(k, *, element=float16, block=(32, 64)):
+    ptr = k.pointer_in(any_bits(k.rng, element, 64), element)
+    sizes = [k.number_in(64) for _ in block]
+    strides = [k.number_in(64, int64) for _ in block[:-1]]
+    layout = NVMMASharedLayout.get_default_for(list(block), element)
+    return k.emit(
+        tma.make_descriptor, ptr, *sizes, *strides, k.number(1, int64), block_shape=block, layout=layout, padding="nan",
+        name="desc",
+    )  # fmt: skip
+
+
+def stored(k, desc):
+    smem = alloc(k, desc.type.element, desc.type.block_shape, desc.type.layout, "smem")
+    k.emit(tma.store, desc, smem, k.number(0), k.number(0))
+
+
 def test_descriptors_made_in_the_kernel():
+    """Each has a place of its own in the workspace, and aligned room in shared memory where it is formed."""
     k = tile_kernel()
-    ptr = k.pointer_in(any_bits(k.rng, float16, 64), float16)
-    sizes = [k.number(64), k.number(64)]
-    strides = [k.number(64, int64), k.number(1, int64)]
-    layout = NVMMASharedLayout.get_default_for([32, 64], float16)
-    k.emit(tma.make_descriptor, ptr, *sizes, *strides, block_shape=(32, 64), layout=layout, padding="zero")
-    with pytest.raises(CompilationError) as caught:
-        lowered(k)
-    assert caught.value.code == "tma-make-descriptor"
+    for _ in range(2):
+        stored(k, made_descriptor(k))
+    made_descriptor(k)
+    func = lowered(k)
+    first, second = ops_of(func, tma.write_descriptor)
+    assert [op.attrs["slot"] for op in (first, second)] == [0, 128]
+    assert [op.attrs["again"] for op in (first, second)] == [False, False]
+    assert func.attrs["workspace_bytes"] == 256, "what nobody uses is not made"
+    assert first.attrs["padding"] == "nan" and first.attrs["block_shape"] == (32, 64)
+    assert [op.operands[0] for op in ops_of(func, tma.store)] == [first.result, second.result]
+    rooms = [op for op in ops_of(func, scratch.alloc) if op.attrs["align"] == 128]
+    assert [op.result for op in rooms] == [first.operands[0], second.operands[0]]
+    assert [op.attrs["offset"] for op in ops_of(placed(func), scratch.alloc) if op.attrs["align"] == 128] == [0, 0]
 
 
-@pytest.mark.parametrize("what", ["expect", "store", "fence"])
+def placed(func):
+    return allocate_scratch(func, TARGET)
+
+
+def test_descriptors_made_in_a_loop():
+    k = tile_kernel()
+    with k.region([ScalarType(int32)], ["i"]) as body:
+        stored(k, made_descriptor(k))
+        k.emit(control.yield_)
+    k.emit(control.for_, k.number(0), k.number(4), k.number(1), regions=(body.done,), descending=False)
+    assert only(lowered(k), tma.write_descriptor).attrs["again"]
+
+
+def test_a_debug_build_checks_descriptors():
+    k = tile_kernel()
+    stored(k, made_descriptor(k))
+    func = lower_tiles(k.finished().with_attrs(debug=True), TARGET)
+    messages = [op.attrs["message"] for op in ops_of(func, debug.assert_)]
+    assert [message.partition(": ")[2] for message in messages] == [
+        "the address is no multiple of 16 bytes", "extent 0 is below 1", "extent 1 is below 1",
+        "stride 0 is no multiple of 16 bytes",
+    ]  # fmt: skip
+
+
+def test_descriptors_that_are_used_are_fetched_first():
+    k = tile_kernel()
+    desc, bar, smem = barrier_and_tile(k)
+    unused = Value(desc.type, "unused")
+    k.params = (*k.params, unused)
+    k.facts.append({})
+    k.emit(tma.load, desc, bar, smem, None, k.number(0), k.number(0))
+    func = lowered(k)
+    assert func.body.ops[0].kind is tma.prefetch
+    assert only(func, tma.prefetch).operands == (func.params[0],)
+
+
+@pytest.mark.parametrize("what", ["expect", "store", "fence", "make"])
 def test_what_ampere_lacks(what):
     k = tile_kernel()
     desc, bar, smem = barrier_and_tile(k)
@@ -256,6 +315,8 @@ def test_what_ampere_lacks(what):
         k.emit(mbarrier.expect, bar, None, bytes=128)
     elif what == "store":
         k.emit(tma.store, desc, smem, k.number(0), k.number(0))
+    elif what == "make":
+        made_descriptor(k)
     else:
         k.emit(program.fence_async)
     with pytest.raises(CompilationError, match="sm_80") as caught:

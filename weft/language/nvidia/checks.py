@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from weft.errors import asynchronous as errors
+from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.errors import shared as shared_errors
 from weft.language.context import current
@@ -12,6 +13,7 @@ from weft.language.creation import check_int
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.layout import MBarrierLayout
+from weft.ops.mbarrier import blocks_sharing
 
 Feature = Literal["cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "clusters"]
 _INSTEAD: dict[Feature, str] = {
@@ -49,6 +51,14 @@ def check_barrier(what: str, x: object) -> shared_memory_descriptor:
     if x.leading:
         raise fail(errors.BARRIER_ARRAY, what=what, got=name_of(x))
     return x
+
+
+def check_own_barrier(what: str, x: object) -> shared_memory_descriptor:
+    """One mbarrier that blocks of a cluster do not share. Raises cluster-signal, and what `check_barrier` raises."""
+    bar = check_barrier(what, x)
+    if blocks_sharing(bar.handle):
+        raise fail(cluster_errors.SIGNAL, what=what, layout=bar.layout)
+    return bar
 
 
 def check_pendings(what: str, pendings: Any) -> int:

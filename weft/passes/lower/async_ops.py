@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.errors import lowering as errors
-from weft.ir.core import Op, Value
+from weft.ir.core import Op, Value, walk
 from weft.ir.define import OpDef
-from weft.ir.types import DescriptorType
-from weft.layout import NVMMASharedLayout
+from weft.ir.types import DescriptorType, int32, int64
+from weft.layout import LinearLayout, NVMMASharedLayout
 from weft.layout import tma as tma_layout
-from weft.ops import async_copy, mbarrier, program, tma
+from weft.layout.cga import block_bases, copies, receivers
+from weft.ops import arith, async_copy, control, debug, mbarrier, program, scratch, tma
 from weft.ops.check import pointer_of
+from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.forms import Form, Table
 from weft.passes.lower.handles import view
 from weft.passes.lower.memory import operand_form, predicate
@@ -99,14 +103,61 @@ def on_barrier(lo: Lowering, op: Op) -> None:
     lo.emit(op.kind, view(lo, bar), *(_optional(lo, value) for value in others), **op.attrs)
 
 
+def _shared_by(op: Op) -> int:
+    bar = op.operands[0]
+    assert bar is not None
+    return mbarrier.blocks_sharing(bar)
+
+
+def init(lo: Lowering, op: Op) -> None:
+    """In the first of the blocks that share the barrier, for the arrivals of all of them."""
+    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    blocks = _shared_by(op)
+    with where(lo, in_first(lo, blocks)):
+        lo.emit(op.kind, view(lo, op.operands[0]), count=op.attrs["count"] << blocks.bit_count())
+
+
+def invalidate(lo: Lowering, op: Op) -> None:
+    """In the first of the blocks that share the barrier."""
+    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    with where(lo, in_first(lo, _shared_by(op))):
+        lo.emit(op.kind, view(lo, op.operands[0]))
+
+
 def wait(lo: Lowering, op: Op) -> None:
-    """On the barrier's memory; what the wait keeps alive has its place already."""
+    """On the barrier's memory, in the first of the blocks that share it; what the wait keeps alive has its place already."""
     _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     bar, phase, pred, *_ = op.operands
-    lo.emit(op.kind, view(lo, bar), lo.scalar(phase), _optional(lo, pred))
+    blocks = _shared_by(op)
+    with where(lo, in_first(lo, blocks)):
+        lo.emit(op.kind, view(lo, bar), lo.scalar(phase), _optional(lo, pred), shared_by=blocks)
 
 
 # TMA
+
+
+def _coordinates(lo: Lowering, op: Op, coords: Sequence[Value | None]) -> list[Value]:
+    """Where what the block has of a request begins. Blocks of an im2col request are not split."""
+    t, given = _descriptor(op), [lo.scalar(c) for c in coords]
+    vectors = block_bases(t.layout.cga, t.block_shape)
+    parts = [tuple([vector[d] for vector in vectors]) for d in range(len(t.block_shape))]
+    if not any(map(any, parts)):
+        return given
+    if t.mode == "im2col":
+        raise fail(cluster_errors.IM2COL, loc=op.loc, layout=t.layout)
+    return [lo.add(c, lo.of_thread((), (), part)) if any(part) else c for c, part in zip(given, parts, strict=True)]
+
+
+def _linear(op: Op) -> LinearLayout:
+    """How the blocks of a cluster share the descriptor's block."""
+    t = _descriptor(op)
+    return t.layout.to_linear(t.block_shape)
+
+
+def _descriptor(op: Op) -> DescriptorType:
+    desc = op.operand("desc")
+    assert desc is not None and isinstance(desc.type, DescriptorType)
+    return desc.type
 
 
 def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
@@ -114,9 +165,7 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
 
     Raises CompilationError (tma-im2col-pixels)."""
     _require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
-    desc = op.operand("desc")
-    assert desc is not None and isinstance(desc.type, DescriptorType)
-    d = desc.type
+    d = _descriptor(op)
     assert isinstance(d.layout, NVMMASharedLayout)
     split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits)
     if d.mode == "im2col" and any(start[0] for start, _ in split.placements):
@@ -125,25 +174,72 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
 
 
 def tma_load(lo: Lowering, op: Op) -> None:
-    """One request per box, all on one barrier."""
+    """One request per box, all on one barrier. One for several blocks is made by the first of them."""
     attrs = _attrs(lo, op)
     desc, bar, handle, pred, *coords = op.operands
-    lo.emit(
-        op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), _optional(lo, pred), *map(lo.scalar, coords),
-        **attrs,
-    )  # fmt: skip
+    shared = receivers(_linear(op), lo.num_ctas) if op.attrs["multicast"] else 0
+    attrs["multicast"] = bool(shared)
+    with where(lo, in_first(lo, shared)):
+        lo.emit(
+            op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), _optional(lo, pred), *_coordinates(lo, op, coords),
+            **attrs,
+        )  # fmt: skip
 
 
 def tma_store(lo: Lowering, op: Op) -> None:
-    """One request per box, all in one group."""
+    """One request per box, all in one group. Of blocks that hold copies the first one stores."""
     attrs = _attrs(lo, op)
     desc, handle, *coords = op.operands
-    lo.emit(op.kind, lo.scalar(desc), view(lo, handle), *map(lo.scalar, coords), **attrs)
+    with where(lo, in_first(lo, copies(_linear(op), lo.num_ctas))):
+        lo.emit(op.kind, lo.scalar(desc), view(lo, handle), *_coordinates(lo, op, coords), **attrs)
 
 
 def make_descriptor(lo: Lowering, op: Op) -> None:
-    """Raises CompilationError (tma-make-descriptor)."""
-    raise fail(errors.DEVICE_DESCRIPTOR, loc=op.loc)
+    """Each place in the code has bytes of its own in the workspace: in a loop, a descriptor takes the place of the one before.
+
+    Partitions make the descriptors that they use themselves (see `split_partitions`), and no others."""
+    _require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    if op.result not in lo.used:
+        return
+    operands = [lo.scalar(value) for value in op.uses]
+    if lo.source.attrs.get("debug"):
+        _assert_describable(lo, op, operands)
+    size, slot = tma.DESCRIPTOR_BYTES, lo.workspace
+    lo.workspace += size
+    room = lo.emit(scratch.alloc, dtype=int32, count=size // int32.itemsize, tag=lo.tag(), align=size)
+    attrs: dict[str, Any] = {**op.attrs, "slot": slot, "again": _repeats(lo, op)}
+    lo.env[op.result] = lo.emit(tma.write_descriptor, room, *operands, name=op.result.name, **attrs)
+
+
+def _repeats(lo: Lowering, op: Op) -> bool:
+    """Whether a loop goes through an operation."""
+    loops = (outer for outer in walk(lo.source.body) if outer.kind in (control.for_, control.while_))
+    return any(inner is op for loop in loops for region in loop.regions for inner in walk(region))
+
+
+def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
+    """Assertions of a debug build: what TMA takes of addresses, extents and strides. The language has checked constants."""
+    base, *numbers = operands
+    rank = len(numbers) // 2
+    zero, granule = lo.constant(0, int64), lo.constant(15, int64)
+
+    def demand(condition: Value, message: str) -> None:
+        lo.emit(debug.assert_, condition, None, message=f"make_tensor_descriptor: {message}")
+
+    def whole(size: Value) -> Value:
+        return lo.emit(arith.cmp, lo.emit(arith.and_, size, granule), zero, predicate="eq")
+
+    demand(whole(lo.emit(arith.bitcast, base, element=int64)), "the address is no multiple of 16 bytes")
+    one = lo.constant(1, int32)
+    for dim, extent in enumerate(numbers[:rank]):
+        if extent not in lo.constants:
+            demand(lo.emit(arith.cmp, extent, one, predicate="ge"), f"extent {dim} is below 1")
+    for dim, (extent, stride) in enumerate(zip(numbers[: rank - 1], numbers[rank:-1], strict=True)):
+        if stride in lo.constants:
+            continue
+        steps = whole(lo.scaled(stride, pointer_of(base).element_ty.itemsize))
+        single = lo.emit(arith.cmp, extent, one, predicate="eq")
+        demand(lo.emit(arith.or_, steps, single), f"stride {dim} is no multiple of 16 bytes")
 
 
 def fence_async(lo: Lowering, op: Op) -> None:
@@ -155,8 +251,8 @@ def fence_async(lo: Lowering, op: Op) -> None:
 RULES: dict[OpDef, LowerRule] = {
     async_copy.global_to_shared: global_to_shared,
     async_copy.mbarrier_arrive: mbarrier_arrive,
-    mbarrier.init: on_barrier,
-    mbarrier.invalidate: on_barrier,
+    mbarrier.init: init,
+    mbarrier.invalidate: invalidate,
     mbarrier.expect: on_barrier,
     mbarrier.arrive: on_barrier,
     mbarrier.wait: wait,

@@ -7,7 +7,8 @@ from typing import Any
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TileType
-from weft.ops import control, debug, regs
+from weft.ops import debug, regs
+from weft.passes.lower.blocks import both, in_first, owns_first, where
 from weft.passes.lower.placement import owned
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
@@ -18,27 +19,20 @@ def print_(lo: Lowering, op: Op) -> None:
     operands = tuple(op.uses)
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
-        _only_where(lo, lo.first_thread(), [lo.scalar(v) for v in operands], op, 0)
+        _only_where(lo, both(lo, lo.first_thread(), in_first(lo)), [lo.scalar(v) for v in operands], op, 0)
         return
     linear = linear_of(tiles[0])
     registers = owned(linear)
     values = [_array(lo, value, registers, len(registers)) for value in operands]
     rank = len(linear.out_dims)
     places = [lo.array(lo.picked(lo.coordinate(linear, dim), registers)) for dim in range(rank)]
-    _only_where(lo, lo.owns(linear), [*values, *places], op, rank)
+    _only_where(lo, owns_first(lo, linear), [*values, *places], op, rank)
 
 
 def _only_where(lo: Lowering, owner: Value | None, values: list[Value], op: Op, rank: int) -> None:
     attrs: dict[str, Any] = {**op.attrs, "coordinates": rank}
-    if owner is None:
+    with where(lo, owner):
         lo.emit(debug.print_, *values, **attrs)
-        return
-    with lo.nested(()) as then:
-        lo.emit(debug.print_, *values, **attrs)
-        lo.emit(control.yield_)
-    with lo.nested(()) as orelse:
-        lo.emit(control.yield_)
-    lo.emit(control.if_, owner, regions=(then.done, orelse.done))
 
 
 def _array(lo: Lowering, value: Value, registers: tuple[int, ...], count: int) -> Value:

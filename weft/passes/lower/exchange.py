@@ -69,7 +69,7 @@ def _repeats_whole_lanes(linear: LinearLayout) -> bool:
 
 def row_major(lo: Lowering, linear: LinearLayout) -> tuple[Value, Table]:
     """Row-major numbers of a tile's elements: the thread's part, and each register's (joined by exclusive or)."""
-    return lo.of_thread(linear.columns["lane"], linear.columns["warp"]), flat_table(linear)
+    return lo.of_thread(*(linear.columns[d] for d in ("lane", "warp", "block"))), flat_table(linear)
 
 
 def store_row_major(lo: Lowering, memory: Value, value: Value, linear: LinearLayout) -> None:

@@ -33,12 +33,11 @@ from weft.passes.lower.state import Lowering, LowerRule
 class Handle:
     """Where a handle's tiles lie.
 
-    `room`: scratch memory, mostly an allocation. `strides`: bytes from one tile to the next along each leading dimension.
-    `start`: the view's first element in its tile. `bytes`: where the first tile begins in the room, an int32 scalar.
+    `room`: scratch memory, mostly an allocation. `start`: the view's first element in its tile. `bytes`: where the first tile
+    begins in the room, an int32 scalar.
     """
 
     room: Value
-    strides: Table
     start: Table
     bytes: Value = field(compare=False)
 
@@ -77,10 +76,9 @@ def _define(lo: Lowering, op: Op, handle: Handle) -> None:
         view(lo, op.result)
 
 
-def _strides(t: SharedType) -> Table:
-    leading = t.shape[: len(t.shape) - t.layout.rank]
-    stage = stage_bytes(t.layout, t.alloc_shape, t.element.bits)
-    return tuple([stage * prod(leading[d + 1 :]) for d in range(len(leading))])
+def _stride(t: SharedType) -> int:
+    """Bytes from one part along the first dimension to the next."""
+    return prod(t.shape[1 : len(t.shape) - t.layout.rank]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
 
 
 def alloc(lo: Lowering, op: Op) -> None:
@@ -88,28 +86,31 @@ def alloc(lo: Lowering, op: Op) -> None:
     t = type_of(op.result)
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
-    memory = lo.emit(scratch.alloc, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
+    memory = lo.emit(
+        scratch.alloc, dtype=t.element, count=count, tag=lo.tag(), offset=offset, ordered=True, name=op.result.name
+    )
     start = (0,) * t.layout.rank
-    lo.handles[op.result] = Handle(memory, _strides(t), start, lo.constant(0, int32))
+    lo.handles[op.result] = Handle(memory, start, lo.constant(0, int32))
 
 
 def index(lo: Lowering, op: Op) -> None:
     """A multiple of the stride further on."""
     source, number = op.uses
     handle = lo.handles[source]
-    step = lo.scaled(lo.scalar(number), handle.strides[0])
-    _define(lo, op, replace(handle, strides=handle.strides[1:], bytes=lo.add(handle.bytes, step)))
+    step = lo.scaled(lo.scalar(number), _stride(type_of(source)))
+    _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, step)))
 
 
 def slice_(lo: Lowering, op: Op) -> None:
-    """Along a leading dimension some bytes further on, else a later start."""
+    """Along the first of the leading dimensions some bytes further on, within a tile a later start."""
     (source,) = op.uses
-    handle = lo.handles[source]
+    handle, t = lo.handles[source], type_of(source)
     dim: int = op.attrs["dim"]
     start: int = op.attrs["start"]
-    leading = len(handle.strides)
+    leading = len(t.shape) - t.layout.rank
     if dim < leading:
-        step = lo.constant(start * handle.strides[dim], int32)
+        # Of the other leading dimensions a slice is all there is, from 0 on.
+        step = lo.constant(start * _stride(t), int32)
         _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, step)))
         return
     moved = tuple([at + start if d == dim - leading else at for d, at in enumerate(handle.start)])
@@ -119,12 +120,11 @@ def slice_(lo: Lowering, op: Op) -> None:
 def permute(lo: Lowering, op: Op) -> None:
     """Names of dimensions change."""
     (source,) = op.uses
-    handle = lo.handles[source]
+    handle, t = lo.handles[source], type_of(source)
+    leading = len(t.shape) - t.layout.rank
     order: Table = op.attrs["order"]
-    leading = len(handle.strides)
-    strides = tuple([handle.strides[d] for d in order[:leading]])
     start = tuple([handle.start[d - leading] for d in order[leading:]])
-    _define(lo, op, replace(handle, strides=strides, start=start))
+    _define(lo, op, replace(handle, start=start))
 
 
 def reshape(lo: Lowering, op: Op) -> None:
@@ -139,7 +139,7 @@ def reinterpret(lo: Lowering, op: Op) -> None:
     handle, t = lo.handles[source], type_of(op.result)
     first = _place(type_of(source), handle.start)[0] * type_of(source).element.itemsize
     begin = lo.add(handle.bytes, lo.constant(first, int32))
-    _define(lo, op, Handle(handle.room, _strides(t), (0,) * t.layout.rank, begin))
+    _define(lo, op, Handle(handle.room, (0,) * t.layout.rank, begin))
 
 
 def keep_alive(lo: Lowering, op: Op) -> None:
@@ -155,8 +155,8 @@ def meet(lo: Lowering, a: Handle, b: Handle, t: SharedType, loc: Loc | None) -> 
     Raises CompilationError (lower-handles)."""
     if a.start != b.start:
         a, b = _levelled(lo, a, t), _levelled(lo, b, t)
-    if (a.start, a.strides) != (b.start, b.strides):
-        raise fail(errors.HANDLES, loc=loc, type=t, first=_described(a), second=_described(b))
+    if a.start != b.start:
+        raise fail(errors.HANDLES, loc=loc, type=t, first=list(a.start), second=list(b.start))
     return a
 
 
@@ -176,10 +176,6 @@ def memory_type(t: SharedType) -> ScratchType:
 def memory_like(lo: Lowering, value: Value, common: Handle) -> Value:
     """The memory of a handle that has come together with others."""
     return _memory(lo, value, bytes_like(lo, value, common), memory_type(type_of(value)))
-
-
-def _described(handle: Handle) -> str:
-    return f"{list(handle.start)} with tiles {list(handle.strides)} bytes apart"
 
 
 def _levelled(lo: Lowering, handle: Handle, t: SharedType) -> Handle:

@@ -7,6 +7,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import ScalarType, TileType
 from weft.ops import arith, globals, memory, regs
 from weft.ops.check import pointer_of
+from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, Table
 from weft.passes.lower.placement import leaders, owned
@@ -38,6 +39,13 @@ def predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | 
 def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
     """The test of the one thread that accesses memory at a scalar address for its block; None where each does for itself."""
     return lo.first_thread() if all(lo.scopes[value] == "block" for value in op.uses) else None
+
+
+def _owner(lo: Lowering, op: Op, ptr: Value) -> Value | None:
+    """The test of the thread that does for the whole program what happens once at an address."""
+    if isinstance(ptr.type, ScalarType):
+        return both(lo, _scalar_owner(lo, op), in_first(lo))
+    return owns_first(lo, linear_of(ptr))
 
 
 def load(lo: Lowering, op: Op) -> None:
@@ -80,10 +88,8 @@ def store(lo: Lowering, op: Op) -> None:
     assert ptr is not None and value is not None
     address, data, masked = (operand_form(lo, v) for v in (ptr, value, mask))
     assert address is not None and data is not None
-    if isinstance(ptr.type, ScalarType):
-        registers, owner = (0,), _scalar_owner(lo, op)
-    else:
-        registers, owner = owned(linear_of(ptr)), lo.owns(linear_of(ptr))
+    registers = (0,) if isinstance(ptr.type, ScalarType) else owned(linear_of(ptr))
+    owner = _owner(lo, op, ptr)
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
@@ -111,7 +117,7 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
     registers = (0,) if scalar else owned(linear_of(ptr))
-    owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
+    owner = _owner(lo, op, ptr)
     forms = [operand_form(lo, v) for v in operands]
     arrays = [lo.array(lo.picked(form, registers)) for form in forms if form is not None]
     on = predicate(lo, operand_form(lo, mask), registers, owner)

@@ -19,15 +19,15 @@ def register_table(linear: LinearLayout, dim: int) -> Table:
 
 
 @cache
-def thread_columns(linear: LinearLayout, dim: int) -> tuple[Table, Table]:
-    """What each lane bit and each warp bit adds to the tile coordinate along `dim`."""
-    lanes, warps = (tuple([basis[dim] for basis in linear.bases(d)]) for d in ("lane", "warp"))
-    return lanes, warps
+def thread_columns(linear: LinearLayout, dim: int) -> tuple[Table, Table, Table]:
+    """What each lane bit, each warp bit and each bit of the block's number adds to the tile coordinate along `dim`."""
+    lanes, warps, blocks = (tuple([basis[dim] for basis in linear.bases(d)]) for d in ("lane", "warp", "block"))
+    return lanes, warps, blocks
 
 
 @cache
 def free_threads(linear: LinearLayout) -> tuple[int, int]:
-    """The lane bits and the warp bits that are clear in threads which own elements."""
+    """The lane bits and the warp bits that are clear in threads which own elements of their block."""
     free = linear.free_variables()
     return free["lane"], free["warp"]
 

@@ -14,14 +14,15 @@ from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef, Scope
 from weft.ir.rebuild import Rebuilder
-from weft.ir.types import DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
+from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout
-from weft.ops import arith, memory, program, regs, tile
+from weft.ops import arith, cluster, memory, program, regs, tile, tma
 from weft.passes.fact_rules import Facts
 from weft.passes.facts import facts
 from weft.passes.lower import divisors
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
-from weft.passes.lower.placement import bit_terms, free_threads, register_table, splits, thread_columns, union
+from weft.passes.lower.numbers import mapped
+from weft.passes.lower.placement import free_threads, register_table, splits, thread_columns, union
 from weft.passes.scopes import scopes
 from weft.targets import Target
 
@@ -52,8 +53,8 @@ class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_facts", "_frame", "_gathers", "_scopes", "constants", "default", "divisors", "forms", "handles", "hinted",
-        "rules", "settled", "source", "tags", "target", "used",
+        "_facts", "_frame", "_gathers", "_scopes", "block_bits", "constants", "default", "divisors", "forms", "handles",
+        "hinted", "num_ctas", "rules", "settled", "source", "tags", "target", "used", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -67,6 +68,7 @@ class Lowering(Rebuilder):
         self.divisors: dict[Value, int] = {}
         self.constants: dict[Value, int | float | bool] = {}
         self.tags = 0
+        self.workspace = 0
         ops = list(walk(func.body))
         self.used = {value for op in ops for value in op.uses}
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
@@ -75,6 +77,8 @@ class Lowering(Rebuilder):
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
         self._frame = _Frame(int(func.attrs["num_warps"]))
+        self.num_ctas = int(func.attrs.get("num_ctas", 1))
+        self.block_bits = self.num_ctas.bit_length() - 1
 
     # Driving.
 
@@ -85,9 +89,16 @@ class Lowering(Rebuilder):
             divisor: int = given.get("divisible", 1)
             element = arg.type.element
             self.divisors[arg] = divisors.pointer_divisor(element, divisor) if isinstance(element, Pointer) else divisor
+        with self.at_entry():
+            for arg, given in zip(args, self.source.params, strict=True):
+                if isinstance(arg.type, DescriptorType) and given in self.used:
+                    self.emit(tma.prefetch, arg)
         body = self.copy_region(self.source.body, args)
         body = Region(body.args, (*self._frame.entry, *body.ops))
-        return Func(self.source.name, body, {**self.source.attrs, "stage": "lowered"}, self.source.loc)
+        attrs = {**self.source.attrs, "stage": "lowered"}
+        if self.workspace:
+            attrs["workspace_bytes"] = self.workspace
+        return Func(self.source.name, body, attrs, self.source.loc)
 
     def copy_op(self, op: Op) -> None:
         """Lower one operation by its rule, keep it if no tile is involved, else treat it as elementwise."""
@@ -259,29 +270,21 @@ class Lowering(Rebuilder):
         with self.at_entry():
             return self.emit(arith.and_, self.thread(), self.constant(WARP_SIZE - 1, int32), name="lane")
 
-    def of_thread(self, lanes: Table, warps: Table) -> Value:
-        """The linear map of a thread's number: the exclusive or of `lanes[i]` over the set bits i of its lane, and of
-        `warps[i]` over those of its warp. An int32, computed at the entry."""
-        key = (lanes, warps)
+    def rank(self) -> Value:
+        """The number of the thread's block in its cluster."""
+        return self.emit(cluster.rank, name="rank")
+
+    def of_thread(self, lanes: Table, warps: Table, blocks: Table = ()) -> Value:
+        """The linear map of a thread's number: the exclusive or of `lanes[i]` over the set bits i of its lane, of `warps[i]`
+        over those of its warp, and of `blocks[i]` over those of its block's number. An int32, computed at the entry."""
+        key = (lanes, warps, blocks)
         known = self._frame.threads.get(key)
         if known is None:
             with self.at_entry():
-                known = self._frame.threads[key] = self._mapped_bits((*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps))
+                known = self._frame.threads[key] = mapped(
+                    self, (*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps), self._frame.thread_bits, blocks
+                )
         return known
-
-    def _mapped_bits(self, column: Table) -> Value:
-        terms = bit_terms(column)
-        disjoint = splits(*[image for _, _, _, image in terms])
-        total: Value | None = None
-        for first, count, factor, _ in terms:
-            part = self.thread()
-            if first:
-                part = self.emit(arith.shr, part, self.constant(first, int32))
-            if first + count < self._frame.thread_bits:
-                part = self.emit(arith.and_, part, self.constant((1 << count) - 1, int32))
-            part = self.scaled(part, factor)
-            total = part if total is None else self.emit(arith.add if disjoint else arith.xor, total, part)
-        return self.constant(0, int32) if total is None else total
 
     def has_clear(self, lanes: int, warps: int) -> Value | None:
         """The predicate of threads whose lane and warp have no bit of these masks set; None when that is all threads."""
@@ -300,9 +303,9 @@ class Lowering(Rebuilder):
     def coordinate(self, linear: LinearLayout, dim: int, start: int = 0) -> Form:
         """The form of a tile's own coordinate along `dim`, plus `start`."""
         table = register_table(linear, dim)
-        lanes, warps = thread_columns(linear, dim)
-        base = self.of_thread(lanes, warps)
-        if splits(union((*lanes, *warps)), union(table)):
+        columns = thread_columns(linear, dim)
+        base = self.of_thread(*columns)
+        if splits(*map(union, columns), union(table)):
             return Affine(base, tuple([start + entry for entry in table]))
         exclusive: Value = self.emit(regs.xor, base, offsets=table)
         if not start:
@@ -311,7 +314,8 @@ class Lowering(Rebuilder):
         return Array(self.emit(arith.add, exclusive, shift))
 
     def owns(self, linear: LinearLayout) -> Value | None:
-        """The predicate that picks one thread for each element of a tile, or None when every thread owns its elements."""
+        """The predicate that picks one thread of a block for each element of a tile that the block holds, or None when every
+        thread owns its elements."""
         return self.has_clear(*free_threads(linear))
 
     def first_thread(self) -> Value:

@@ -17,7 +17,7 @@ from weft.language.broadcast import fit
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
 from weft.language.memory import check_pointer, place_mask, pointer_form
-from weft.language.nvidia.checks import check_barrier, check_pendings, demand
+from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
@@ -83,7 +83,7 @@ def mbarrier_arrive(mbarrier: shared_memory_descriptor, increment_count: bool = 
     With `increment_count` the phase waits for these arrivals beside those it was made for; without, they are among them.
     """
     demand("mbarrier_arrive", "mbarriers")
-    apply_many(ops.mbarrier_arrive, (check_barrier("mbarrier_arrive", mbarrier),), increment=bool(increment_count))
+    apply_many(ops.mbarrier_arrive, (check_own_barrier("mbarrier_arrive", mbarrier),), increment=bool(increment_count))
 
 
 def _check_bytes(addresses: tensor, memory: shared_memory_descriptor) -> None:

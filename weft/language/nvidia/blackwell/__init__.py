@@ -1,5 +1,5 @@
 """Since Blackwell (sm_100a): so far what Hopper has of copies and barriers."""
 
-from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier, named_barrier, tma
+from weft.language.nvidia.hopper import async_copy, cluster, fence_async_shared, mbarrier, named_barrier, tma
 
-__all__ = ["async_copy", "fence_async_shared", "mbarrier", "named_barrier", "tma"]
+__all__ = ["async_copy", "cluster", "fence_async_shared", "mbarrier", "named_barrier", "tma"]

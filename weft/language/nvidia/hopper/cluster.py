@@ -3,6 +3,8 @@
     cluster.arrive()
     ...                 # what does not depend on the other blocks
     cluster.wait()
+
+Arrivals and waits alternate in every thread. Nobody comes to it inside of `warp_specialize`.
 """
 
 from __future__ import annotations

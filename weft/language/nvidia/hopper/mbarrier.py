@@ -18,9 +18,10 @@ from weft.ops import mbarrier as ops
 
 @builtin
 def expect(mbarrier: shared_memory_descriptor, bytes: int, pred: Any = True) -> None:
-    """One arrival, and the current phase waits for this many bytes more, where `pred` holds; in each block of a cluster.
+    """One arrival, and the current phase waits for this many bytes more, where `pred` holds. Each block of a cluster does it.
 
-    A load by TMA brings `desc.nbytes_per_cta`, which without a cluster is `desc.block_type.nbytes`. Raises async-expect-bytes, async-target, language-predicate.
+    A load by TMA brings `desc.nbytes_per_cta`, which without a cluster is `desc.block_type.nbytes`.
+    Raises async-expect-bytes, async-target, language-predicate.
     """
     demand("expect", "mbarriers that count bytes")
     bar = check_barrier("expect", mbarrier)

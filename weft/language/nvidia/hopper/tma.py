@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.errors import asynchronous as errors
-from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.ir.types import (
     DType,
@@ -40,16 +39,15 @@ from weft.language.descriptor import (
     tensor_descriptor_type,
 )  # fmt: skip
 from weft.language.marks import builtin
-from weft.language.nvidia.checks import check_barrier, check_pendings, demand
+from weft.language.nvidia.checks import check_own_barrier, check_pendings, demand
 from weft.language.promote import convert
 from weft.language.runtime_value import describe, name_of
 from weft.language.scalars import is_integer_scalar, predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.layout import NVMMASharedLayout, SharedLayout
-from weft.layout.tma import MOST_DIMS, check
+from weft.layout.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
 from weft.ops import tma as ops
-from weft.ops.mbarrier import blocks_sharing
 
 _INTEGERS = (int32, uint32, int64, uint64)
 _HALVES = (float16, bfloat16)
@@ -83,7 +81,7 @@ def async_copy_global_to_shared(
     """
     what = "async_copy_global_to_shared"
     desc = _tiled(what, tensor_desc)
-    bar, memory = _check_signal(what, barrier), _check_block(what, desc, result)
+    bar, memory = check_own_barrier(what, barrier), _check_block(what, desc, result)
     coords = _coordinates(what, desc, coord, desc.rank)
     apply_many(ops.load, (desc.handle, bar, memory, predicate(what, pred), *coords), multicast=_multicast(multicast))
 
@@ -103,7 +101,7 @@ def async_copy_global_to_shared_im2col(
     if desc.handle.descriptor.mode != "im2col":
         fix = "make it with TensorDescriptorIm2Col, or use async_copy_global_to_shared"
         raise fail(errors.DESCRIPTOR_MODE, what=what, want="an im2col descriptor", got=describe(desc.handle), fix=fix)
-    bar, memory = _check_signal(what, barrier), _check_block(what, desc, result)
+    bar, memory = check_own_barrier(what, barrier), _check_block(what, desc, result)
     rank = len(desc.shape)
     coords = _coordinates(what, desc, coord, rank)
     places = _coordinates(f"the offsets of {what}", desc, offsets, rank - 2, int16)
@@ -174,8 +172,11 @@ def make_tensor_descriptor(
     """A descriptor of the tensor at `base`, made in the kernel. `strides` are in elements, the last one is 1.
 
     Addresses and strides are multiples of 16 bytes. `padding_option` is what TMA reads outside of the tensor: "zero" or "nan".
+    One that is made in a loop takes the place of the one that the same call made before: loads through that one must be
+    complete by then, and it is not used any more.
     Raises CompilationError: async-target, async-make-base, async-make-rank, async-make-stride, async-make-padding,
-    async-coordinate-type; LayoutError: async-make-layout, and what TMA cannot copy (layout-tma-*).
+    async-make-extent, async-make-outer-stride, async-coordinate-type; LayoutError: async-make-layout, and what TMA cannot copy
+    (layout-tma-*).
     """
     demand("make_tensor_descriptor", "TMA")
     element = base.element if isinstance(base, tensor) and base.is_scalar else None
@@ -195,11 +196,25 @@ def make_tensor_descriptor(
         raise fail(errors.MAKE_PADDING, got=repr(padding_option), dtype=dtype.name)
     extents = [_integer("the shape", d, x, int32) for d, x in enumerate(shape)]
     steps = [_integer("the strides", d, x, int64) for d, x in enumerate(strides)]
+    _check_known(shape, strides, dtype.itemsize)
     handles = [x.handle for x in (base, *extents, *steps)]
     made = current().builder.emit(
         ops.make_descriptor, *handles, block_shape=block, layout=layout, padding=padding_option
     )
     return tensor_descriptor.of(made, [x.handle for x in extents], [x.handle for x in steps])
+
+
+def _check_known(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> None:
+    """What TMA does not take, as far as it is known while compiling. Nothing steps along one element."""
+    for dim, extent in enumerate(shape):
+        if not isinstance(extent, tensor) and int(extent) < 1:
+            raise fail(errors.MAKE_EXTENT, dim=dim, got=int(extent))
+    for dim, (extent, stride) in enumerate(zip(shape[:-1], strides[:-1], strict=True)):
+        if isinstance(stride, tensor) or (not isinstance(extent, tensor) and int(extent) == 1):
+            continue
+        nbytes = int(stride) * itemsize
+        if nbytes % GRANULE or not 0 < nbytes < MOST_STRIDE_BYTES:
+            raise fail(errors.MAKE_OUTER_STRIDE, dim=dim, nbytes=nbytes, count=max(GRANULE // itemsize, 1))
 
 
 def _descriptor(what: str, x: object) -> tensor_descriptor:
@@ -232,14 +247,6 @@ def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory
             layout=t.layout,
         )
     return memory
-
-
-def _check_signal(what: str, x: object) -> shared_memory_descriptor:
-    """A barrier of the block's own. Raises cluster-signal for one that blocks share, and what `check_barrier` raises."""
-    bar = check_barrier(what, x)
-    if blocks_sharing(bar.handle):
-        raise fail(cluster_errors.SIGNAL, what=what, layout=bar.layout)
-    return bar
 
 
 def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtype: DType = int32) -> list[tensor]:

@@ -1,0 +1,119 @@
+"""Programs of several blocks as text, and the instructions that become of it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.cuda.build import Kernel, needs_nvrtc, pointer, text_of
+from tests.kernels.test_clusters import add_row_block, copy_blocks, scale, specialised_sum
+from weft import language as gl
+from weft.ir.types import int32
+from weft.nvidia.hopper import TensorDescriptor
+from weft.ops import arith, cluster, control
+from weft.runtime.sass import disassemble
+
+COPIES = [[0, 0]]
+LAYOUT = gl.BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0], cga_layout=COPIES)
+each_hopper = pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+
+
+def described(shape, block, cga, dtype=np.float32):
+    element = {np.float32: gl.float32, np.float16: gl.float16}[dtype]
+    layout = gl.NVMMASharedLayout.get_default_for(block, element, cga_layout=cga)
+    return TensorDescriptor.from_tensor(np.zeros(shape, dtype), block, layout)
+
+
+def machine_code(compiled):
+    assert compiled.n_spills == 0
+    return disassemble(compiled.binary.cubin)
+
+
+def copies(arch, multicast, blocks=2, cga=COPIES):
+    """The kernel of `copy_blocks`, whose `out` is an array."""
+    x, y = (described((128, 256), [64, 64], cga, np.float16) for _ in range(2))
+    layout = gl.BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0], cga_layout=cga)
+    return copy_blocks.warmup(y, x, gl.float16, layout, multicast, target=arch, num_ctas=blocks)
+
+
+@needs_nvrtc
+@each_hopper
+def test_a_load_for_all_blocks(arch):
+    compiled = copies(arch, multicast=True)
+    code = machine_code(compiled)
+    assert re.search(r"UTMALDG\.2D\.MULTICAST", code)
+    assert "UCGABAR_ARV" in code and "UCGABAR_WAIT" in code
+    assert "0x3);" in compiled.asm["cuda"]
+    assert "if (on)" in compiled.asm["cuda"]
+
+
+@needs_nvrtc
+@each_hopper
+def test_a_load_for_some_of_the_blocks(arch):
+    text = copies(arch, multicast=True, blocks=4, cga=[[0, 0], [1, 0]]).asm["cuda"]
+    assert "(u16)(0x3 << cluster_rank())" in text
+
+
+@needs_nvrtc
+@each_hopper
+def test_a_load_for_each_block(arch):
+    compiled = copies(arch, multicast=False, cga=[[1, 0]])
+    code = machine_code(compiled)
+    assert "UTMALDG.2D" in code and "MULTICAST" not in code and "UCGABAR" not in code
+
+
+@needs_nvrtc
+@each_hopper
+def test_arrivals_at_the_first_block(arch):
+    a, out = (described((128, 256), [64, 64], [[1, 0]]) for _ in range(2))
+    b = described((1, 256), [1, 64], COPIES)
+    layout = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0], cga_layout=[[1, 0]])
+    compiled = add_row_block.warmup(out, a, b, layout, 4, [[0]], target=arch, num_ctas=2)
+    text = compiled.asm["cuda"]
+    assert "mbar_arrive_in(empty, cluster_rank() & -2, 1);" in text
+    assert "mbar_init(empty, 2);" in text
+    assert "fence_cluster();" in text
+    assert "MULTICAST" in machine_code(compiled)
+
+
+@needs_nvrtc
+@each_hopper
+def test_all_warps_come_to_the_barrier(arch):
+    """Partitions other than the first come to the barriers that stand before and after they are specialised."""
+    layout = gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0], cga_layout=COPIES)
+    compiled = specialised_sum.warmup(
+        gl.float32, described((16, 448), [16, 64], COPIES), 7, layout, [[0]], target=arch, num_ctas=2
+    )
+    assert compiled.asm["cuda"].count("cluster_wait();") == 3 * 2
+    assert "UCGABAR_ARV" in machine_code(compiled)
+
+
+@needs_nvrtc
+def test_programs_of_several_blocks():
+    args = gl.float32, gl.float32, 317, 59, 4.0, 64, 64
+    alone = scale.warmup(*args, gl.BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])).asm["cuda"]
+    assert "cluster_" not in alone and "(int)blockIdx.x;" in alone and "(int)gridDim.x;" in alone
+    text = scale.warmup(*args, LAYOUT, num_ctas=2).asm["cuda"]
+    assert "(int)(blockIdx.x / 2);" in text and "(int)(gridDim.x / 2);" in text and "cluster_rank()" in text
+
+
+def test_the_barrier_reads_well():
+    k = Kernel(("out", pointer(int32)))
+    (out,) = k.params
+    first = k.emit(arith.cmp, k.emit(cluster.rank), k.number(0), predicate="eq")
+    k.emit(cluster.arrive, relaxed=True)
+    k.emit(cluster.wait)
+    k.emit(cluster.arrive)
+    k.emit(cluster.wait)
+    with k.region() as then:
+        k.emit(control.yield_)
+    with k.region() as orelse:
+        k.emit(control.yield_)
+    k.emit(control.if_, first, regions=(then.done, orelse.done))
+    k.store(out, k.number(1, count=1))
+    text = text_of(k.done())
+    assert re.findall(r"^ +(cluster_\w+\(\);)", text, re.MULTILINE) == [
+        "cluster_arrive_relaxed();", "cluster_wait();", "cluster_arrive();", "cluster_wait();",
+    ]  # fmt: skip

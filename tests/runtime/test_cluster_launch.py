@@ -1,0 +1,43 @@
+"""Launches of programs of several blocks: what the driver is told of their number."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.fake_driver import FakeTensor
+from weft.errors import LaunchError
+from weft.kernel import jit
+from weft.runtime.grid import LIMITS
+
+
+def make():
+    @jit
+    def scale(x, n):
+        """Take an array and a number."""
+
+    return scale
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8])
+def test_the_grid_counts_blocks_and_programs_lie_along_x(cuda, compiler, blocks):
+    compiled = make()[(5, 3)](FakeTensor(0x1000), 1, num_ctas=blocks)
+    launched = cuda.launches[-1]
+    assert launched.grid == (5 * blocks, 3, 1)
+    assert launched.cluster == blocks == compiled.num_ctas
+    assert launched.block == (128, 1, 1)
+
+
+def test_kernels_of_other_numbers_of_blocks_are_other_kernels(cuda, compiler):
+    scale = make()
+    one, two, again = (scale[1](FakeTensor(0x1000), 1, num_ctas=blocks) for blocks in (1, 2, 1))
+    assert one is again is not two
+    assert [launched.cluster for launched in cuda.launches] == [1, 2, 1]
+
+
+def test_too_many_blocks(cuda, compiler):
+    scale = make()
+    scale[LIMITS[0] // 2](FakeTensor(0x1000), 1, num_ctas=2)
+    with pytest.raises(LaunchError) as caught:
+        scale[LIMITS[0] // 2 + 1](FakeTensor(0x1000), 1, num_ctas=2)
+    assert caught.value.code == "launch-grid-limit"
+    assert f"takes {LIMITS[0] // 2} at most" in caught.value.message

@@ -1,0 +1,27 @@
+"""Blocks of a cluster: which one runs, and the barrier between them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cuda.rules import emits, spells
+from weft.ir.core import Op
+from weft.ops import cluster
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+
+@spells(cluster.rank)
+def _rank(e: Emitter, op: Op) -> str:
+    return e.call("cluster_rank")
+
+
+@emits(cluster.arrive)
+def _arrive(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('cluster_arrive_relaxed' if op.attrs['relaxed'] else 'cluster_arrive')};")
+
+
+@emits(cluster.wait)
+def _wait(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('cluster_wait')};")

@@ -1,0 +1,156 @@
+"""Refuse operations that would move data between the blocks of a cluster, each of which has memory of its own.
+
+    %y = tile.convert %x        rows over the blocks --> columns over the blocks        error (cluster-exchange)
+
+Layouts are known by now, so what may cross is known as well, and neither back end ever meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.errors import LayoutError, UserError, fail
+from weft.errors import cluster as errors
+from weft.ir.core import Func, Op, Value, walk
+from weft.ir.define import OpDef
+from weft.ir.types import SharedType, TileType
+from weft.layout import LinearLayout
+from weft.layout.cga import copies
+from weft.layout.convert import plan_conversion
+from weft.layout.reduction import plan_reduction, plan_scan
+from weft.layout.shared_access import plan_access
+from weft.ops import async_copy, cluster, control, memory, reduce, shared, tile
+
+_MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
+
+
+def check_blocks(func: Func) -> None:
+    """Raise LayoutError (cluster-exchange), CompilationError (cluster-atomic-result, cluster-nested), with the line."""
+    blocks = int(func.attrs.get("num_ctas", 1))
+    if blocks == 1:
+        return
+    used = {value for op in walk(func.body) for value in op.uses}
+    for op in walk(func.body):
+        check = _CHECKS.get(op.kind)
+        if check is not None:
+            try:
+                check(op)
+            except UserError as error:
+                raise error.at(op.loc) from None
+        if op.kind in (memory.atomic, memory.atomic_cas) and op.result in used and _is_copied(op.operands[0], blocks):
+            raise fail(errors.ATOMIC_RESULT, loc=op.loc, num_ctas=blocks)
+    if any(op.kind is control.warp_specialize for op in func.body.ops):
+        _check_nested(func)
+
+
+def _check_nested(func: Func) -> None:
+    """Workers come to barriers of the cluster that stand in the kernel's outermost region."""
+    outer = set(func.body.ops)
+    for op in walk(func.body):
+        if op.kind in (cluster.arrive, cluster.wait) and op not in outer:
+            raise fail(errors.NESTED, loc=op.loc, what=op.name)
+
+
+def _linear(value: Value | None) -> LinearLayout:
+    assert value is not None and isinstance(value.type, TileType) and value.type.linear is not None
+    return value.type.linear
+
+
+def _is_copied(ptr: Value | None, blocks: int) -> bool:
+    assert ptr is not None
+    return not isinstance(ptr.type, TileType) or copies(_linear(ptr), blocks) > 0
+
+
+def _exchange(what: str, first: str, second: str, fix: str) -> UserError:
+    return fail(errors.EXCHANGE, what=what, first=first, second=second, fix=fix)
+
+
+def _blocks(linear: LinearLayout) -> list[list[int]]:
+    return [list(basis) for basis in linear.bases("block")]
+
+
+def _convert(op: Op) -> None:
+    source, target = _linear(op.operands[0]), _linear(op.result)
+    try:
+        plan_conversion(source, target, op.result.type.element.bits)
+    except LayoutError as error:
+        if error.code != "convert-blocks":
+            raise
+        fix = f"give both layouts the same cga_layout, or {_MEET}"
+        before, after = (f"its blocks lie at {_blocks(linear)}" for linear in (source, target))
+        raise _exchange("convert_layout", f"{before} before", f"{after} after", fix) from None
+
+
+def _reduce(op: Op) -> None:
+    plan_reduction(_linear(op.operands[0]), op.attrs["axis"])
+
+
+def _scan(op: Op) -> None:
+    plan_scan(_linear(op.operands[0]), op.attrs["axis"], op.attrs["reverse"])
+
+
+def _access(op: Op) -> None:
+    """A tile and the shared memory that it is loaded from or stored to are split alike."""
+    handle = op.operands[0]
+    other = op.result if op.kind is shared.load else op.operands[1]
+    assert handle is not None and isinstance(handle.type, SharedType)
+    t, linear = handle.type, _linear(other)
+    start = (0,) * t.layout.rank
+    try:
+        plan_access(linear, t.layout, t.alloc_shape, t.shape, start, t.element.bits, op.kind is not shared.load)
+    except LayoutError as error:
+        if error.code != "convert-blocks":
+            raise
+        raise _split_apart(op, _blocks(linear), _blocks(t.layout.to_linear(t.alloc_shape))) from None
+
+
+def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[int]]) -> UserError:
+    fix = "give the tile's layout and the shared layout the same cga_layout"
+    first, second = f"those of the tile lie at {tile_blocks}", f"those of the shared memory at {memory_blocks}"
+    return _exchange(op.name, first, second, fix)
+
+
+def _along(op: Op) -> None:
+    """Indices choose among elements of their own block."""
+    handle, indices, axis = op.operands[0], _linear(op.operands[-1]), int(op.attrs["axis"])
+    assert handle is not None
+    if isinstance(handle.type, SharedType):
+        of_source = handle.type.layout.to_linear(handle.type.alloc_shape)
+    else:
+        of_source = _linear(handle)
+    source, chosen = _blocks(of_source), _blocks(indices)
+    if any(basis[axis] for basis in source):
+        raise _exchange(
+            op.name, f"indices may name any element along axis {axis}", f"the blocks split that axis: {source}",
+            "split the tile along another axis",
+        )  # fmt: skip
+    padded = source + [[0] * len(of_source.out_dims)] * (len(chosen) - len(source))
+    if [_without(b, axis) for b in chosen] != [_without(b, axis) for b in padded]:
+        raise _split_apart(op, chosen, source)
+
+
+def _without(basis: list[int], axis: int) -> list[int]:
+    return basis[:axis] + basis[axis + 1 :]
+
+
+def _histogram(op: Op) -> None:
+    found = _blocks(_linear(op.operands[0]))
+    if any(map(any, found)):
+        raise _exchange(
+            "a histogram", "each block has the counts of all elements", f"the blocks hold different ones: {found}",
+            "use a layout without cga_layout, or count with atomics in global memory",
+        )  # fmt: skip
+
+
+_CHECKS: dict[OpDef, Callable[[Op], None]] = {
+    tile.convert: _convert,
+    reduce.reduce: _reduce,
+    reduce.scan: _scan,
+    reduce.gather: _along,
+    reduce.histogram: _histogram,
+    shared.load: _access,
+    shared.store: _access,
+    async_copy.global_to_shared: _access,
+    shared.gather: _along,
+    shared.scatter: _along,
+}

@@ -1,0 +1,60 @@
+"""Have the blocks of a cluster meet where one reaches into another: once barriers are made, and before any block ends.
+
+    mbarrier.init %bar                          mbarrier.init %bar
+    ...                                  -->    cluster.arrive; cluster.wait
+    tma.load ... {multicast = true}             ...
+                                                tma.load ... {multicast = true}
+                                                cluster.arrive; cluster.wait
+
+A block may signal another's mbarrier only after that is made, and may write to another's memory only while that runs. Where
+the author has the blocks meet there, nothing is added; what the blocks do in between is the author's protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.errors import Loc
+from weft.ir.core import Func, Op, Region, walk
+from weft.ir.types import DescriptorType
+from weft.layout.cga import receivers
+from weft.ops import cluster, mbarrier, tma
+
+
+def cluster_sync(func: Func) -> Func:
+    """The function with meetings of its blocks; unchanged where no block reaches into another."""
+    blocks = int(func.attrs.get("num_ctas", 1))
+    ops = list(func.body.ops)
+    crossing = [number for number, op in enumerate(ops) if _crosses(op, blocks)]
+    if not crossing:
+        return func
+    made = [number for number, op in enumerate(ops[: crossing[0]]) if op.kind is mbarrier.init]
+    if not _meets(ops[crossing[-1] + 1 :]):
+        ops[-1:] = [*_meeting("before a block ends whose memory others use", func.body.terminator.loc), ops[-1]]
+    if made and not _meets(ops[made[-1] + 1 : crossing[0]]):
+        ops[made[-1] + 1 : made[-1] + 1] = _meeting(
+            "after mbarrier.init, before other blocks signal it", ops[made[-1]].loc
+        )
+    return Func(func.name, Region(func.body.args, tuple(ops)), func.attrs, func.loc)
+
+
+def _crosses(outer: Op, blocks: int) -> bool:
+    """Whether an operation of the outermost region, or one inside of it, reaches into other blocks."""
+    return any(_reaches(op, blocks) for op in (outer, *(inner for region in outer.regions for inner in walk(region))))
+
+
+def _reaches(op: Op, blocks: int) -> bool:
+    if op.kind in (tma.load, tma.load_im2col) and op.attrs["multicast"]:
+        desc = op.operand("desc")
+        assert desc is not None and isinstance(desc.type, DescriptorType)
+        return receivers(desc.type.layout.to_linear(desc.type.block_shape), blocks) > 0
+    return bool(op.attrs.get("shared_by"))
+
+
+def _meets(ops: Sequence[Op]) -> bool:
+    return any(op.kind is cluster.wait for op in ops)
+
+
+def _meeting(reason: str, loc: Loc | None) -> list[Op]:
+    pair = (cluster.arrive, {"relaxed": False, "reason": reason}), (cluster.wait, {"reason": reason})
+    return [Op(kind, (), attrs, (), (), loc) for kind, attrs in pair]

@@ -1,0 +1,158 @@
+"""Programs and their blocks: shared memory, barriers and agents, and the tasks that run.
+
+Most programs have one block; those of a cluster have several, which are under way together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft.errors import Hazard, hazard
+from weft.ir.core import Op, Region, Value
+from weft.sim.agents import Agents, Groups
+from weft.sim.barriers import Agent, Barrier
+from weft.sim.clocks import Clock, Released
+from weft.sim.data import Data
+from weft.sim.heap import Made
+from weft.sim.machine import Machine, Task, execute
+from weft.sim.shadow import Shadow, clashing, task_words
+from weft.sim.shared_memory import SharedMemory
+
+
+class Cluster:
+    """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
+
+    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups and cp.async batches. `rounds` are what
+    was published at the cluster's barrier, round by round."""
+
+    __slots__ = ("_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "rounds")
+
+    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
+        self.machine = machine
+        self.pid = pid
+        self.number = number
+        self.clocks = [Clock(slot) for slot in range(machine.tasks * machine.blocks)]
+        self._components = len(self.clocks)
+        self.bulk = [Groups(self.component()) for _ in self.clocks]
+        self.copies = [Groups(self.component()) for _ in self.clocks]
+        self.rounds: list[Released] = []
+        self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
+
+    def component(self) -> int:
+        """A new component of the clocks."""
+        self._components += 1
+        return self._components - 1
+
+    @property
+    def tasks(self) -> Iterator[Task]:
+        """The tasks of all blocks that have not ended."""
+        return (task for block in self.blocks for task in block.tasks)
+
+
+class Block:
+    """A block of a cluster, by its rank there: its shared memory, barriers and agents, its tasks, and the descriptors that it
+    made."""
+
+    __slots__ = (
+        "_memory",
+        "agents",
+        "barriers",
+        "cluster",
+        "ended",
+        "machine",
+        "made",
+        "meetings",
+        "pid",
+        "rank",
+        "tasks",
+    )
+
+    def __init__(self, cluster: Cluster, rank: int = 0) -> None:
+        self.cluster = cluster
+        self.machine = machine = cluster.machine
+        self.pid = cluster.pid
+        self.rank = rank
+        self.tasks: list[Task] = []
+        self.ended = False
+        self.agents = Agents(machine.schedule, machine.random)
+        self.barriers: dict[int, Barrier] = {}
+        self.made: dict[Op, Made] = {}
+        self.meetings: dict[int, Meeting] = {}
+        self._memory: SharedMemory | None = None
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The block's shared memory."""
+        if self._memory is None:
+            machine = self.machine
+            shadow = Shadow(self.pid, machine.tasks, machine.blocks, self.rank) if machine.hazards else None
+            self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
+        return self._memory
+
+    def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
+        """A new task, for a partition of the block."""
+        task = Task(self, self.rank * self.machine.tasks + slot, threads)
+        task.env.update(env)
+        task.run = execute(task, region, args)
+        self.tasks.append(task)
+        return task
+
+    def partition(self, slot: int) -> str:
+        """Words for a task of the cluster."""
+        return task_words(slot, self.machine.tasks, self.machine.blocks)
+
+    @property
+    def events(self) -> int:
+        """Accesses to its shared memory so far."""
+        return self._memory.shadow.count if self._memory is not None and self._memory.shadow is not None else 0
+
+    def meet(self, clock: Clock, events: int | None = None) -> None:
+        """All threads of a task have met, when its shared memory had seen so many events (None: now)."""
+        if self._memory is not None and self._memory.shadow is not None:
+            self._memory.shadow.barrier(clock, events)
+
+    def finish(self) -> None:
+        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread."""
+        self.ended = True
+        self.agents.finish()
+        machine, cluster = self.machine, self.cluster
+        if not machine.hazards:
+            return
+        own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
+        for slot, groups in enumerate(cluster.bulk[own], own.start):
+            for agent in groups.running:
+                raise self._unread(agent, slot)
+        flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
+        for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
+            machine.report.advise(
+                "in-flight-at-exit", "nobody waits for this copy before the kernel ends", agent.op.loc
+            )
+
+    def _unread(self, agent: Agent, slot: int) -> Hazard:
+        loc = agent.op.loc
+        fields: dict[str, Any] = {"program": self.pid, "name": agent.name, "partition": self.partition(slot)}
+        return clashing(
+            hazard.STORE_UNREAD, loc, loc, "the store was started here", agent.name, (self.partition(slot),), fields
+        )
+
+
+class Meeting:
+    """A barrier between tasks: how many warps have come, what they publish, and how often all have come."""
+
+    __slots__ = ("arrived", "gathered", "generation", "published")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.generation = 0
+        self.gathered = Released()
+        self.published = Released()
+
+    def arrive(self, warps: int, needed: int, released: Released) -> None:
+        """Some warps come."""
+        self.arrived += warps
+        self.gathered.join(released)
+        if self.arrived >= needed:
+            self.published, self.gathered = self.gathered, Released()
+            self.arrived -= needed
+            self.generation += 1
