@@ -84,7 +84,13 @@ def test_a_program_outside_of_the_grid():
     assert "program (0, 2, 0) of mark, but the grid is (4, 2, 1)" in caught.value.message
 
 
-@pytest.mark.parametrize("wrong", [{"programs": ["a"]}, {"programs": [(1, 2, 3, 4)]}, {"max_resident": 0}, {"schedule": "soon"}, {"uninitialized": "zero"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"programs": ["a"]}, {"programs": [(1, 2, 3, 4)]}, {"max_resident": 0}, {"schedule": "soon"},
+        {"uninitialized": "zero"},
+    ],
+)  # fmt: skip
 def test_what_simulate_cannot_use(wrong):
     with pytest.raises(LaunchError) as caught, weft.simulate(**wrong):
         pass

@@ -180,3 +180,16 @@ def test_a_watched_wait_names_its_barrier():
     line = next(line for line in text_of(k.done()).splitlines() if "mbar_wait_watched(" in line)
     assert '"kernel.py:7: mbarrier.wait has waited for 2 s on bars[%u]' in line
     assert line.rstrip().endswith("(bars + 16 - bars) / 8);")
+
+
+def test_neighbours_share_a_predicate():
+    k = Kernel(("n", int32))
+    bars = barriers(k, 3)
+    on = k.emit(arith.cmp, k.params[0], k.number(3), predicate="lt", name="below")
+    k.at(2).emit(mbarrier.arrive, bars[0], None)
+    for line, bar in zip((10, 20), bars[1:], strict=True):
+        k.at(line).emit(mbarrier.arrive, bar, on)
+    text = text_of(k.done())
+    assert text.count("if (below) {") == 1
+    # The branch stands at the line of the first statement in it.
+    assert text.index("#line 10") < text.index("if (below) {") < text.index("#line 20")

@@ -185,6 +185,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: load(k, coord=[0]),
         ("got 1 coordinate for a descriptor of float16 blocks [64, 64], which takes 2", "a list of 2 integers"),
     ),
+    "async-coordinate-step": (
+        lambda k: load(k, coord=[0, -4]),
+        ("async_copy_global_to_shared starts at column -4 of a descriptor of float16 blocks [64, 64]", "that 8 divides"),
+    ),
     "async-coordinate-type": (
         lambda k: load(k, coord=[0, k.scalar(gl.int64, "row")]),
         ("coordinate 1 of async_copy_global_to_shared is 'row' (an int64 scalar)", "x.to(gl.int32)"),

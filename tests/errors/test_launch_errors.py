@@ -129,7 +129,16 @@ def test_a_grid_beyond_limits(grid, dim):
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_warps": 3}, {"num_warps": 64}, {"num_warps": "4"}, {"num_ctas": 0}, {"num_ctas": 3}, {"num_ctas": 16}, {"maxnreg": 8}, {"maxnreg": "x"}],
+    [
+        {"num_warps": 3},
+        {"num_warps": 64},
+        {"num_warps": "4"},
+        {"num_ctas": 0},
+        {"num_ctas": 3},
+        {"num_ctas": 16},
+        {"maxnreg": 8},
+        {"maxnreg": "x"},
+    ],
 )
 def test_option_values(options):
     error = caught(lambda: scale[1](X, Y, 8, **options))

@@ -120,7 +120,7 @@ def padded(x, out, rows, columns, padding: gl.constexpr, layout: gl.constexpr, o
     smem = gl.allocate_shared_memory(src.dtype, src.block_shape, layout)
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
-    fetched(src, [-3, -5], bar, smem, 0)
+    fetched(src, [-3, -8], bar, smem, 0)
     i = gl.arange(0, 32, layout=gl.SliceLayout(1, own))[:, None]
     j = gl.arange(0, 64, layout=gl.SliceLayout(0, own))[None, :]
     gl.store(out + i * 64 + j, smem.load(own))
@@ -134,7 +134,7 @@ def test_padding(run, rng, dtype, padding):
     own = gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
     run(padded, 1, x, out, 20, 43, padding, gl.NVMMASharedLayout(128, dtype.bits, 2), own)
     expected = np.full((32, 64), np.nan if padding == "nan" else 0, kind)
-    expected[3:23, 5:48] = x[:, :43]
+    expected[3:23, 8:51] = x[:, :43]
     same(out, expected)
 
 

@@ -108,6 +108,11 @@ def test_mistakes(kernel):
 
         seal(broken)
 
+    # An aggregate is none of the constants that Python shows.
+    with mistake("language-field-type") as found:
+        Accumulator(Accumulator(x, 1), 1)
+    assert "an aggregate (Accumulator)" in found.text
+
     with mistake("language-field-missing") as found:
 
         @gl.aggregate

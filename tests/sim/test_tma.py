@@ -63,6 +63,25 @@ def test_a_store_writes_the_rest_of_a_chunk_where_there_is_memory():
     assert "columns 33 to 35 of dst" in str(report.advice[0])
 
 
+@weft.jit
+def from_column(src, dst, column):
+    smem = gl.allocate_shared_memory(src.dtype, src.block_shape, src.layout)
+    smem.store(gl.full([32, 64], 1, gl.float32, gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(dst, [0, column], smem)
+    tma.store_wait(pendings=0)
+
+
+@pytest.mark.parametrize("column", [3, -5, 30])
+def test_a_request_that_starts_within_16_bytes(column):
+    layout = gl.NVMMASharedLayout(128, 32, 2)
+    src, dst = (TensorDescriptor.from_tensor(np.zeros((64, 128), np.float32), [32, 64], layout) for _ in range(2))
+    with pytest.raises(hazard.Misaligned, match=f"starts at column {column} of dst, which is byte {4 * column}") as caught:
+        from_column[(1,)](src, dst, column)
+    assert caught.value.code == "hazard-tensor-coordinate"
+    assert caught.value.fix == "start blocks at columns that 4 divides"
+
+
 def test_a_chunk_beyond_the_memory():
     x = RNG.normal(size=33).astype(np.float32)
     descriptors = [
@@ -75,7 +94,7 @@ def test_a_chunk_beyond_the_memory():
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 @pytest.mark.parametrize("swizzle", [0, 128])
-@pytest.mark.parametrize(("row", "col"), [(0, 0), (-5, 30), (60, -70), (40, 70), (90, 90)])
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (-5, 32), (60, -72), (40, 72), (90, 92)])
 def test_blocks_over_the_edges(row, col, swizzle, padding):
     x = RNG.normal(size=(70, 84)).astype(np.float32)
     layout = gl.NVMMASharedLayout(swizzle, 32, 2)

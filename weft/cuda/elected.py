@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from weft.cuda.rules import RULES, Repeated
@@ -36,12 +37,15 @@ def write(e: Emitter, ops: list[Op]) -> None:
         e.out.line(line)
         return
     with e.braces(head):
-        for op, repeated in zip(ops, statements, strict=True):
-            e.out.loc = op.loc
-            on = _predicate(e, op) if predicates else None
+        each = zip(ops, statements, strict=True)
+        for on, group in groupby(each, lambda item: _predicate(e, item[0]) if predicates else None):
+            some = list(group)
+            e.out.loc = some[0][0].loc
             with nullcontext() if on is None else e.out.braces(f"if ({on})"):
-                for count, text in repeated:
-                    e.unrolled(count, [(op.loc, text)])
+                for op, repeated in some:
+                    e.out.loc = op.loc
+                    for count, text in repeated:
+                        e.unrolled(count, [(op.loc, text)])
 
 
 def _in_one_line(head: str, ops: list[Op], statements: list[list[Repeated]]) -> str | None:

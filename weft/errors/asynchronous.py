@@ -115,6 +115,12 @@ COORDINATES = row(
     "{what} got {got} for {desc}, which takes {rank}",
     "pass a list of {rank} integers, outermost dimension first",
 )
+COORDINATE_STEP = row(
+    "async-coordinate-step",
+    CompilationError,
+    "{what} starts at column {column} of {desc}, but the last coordinate of a TMA request is a multiple of 16 bytes",
+    "start blocks at columns that {step} divides",
+)
 COORDINATE_TYPE = row(
     "async-coordinate-type",
     CompilationError,

@@ -131,11 +131,18 @@ TENSOR_RANGE = row(
     "program {program}: a TMA request {access} address {address:#x}, which its descriptor says is a part of {name} but is not",
     "give the descriptor the shape and the strides of the array itself",
 )
+TENSOR_COORDINATE = row(
+    "hazard-tensor-coordinate",
+    Misaligned,
+    "program {program}: a TMA request starts at column {column} of {name}, which is byte {byte} of a row, but requests start "
+    "at multiples of 16 bytes (the GPU stops with an illegal instruction)",
+    "start blocks at columns that {step} divides",
+)
 TENSOR_CHUNK = row(
     "hazard-tensor-chunk",
     OutOfBounds,
-    "program {program}: a TMA request writes whole chunks of 16 bytes, and the one with the last of {columns} elements of a row "
-    "reaches beyond the memory of {name}",
+    "program {program}: a TMA request writes whole chunks of 16 bytes, and the one with the last of {columns} elements of a "
+    "row reaches beyond the memory of {name}",
     "give the array room up to a multiple of 16 bytes, or store the last elements with gl.store and a mask",
 )
 GATHER_RANGE = row(
@@ -221,8 +228,7 @@ DEADLOCK = row(
     "hazard-deadlock",
     Deadlock,
     "no program can go on: {waiting} wait for what nobody will do{pending}",
-    "give each phase that is waited for the arrivals that its mbarrier was initialised with, and the bytes that it expects, "
-    "from somebody who does not wait for the waiter",
+    "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter",
 )
 
 # Shared memory
@@ -352,10 +358,10 @@ MISSING_BYTES = row(
 PHASE_ALIASING = row(
     "hazard-phase-aliasing",
     PhaseAliasing,
-    "program {program}: phase {done} of {name} may complete before all threads of {partition} have seen {phase}, which they wait "
-    "for; that wait would take a later phase for it",
-    "let all threads of the waiter pass a phase before somebody completes the next: look for a count that is too small, an arrival "
-    "too many, or a missing gl.barrier() between the wait and what the waiter does next to let others go on",
+    "program {program}: phase {done} of {name} may complete before all threads of {partition} have seen {phase}, which they "
+    "wait for; that wait would take a later phase for it",
+    "let all threads of the waiter pass a phase before somebody completes the next: look for a count that is too small, an "
+    "arrival too many, or a missing gl.barrier() between the wait and what the waiter does next to let others go on",
 )
 
 # Global memory

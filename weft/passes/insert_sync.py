@@ -6,7 +6,8 @@
                                           tma.store %desc, %c
 
 The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took. There
-accesses to one of the author's buffers are in order already, and an inserted barrier goes that is not needed beside the new ones. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
+accesses to each of the author's buffers are in order already, and a barrier goes that has nothing left to do beside those that
+scratch memory needs. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
 
 1. A barrier between accesses of different threads to the same bytes, one of them a write.
 2. A fence between a generic access and one of the async proxy, one of them a write, and a barrier after it if it needs one.

@@ -123,7 +123,9 @@ class Accesses:
     @staticmethod
     def is_authors(access: Access) -> bool:
         """Whether an access may be to memory of the author's."""
-        return not access.bytes or any(each.alloc.kind is shared.alloc or _in_order(each.alloc) for each in access.bytes)
+        return not access.bytes or any(
+            each.alloc.kind is shared.alloc or _in_order(each.alloc) for each in access.bytes
+        )
 
     def _of(self, op: Op) -> Iterator[Access]:
         for effect in op.kind.effects:

@@ -209,7 +209,9 @@ class Barrier:
         if self.expected > self.brought:
             words.append(f"{self.expected - self.brought} of {self.expected} bytes")
         if self.expected < self.brought:
-            words.append(f"an expect of the {self.brought - self.expected} bytes that copies bring beyond those expected")
+            words.append(
+                f"an expect of the {self.brought - self.expected} bytes that copies bring beyond those expected"
+            )
         return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._absent(arriving)}"
 
     def _absent(self, arriving: Sequence[Op]) -> str:
@@ -218,8 +220,10 @@ class Barrier:
             return ""
         absent = [op for op in self.earlier or arriving if op not in self.arrivals]
         if absent:
-            return f"; none has come from {_lines(absent)}"
-        return f"; it has had one from {_lines(self.arrivals)}" if self.arrivals else "; nothing in the kernel arrives at it"
+            return f"; the arrival at {_lines(absent)} has not come"
+        return (
+            f"; it has had one at {_lines(self.arrivals)}" if self.arrivals else "; nothing in the kernel arrives at it"
+        )
 
     def _report(self, entry: Row, op: Op, other: Op, label: str, slot: int | None = None, **fields: Any) -> Hazard:
         related: tuple[tuple[str, Loc], ...] = () if other.loc is None else ((label, other.loc),)
@@ -240,4 +244,4 @@ def _phase(number: int) -> str:
 
 def _lines(ops: Sequence[Op]) -> str:
     """Where operations stand, each line once."""
-    return ", ".join(dict.fromkeys(str(op.loc) for op in ops))
+    return " or ".join(dict.fromkeys(str(op.loc) for op in ops))

@@ -58,7 +58,7 @@ def _made(task: Task, op: Op, base: Value | None, ptr: Data, shape_and_strides: 
     )  # fmt: skip
     _check(task, op, made)
     before = task.block.made.get(op)
-    for load, component, count in before.loads if before is not None and task.machine.hazards else ():
+    for component, (load, count) in before.loads.items() if before is not None and task.machine.hazards else ():
         if task.clock.known.get(component, 0) <= count:
             raise _replaced(task, op, hazard.DESCRIPTOR_IN_USE, load.loc, "the load was started here")
     task.block.made[op] = Made(made)
@@ -101,7 +101,7 @@ def use(task: Task, op: Op, tensor: TensorMap, component: int = -1, count: int =
     if latest.map is not tensor:
         raise _replaced(task, op, hazard.DESCRIPTOR_REPLACED, tensor.maker.loc, "it was made here")
     if component >= 0:
-        latest.loads.append((op, component, count))
+        latest.loads[component] = op, count
 
 
 def _replaced(task: Task, op: Op, entry: Row, loc: Loc | None, label: str) -> UserError:

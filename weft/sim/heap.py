@@ -62,11 +62,11 @@ class TensorMap:
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """The descriptor that an operation made last, and the loads through it: each is over when a component of the clocks has
-    counted past a number."""
+    """The descriptor that an operation made last, and the last load through it for each component of the clocks, which is over
+    when that has counted past a number."""
 
     map: TensorMap
-    loads: list[tuple[Op, int, int]] = field(default_factory=list[tuple[Op, int, int]])
+    loads: dict[int, tuple[Op, int]] = field(default_factory=dict[int, tuple[Op, int]])
 
 
 @dataclass(slots=True)

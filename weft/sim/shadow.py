@@ -171,9 +171,7 @@ class Shadow:
             "before": before, "order": self._order(earlier, event, *names),
             "wait": WAIT_FOR_LOAD if earlier.mode == "load" else WAIT_FOR_COPY,
         }  # fmt: skip
-        return clashing(
-            entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields
-        )
+        return clashing(entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields)
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
         """What to write so that two threads' accesses are ordered."""

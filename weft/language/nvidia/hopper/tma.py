@@ -8,7 +8,8 @@
     tma.store_wait(0)
 
 Requests are made by the block (the partition) as one. Elements outside of the tensor are read as the descriptor's padding and
-not written, except that stores write chunks of 16 bytes: a row that ends within one has the rest of it written too.
+not written, except that stores write chunks of 16 bytes: a row that ends within one has the rest of it written too. The last
+coordinate, negative ones included, is a multiple of 16 bytes; the hardware traps where it is not.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def async_copy_global_to_shared(
     all of them: they must have done with the buffer by then.
 
     Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
-    async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for; LayoutError (async-block).
+    async-coordinate-step, async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for;
+    LayoutError (async-block).
     """
     what = "async_copy_global_to_shared"
     desc = _tiled(what, tensor_desc)
@@ -256,6 +258,9 @@ def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtyp
     if len(values) != rank:
         count = "1 coordinate" if len(values) == 1 else f"{len(values)} coordinates"
         raise fail(errors.COORDINATES, what=what, got=count, desc=describe(desc.handle), rank=rank)
+    step = max(GRANULE // desc.dtype.itemsize, 1)
+    if dtype is int32 and isinstance(values[-1], int) and values[-1] % step:
+        raise fail(errors.COORDINATE_STEP, what=what, column=values[-1], desc=describe(desc.handle), step=step)
     return [_integer(what, number, x, dtype) for number, x in enumerate(values)]
 
 
