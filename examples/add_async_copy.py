@@ -84,10 +84,12 @@ def run(
     vec: int = 4,
     span: int | None = None,
     num_warps: int = 4,
+    maxnreg: int | None = None,
 ) -> Any:
     """c = a + b, and the compiled kernel: `add_plain` with 0 buffers, else `add_async`.
 
-    Threads copy `vec` elements at a time. A program's band is `span` columns long, by default the whole row.
+    Threads copy `vec` elements at a time and take up to `maxnreg` registers. A program's band is `span` columns long, by
+    default the whole row.
     """
     rows, cols = a.shape
     stride = workbench.row_stride(a, b, c)
@@ -95,10 +97,11 @@ def run(
     layout = gl.BlockedLayout(*workbench.lanes_along_rows((XBLOCK, YBLOCK), num_warps, vec))
     grid = (weft.cdiv(cols, span), weft.cdiv(rows, XBLOCK))
     if num_buffers == 0:
-        return add_plain[grid](a, b, c, rows, cols, stride, span, XBLOCK, YBLOCK, layout, num_warps=num_warps)
+        constants = (XBLOCK, YBLOCK, layout)
+        return add_plain[grid](a, b, c, rows, cols, stride, span, *constants, num_warps=num_warps, maxnreg=maxnreg)
     smem = gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[1, 0])
     constants = (XBLOCK, YBLOCK, num_buffers, layout, smem)
-    return add_async[grid](a, b, c, rows, cols, stride, span, *constants, num_warps=num_warps)
+    return add_async[grid](a, b, c, rows, cols, stride, span, *constants, num_warps=num_warps, maxnreg=maxnreg)
 
 
 def row(place: Place, name: str, point: dict[str, Any]) -> dict[str, Any]:

@@ -187,7 +187,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "async-coordinate-step": (
         lambda k: load(k, coord=[0, -4]),
-        ("async_copy_global_to_shared starts at column -4 of a descriptor of float16 blocks [64, 64]", "that 8 divides"),
+        (
+            "async_copy_global_to_shared starts at column -4 of a descriptor of float16 blocks [64, 64]",
+            "that 8 divides",
+        ),
     ),
     "async-coordinate-type": (
         lambda k: load(k, coord=[0, k.scalar(gl.int64, "row")]),

@@ -128,7 +128,9 @@ def test_slices(kernel):
     part = smem.index(0).slice(32, 16, dim=-1)
     assert (part.shape, part.memory.alloc_shape) == ([64, 16], (64, 64))
     assert kernel.last("shared.slice").attrs == {"start": 32, "length": 16, "dim": 1}
-    assert buffer([3, 2, 64, 64]).slice(0, 2, dim=1).shape == [3, 2, 64, 64], "all of an inner dimension is the same view"
+    assert buffer([3, 2, 64, 64]).slice(0, 2, dim=1).shape == [3, 2, 64, 64], (
+        "all of an inner dimension is the same view"
+    )
 
 
 def test_permute(kernel):

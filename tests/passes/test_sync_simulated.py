@@ -14,7 +14,7 @@ from weft.errors import Hazard
 from weft.ir.core import Func
 from weft.ir.types import float32
 from weft.layout import BlockedLayout
-from weft.ops import arith, mbarrier, shared
+from weft.ops import arith, mbarrier, shared, tma
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.insert_sync import insert_sync
 
@@ -50,6 +50,10 @@ class Program(Rules):
             self.step(one)
         for bar in (self.bar, self.other):
             self.invalidate(bar)
+
+    def tma_store(self, handle):
+        """Beyond the end of the tensor: stores read shared memory and are nothing to each other."""
+        self.emit(tma.store, self.desc, handle, self.number(LENGTH))
 
     def read(self, handle):
         self.emit(shared.load, handle, layout=OTHER)

@@ -182,7 +182,9 @@ def test_no_fence_orders_global_memory_for_tma(fault, verb):
         assert found is None
         return
     assert type(found) is hazard.MissingFence
-    refused(found, "hazard-global-fence", f"{verb} by TMA, which threads of the block wrote in the same launch")
+    refused(
+        found, "hazard-global-fence", f"{verb} by TMA, which threads of the block wrote: no fence orders global memory"
+    )
 
 
 # From one program to another

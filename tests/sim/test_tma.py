@@ -76,7 +76,9 @@ def from_column(src, dst, column):
 def test_a_request_that_starts_within_16_bytes(column):
     layout = gl.NVMMASharedLayout(128, 32, 2)
     src, dst = (TensorDescriptor.from_tensor(np.zeros((64, 128), np.float32), [32, 64], layout) for _ in range(2))
-    with pytest.raises(hazard.Misaligned, match=f"starts at column {column} of dst, which is byte {4 * column}") as caught:
+    with pytest.raises(
+        hazard.Misaligned, match=f"starts at column {column} of dst, which is byte {4 * column}"
+    ) as caught:
         from_column[(1,)](src, dst, column)
     assert caught.value.code == "hazard-tensor-coordinate"
     assert caught.value.fix == "start blocks at columns that 4 divides"

@@ -16,6 +16,7 @@ from weft.ops import debug
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
+
 def _program(e: Emitter) -> str:
     return f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
 

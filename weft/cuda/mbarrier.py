@@ -166,7 +166,9 @@ def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
         return
     for name in ("nanoseconds", test):
         e.pieces.define(name, _PIECES[name])
-    e.pieces.define("mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test, program=program_index(e, 0))))
+    e.pieces.define(
+        "mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test, program=program_index(e, 0)))
+    )
     name, number = _which(e, bar)
     e.out.line(f"{head}mbar_wait_watched({e.at(bar)}, {e.at(phase)}, {string(_report(op, name))}, {number});")
 

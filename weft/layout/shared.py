@@ -243,7 +243,9 @@ class NVMMASharedLayout(SharedLayout):
 
 
 @lru_cache(maxsize=256)
-def _default(shape: tuple[int, ...], bits: int, transposed: bool, fp4_padded: bool, cga: Cga | None) -> NVMMASharedLayout:
+def _default(
+    shape: tuple[int, ...], bits: int, transposed: bool, fp4_padded: bool, cga: Cga | None
+) -> NVMMASharedLayout:
     plain = NVMMASharedLayout(0, bits, len(shape), transposed, fp4_padded, cga_layout=cga)
     return NVMMASharedLayout(plain.widest(shape), bits, len(shape), transposed, fp4_padded, cga_layout=cga)
 

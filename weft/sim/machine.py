@@ -202,7 +202,12 @@ class Task:
 
     def part(self, value: Value | None) -> Array | None:
         """Which elements of a tile are held by the task's block; None for all."""
-        if self.machine.blocks == 1 or value is None or not isinstance(value.type, TileType) or value.type.linear is None:
+        if (
+            self.machine.blocks == 1
+            or value is None
+            or not isinstance(value.type, TileType)
+            or value.type.linear is None
+        ):
             return None
         held = part_of(value.type.linear, self.rank)
         return None if held is None else held.reshape(value.type.shape)
@@ -223,7 +228,14 @@ class Task:
         return active if owned is None else _both(active, owned.reshape(value.type.shape))
 
     def event(
-        self, op: Op, mode: Mode, writes: bool, memory: Lifetime, component: int = -1, value: int = 0, atomic: bool = False
+        self,
+        op: Op,
+        mode: Mode,
+        writes: bool,
+        memory: Lifetime,
+        component: int = -1,
+        value: int = 0,
+        atomic: bool = False,
     ) -> Event:
         """An access to shared memory that is over at once, or when a component has counted past a value."""
         if component < 0:

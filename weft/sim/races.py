@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from weft.errors import Hazard, Row, cluster_hazard, fail, hazard
+from weft.errors import Hazard, Row, cluster_hazard, fail, global_hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, arange, where
 from weft.sim.heap import Heap, Place, Segment
@@ -229,7 +229,7 @@ class Races:
             events = notes >> THREAD_BITS
             bad = (events != 0) & (self._components[events] == PLAIN)
             if bad.any():
-                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+                self._report(global_hazard.GLOBAL_FENCE, touch, way, bad, notes)
 
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
@@ -249,14 +249,14 @@ class Races:
         """What is wrong with an access after an event that nothing orders before it."""
         component = int(self._components[number])
         if component == NEVER and (own or touch.task.world is not None):
-            return hazard.GLOBAL_STORED
+            return global_hazard.GLOBAL_STORED
         if not own:
-            return hazard.GLOBAL_RACE
+            return global_hazard.GLOBAL_RACE
         if component != PLAIN:
-            return hazard.GLOBAL_IN_FLIGHT
+            return global_hazard.GLOBAL_IN_FLIGHT
         tasks = touch.task.machine.tasks
         same_block = self._owners[number] // tasks == touch.task.place // tasks
-        return hazard.GLOBAL_THREADS if same_block else cluster_hazard.GLOBAL_BLOCKS
+        return global_hazard.GLOBAL_THREADS if same_block else cluster_hazard.GLOBAL_BLOCKS
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""
@@ -293,7 +293,7 @@ class Races:
         lost = place.view[place.index] != bits
         if np.any(lost):
             name, index = _element(place, itemsize, int(np.argmax(lost)))
-            error = fail(hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
+            error = fail(global_hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
             assert isinstance(error, Hazard)
             error.buffer = name
             raise error

@@ -33,7 +33,9 @@ def _reduce(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
     plan = plan_reduction(layout, axis)
-    x = yield from combine.reduce(task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values))
+    x = yield from combine.reduce(
+        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
+    )
     shape = type.shape[:axis] + type.shape[axis + 1 :]
     return tuple(to_tile(data, plan.result, shape, task.rank) for data in x)
 
@@ -43,7 +45,9 @@ def _scan(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout = linear_of(type)
     plan = plan_scan(layout, op.attrs["axis"], op.attrs["reverse"])
-    x = yield from combine.scan(task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values))
+    x = yield from combine.scan(
+        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
+    )
     return tuple(to_tile(data, layout, type.shape, task.rank) for data in x)
 
 
