@@ -3,7 +3,8 @@
     source --lang--> IR --tile_pipeline--> tile IR --lower_pipeline--> lowered IR --cuda--> CUDA text --NVRTC--> cubin
 
 Every stage is made when it is first asked for and then kept: a simulated launch stops at tile IR, a kernel found in the disk
-cache starts at the cubin.
+cache starts at the cubin. So is each part of weft imported where it is first needed: a launch on a GPU loads no simulator, and
+a kernel from the disk cache neither the reader nor the passes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from weft import cuda, lang, sim, simulation, targets
+from weft import simulation, targets
 from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
-from weft.passes.pipeline import lower_pipeline, tile_pipeline
-from weft.passes.sync_report import sync_report
 from weft.runtime import cache as caches
 from weft.runtime import manifest, nvrtc, tensormap
 from weft.runtime.arguments import HostBuffer
@@ -29,7 +28,7 @@ from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer
 if TYPE_CHECKING:
     from types import FunctionType
 
-    from weft.sim import Report
+    from weft import lang, sim
 
 DTYPES: dict[str, types.DType] = {
     "bool": types.int1,
@@ -59,6 +58,8 @@ class Stages:
     @cached_property
     def built(self) -> lang.Built:
         """What the reader made of the source. Raises CompilationError where the source is wrong."""
+        from weft import lang
+
         params = {name: _parameter(name, kind) for name, kind in self.request.arguments.items()}
         fn, options = self.request.fn, self.request.options
         return lang.build_kernel(
@@ -68,11 +69,15 @@ class Stages:
     @cached_property
     def tile(self) -> Func:
         """Tile IR: what the simulator runs."""
+        from weft.passes.pipeline import tile_pipeline
+
         return tile_pipeline(self.built.func.with_attrs(sync=self.request.options.sync), self.target)
 
     @cached_property
     def lowered(self) -> Func:
         """Lowered IR: what CUDA text is made of."""
+        from weft.passes.pipeline import lower_pipeline
+
         options = self.request.options
         tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug)
         return lower_pipeline(tile, self.target)
@@ -80,7 +85,16 @@ class Stages:
     @cached_property
     def cuda(self) -> str:
         """CUDA C++ text."""
+        from weft import cuda
+
         return cuda.emit(self.lowered, self.target)
+
+    @cached_property
+    def sync(self) -> str:
+        """The listing of barriers and fences."""
+        from weft.passes.sync_report import sync_report
+
+        return sync_report(self.lowered, self.tile)
 
     @cached_property
     def machine_code(self) -> nvrtc.CompiledCuda:
@@ -141,7 +155,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             "lowered": lambda: format_func(stages.lowered),
             "cuda": lambda: stages.cuda,
             "ptx": lambda: stages.machine_code.ptx,
-            "sync": lambda: sync_report(stages.lowered, stages.tile),
+            "sync": lambda: stages.sync,
         },
         binary=binary,
         reads=stages.reads if found is None else found.reads,
@@ -153,7 +167,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
     return kernel
 
 
-def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> Report:
+def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
     """Run a compiled kernel on host memory in the simulator, as `weft.simulate` says.
 
     Under `weft.simulation.supervised` the supervisor runs it, as often as it likes. Raises `weft.errors.Hazard` for what a GPU
@@ -165,7 +179,9 @@ def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Ma
     return supervisor(compiled.name, arguments, lambda: _simulate(compiled, grid, arguments))
 
 
-def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> Report:
+def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
+    from weft import sim
+
     stages: Stages = compiled.front
     way = simulation.current()
     return sim.run(
@@ -198,6 +214,8 @@ def given(func: Func, arguments: Mapping[str, HostValue]) -> list[sim.Buffer | s
 
 
 def _parameter(name: str, kind: ArgumentType) -> lang.RuntimeParam | lang.DescriptorParam | lang.ConstexprParam:
+    from weft import lang
+
     if isinstance(kind, Constexpr):
         return lang.ConstexprParam(kind.value)
     dtype = DTYPES[kind.dtype]
@@ -211,10 +229,14 @@ def _parameter(name: str, kind: ArgumentType) -> lang.RuntimeParam | lang.Descri
 
 
 def _buffer(name: str, host: HostBuffer) -> sim.Buffer:
+    from weft import sim
+
     return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE)
 
 
 def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
+    from weft import sim
+
     kind, spec = host.tensor_map.kind, host.tensor_map.spec
     element = DTYPES[kind.dtype]
     im2col = spec.im2col or tensormap.Im2Col((), (), ())
