@@ -141,7 +141,7 @@ def test_a_kernel_without_shared_memory(script):
         script("@weft.jit\ndef nothing(x):\n    gl.store(x, 1)\n\nnothing[(1,)](np.zeros(1, np.int32))\n")
     )
     out = io.StringIO()
-    explain.show(found, Console(file=out, width=100))
+    explain.show(found, Console(file=out, width=1000))
     head, where, store, last = out.getvalue().rstrip("\n").split("\n")
     assert head == "nothing for sm_90a, 4 warps"
     assert where.endswith("script.py:12: gl.store(x, 1)")
