@@ -1,0 +1,62 @@
+"""TMA of images: the pixels that an im2col request brings, against a walk from pixel to pixel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft import language as gl
+from weft.language.nvidia.hopper import mbarrier, tma
+from weft.nvidia.hopper import TensorDescriptorIm2Col
+
+PIXELS, CHANNELS = 64, 8
+LAYOUT = gl.BlockedLayout([1, 1], [4, 8], [4, 1], [1, 0])
+
+
+@weft.jit
+def fetched(desc, out, n, h, w, offset_h, offset_w, P: gl.constexpr, C: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(desc.dtype, [P, C], desc.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, desc.block_type.nbytes)
+    tma.async_load_im2col(desc, [n, h, w, 0], [offset_h, offset_w], bar, smem)
+    mbarrier.wait(bar, 0)
+    pixel = gl.arange(0, P, layout=gl.SliceLayout(1, layout))[:, None]
+    channel = gl.arange(0, C, layout=gl.SliceLayout(0, layout))[None, :]
+    gl.store(out + pixel * C + channel, smem.load(layout))
+
+
+def walked(x, lower, upper, steps, start, offsets):
+    """The same pixels one after another; zeros where an offset leads out of the image, and after the last image."""
+    images, height, width, channels = x.shape
+    n, h, w = start
+    out = np.zeros((PIXELS, channels), x.dtype)
+    for pixel in range(PIXELS):
+        at = n, h + offsets[0], w + offsets[1]
+        if all(0 <= place < extent for place, extent in zip(at, (images, height, width), strict=True)):
+            out[pixel] = x[at]
+        w += steps[2]
+        if w > width - 1 + upper[1]:
+            w, h = lower[1], h + steps[1]
+        if h > height - 1 + upper[0]:
+            h, n = lower[0], n + 1
+    return out
+
+
+@pytest.mark.parametrize("swizzle", [0, 32])
+@pytest.mark.parametrize("steps", [(1, 1, 1, 1), (1, 2, 2, 1)])
+@pytest.mark.parametrize("offsets", [(0, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("lower", "upper"), [((-1, -1), (-1, -1)), ((0, 0), (0, 0)), ((-1, 0), (1, -2)), ((0, 0), (1, -2))]
+)
+def test_pixels(device, lower, upper, offsets, steps, swizzle):
+    x = np.random.default_rng().standard_normal((3, 7, 9, CHANNELS), dtype=np.float32)
+    out = device.full((PIXELS, CHANNELS), np.nan)
+    desc = TensorDescriptorIm2Col.from_tensor(
+        device.array(x), [PIXELS, CHANNELS], gl.NVMMASharedLayout(swizzle, 32, 2), element_strides=list(steps),
+        pixel_box_lower_corner=list(lower), pixel_box_upper_corner=list(upper),
+    )  # fmt: skip
+    start = (0, lower[0] + 2 * steps[1], lower[1])
+    fetched[(1,)](desc, out, *start, *offsets, PIXELS, CHANNELS, LAYOUT)
+    np.testing.assert_array_equal(device.numpy(out), walked(x, lower, upper, steps, start, offsets))
