@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import language, runtime, testing
+    from weft import language, nvidia, runtime, testing
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
     from weft.simulation import simulate
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"language", "runtime", "testing"})
+_MODULES = frozenset({"language", "nvidia", "runtime", "testing"})
 _HOMES = {
     "jit": "weft.kernel",
     "constexpr_function": "weft.language",
@@ -53,4 +53,5 @@ __all__ = [
     "testing",
     "runtime",
     "language",
+    "nvidia",
 ]
