@@ -293,6 +293,11 @@ _PACKING = {
 
 # Barriers and fences, which the compiler may move no memory access across, and how many registers a warpgroup has.
 _SYNC = {
+    # For threads that come from different places of the code; the aligned kind is for those that come from one.
+    "barrier_sync": Piece(
+        "template <int ID, int THREADS> DEV void barrier_sync() {\n"
+        '  asm volatile("barrier.sync %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'
+    ),
     "bar_sync": Piece(
         "template <int ID, int THREADS> DEV void bar_sync() {\n"
         '  asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(THREADS) : "memory"); }'

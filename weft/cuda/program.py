@@ -72,12 +72,12 @@ def _barrier(e: Emitter, op: Op) -> None:
 
 @emits(program.block_barrier)
 def _block_barrier(e: Emitter, op: Op) -> None:
-    _at(e, "bar_sync", 0, e.func.attrs.get("total_warps", e.func.attrs["num_warps"]))
+    _at(e, "barrier_sync", 0, e.func.attrs.get("total_warps", e.func.attrs["num_warps"]))
 
 
 @emits(program.named_barrier)
 def _named_barrier(e: Emitter, op: Op) -> None:
-    _at(e, "bar_arrive" if op.attrs["arrive"] else "bar_sync", op.attrs["number"], op.attrs["warps"])
+    _at(e, "bar_arrive" if op.attrs["arrive"] else "barrier_sync", op.attrs["number"], op.attrs["warps"])
 
 
 def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:

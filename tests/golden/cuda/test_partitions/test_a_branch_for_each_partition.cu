@@ -4,7 +4,7 @@ partitioned(float* out, const int n) {
 #line 9 "kernel.py"
   if (warp < 4) {
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
 #line 1
     const int thread = (int)threadIdx.x; float* const p = out + thread;
     float tile[4];
@@ -27,10 +27,10 @@ partitioned(float* out, const int n) {
 #line 1
     for (int r = 0; r < 4; ++r) store_f32x1(p + 128 * r, acc + r);
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
   } else if (warp < 8) {
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
 #line 1
     const int thread_1 = (int)(threadIdx.x - 128u); float* const p_1 = out + thread_1;
     float tile_1[8];
@@ -46,7 +46,7 @@ partitioned(float* out, const int n) {
 #line 1
       bar_sync<3, 128>();
 #line 1
-      bar_sync<4, 160>();
+      barrier_sync<4, 160>();
       #pragma unroll
 #line 1
       for (int r = 0; r < 8; ++r) acc_1[r] = acc_1[r] * tile_1[r];
@@ -55,10 +55,10 @@ partitioned(float* out, const int n) {
 #line 1
     for (int r = 0; r < 8; ++r) store_f32x1(p_1 + 128 * r, acc_1 + r);
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
   } else if (warp < 9) {
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
 #line 1
     const int thread_2 = (int)(threadIdx.x - 256u); float* const p_2 = out + thread_2;
     float tile_2[2];
@@ -83,11 +83,11 @@ partitioned(float* out, const int n) {
 #line 1
     for (int r = 0; r < 2; ++r) store_f32x1(p_2 + 128 * r, acc_2 + r);
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
   } else {
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
 #line 1
-    bar_sync<0, 384>();
+    barrier_sync<0, 384>();
   }
 }
