@@ -22,6 +22,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How many random cases are thrown away, and how long they take to make on a busy machine, says nothing about weft.
+settings.register_profile("weft", suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+settings.load_profile("weft")
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
