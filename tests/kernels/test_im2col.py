@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.pixels import pixels_of
 from weft import language as gl
 from weft.language.nvidia.hopper import mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptorIm2Col
@@ -27,23 +28,6 @@ def fetched(desc, out, n, h, w, offset_h, offset_w, P: gl.constexpr, C: gl.const
     gl.store(out + pixel * C + channel, smem.load(layout))
 
 
-def walked(x, lower, upper, steps, start, offsets):
-    """The same pixels one after another; zeros where an offset leads out of the image, and after the last image."""
-    images, height, width, channels = x.shape
-    n, h, w = start
-    out = np.zeros((PIXELS, channels), x.dtype)
-    for pixel in range(PIXELS):
-        at = n, h + offsets[0], w + offsets[1]
-        if all(0 <= place < extent for place, extent in zip(at, (images, height, width), strict=True)):
-            out[pixel] = x[at]
-        w += steps[2]
-        if w > width - 1 + upper[1]:
-            w, h = lower[1], h + steps[1]
-        if h > height - 1 + upper[0]:
-            h, n = lower[0], n + 1
-    return out
-
-
 @pytest.mark.parametrize("swizzle", [0, 32])
 @pytest.mark.parametrize("steps", [(1, 1, 1, 1), (1, 2, 2, 1)])
 @pytest.mark.parametrize("offsets", [(0, 0), (2, 1)])
@@ -59,4 +43,4 @@ def test_pixels(device, lower, upper, offsets, steps, swizzle):
     )  # fmt: skip
     start = (0, lower[0] + 2 * steps[1], lower[1])
     fetched[(1,)](desc, out, *start, *offsets, PIXELS, CHANNELS, LAYOUT)
-    np.testing.assert_array_equal(device.numpy(out), walked(x, lower, upper, steps, start, offsets))
+    np.testing.assert_array_equal(device.numpy(out), pixels_of(x, lower, upper, steps, start, offsets, PIXELS))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.pixels import pixels_of
 from tests.sim.both import results, verdict
 from weft import language as gl
 from weft import sim
@@ -189,23 +190,6 @@ def test_a_descriptor_of_more_than_there_is():
     assert caught.value.code == "hazard-tensor-range"
 
 
-def pixels_of(x: np.ndarray, lower, upper, steps, start, offsets, count: int) -> np.ndarray:
-    """im2col one pixel after another: (count, channels)."""
-    images, height, width, channels = x.shape
-    n, h, w = start
-    out = np.zeros((count, channels), x.dtype)
-    for pixel in range(count):
-        at = n, h + offsets[0], w + offsets[1]
-        if all(0 <= a < e for a, e in zip(at, (images, height, width), strict=True)):
-            out[pixel] = x[at]
-        w += steps[2]
-        if w > width - 1 + upper[1]:
-            w, h = lower[1], h + steps[1]
-        if h > height - 1 + upper[0]:
-            h, n = lower[0], n + 1
-    return out
-
-
 @pytest.mark.parametrize(
     ("lower", "upper", "offsets"), [((-1, -1), (-1, -1), (2, 1)), ((0, 0), (0, 0), (0, 0)), ((-1, 0), (1, -2), (1, 2))]
 )
@@ -219,6 +203,16 @@ def test_pixels_of_im2col(lower, upper, offsets, steps):
     start = (0, lower[0] + 2 * steps[1], lower[1])
     found = read_pixels(tensor, (*start, 0, *offsets))
     np.testing.assert_array_equal(found, pixels_of(x, lower, upper, steps, start, offsets, 64))
+
+
+def test_a_descriptor_of_too_many_columns_is_no_matter_of_chunks():
+    """33 columns end within a chunk, but here the elements inside are already beyond the memory."""
+    x = np.zeros((32, 64), np.float32)
+    wrong = TensorDescriptor(x, [64, 33], [64, 1], [32, 64], gl.NVMMASharedLayout(128, 32, 2))
+    good = TensorDescriptor.from_tensor(np.zeros((64, 64), np.float32), [32, 64], gl.NVMMASharedLayout(128, 32, 2))
+    with pytest.raises(hazard.OutOfBounds) as caught:
+        moved[1](good, wrong, 0, 0, 32, 0)
+    assert caught.value.code == "hazard-tensor-range"
 
 
 def read_pixels(tensor: sim.TensorMap, numbers: tuple[int, ...]) -> np.ndarray:

@@ -21,7 +21,7 @@ from weft.layout.shared import NVMMASharedLayout
 MOST_DIMS = 5
 LEAST_INNER_BYTES = 16
 GRANULE = 16
-"""Bytes that a tensor's address and strides are multiples of."""
+"""Bytes that a tensor's address and strides, and the places in a row where requests start, are multiples of."""
 MOST_STRIDE_BYTES = 1 << 40
 """Strides are less than this many bytes."""
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import hazard
+from weft.errors import UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
 from weft.layout.cga import copies, part_start, receivers
 from weft.layout.linear import LinearLayout
+from weft.layout.tma import GRANULE
 from weft.ops import tma
 from weft.sim import descriptors, places
 from weft.sim.access import COMBINE
@@ -37,8 +38,6 @@ from weft.sim.races import NEVER, Touch, Way
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
-
-CHUNK_BYTES = 16
 
 
 class Request:
@@ -58,38 +57,34 @@ class Request:
         self.mine = mine
         self.op = op
         self.map: TensorMap = desc.array
-        inside: Array = np.bool_(True)
         addresses: Array = np.int64(self.map.address)
-        for at, extent, stride in zip(coordinates, self.map.shape, self.map.strides, strict=True):
-            inside = inside & (at >= 0) & (at < extent)
+        for at, stride in zip(coordinates, self.map.strides, strict=True):
             addresses = addresses + at * np.int64(stride)
-        self.inside = self.moved = np.broadcast_to(inside, self.map.block_shape)
+        addresses = np.broadcast_to(addresses, self.map.block_shape)
+        self.inside = self.moved = self._within(coordinates, self.map.shape)
         if whole_chunks:
             self.moved = self._with_chunks(coordinates)
-        chunks = self.moved is not self.inside
-        if mine is not None:
-            self.inside, self.moved = self.inside & mine, self.moved & mine
-        shown = np.broadcast_to(addresses, self.map.block_shape)[self.moved]
-        self.access = Access(shown, self.map.element.itemsize)
+        self.access = self._at(addresses[self.moved])
         try:
             self.sources = task.machine.heap.places(self.access)
         except BadAddress:
-            name, first = self.map.buffer.name, int(shown.min())
-            if chunks:
-                raise task.fail(hazard.TENSOR_CHUNK, op, columns=self.map.shape[-1], name=name) from None
-            raise task.fail(hazard.TENSOR_RANGE, op, access=verb, name=name, address=first) from None
+            raise self._beyond(addresses[self.inside], verb) from None
+
+    def _at(self, addresses: Array) -> Access:
+        return Access(addresses, self.map.element.itemsize)
+
+    def _within(self, coordinates: Sequence[Array], extents: Sequence[int]) -> Array:
+        """Which of the block's elements lie within these extents, as far as the executing block has them."""
+        within: Array = np.bool_(True) if self.mine is None else self.mine
+        for at, extent in zip(coordinates, extents, strict=True):
+            within = within & (at >= 0) & (at < extent)
+        return np.broadcast_to(within, self.map.block_shape)
 
     def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
         """Elements inside, and those that share the last chunk of a row with one; says so once per line."""
-        size, columns = self.map.element.itemsize, self.map.shape[-1]
-        ending = -(-columns * size // CHUNK_BYTES) * CHUNK_BYTES // size
-        if ending == columns:
-            return self.inside
-        last = coordinates[-1]
-        moved: Array = (last >= 0) & (last < ending)
-        for at, extent in zip(coordinates[:-1], self.map.shape[:-1], strict=True):
-            moved = moved & (at >= 0) & (at < extent)
-        moved = np.broadcast_to(moved, self.map.block_shape)
+        size, (*others, columns) = self.map.element.itemsize, self.map.shape
+        ending = -(-columns * size // GRANULE) * GRANULE // size
+        moved = self._within(coordinates, (*others, ending))
         if np.count_nonzero(moved) > np.count_nonzero(self.inside):
             text = (
                 f"TMA writes whole chunks of 16 bytes: columns {columns} to {ending - 1} of {self.map.buffer.name}, which lie "
@@ -97,6 +92,15 @@ class Request:
             )
             self.task.machine.report.advise("written-behind", text, self.op.loc)
         return moved
+
+    def _beyond(self, inside: Array, verb: str) -> UserError:
+        """The mistake in a request that leaves its array's memory; `inside` are the addresses inside of the tensor."""
+        name = self.map.buffer.name
+        try:
+            self.task.machine.heap.places(self._at(inside))
+        except BadAddress:
+            return self.task.fail(hazard.TENSOR_RANGE, self.op, access=verb, name=name, address=int(inside.min()))
+        return self.task.fail(hazard.TENSOR_CHUNK, self.op, columns=self.map.shape[-1], name=name)
 
     @property
     def bytes(self) -> int:
@@ -190,8 +194,8 @@ def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pr
 def _check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
     """A request that does not start at a multiple of 16 bytes is an illegal instruction (measured on an H200)."""
     size = tensor.element.itemsize
-    if column * size % CHUNK_BYTES:
-        name, step = tensor.buffer.name, CHUNK_BYTES // size
+    if column * size % GRANULE:
+        name, step = tensor.buffer.name, GRANULE // size
         raise task.fail(hazard.TENSOR_COORDINATE, op, column=column, name=name, byte=column * size, step=step)
 
 
