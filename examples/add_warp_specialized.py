@@ -130,12 +130,9 @@ def run(
     With `flat` contiguous matrices whose size YBLOCK divides are added as matrices of YBLOCK columns: a tile is then one
     piece of memory. `swizzle` is that of tiles in shared memory, in bytes; with 0 one request moves up to 256 columns.
     """
-    a, b, c = (workbench.flat(matrix, YBLOCK) if flat else matrix for matrix in (a, b, c))
-    rows, cols = a.shape
-    across = weft.cdiv(cols, YBLOCK)
-    tiles = weft.cdiv(rows, XBLOCK) * across
+    matrices, tiles, across = workbench.tiled((a, b, c), XBLOCK, YBLOCK, flat)
     smem = gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=32, rank=2)
-    descriptors = [TensorDescriptor.from_tensor(matrix, [XBLOCK, YBLOCK], smem) for matrix in (a, b, c)]
+    descriptors = [TensorDescriptor.from_tensor(matrix, [XBLOCK, YBLOCK], smem) for matrix in matrices]
     layout = gl.BlockedLayout(*workbench.lanes_along_rows((XBLOCK, YBLOCK), num_warps, vec))
     grid = (min(programs, tiles),)
     return add_warp_specialized[grid](

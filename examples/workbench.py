@@ -84,6 +84,16 @@ def flat(matrix: Any, width: int) -> Any:
     return matrix.reshape(-1, width) if whole else matrix
 
 
+def tiled(matrices: Sequence[Any], XBLOCK: int, YBLOCK: int, in_memory_order: bool) -> tuple[list[Any], int, int]:
+    """The matrices, the number of their tiles, and how many tiles lie side by side.
+
+    `in_memory_order` makes matrices `flat`, so that a tile is one piece of memory where that can be."""
+    found = [flat(matrix, YBLOCK) if in_memory_order else matrix for matrix in matrices]
+    rows, cols = found[0].shape
+    across = -(-cols // YBLOCK)
+    return found, -(-rows // XBLOCK) * across, across
+
+
 def lanes_along_rows(shape: tuple[int, int], num_warps: int, vec: int) -> tuple[list[int], ...]:
     """What a `BlockedLayout` takes whose lanes hold `vec` neighbours each along the rows of a tile, whose warps stand below
     each other where there are rows for them, and which repeats no element."""

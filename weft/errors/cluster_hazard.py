@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from weft.errors.base import Hazard, row
-from weft.errors.hazard import GlobalRace
 
 
 class ClusterBarrierMisuse(Hazard):
@@ -25,11 +24,4 @@ BLOCK_EXITED = row(
     BlockExited,
     "program {program}: block {block} uses shared memory of block {other}, which has ended",
     "end the kernel with cluster.barrier(), so that no block leaves while others need it",
-)
-GLOBAL_BLOCKS = row(
-    "hazard-global-block-race",
-    GlobalRace,
-    "program {program}: block {block} {access} {name}[{index}], which block {other} of its cluster {before}, and nothing "
-    "orders the two",
-    "call cluster.barrier() between the two lines, or let one block do both: give the tiles the same cga_layout",
 )

@@ -20,6 +20,13 @@ GLOBAL_THREADS = row(
     "program {program} {access} {name}[{index}], which another of its threads {before}, and nothing orders the two threads",
     "call gl.barrier() between the two lines",
 )
+GLOBAL_BLOCKS = row(
+    "hazard-global-block-race",
+    GlobalRace,
+    "program {program}: block {block} {access} {name}[{index}], which block {other} of its cluster {before}, and nothing "
+    "orders the two",
+    "call cluster.barrier() between the two lines, or let one block do both: give the tiles the same cga_layout",
+)
 GLOBAL_IN_FLIGHT = row(
     "hazard-global-in-flight",
     GlobalRace,

@@ -52,7 +52,7 @@ def _note(task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, b
     return event.value
 
 
-def name_of(bar: Handle) -> str:
+def barrier_name(bar: Handle) -> str:
     """What reports call a barrier."""
     name = bar.memory.name or "an mbarrier"
     return name if bar.memory.size == BYTES else f"{name}[{(bar.base - bar.memory.start) // BYTES}]"
@@ -66,7 +66,7 @@ def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED, block: B
     if barrier is None:
         _note(task, op, bar, threads, block=block)
         partition = task.block.partition(task.slot)
-        raise task.fail(hazard.BARRIER_FRESH, op, partition=partition, name=name_of(bar))
+        raise task.fail(hazard.BARRIER_FRESH, op, partition=partition, name=barrier_name(bar))
     barrier.usable(op, task.slot)
     _note(task, op, bar, threads, block=block)
     return barrier
@@ -103,13 +103,13 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
         related: tuple[tuple[str, Loc], ...] = (
             () if known.op.loc is None else (("it was initialised here", known.op.loc),)
         )
-        error = task.fail(hazard.BARRIER_REINITIALISED, op, name=name_of(bar))
+        error = task.fail(hazard.BARRIER_REINITIALISED, op, name=barrier_name(bar))
         error.related = related
         raise error
     _note(task, op, bar, ELECTED, writes=True)
     block = task.block
     block.barriers[bar.base] = Barrier(
-        block.pid, name_of(bar), block.cluster.component(), _count(op), op, block.partition
+        block.pid, barrier_name(bar), block.cluster.component(), _count(op), op, block.partition
     )  # fmt: skip
 
 

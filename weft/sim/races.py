@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from weft.errors import Hazard, Row, cluster_hazard, fail, global_hazard
+from weft.errors import Hazard, Row, fail, global_hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, arange, where
 from weft.sim.heap import Heap, Place, Segment
@@ -256,7 +256,7 @@ class Races:
             return global_hazard.GLOBAL_IN_FLIGHT
         tasks = touch.task.machine.tasks
         same_block = self._owners[number] // tasks == touch.task.place // tasks
-        return global_hazard.GLOBAL_THREADS if same_block else cluster_hazard.GLOBAL_BLOCKS
+        return global_hazard.GLOBAL_THREADS if same_block else global_hazard.GLOBAL_BLOCKS
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""
