@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from weft.errors import fail
 from weft.errors import partitions as errors
@@ -87,14 +88,14 @@ class _Split:
     def run(self) -> Func:
         """The function."""
         roles = (*self.plan.roles, *self.plan.padding)
-        default, *workers = self.plan.roles
+        default, *others = roles
         out = Rebuilder(self.renumber)
         for op in self.buffers:
             out.copy_op(op)
         self.outside.update(out.env)
         out.loc = self.turns[0].loc
         shared_bytes = self._allocate_slots(out)
-        parts = [self._default(default), *map(self._worker, workers), *(self._padding() for _ in self.plan.padding)]
+        parts = [self._default(default), *map(self._worker, others)]
         out.emit(
             control.partitions, regions=tuple(parts), first_warps=tuple([role.first_warp for role in roles]),
             num_warps=tuple([role.num_warps for role in roles]), num_regs=tuple([role.registers for role in roles]),
@@ -151,8 +152,9 @@ class _Split:
             out.copy_op(op)
 
     def _worker(self, role: Role) -> Region:
+        """The role's regions in turn; padding has none, and only meets the others."""
         out = self._copier()
-        regions = iter(role.regions)
+        regions = chain(role.regions, repeat(None))
         with out.region() as region:
             for op in self.common:
                 out.loc = op.loc
@@ -167,19 +169,6 @@ class _Split:
                     for inner in mine.ops[:-1]:
                         out.copy_op(inner)
                 out.loc = op.loc
-                out.emit(program.block_barrier)
-            out.emit(control.yield_)
-        return region.done
-
-    def _padding(self) -> Region:
-        out = self._copier()
-        with out.region() as region:
-            for op in self.common:
-                out.loc = op.loc
-                if op.kind is not control.warp_specialize:
-                    out.copy_op(op)
-                    continue
-                out.emit(program.block_barrier)
                 out.emit(program.block_barrier)
             out.emit(control.yield_)
         return region.done
