@@ -23,8 +23,9 @@ from weft.ir.types import Type
 
 Scope = Literal["block", "warp", "thread"]
 Stage = Literal["tile", "lowered", "both"]
-Completion = Literal["cp.async", "mbarrier", "bulk"]
-"""How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups."""
+Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma"]
+"""How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups,
+a warpgroup's products."""
 SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 
 

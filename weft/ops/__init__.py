@@ -10,6 +10,7 @@ from weft.ops import (
     globals,
     mbarrier,
     memory,
+    mma,
     program,
     reduce,
     regs,
@@ -20,6 +21,6 @@ from weft.ops import (
 )
 
 __all__ = [
-    "arith", "asm", "async_copy", "cluster", "control", "debug", "globals", "mbarrier", "memory", "program", "reduce", "regs",
-    "scratch", "shared", "tile", "tma",
+    "arith", "asm", "async_copy", "cluster", "control", "debug", "globals", "mbarrier", "memory", "mma", "program", "reduce",
+    "regs", "scratch", "shared", "tile", "tma",
 ]  # fmt: skip

@@ -45,8 +45,11 @@ def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> No
 
 
 @op("mbarrier.arrive", effects=(UPDATES, RELEASES), needs="block")
-def arrive(bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0) -> None:
+def arrive(bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False) -> None:
     """`count` arrivals where `pred` holds, for the whole partition: what its threads did before is visible to who waits.
+
+    With `each_warp` (set by `spread_arrivals`, which makes the barrier count accordingly) every warp arrives so often, once its
+    own threads have come here; that takes no barrier, and those who wait still know what all threads did before.
 
     In a cluster the barrier is that of the block whose index has the bits of `shared_by` clear (see `blocks_sharing`)."""
     barrier(bar)
