@@ -58,6 +58,8 @@ def lines(cold: dict[str, list[Run]], warm: dict[str, list[Run]]) -> list[Line]:
         ("later kernels, nothing cached", cold, "later", 150.0),
         ("first kernel of a process, from disk", warm, "first", None),
         ("later kernels, from disk", warm, "later", 10.0),
+        ("persistent matrix product, nothing cached", cold, "product", 400.0),
+        ("persistent matrix product, from disk", warm, "product", 5.0),
     )
     found: list[Line] = []
     for what, runs, key, bound in rows:
@@ -65,7 +67,13 @@ def lines(cold: dict[str, list[Run]], warm: dict[str, list[Run]]) -> list[Line]:
         goals = () if bound is None else (Goal(bound, ceiling=True),)
         ours = value.pop("weft")
         found.append(Line(what, ours, "ms", value, goals, _split(runs["weft"], key)))
-    return found
+    return [*found, _besides_nvrtc(cold["weft"])]
+
+
+def _besides_nvrtc(runs: list[Run]) -> Line:
+    calls = [call for run in runs for call in run["product"]]
+    rest = statistics.median(call["ms"] - call["parts"].get("NVRTC", 0.0) for call in calls)
+    return Line("persistent matrix product, nothing cached, besides NVRTC", rest, "ms", {}, (Goal(60.0, ceiling=True),))
 
 
 def _median(runs: list[Run], key: str) -> float:

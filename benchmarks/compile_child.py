@@ -1,4 +1,4 @@
-"""One process of `compile.py`: calls copy kernels for the first time and prints their milliseconds as a line of JSON.
+"""One process of `compile.py`: calls kernels for the first time and prints their milliseconds as a line of JSON.
 
     python benchmarks/compile_child.py weft|gluon
 
@@ -22,7 +22,7 @@ SIDE = 1024
 
 
 def main(who: str) -> None:
-    """Time a first kernel and four later ones."""
+    """Time a first kernel and four later ones, all of them copies, and then a persistent matrix product."""
     src = torch.randn((SIDE, SIDE), device="cuda")
     dst = torch.empty_like(src)
     turned = torch.empty_like(src).T
@@ -39,7 +39,15 @@ def main(who: str) -> None:
         lambda: opposite.run(src, turned, opposite.layout_for(src), opposite.layout_for(turned)),
     ]
     measured = [timed(call, parts) for call in calls]
-    print(json.dumps({"first": measured[:1], "later": measured[1:]}))
+    product = [timed(product_of(load("matmul_ladder")), parts)]
+    print(json.dumps({"first": measured[:1], "later": measured[1:], "product": product}))
+
+
+def product_of(module: Any) -> Callable[[], Any]:
+    """The persistent matrix product, tiles of 128x256 by 8 warps."""
+    A, B = (torch.randn((SIDE, SIDE), device="cuda").to(torch.float16) for _ in range(2))
+    C = torch.empty_like(A)
+    return lambda: module.persistent_matmul(A, B, C, 128, 256, 64, 3, 8, module.PersistentTileScheduler)
 
 
 def timed(call: Callable[[], Any], parts: dict[str, float]) -> dict[str, Any]:

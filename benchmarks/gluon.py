@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TypeVar, get_type_hints
+
 from triton import cdiv, next_power_of_2
 from triton.experimental.gluon import constexpr_function, jit
+from triton.language import core
 
-__all__ = ["cdiv", "constexpr_function", "jit", "next_power_of_2"]
+C = TypeVar("C", bound=type)
+
+
+def aggregate(cls: C) -> C:
+    """Triton's `aggregate`, which wants the classes of fields where a module that defers annotations has their names."""
+    cls.__annotations__ = get_type_hints(cls)
+    # Newer releases have it by its plain name.
+    make = core.aggregate if hasattr(core, "aggregate") else core._aggregate  # noqa: SLF001 its only name before that
+    return make(cls)
+
+
+__all__ = ["aggregate", "cdiv", "constexpr_function", "jit", "next_power_of_2"]

@@ -66,6 +66,35 @@ class CudaClock:
         return begin.elapsed_time(end)
 
 
+class GraphClock:
+    """CUDA graphs of `calls` calls back to back, one graph for each function: caches are warm, and the host has no share."""
+
+    def __init__(self, calls: int = 10) -> None:
+        import torch
+
+        self._torch, self._calls = torch, calls
+        self._graphs: dict[Callable[[], Any], Any] = {}
+
+    def milliseconds(self, run: Callable[[], Any]) -> float:
+        """Milliseconds of a replay, for each of its calls."""
+        graph = self._graphs.get(run)
+        if graph is None:
+            graph = self._graphs[run] = self._captured(run)
+        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / self._calls
+
+    def _captured(self, run: Callable[[], Any]) -> Any:
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.graph(graph):
+            for _ in range(self._calls):
+                run()
+        return graph
+
+
 def measure(variants: Sequence[Variant], clock: Clock, rounds: int) -> dict[str, float]:
     """Median milliseconds by name, of each variant that is right; `sound` speaks of the others."""
     variants = sound(variants)

@@ -1,8 +1,9 @@
 """Every benchmark by one command, with its table, its goals and a record of where and when.
 
-    python benchmarks/run.py [copies|elementwise|reductions|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
+    python benchmarks/run.py [copies|elementwise|reductions|matmul|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
 
-Without names it runs all but the sweep. What needs a GPU is left out, and says so, where there is none.
+Without names it runs all but the sweep. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left
+out, and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("copies", "elementwise", "reductions", "launch", "compile", "front", "sim")
+COMMANDS = ("copies", "elementwise", "reductions", "matmul", "launch", "compile", "front", "sim")
 EXTRA = ("sweep",)
 
 
@@ -27,27 +30,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
     facts = report.about()
     folder = given.out or ROOT / "benchmarks" / "results" / re.sub(r"\W+", "-", facts["device"].lower())
+    status = 0
     for name in given.names or COMMANDS:
-        module = import_module(f"benchmarks.{name}")
+        module = import_module(f"benchmarks.{name.partition('.')[0]}")
         if module.NEEDS_GPU and "driver" not in facts:
             report.warn(f"{name}: left out, it needs a GPU and PyTorch with CUDA")
             continue
-        lines = module.run(given.quick)
-        report.show(module.TITLE, lines)
-        report.save(folder, name, module.TITLE, lines, facts)
-    return 0
+        for label, title, function in parts(module, name):
+            try:
+                lines = function(given.quick)
+            except Exception:  # noqa: BLE001 - whatever one of them does wrong, the others are still worth running
+                report.warn(f"{label}: failed\n{traceback.format_exc()}")
+                status = 1
+                continue
+            report.show(title, lines)
+            report.save(folder, label, title, lines, facts)
+    return status
+
+
+def parts(module: Any, name: str) -> Iterator[tuple[str, str, Callable[[bool], Any]]]:
+    """Where results go, title and function, of a benchmark or of one part of it, `benchmark.part`."""
+    first, _, wanted = name.partition(".")
+    if not hasattr(module, "PARTS"):
+        yield first, module.TITLE, module.run
+        return
+    for part, (title, function) in module.PARTS.items():
+        if wanted in ("", part):
+            yield f"{first}-{part}", title, function
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*COMMANDS, *EXTRA)))
+    parser.add_argument("names", nargs="*", metavar="NAME[.PART]", help=", ".join((*COMMANDS, *EXTRA)))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller tables")
     parser.add_argument("--out", type=Path, help="where results go (default: benchmarks/results/<device>)")
     given = parser.parse_args(argv)
-    unknown = set(given.names) - {*COMMANDS, *EXTRA}
+    unknown = [name for name in given.names if not _known(name)]
     if unknown:
-        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join((*COMMANDS, *EXTRA))}")
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join((*COMMANDS, *EXTRA))}")
     return given
+
+
+def _known(name: str) -> bool:
+    first, dot, part = name.partition(".")
+    if first not in (*COMMANDS, *EXTRA):
+        return False
+    return not dot or part in getattr(import_module(f"benchmarks.{first}"), "PARTS", ())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The simulator: copies, and pipelines with and without its search for hazards. Needs no GPU."""
+"""The simulator: copies, matrix products, and pipelines with and without its search for hazards. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ PIPELINES = (
     ("add_warp_specialized", {"num_buffers": 2, "num_stores": 1, "swizzle": 128, "flat": False, "programs": 32}),
 )
 
+PRODUCTS = (("matmul_pipelined", 3), ("persistent_matmul", 3), ("persistent_matmul_pipelined", 4))
+"""Functions of the ladder, and their buffers."""
+PRODUCT_SHAPES = ((208, 416, 304), (2000, 1000, 2000))
+
 
 def run(quick: bool) -> list[Line]:
     """Seconds of the first launch of each kernel, compilation to tile IR included."""
@@ -39,7 +43,23 @@ def run(quick: bool) -> list[Line]:
     layouts = opposite.layout_for(src), opposite.layout_for(dst)
     lines.append(timed("opposite copy 300x400, tiles of 128x128", lambda: opposite.run(src, dst, *layouts), dst, src))
     pipelines = PIPELINES[1:2] if quick else PIPELINES
-    return [*lines, *(pipeline(name, point, *shape) for name, point in pipelines for shape in SHAPES)]
+    lines += [pipeline(name, point, *shape) for name, point in pipelines for shape in SHAPES]
+    products = PRODUCTS[:1] if quick else PRODUCTS
+    return [*lines, *(matrix_product(name, count, *shape) for name, count in products for shape in PRODUCT_SHAPES)]
+
+
+def matrix_product(name: str, num_buffers: int, M: int, N: int, K: int) -> Line:
+    """Seconds of the first launch of a rung of the ladder in fp16, tiles of 128x256x64 by 8 warps."""
+    module, place = twin.load("matmul_ladder"), twin.load("workbench").Place(gpu=False)
+    A, B = place.random(M, K, dtype="float16"), place.random(K, N, dtype="float16")
+    C = place.poisoned(M, N, dtype="float16")
+    scheduler = () if name == "matmul_pipelined" else (module.PersistentTileScheduler,)
+    start = perf_counter()
+    compiled = getattr(module, name)(A, B, C, 128, 256, 64, num_buffers, 8, *scheduler)
+    elapsed = perf_counter() - start
+    place.check_product(C, A, B)
+    what = f"{name} {M}x{N}x{K}, tiles of 128x256x64x{num_buffers}"
+    return Line(what, elapsed, "s", {}, (Goal(15.0, ceiling=True),), f"{compiled.report.programs} programs")
 
 
 def pipeline(name: str, point: dict[str, Any], rows: int, cols: int) -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import re
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,8 @@ PREFIXES = {
     "from weft.nvidia.": "from triton.experimental.gluon.nvidia.",
 }
 """How lines begin that a module may have besides: what an architecture offers has the same names in both."""
+SIBLING = re.compile(r"from (\w+) import ")
+"""How a line begins that imports from another example; where that one has a twin, the twin imports from it."""
 
 
 def gluon_text(text: str) -> str:
@@ -39,6 +42,8 @@ def gluon_line(line: str) -> str:
     for old, new in PREFIXES.items():
         if line.startswith(old):
             return new + line.removeprefix(old)
+    if sibling := _sibling(line):
+        return line.replace(sibling, f"{sibling}_gluon", 1)
     return SWAPS.get(line, line)
 
 
@@ -50,17 +55,28 @@ def load(name: str) -> ModuleType:
 
 @cache
 def load_gluon(name: str) -> ModuleType:
-    """The twin of the module `name` under Gluon; both compilers read kernels from files, so it has one."""
+    """The twin of the module `name` under Gluon, and of what it imports; compilers read kernels from files, so it has one."""
+    text = _path(name).read_text(encoding="utf-8")
+    for sibling in filter(None, map(_sibling, text.splitlines())):
+        load_gluon(sibling)
     folder = Path(tempfile.mkdtemp(prefix="gluon-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / f"{name}_gluon.py"
-    path.write_text(gluon_text(_path(name).read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(gluon_text(text), encoding="utf-8")
     return _module(path.stem, path)
 
 
 def has_gluon() -> bool:
     """Whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
+
+
+def _sibling(line: str) -> str:
+    """The example with a twin that a line imports from; empty if it is no such line."""
+    found = SIBLING.match(line)
+    path = EXAMPLES / f"{found[1]}.py" if found else None
+    lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
+    return found[1] if found and all(line in lines for line in SWAPS) else ""
 
 
 def _path(name: str) -> Path:

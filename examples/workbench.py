@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 
+RATES = ("TB/s", "TFLOP/s")
+"""Columns that mean something on a GPU only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where kernels run: PyTorch's GPU, or the simulator on NumPy arrays. Arrays are float32."""
+    """Where kernels run: PyTorch's GPU, or the simulator on NumPy arrays. A `dtype` is the name of an element type."""
 
     gpu: bool
 
@@ -27,21 +30,29 @@ class Place:
         """A size for each place: the simulator is thorough rather than fast."""
         return on_gpu if self.gpu else simulated
 
-    def random(self, *shape: int) -> Any:
+    def random(self, *shape: int, dtype: str = "float32") -> Any:
         """Fresh normal values."""
         if self.gpu:
             import torch
 
-            return torch.randn(shape, device="cuda")
-        return np.random.default_rng().standard_normal(shape, dtype=np.float32)
+            return torch.randn(shape, device="cuda").to(getattr(torch, dtype))
+        return np.random.default_rng().standard_normal(shape, dtype=np.float32).astype(_numpy_dtype(dtype))
 
-    def poisoned(self, *shape: int) -> Any:
+    def poisoned(self, *shape: int, dtype: str = "float32") -> Any:
         """An output full of NaN: an element that a kernel does not write fails every comparison."""
         if self.gpu:
             import torch
 
-            return torch.full(shape, float("nan"), device="cuda")
-        return np.full(shape, np.nan, dtype=np.float32)
+            return torch.full(shape, float("nan"), device="cuda", dtype=getattr(torch, dtype))
+        return np.full(shape, np.nan, dtype=_numpy_dtype(dtype))
+
+    def zeros(self, size: int) -> Any:
+        """So many integers of 64 bits."""
+        if self.gpu:
+            import torch
+
+            return torch.zeros(size, dtype=torch.int64, device="cuda")
+        return np.zeros(size, np.int64)
 
     def check(self, got: Any, want: Any, relative: float = 0.0) -> None:
         """Raise AssertionError unless `got` is `want`, up to an error relative to each element."""
@@ -52,13 +63,43 @@ class Place:
         else:
             np.testing.assert_allclose(got, want, rtol=relative, atol=0.0)
 
+    def check_product(self, C: Any, A: Any, B: Any) -> None:
+        """Raise AssertionError unless C is A @ B of 16-bit matrices, summed in float32 and rounded once."""
+        a, b, c = (x.float() if self.gpu else x.astype(np.float64) for x in (A, B, C))
+        want, terms = a @ b, abs(a) @ abs(b)
+        unit = 2.0**-8 if dtype_name(C) == "bfloat16" else 2.0**-11
+        # Half a unit in the last place of the result, and what sums of this many float32 terms may lose.
+        wrong = int((~(abs(c - want) <= 1.01 * unit * abs(want) + 2.0**-20 * terms)).sum())
+        assert not wrong, f"{wrong} elements of the product are wrong"
+
     def throughput(self, run: Callable[[], Any], nbytes: int) -> str:
         """TB/s of `run`, which moves `nbytes` to and from global memory; a dash in the simulator."""
+        return self._rate(run, nbytes * 1e-12, 2)
+
+    def arithmetic(self, run: Callable[[], Any], operations: int) -> str:
+        """TFLOP/s of `run`, which does so many operations; a dash in the simulator."""
+        return self._rate(run, operations * 1e-12, 0)
+
+    def _rate(self, run: Callable[[], Any], work: float, digits: int) -> str:
         if not self.gpu:
             return "-"
         from weft import testing
 
-        return f"{nbytes / testing.do_bench(run, return_mode='median') / 1e9:.2f}"
+        return f"{work / testing.do_bench(run, return_mode='median') * 1e3:.{digits}f}"
+
+
+def dtype_name(array: Any) -> str:
+    """The name of an array's element type: `float16`, `bfloat16`, ..."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def multiprocessors(array: Any) -> int:
+    """How many multiprocessors work on an array: those of its GPU; 8 in the simulator, so that each gets several tiles."""
+    if getattr(array, "is_cuda", False):
+        import torch
+
+        return torch.cuda.get_device_properties(array.device).multi_processor_count
+    return 8
 
 
 def strides(array: Any) -> tuple[int, ...]:
@@ -125,16 +166,21 @@ def options(description: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the table too (needs matplotlib)")
     parser.add_argument("--sim", action="store_true", help="run in the simulator even where there is a GPU")
     parsed = parser.parse_args(argv)
-    parsed.place = Place(gpu=not parsed.sim and _sees_gpu())
+    parsed.place = place_of(simulated=parsed.sim)
     return parsed
 
 
+def place_of(simulated: bool) -> Place:
+    """The GPU, if there is one and the simulator is not asked for."""
+    return Place(gpu=not simulated and _sees_gpu())
+
+
 def report(title: str, rows: Sequence[dict[str, Any]], place: Place, plot: Path | None, bars: str) -> None:
-    """Print rows as a table, and draw a bar for each: of its throughput, or in the simulator of its column `bars`."""
+    """Print rows as a table, and draw a bar for each: of its rate, or in the simulator of its column `bars`."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = [{name: value for name, value in row.items() if place.gpu or name != "TB/s"} for row in rows]
+    rows = [{name: value for name, value in row.items() if place.gpu or name not in RATES} for row in rows]
     table = Table(title=f"{title} ({'GPU' if place.gpu else 'simulator'}, every result checked)", title_justify="left")
     for number, name in enumerate(rows[0]):
         table.add_column(name, justify="right" if number else "left")
@@ -142,7 +188,7 @@ def report(title: str, rows: Sequence[dict[str, Any]], place: Place, plot: Path 
         table.add_row(*map(str, row.values()))
     Console(width=None if Console().is_terminal else 150).print(table)
     if plot is not None:
-        _draw(plot, title, rows, "TB/s" if place.gpu else bars)
+        _draw(plot, title, rows, next((name for name in rows[0] if name in RATES), bars))
 
 
 def _draw(path: Path, title: str, rows: Sequence[dict[str, Any]], column: str) -> None:
@@ -159,6 +205,12 @@ def _draw(path: Path, title: str, rows: Sequence[dict[str, Any]], column: str) -
     axes.set(title=title, xlabel=column, ylabel=next(iter(rows[0])))
     figure.savefig(path)
     plt.close(figure)
+
+
+def _numpy_dtype(name: str) -> Any:
+    import ml_dtypes
+
+    return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
 
 
 def _sees_gpu() -> bool:

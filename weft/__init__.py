@@ -10,14 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import language, nvidia, runtime, testing
+    from weft import language, nvidia, runtime, testing, tune
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
     from weft.simulation import simulate
+    from weft.tune import Config, autotune
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"language", "nvidia", "runtime", "testing"})
+_MODULES = frozenset({"language", "nvidia", "runtime", "testing", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
     "constexpr_function": "weft.language",
@@ -25,6 +26,8 @@ _HOMES = {
     "cdiv": "weft.language",
     "next_power_of_2": "weft.language",
     "simulate": "weft.simulation",
+    "autotune": "weft.tune",
+    "Config": "weft.tune",
 }
 
 
@@ -50,7 +53,10 @@ __all__ = [
     "cdiv",
     "next_power_of_2",
     "simulate",
+    "autotune",
+    "Config",
     "testing",
+    "tune",
     "runtime",
     "language",
     "nvidia",

@@ -113,6 +113,23 @@ def _check(arguments: argparse.Namespace) -> int:
     return 0 if found.clean else 1
 
 
+def _tune_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    for name, help in TUNE_ACTIONS.items():
+        action = actions.add_parser(name, help=help, description=help)
+        if name in ("export", "import"):
+            action.add_argument("file", type=Path, help="a JSON file")
+        if name != "import":
+            action.add_argument("--kernel", metavar="NAME", help="only those of kernels, or functions, of this name")
+        action.add_argument("--no-color", action="store_true", help="plain text")
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from weft.tune import command
+
+    return command.run(arguments, _console(arguments))
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
@@ -125,8 +142,15 @@ def _console(arguments: argparse.Namespace) -> Any:
     return Console(no_color=arguments.no_color or None, highlight=False, soft_wrap=True)
 
 
+TUNE_ACTIONS = {
+    "list": "Show the stored choices.",
+    "export": "Write the stored choices to a file.",
+    "import": "Take over the choices of a file that was exported.",
+    "clear": "Forget the stored choices.",
+}
 COMMANDS: tuple[Command, ...] = (
     Command("show", "Draw a layout: which thread and register holds each element of a tile.", _show_arguments, _show),
     Command("explain", "Say what became of each line of a script's kernels.", _explain_arguments, _explain),
     Command("check", "Run a script's kernels in the simulator and report every hazard.", _check_arguments, _check),
+    Command("tune", "Show, carry to other machines or forget what autotuning chose.", _tune_arguments, _tune),
 )

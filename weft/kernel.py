@@ -26,7 +26,7 @@ from weft.errors.launch import (
     OVERFLOW,
 )
 from weft.errors.text import keep_lines
-from weft.runtime import binder, driver, grid, streams, watch
+from weft.runtime import binder, driver, grid, rehearsal, streams, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
@@ -85,6 +85,8 @@ class JITFunction:
 
         Raises LaunchError: launch-grid-kind, launch-grid-empty, launch-grid-limit.
         """
+        if rehearsal.under_way and rehearsal.visitor() is not None:
+            return functools.partial(self._rehearse, programs)
         try:
             return self._launches[programs]
         except (KeyError, TypeError):
@@ -110,11 +112,24 @@ class JITFunction:
         An array may be real, a `MockTensor(dtype)`, a dtype, or a text such as '*fp32:16'; `target` is a name as in
         'sm_90a' (default: the current GPU, else the simulated one). `grid` is accepted as launches have it, and not used.
         """
+        compiled = self._prepared(args, keywords, target)
+        _ = compiled.binary
+        return compiled
+
+    def _prepared(self, args: Sequence[Any], keywords: Mapping[str, Any], target: Any = None) -> CompiledKernel:
+        """The kernel for arguments like these, of which nothing is made yet but what reading its source makes."""
         bound, options = self.signature.bind(args, keywords)
         stand_ins = {p.name: bound[p.name] if p.constexpr else _stand_in(bound[p.name]) for p in self.params}
         name = targets.get(driver.active.get_current_target().arch if target is None else target).name
-        compiled = self._compile(self._request(stand_ins, self._options(options), name))
-        _ = compiled.binary
+        return self._compile(self._request(stand_ins, self._options(options), name))
+
+    def _rehearse(self, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
+        """A launch as `weft.runtime.rehearsal` wants it: with its checks, and without running."""
+        compiled = self._prepared(args, keywords)
+        grid.evaluate(self.__name__, programs, self.signature.bind(args, keywords)[0])
+        visit = rehearsal.visitor()
+        if visit is not None:
+            visit(compiled)
         return compiled
 
     @functools.cached_property

@@ -66,6 +66,10 @@ class Settings:
     """Bytes on disk above which the entries used longest ago are dropped."""
     debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
     """What a launch's `debug` is when neither the launch nor the kernel says."""
+    tune: bool = _variable("WEFT_TUNE", _flag, default=True)
+    """Whether autotuned launches measure where no choice is stored; else they take the first config that compiles."""
+    tune_progress: bool | None = _variable("WEFT_TUNE_PROGRESS", _flag, default=None)
+    """Whether tuning shows how far it is; unset: on a terminal."""
 
 
 def read(environ: Mapping[str, str]) -> Settings:

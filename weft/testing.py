@@ -36,19 +36,26 @@ def do_bench(
     grad_to_none: Sequence[Any] | None = None,
     quantiles: Sequence[float] | None = None,
     return_mode: ReturnMode = "mean",
+    prepare: Callable[[], Any] | None = None,
 ) -> Any:
     """Milliseconds that one call of `fn` takes on the GPU, with a cold L2 cache.
 
     Runs `fn` for about `warmup` milliseconds, then measures for about `rep`. Returns what `return_mode` says ("all": the
     list of times), or one value for each of `quantiles`. `grad_to_none` names tensors whose gradients are dropped before
-    each run. Raises DeviceError (device-no-benchmark) without PyTorch and a GPU.
+    each run, and `prepare` is called before each, outside of the time. Raises DeviceError (device-no-benchmark) without
+    PyTorch and a GPU.
     """
     torch = _torch()
     flush = _flusher(torch)
 
-    def one() -> Any:
+    def ready() -> None:
         for tensor in grad_to_none or ():
             tensor.grad = None
+        if prepare is not None:
+            prepare()
+
+    def one() -> Any:
+        ready()
         flush()
         begin, end = _event(torch), _event(torch)
         begin.record()
@@ -56,9 +63,11 @@ def do_bench(
         end.record()
         return begin, end
 
+    ready()
     fn()
     estimate = statistics.mean(_elapsed(torch, [one() for _ in range(_ESTIMATE_RUNS)]))
     for _ in range(_runs(warmup, estimate)):
+        ready()
         fn()
     times = _elapsed(torch, [one() for _ in range(_runs(rep, estimate))])
     return summarise(times, quantiles, return_mode)

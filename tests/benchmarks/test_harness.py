@@ -140,11 +140,15 @@ def call(ms, **parts):
 
 
 def test_first_calls_are_medians_over_processes_with_their_parts():
-    run = {"first": [call(300.0, NVRTC=200.0, rest=100.0)], "later": [call(90.0), call(110.0)]}
-    other = {"first": [call(700.0)], "later": [call(300.0)]}
+    run = {
+        "first": [call(300.0, NVRTC=200.0, rest=100.0)],
+        "later": [call(90.0), call(110.0)],
+        "product": [call(350.0, NVRTC=270.0)],
+    }
+    other = {"first": [call(700.0)], "later": [call(300.0)], "product": [call(500.0)]}
     lines = first_calls.lines({"weft": [run, run], "gluon": [other]}, {"weft": [run], "gluon": [other]})
-    assert [line.ours for line in lines] == [300.0, 100.0, 300.0, 100.0]
-    assert [line.verdict for line in lines] == ["pass", "pass", "", "FAIL"]
+    assert [line.ours for line in lines] == [300.0, 100.0, 300.0, 100.0, 350.0, 350.0, 80.0]
+    assert [line.verdict for line in lines] == ["pass", "pass", "", "FAIL", "pass", "FAIL", "FAIL"]
     assert lines[0].peers == {"gluon": 700.0}
     assert lines[0].note == "NVRTC 200.0, rest 100.0"
 

@@ -120,8 +120,9 @@ def test_first_calls_of_one_process(torch, monkeypatch, capsys):
     for module, function in ((nvrtc, "compile_cuda"), (driver, "load")):
         monkeypatch.setattr(module, function, getattr(module, function))  # put back what the child wraps
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(compile_child, "SIDE", 256)
     compile_child.main("weft")
     found = json.loads(capsys.readouterr().out)
-    assert [len(found["first"]), len(found["later"])] == [1, 4]
+    assert [len(found[key]) for key in ("first", "later", "product")] == [1, 4, 1]
     assert all(set(call["parts"]) == {"NVRTC", "load", "rest"} for call in found["later"])
     assert all(call["ms"] == pytest.approx(sum(call["parts"].values())) for call in found["later"])

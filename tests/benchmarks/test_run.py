@@ -18,10 +18,23 @@ def test_what_needs_a_gpu_is_left_out(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_name_is_refused(capsys):
+@pytest.mark.parametrize("name", ["copes", "matmul.sweeps", "sim.all"])
+def test_an_unknown_name_is_refused(name, capsys):
     with pytest.raises(SystemExit):
-        run.main(["copes"])
-    assert "no benchmark is called copes" in capsys.readouterr().err
+        run.main([name])
+    assert f"no benchmark is called {name}" in capsys.readouterr().err
+
+
+def test_parts_are_recorded_apart_and_fail_apart(tmp_path, capsys, monkeypatch):
+    line = report.Line("product", 600.0, "TFLOP/s")
+    monkeypatch.setattr(
+        sim, "PARTS", {"good": ("Good", lambda quick: [line]), "bad": ("Bad", lambda quick: 1 // 0)}, False
+    )
+    assert run.main(["sim", "--out", str(tmp_path)]) == 1
+    assert "sim-bad: failed" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"sim-good.json", "sim-good.md"}
+    assert run.main(["sim.good", "--out", str(tmp_path / "part")]) == 0
+    assert len(list((tmp_path / "part").iterdir())) == 2
 
 
 def test_results_are_recorded(tmp_path, capsys, monkeypatch):
@@ -35,8 +48,9 @@ def test_results_are_recorded(tmp_path, capsys, monkeypatch):
 
 def test_simulator_figures(monkeypatch):
     monkeypatch.setattr(sim, "SHAPES", ((70, 200), (100, 120)))
+    monkeypatch.setattr(sim, "PRODUCT_SHAPES", ((40, 72, 80),))
     lines = sim.run(quick=True)
-    assert len(lines) == 5 + 2
+    assert len(lines) == 5 + 2 + 1
     assert all(line.note.endswith("programs") and line.ours > 0 for line in lines)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import twin
 
-ALONE = {"workbench", "broken_pipeline"}
-"""Without a twin: what has no kernel, and what breaks a kernel on purpose in a mode that only weft has."""
+ALONE = {"workbench", "broken_pipeline", "matmul_timeline"}
+"""Without a twin: what has no kernel, what breaks a kernel on purpose in a mode that only weft has, and what traces kernels."""
 NAMES = sorted(path.stem for path in twin.EXAMPLES.glob("*.py") if path.stem not in ALONE)
 GLUON = "triton.experimental.gluon"
 
@@ -19,6 +19,9 @@ def test_only_the_import_lines_differ(name):
     text = (twin.EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     pairs = list(zip(text.splitlines(), twin.gluon_text(text).splitlines(), strict=True))
     changed = [pair for pair in pairs if pair[0] != pair[1]]
+    siblings = [pair for pair in changed if not pair[0].startswith(("import weft", "from weft"))]
+    assert all(old.replace(" import", "_gluon import") == new for old, new in siblings)
+    changed = [pair for pair in changed if pair not in siblings]
     assert changed[:2] == list(twin.SWAPS.items())
     assert all(new == old.replace("from weft.", f"from {GLUON}.") for old, new in changed[2:])
     assert [old for old, _ in pairs if old.startswith(("from weft.language.", "from weft.nvidia."))] == [
@@ -33,16 +36,20 @@ def test_what_an_architecture_offers_comes_from_the_other_compiler():
     assert twin.gluon_line("from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma") == (
         f"from {GLUON}.language.nvidia.hopper import fence_async_shared, mbarrier, tma"
     )
+    assert twin.gluon_line("from matmul_parts import WGMMA") == "from matmul_parts_gluon import WGMMA"
+    assert twin.gluon_line("from workbench import Place") == "from workbench import Place"
     assert twin.gluon_line("    from weft.layout import coalescing") == "    from weft.layout import coalescing"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_use_the_language_and_constants_only(name):
-    """What a kernel reads from outside is `gl` or another kernel, so the other compiler needs nothing of ours."""
+    """What a kernel reads from outside is `gl`, or something that has a twin, so the other compiler needs nothing of ours."""
     tree = ast.parse((twin.EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
-    kernels = [n for n in tree.body if isinstance(n, ast.FunctionDef) and any(is_jit(d) for d in n.decorator_list)]
-    offered = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) and is_offered(n.module) for a in n.names}
-    known = {"gl", "range", "float", *offered, *(kernel.name for kernel in kernels)}
+    kernels = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and is_made(node, "weft.jit")]
+    imported = [node for node in tree.body if isinstance(node, ast.ImportFrom) and is_offered(node.module)]
+    offered = {alias.name for node in imported for alias in node.names}
+    made = {node.name for node in ast.walk(tree) if isinstance(node, MADE) and is_made(node, *DECORATORS)}
+    known = {"gl", "range", "float", "min", *offered, *made, *constants(tree)}
     assert kernels
     for kernel in kernels:
         names = [n for statement in kernel.body for n in ast.walk(statement) if isinstance(n, ast.Name)]
@@ -50,15 +57,34 @@ def test_kernels_use_the_language_and_constants_only(name):
         assert {n.id for n in names} <= known | local
 
 
+MADE = (ast.FunctionDef, ast.ClassDef)
+DECORATORS = ("weft.jit", "weft.constexpr_function", "weft.aggregate")
+
+
+def is_made(node, *decorators):
+    return any(ast.unparse(decorator) in decorators for decorator in node.decorator_list)
+
+
+def constants(tree):
+    """Names that the module binds to `gl.constexpr(...)`, at any level."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    return {ast.unparse(node.targets[0]) for node in assigned if ast.unparse(node.value.func) == "gl.constexpr"}
+
+
 def is_offered(module):
-    return module.startswith("weft.language.nvidia.")
-
-
-def is_jit(decorator):
-    return ast.unparse(decorator) == "weft.jit"
+    return module.startswith("weft.language.nvidia.") or module in NAMES
 
 
 @pytest.mark.parametrize("text", ["import weft\n", "from weft import language as gl\n", ""])
 def test_a_text_without_both_imports_has_no_twin(text):
     with pytest.raises(ValueError, match="exactly one"):
         twin.gluon_text(text)
+
+
+def test_a_twin_imports_from_twins(monkeypatch):
+    """Here the other compiler is weft itself."""
+    monkeypatch.setattr(twin, "SWAPS", {line: line for line in twin.SWAPS})
+    monkeypatch.setattr(twin, "PREFIXES", {})
+    other = twin.load_gluon.__wrapped__("matmul_ladder")
+    assert other.WGMMA.__module__ == "matmul_parts_gluon"
+    assert twin.load("matmul_ladder").WGMMA.__module__ == "matmul_parts"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, text_of
 from tests.cuda.test_async import barriers, descriptor, each_hopper, room, sass
 from tests.sim.build import Kernel as TileKernel
@@ -193,3 +195,38 @@ def test_neighbours_share_a_predicate():
     assert text.count("if (below) {") == 1
     # The branch stands at the line of the first statement in it.
     assert text.index("#line 10") < text.index("if (below) {") < text.index("#line 20")
+
+
+def test_each_warp_arrives_for_itself():
+    """Neighbours share a branch, which no warp enters before all of its threads have come."""
+    k = Kernel(("n", int32))
+    bars = barriers(k, 3)
+    for bar in bars[:2]:
+        k.emit(mbarrier.arrive, bar, None, each_warp=True)
+    k.emit(mbarrier.arrive, bars[2], None)
+    text = re.sub(r"#line.*\n", "", text_of(k.done()))
+    assert re.search(
+        r"__syncwarp\(\);\s*"
+        r"if \(elect_one\(\)\) \{ mbar_arrive\(bars, 1\); mbar_arrive\(bars \+ 8, 1\); \}\s*"
+        r"if \(warp == 0 && elect_one\(\)\) mbar_arrive\(bars \+ 16, 1\);",
+        text,
+    )
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("arch", "branch"),
+    [
+        ("sm_80", "if ((threadIdx.x & 31u) == 0 && below) mbar_arrive_each(bars, 2);"),
+        ("sm_90a", "if (elect_one() && below) mbar_arrive(bars, 2);"),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_each_warp_arrives_under_a_predicate(arch, branch, debug):
+    k = Kernel(("n", int32), debug=debug)
+    on = k.emit(arith.cmp, k.params[0], k.number(3), predicate="lt", name="below")
+    (bar,) = barriers(k)
+    k.emit(mbarrier.arrive, bar, on, count=2, each_warp=True)
+    func = k.done()
+    assert branch in text_of(func, arch)
+    assert compiled(func, arch).n_spills == 0

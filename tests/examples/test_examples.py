@@ -17,7 +17,11 @@ HEADS = {
     "add_async_copy": ["bytes per copy", "shared bytes"],
     "add_tma": ["buffers", "shared bytes"],
     "add_warp_specialized": ["buffers", "shared bytes"],
+    "matmul_ladder": ["buffers", "shared bytes", "persistent, pipelined, stolen"],
+    "matmul_warp_specialized": ["buffers", "shared bytes", "ping-pong"],
 }
+SHARED = {"workbench", "matmul_parts", "matmul_timeline", "broken_pipeline"}
+"""What others import, and what has tests of its own."""
 SIMULATED = ["--sim"]
 
 
@@ -39,7 +43,7 @@ def test_prints_its_table(example, capsys):
 
 
 def test_every_example_is_tested():
-    assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {*HEADS, "workbench", "broken_pipeline"}
+    assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {*HEADS, *SHARED}
 
 
 def test_plot(tmp_path, capsys):

@@ -38,6 +38,27 @@ def test_auto_layouts_follow_what_they_meet(run, rng, kernel):
 
 
 @weft.jit
+def gathered_in_loops(out, x, n, rounds, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    total = gl.zeros([BLOCK], gl.int32)
+    for i in range(rounds):
+        if i % 2 == 0:
+            part = gl.full([BLOCK], i, gl.int32)
+        else:
+            part = gl.load(x + at, mask=at < n, other=0)
+        total += part
+    gl.store(out + at, total)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_a_loop_gives_its_layout_to_what_comes_in_without(run, rng, rounds):
+    x, out = random(rng, np.int32, 500), poison(512, np.int32)
+    run(gathered_in_loops, 1, out, x, 500, rounds, 512, LINE)
+    with np.errstate(over="ignore"):
+        same(out, np.append(x, np.zeros(12, np.int32)) * (rounds // 2) + sum(range(0, rounds, 2)))
+
+
+@weft.jit
 def coalesced_line(out, x, n, BLOCK: gl.constexpr):
     at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, gl.CoalescedLayout())
     gl.store(out + at, gl.load(x + at, mask=at < n), mask=at < n)

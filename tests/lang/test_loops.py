@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.lang.support import INT, POINTER, jit, ops, read
+from tests.lang.support import INT, POINTER, jit, mistake, ops, read
 from weft import language as gl
 from weft.ir.core import Func, Op, walk
 from weft.ir.types import Pointer, ScalarType, int32, int64
@@ -281,3 +281,60 @@ def test_a_number_at_the_end_takes_the_type_at_the_start():
 
     (loop,) = ops(read(kernel, out=POINTER, n=INT), "control.for")
     assert sorted(str(v.type) for v in loop.results) == ["f32", "i1"]
+
+
+def test_a_tile_without_a_layout_takes_the_one_that_the_body_gives_it():
+    @jit
+    def kernel(x, out, n):
+        total = gl.zeros([128], gl.float32)
+        for i in range(n):
+            for j in range(i):
+                total = total + gl.load(x + gl.arange(0, 128, LAYOUT) * j)
+        gl.store(out + gl.arange(0, 128, LAYOUT), total)
+
+    func = read(kernel, x=POINTER, out=POINTER, n=INT)
+    outer, inner = ops(func, "control.for")
+    assert [v.type.layout for v in (*outer.results, *inner.results, *inner.regions[0].args[1:])] == [LAYOUT] * 3
+    (given,) = ops(func, "tile.set_layout")
+    assert given in func.body.ops
+
+
+def test_a_tile_that_loses_its_layout_in_the_body_keeps_it():
+    @jit
+    def kernel(out, n):
+        total = gl.zeros([128], gl.float32, LAYOUT)
+        for i in range(n):
+            total = gl.full([128], i, gl.float32)
+        gl.store(out + gl.arange(0, 128, LAYOUT), total)
+
+    func = read(kernel, out=POINTER, n=INT)
+    (loop,) = ops(func, "control.for")
+    (given,) = ops(func, "tile.set_layout")
+    assert loop.regions[0].terminator.operands == given.results
+    assert given.results[0].type.layout == LAYOUT
+
+
+def test_branches_agree_on_the_layout_that_one_of_them_knows():
+    @jit
+    def kernel(out, n):
+        if n > 0:
+            total = gl.zeros([128], gl.float32)
+        else:
+            total = gl.full([128], n, gl.float32, LAYOUT)
+        gl.store(out + gl.arange(0, 128, LAYOUT), total)
+
+    (branch,) = ops(read(kernel, out=POINTER, n=INT), "control.if")
+    assert branch.results[0].type.layout == LAYOUT
+
+
+def test_an_open_layout_does_not_make_shapes_equal():
+    @jit
+    def kernel(out, n):
+        total = gl.zeros([128], gl.float32)
+        for i in range(n):
+            total = gl.full([256], i, gl.float32, LAYOUT)
+        gl.store(out + gl.arange(0, 256, LAYOUT), total)
+
+    error = mistake(kernel, "lang-carried", out=POINTER, n=INT)
+    assert "total is a float32 tile [128] before the loop" in str(error)
+    assert "but a float32 tile [256] at the end of its body" in str(error)

@@ -12,8 +12,8 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32, int64
 from weft.ir.verify import verify
-from weft.layout import MBarrierLayout, NVMMASharedLayout
-from weft.ops import arith, async_copy, control, mbarrier, memory, program, shared, tma
+from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout, SwizzledSharedLayout
+from weft.ops import arith, async_copy, control, mbarrier, memory, mma, program, shared, tile, tma
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.insert_sync import insert_sync
 
@@ -21,6 +21,7 @@ SM90 = targets.get("sm_90a")
 TILE = NVMMASharedLayout(0, 32, rank=1)
 BAR = MBarrierLayout()
 LENGTH = 64
+SIDE = 8
 BYTES = LENGTH * 4
 Body = Callable[[], Any]
 
@@ -56,8 +57,8 @@ class SharedKernel(Kernel):
         shape = (*stages, length)
         return self.emit(shared.alloc, element=element, shape=shape, layout=layout, tag=self.tags, name=name)
 
-    def bars(self, name: str, *stages: int) -> Value:
-        return self.alloc(name, *stages, layout=BAR, element=int64, length=1)
+    def bars(self, name: str, *stages: int, layout: Any = BAR) -> Value:
+        return self.alloc(name, *stages, layout=layout, element=int64, length=1)
 
     def index(self, handle: Value, number: int | Value) -> Value:
         value = number if isinstance(number, Value) else self.number(number)
@@ -120,6 +121,22 @@ class SharedKernel(Kernel):
     def copy_arrive(self, bar: Value) -> None:
         self.emit(async_copy.mbarrier_arrive, bar)
 
+    # Products
+
+    def product(self, a: Value, b: Value, max_imprecise: int = 0) -> None:
+        """Start to multiply two buffers as matrices of 8x8."""
+        flat = SwizzledSharedLayout(1, 1, 1, [1, 0])
+        shape = (SIDE, SIDE)
+        operands = [self.emit(shared.reinterpret, x, element=float32, shape=shape, layout=flat) for x in (a, b)]
+        self.emit(mma.warpgroup, *operands, self.accumulator(), None, max_imprecise=max_imprecise)
+
+    def accumulator(self) -> Value:
+        layout = BlockedLayout([1, 1], [4, 8], [self.attrs["num_warps"], 1], [1, 0])
+        return self.emit(tile.splat, self.data_scalar(), shape=(SIDE, SIDE), layout=layout)
+
+    def product_wait(self, pendings: int = 0) -> None:
+        self.emit(mma.warpgroup_wait, self.accumulator(), pendings=pendings)
+
     # Control flow
 
     def inside(self, body: Body, types: tuple[Any, ...] = ()) -> Region:
@@ -139,10 +156,19 @@ class SharedKernel(Kernel):
         condition = self.emit(arith.constant, value=True, type=ScalarType(int1))
         self.emit(control.if_, condition, regions=(self.inside(then), self.inside(orelse)))
 
-    def partitions(self, *bodies: Body) -> None:
+    def either(self, a: Value, b: Value) -> Value:
+        """One of two handles."""
+        regions: list[Region] = []
+        for handle in (a, b):
+            with self.region() as opened:
+                self.emit(control.yield_, handle)
+            regions.append(opened.done)
+        condition = self.emit(arith.constant, value=True, type=ScalarType(int1))
+        return self.emit(control.if_, condition, regions=tuple(regions))
+
+    def partitions(self, *bodies: Body, warps: tuple[int, ...] = ()) -> None:
         regions = tuple(self.inside(body) for body in bodies)
-        warps = (4,) * (len(bodies) - 1)
-        self.emit(control.warp_specialize, regions=regions, num_warps=warps, num_regs=())
+        self.emit(control.warp_specialize, regions=regions, num_warps=warps or (4,) * (len(bodies) - 1), num_regs=())
 
     def finished(self) -> Func:
         func = self.done()
@@ -180,8 +206,8 @@ def inserted(func: Func) -> list[str]:
 class Rules(SharedKernel):
     """Buffers `a` and `b` and barriers `bar` and `other`, all alive throughout, and steps by short names."""
 
-    def __init__(self, sync: str = "auto") -> None:
-        super().__init__(sync=sync)
+    def __init__(self, sync: str = "auto", num_warps: int = 4) -> None:
+        super().__init__(sync=sync, num_warps=num_warps)
         self.a, self.b = self.alloc("a", 2), self.alloc("b")
         self.bar, self.other = self.bars("bar"), self.bars("other")
         self.steps = {

@@ -225,6 +225,6 @@ def test_says_why():
     k = Kernel()
     k.steps(["Wa", "Ra"])
     k(control.return_)
-    func = insert_sync(k.build.func("k", (k.n, k.p), {}))
+    func = insert_sync(k.build.func("k", (k.n, k.p), {"num_warps": 4}))
     (barrier,) = (op for op in func.body.ops if op.kind is program.barrier)
     assert barrier.attrs["reason"] == "before scratch.load"

@@ -40,6 +40,7 @@ class Program(Rules):
 
     def __init__(self, steps: list) -> None:
         super().__init__()
+        self.prepare()
         self.phases = dict.fromkeys(PHASES, 0)
         last = self.emit(arith.sub, self.n, self.number(1))
         self.steps["Wi"] = lambda: self.write(self.index(self.a, last))
@@ -50,6 +51,9 @@ class Program(Rules):
             self.step(one)
         for bar in (self.bar, self.other):
             self.invalidate(bar)
+
+    def prepare(self) -> None:
+        """What else a program has to have first."""
 
     def tma_store(self, handle):
         """Beyond the end of the tensor: stores read shared memory and are nothing to each other."""

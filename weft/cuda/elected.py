@@ -1,4 +1,4 @@
-"""Statements of the one thread that acts for its partition: neighbours stand in one branch."""
+"""Statements of the one thread that acts for its partition, or for its warp: neighbours stand in one branch."""
 
 from __future__ import annotations
 
@@ -14,23 +14,35 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 
-def condition(e: Emitter) -> str:
-    """What holds for the elected thread: of the partition's first warp, the lane that `elect.sync` picks."""
+def condition(e: Emitter, each_warp: bool = False) -> str:
+    """What holds for the elected thread: of the partition's first warp (of each one), the lane that `elect.sync` picks."""
     here = e.partition
     if not e.target.has_elect:
-        return f"threadIdx.x == {here.first_warp * e.target.warp_size}"
+        first = here.first_warp * e.target.warp_size
+        return f"(threadIdx.x & {e.target.warp_size - 1}u) == 0" if each_warp else f"threadIdx.x == {first}"
+    if each_warp:
+        return e.call("elect_one")
     return e.call("elect_one") if here.num_warps == 1 else f"{e.warp} == {here.first_warp} && {e.call('elect_one')}"
 
 
 def write(e: Emitter, ops: list[Op]) -> None:
-    """Operations one after another. A predicate that they share belongs to the branch, others to what they hold for."""
+    """Operations one after another; before a thread acts for its warp, that has come."""
+    for each_warp, some in groupby(ops, lambda op: bool(op.attrs.get("each_warp"))):
+        group = list(some)
+        e.out.loc = group[0].loc
+        if each_warp:
+            e.out.line("__syncwarp();")
+        _branch(e, group, condition(e, each_warp))
+
+
+def _branch(e: Emitter, ops: list[Op], elected: str) -> None:
+    """What stands under one condition. A predicate that all share belongs to it, others to what they hold for."""
     kinds = [op.kind for op in ops]
     ends = [kind is not after for kind, after in zip(kinds, [*kinds[1:], None], strict=True)]
     statements = [_statements(e, op, end) for op, end in zip(ops, ends, strict=True)]
     predicates = {_predicate(e, op) for op in ops}
     shared = predicates.pop() if len(predicates) == 1 else None
-    e.out.loc = ops[0].loc
-    head = f"if ({condition(e)}{'' if shared is None else f' && {shared}'})"
+    head = f"if ({elected}{'' if shared is None else f' && {shared}'})"
     line = _in_one_line(head, ops, statements)
     if line is not None and not predicates:
         e.declare_pending()

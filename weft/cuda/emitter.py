@@ -274,12 +274,14 @@ class Emitter:
             self.out.loc = op.loc
             rule.write(self, op)
         elif rule.form == "elected":
+            self._close_loop()
             self._elected.append(op)
         elif rule.form == "reference":
             self._refer(op, rule)
         elif isinstance(op.result.type, ScalarType):
             self._scalar(op)
         else:
+            self._close_elected()
             self._join_loop(op)
         for number in self._storage.ends.get(op, ()):
             self._classes[number].mutable = False

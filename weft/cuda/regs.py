@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.cuda.arith import fma
+from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref, Variable
 from weft.cuda.rules import emits, refers, spells
 from weft.cuda.spelling import c_type, constant
@@ -18,11 +19,33 @@ from weft.ops import regs
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
+_NARROW = (
+    "DEV void {name}({type}* y, float low, float high) {{\n"
+    '  u32 pair; asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n'
+    "  unpack16(y, pair); }}"
+)
+
 
 @refers(regs.gather)
 def _gather(e: Emitter, op: Op) -> Ref:
     (x,) = op.uses
     return e.picked(e.refs[x], op.attrs["table"])
+
+
+@emits(regs.narrow)
+def _narrow(e: Emitter, op: Op) -> None:
+    (x,) = op.uses
+    dtype: DType = op.attrs["dtype"]
+    name = f"narrow_{dtype.code}"
+    e.pieces.define(name, Piece(_NARROW.format(name=name, type=c_type(dtype), ptx=dtype.code), (dtype.code, "unpack16")))
+    into = e.variable(op.result)
+    source = e.refs[x]
+
+    def pair(index: Index) -> str:
+        low, high = (2 * index, 2 * index + 1) if isinstance(index, int) else (f"2 * {index}", f"2 * {index} + 1")
+        return f"{name}({into.name} + {low}, {source.at(low)}, {source.at(high)});"
+
+    e.unrolled((into.count or 2) // 2, [(op.loc, pair)])
 
 
 @refers(regs.splat)

@@ -68,6 +68,10 @@ class DeviceError(UserError, RuntimeError):
     """The machine lacks something: a driver, NVRTC, a disassembler, the right GPU."""
 
 
+class PerformanceWarning(UserError, UserWarning):
+    """Something that a kernel may well do, and that will be slow: warned of (`warnings.warn`), never raised."""
+
+
 class Hazard(UserError):
     """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule).
 

@@ -73,6 +73,14 @@ class StoreSourceReused(Hazard):
     """Shared memory is written while a TMA store may still read it."""
 
 
+class OperandReused(Hazard):
+    """Shared memory is written while a product of a warpgroup may still read it."""
+
+
+class AccumulatorInFlight(Hazard):
+    """An accumulator is used whose product nobody has waited for, or by the name that it had before the wait."""
+
+
 class StoreUnread(Hazard):
     """A program ends before the source of its TMA store was read."""
 
@@ -281,6 +289,25 @@ STORE_SOURCE_REUSED = row(
     StoreSourceReused,
     "program {program}: {partition} {access} {name} while the TMA store that {other} started may still read it",
     "call tma.store_wait(pendings=...) in {other} before this line, with fewer pendings than stores since that one",
+)
+OPERAND_REUSED = row(
+    "hazard-operand-reused",
+    OperandReused,
+    "program {program}: {partition} {access} {name} while the product that {other} started may still read it",
+    "call warpgroup_mma_wait(num_outstanding=...) in {other} before this line, with fewer outstanding than products since that "
+    "one; where another partition writes, let {other} arrive on an mbarrier after that wait",
+)
+ACCUMULATOR = row(
+    "hazard-accumulator",
+    AccumulatorInFlight,
+    "program {program}: {partition} uses an accumulator whose product is under way",
+    "use what the wait returns: acc = warpgroup_mma_wait(num_outstanding=0, deps=[acc])",
+)
+ACCUMULATOR_OLD = row(
+    "hazard-accumulator-old",
+    AccumulatorInFlight,
+    "program {program}: {partition} uses an accumulator by a name that means nothing since {by} took it over",
+    "use what {by} returns, as in acc = warpgroup_mma_wait(num_outstanding=0, deps=[acc])",
 )
 STORE_UNREAD = row(
     "hazard-store-unread",

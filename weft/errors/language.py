@@ -109,7 +109,7 @@ MATMUL = row(
     "language-matmul",
     CompilationError,
     "@ is no operator of tiles",
-    "write gl.dot_fma(a, b, acc)",
+    "write gl.dot_fma(a, b, acc), or mma_v2 or warpgroup_mma of weft.language.nvidia",
 )
 FP8_ARITHMETIC = row(
     "language-fp8-arithmetic",

@@ -151,6 +151,43 @@ INSTR_SHAPE = row(
     "use {expected}",
 )
 
+MMA_WARPS = row(
+    "layout-mma-warps",
+    LayoutError,
+    "a warpgroup product runs on groups of 4 warps, but {layout} has {warps}",
+    "use num_warps=4, 8 or 16, and warps_per_cta=[4, 1], [8, 1] or [4, 2]",
+)
+MMA_SHAPE = row(
+    "layout-mma-shape",
+    LayoutError,
+    "a product of M {m}, N {n}, K {k} is too small: instructions for these operands need {dim} to be a multiple of {least}",
+    "make {dim} at least {least}",
+)
+MMA_ACCUMULATOR = row(
+    "layout-mma-accumulator",
+    LayoutError,
+    "an accumulator of shape {shape} in {layout} does not consist of whole {instruction} fragments",
+    "use {expected}",
+)
+MMA_REGISTERS = row(
+    "layout-mma-registers",
+    LayoutError,
+    "operand {operand} is a tile of {bits}-bit elements in {layout}, which is not how the product's instructions hold it",
+    "convert_layout to {expected}",
+)
+MMA_READ = row(
+    "layout-mma-read",
+    LayoutError,
+    "wgmma cannot read operand {operand} of shape {shape} in {layout}: {reason}",
+    "{fix}",
+)
+MMA_BLOCKS = row(
+    "layout-mma-blocks",
+    LayoutError,
+    "the product's blocks need operand {operand} split over the cluster at {needed}, but {layout} splits it at {has}",
+    "split the operand over blocks as the accumulator is split, and never along K",
+)
+
 CGA_TWICE = row(
     "layout-cga-twice",
     LayoutError,

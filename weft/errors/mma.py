@@ -16,12 +16,6 @@ OPERAND_LAYOUT = row(
     "{side} of {what} is {got} in {layout}, but beside an accumulator in {parent} it lies in {want}",
     "{fix}",
 )
-MEMORY = row(
-    "mma-memory",
-    LayoutError,
-    "{side} of {what} is {got} in {layout}, which wgmma cannot read: {reason}",
-    "allocate it with gl.NVMMASharedLayout.get_default_for(shape, dtype){extra}",
-)
 TYPES = row(
     "mma-types",
     CompilationError,
@@ -39,18 +33,6 @@ SHAPES = row(
     CompilationError,
     "{what} of {left} and {right} added to {acc}: {problem}",
     "a [M, K] times b [K, N] is added to an accumulator [M, N]; smem.permute([1, 0]) reads a buffer as its transpose",
-)
-MULTIPLE = row(
-    "mma-multiple",
-    CompilationError,
-    "{what} works on {step} {dim} at a time, but {got} has {size}",
-    "use blocks with a multiple of {step} {dim}, {fix}",
-)
-BLOCKS = row(
-    "mma-blocks",
-    LayoutError,
-    "{side} of {what} is {got} in {layout}, whose blocks hold other {dim} than those of the accumulator in {parent}",
-    "give it cga_layout={want}: each block holds the {dim} of its part of the accumulator, and all along K",
 )
 
 # Accumulators
@@ -72,12 +54,6 @@ ACCUMULATOR_LAYOUT = row(
     LayoutError,
     "the accumulator of {what} is {got} in {layout}, not in an NVMMADistributedLayout of version {version}",
     "give it the layout {example}",
-)
-WARPS = row(
-    "mma-warps",
-    LayoutError,
-    "wgmma is an instruction of 4 warps, but {who}",
-    "{fix}",
 )
 INSTRUCTION_K = row(
     "mma-instruction-k",

@@ -1,13 +1,13 @@
 """Carried values: which leaves of which names go round a loop.
 
 A loop is read in good faith first: constants are assumed to stay as they are, everything else goes round. Numbers that turn
-out to change become scalars, names whose type changes lose their value, and the body is read again with that known. The
-attempt in which nothing new turns up is the one that is kept.
+out to change become scalars, tiles without a layout take the one that the body gives them, names whose type changes lose
+their value, and the body is read again with that known. The attempt in which nothing new turns up is the one that is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from weft.ir.core import Value
 from weft.ir.types import Type
 from weft.lang.frame import POISON, Binding, Env, Frame, Unusable
 from weft.lang.statements import identifier
-from weft.lang.values import accepts, difference, is_number, materialise, number_type, same_leaf
+from weft.lang.values import accepts, difference, gains_layout, is_number, materialise, number_type, same_leaf
 from weft.language import tensor
 from weft.language.aggregate import declared_constexpr
 from weft.language.runtime_value import RuntimeValue, wrap
@@ -54,7 +54,7 @@ class Edge:
     """The end of a loop's body: the values for the next round, and what the attempt got wrong."""
 
     values: list[Value] = field(default_factory=list[Value])
-    promote: set[str] = field(default_factory=set[str])
+    promote: dict[str, Type] = field(default_factory=dict[str, Type])
     drop: dict[str, Unusable] = field(default_factory=dict[str, Unusable])
 
 
@@ -74,7 +74,7 @@ def settle(
     """Attempt to read a loop until the constants it was read with are right. `names` are those that its body assigns."""
     trace, base = frame.trace, frame.env
     key = (line, tuple(trace.unrolled))
-    promoted, dropped = trace.promoted.get(key, frozenset[str]()), dict[str, Unusable]()
+    promoted, dropped = trace.promoted.get(key, dict[str, Type]()), dict[str, Unusable]()
     while True:
         known = len(trace.errors)
         frame.env = {**base, **{name: Binding(value, base[name].loc) for name, value in dropped.items()}}
@@ -96,19 +96,19 @@ def _has_value(env: Env, name: str) -> bool:
     return name in env and not isinstance(env[name].value, Unusable)
 
 
-def _carry(name: str, binding: Binding, promoted: frozenset[str]) -> Carried:
+def _carry(name: str, binding: Binding, promoted: Mapping[str, Type]) -> Carried:
     leaves, structure = flatten(binding.value)
     slots = (
-        Slot(path, leaf, _entry_type(leaf, path in promoted), fixed)
+        Slot(path, leaf, _entry_type(leaf, promoted.get(path)), fixed)
         for leaf, path, fixed in zip(leaves, structure.paths(name), declared_constexpr(structure), strict=True)
     )
     return Carried(name, binding.loc, structure, tuple(slots))
 
 
-def _entry_type(leaf: Any, is_promoted: bool) -> Type | None:
-    if isinstance(leaf, RuntimeValue):
-        return leaf.handle.type
-    return number_type(leaf) if is_promoted and is_number(leaf) else None
+def _entry_type(leaf: Any, promoted: Type | None) -> Type | None:
+    if promoted is not None and accepts(promoted, leaf):
+        return promoted
+    return leaf.handle.type if isinstance(leaf, RuntimeValue) else None
 
 
 def argument_types(carried: Sequence[Carried]) -> tuple[list[Type], list[str]]:
@@ -159,7 +159,9 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
         elif slot.type is None and same_leaf(slot.entry, leaf):
             continue
         elif slot.type is None and not slot.fixed and is_number(slot.entry) and _is_single(leaf):
-            found.promote.add(slot.path)
+            found.promote[slot.path] = number_type(slot.entry)
+        elif isinstance(leaf, RuntimeValue) and gains_layout(slot.type, leaf.handle.type):
+            found.promote[slot.path] = leaf.handle.type
         else:
             found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line)
             return
@@ -170,8 +172,9 @@ def _is_single(leaf: Any) -> bool:
 
 
 def _entry(slot: Slot) -> Any:
-    """The leaf as the body saw it: a promoted number is a scalar there."""
-    return slot.entry if slot.type is None or isinstance(slot.entry, RuntimeValue) else tensor(Value(slot.type))
+    """The leaf as the body saw it: of the type that it goes round in."""
+    as_it_came = isinstance(slot.entry, RuntimeValue) and slot.entry.handle.type == slot.type
+    return slot.entry if slot.type is None or as_it_came else tensor(Value(slot.type))
 
 
 def _carried_error(path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc) -> Unusable:

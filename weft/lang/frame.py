@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from weft.errors import ErrorGroup, Loc, Row, UserError, WeftError, fail
 from weft.errors import lang as errors
 from weft.ir.build import Builder
+from weft.ir.types import Type
 from weft.lang.source import Source
 
 MOST_ERRORS = 10
@@ -101,15 +102,15 @@ class Read:
 class Trace:
     """A kernel under construction: its builder, the functions being read, what was read from outside, and mistakes.
 
-    `promoted` remembers for each loop which constants it had to turn into run-time values; `unrolled` are the rounds of the
-    unrolled loops around the current line, without which a place does not say which loop is meant.
+    `promoted` remembers for each loop the types of what goes round in another type than it came in, by path; `unrolled` are
+    the rounds of the unrolled loops around the current line, without which a place does not say which loop is meant.
     """
 
     builder: Builder
     frames: list[Frame] = field(default_factory=list["Frame"])
     reads: dict[tuple[FunctionType, str], Read] = field(default_factory=dict[tuple[FunctionType, str], Read])
     errors: list[UserError] = field(default_factory=list[UserError])
-    promoted: dict[object, frozenset[str]] = field(default_factory=dict[object, "frozenset[str]"])
+    promoted: dict[object, dict[str, Type]] = field(default_factory=dict[object, dict[str, Type]])
     unrolled: list[int] = field(default_factory=list[int])
 
     def report(self, error: UserError) -> None:

@@ -19,6 +19,7 @@ from weft.language.promote import literal_dtype, promote
 from weft.language.runtime_value import RuntimeValue, describe, is_handle, name_of
 from weft.language.tree import Structure, flatten
 from weft.ops import arith
+from weft.ops.tile import set_layout
 
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
@@ -74,9 +75,11 @@ def number_type(number: int | float | bool) -> ScalarType:
 
 
 def accepts(type: Type, leaf: object) -> bool:
-    """True when a leaf is of a type, or is a number that becomes a scalar of it: no float an integer, no int a bool."""
+    """True when a leaf is of a type, is a tile that takes its layout, or is a number that becomes a scalar of it.
+
+    No float becomes an integer, no int a bool."""
     if isinstance(leaf, RuntimeValue):
-        return leaf.handle.type == type
+        return leaf.handle.type == type or gains_layout(leaf.handle.type, type)
     if not isinstance(leaf, (int, float)) or not isinstance(type, ScalarType) or not isinstance(type.element, DType):
         return False
     own, element = literal_dtype(leaf), type.element
@@ -85,20 +88,27 @@ def accepts(type: Type, leaf: object) -> bool:
     return _KINDS[own.kind] == _KINDS[element.kind] and element.min_value <= leaf <= element.max_value
 
 
+def gains_layout(type: Type | None, other: Type) -> bool:
+    """True when the first is a tile whose layout is left to the compiler, and the other is such a tile with a layout."""
+    if not isinstance(type, TileType) or not isinstance(other, TileType) or type.resolved or not other.resolved:
+        return False
+    return (type.element, type.shape) == (other.element, other.shape)
+
+
 def common_type(a: Any, b: Any) -> Type | None:
     """The type that two leaves have or can take on; None when there is none."""
     if is_number(a) and is_number(b):
         return ScalarType(promote(literal_dtype(a), literal_dtype(b)))
-    known = a if isinstance(a, RuntimeValue) else b
-    if not isinstance(known, RuntimeValue):
-        return None
-    type = known.handle.type
-    return type if accepts(type, a) and accepts(type, b) else None
+    types = [x.handle.type for x in (a, b) if isinstance(x, RuntimeValue)]
+    return next((type for type in types if accepts(type, a) and accepts(type, b)), None)
 
 
 def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
-    """The IR value of a leaf that a type accepts; a number becomes a constant of it."""
+    """The IR value of a leaf that a type accepts; a number becomes a constant of it, an open layout is settled."""
     if isinstance(leaf, RuntimeValue):
+        if gains_layout(leaf.handle.type, type):
+            assert isinstance(type, TileType)
+            return builder.emit(set_layout, leaf.handle, layout=type.layout)
         return leaf.handle
     assert isinstance(type, ScalarType)
     assert isinstance(type.element, DType)

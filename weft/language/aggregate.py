@@ -19,10 +19,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.language.annotations import meaning
 from weft.language.context import current
 from weft.language.marks import constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
@@ -36,10 +38,10 @@ C = TypeVar("C", bound=type)
 def aggregate(cls: C) -> C:
     """Turn a class with annotated fields into one whose instances are kernel values.
 
-    A field is a `tensor`, a `constexpr`, another aggregate, a tuple, or of any type that the language has. Without an
-    `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a `@constexpr_function` or a
-    `@jit` function; it sets every field. Raises CompilationError: language-aggregate-fields here, language-field-missing,
-    language-field-type and language-field-arguments when an instance is made.
+    A field is a `tensor`, a `constexpr`, another aggregate, a tuple, of any type that the language has, or of a union of such.
+    Without an `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a
+    `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError: language-aggregate-fields here,
+    language-field-missing, language-field-type and language-field-arguments when an instance is made.
     """
     fields = {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
     if not fields:
@@ -58,10 +60,10 @@ def is_aggregate(value: object) -> bool:
 
 
 def fields_of(cls: type) -> dict[str, Any]:
-    """The fields of an aggregate class and their annotations, strings evaluated where they can be."""
+    """The fields of an aggregate class and what their annotations mean, as far as that is known."""
     scope = vars(sys.modules.get(cls.__module__, sys))
     known = getattr(cls, AGGREGATE)
-    return {name: _evaluated(kind, scope) for name, kind in known.items()}
+    return {name: meaning(kind, scope) for name, kind in known.items()}
 
 
 def declared_constexpr(structure: Structure) -> Iterator[bool]:
@@ -86,20 +88,25 @@ def seal(instance: Any) -> Any:
 
 
 def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
-    if kind is tensor:
-        if isinstance(value, (int, float)):
-            return to_tensor(value)
-        fits = isinstance(value, tensor)
-    elif kind is constexpr:
-        fits = not isinstance(value, RuntimeValue)
-    elif isinstance(kind, type) and (hasattr(kind, AGGREGATE) or issubclass(kind, RuntimeValue)):
-        fits = isinstance(value, kind)
-    else:
-        fits = True
-    if not fits:
-        wanted = getattr(kind, "__name__", str(kind))
-        raise fail(errors.FIELD_TYPE, cls=cls.__name__, field=name, want=wanted, got=describe(value))
-    return value
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if any(_fits(each, value) for each in kinds):
+        return value
+    if tensor in kinds and isinstance(value, (int, float)):
+        return to_tensor(value)
+    wanted = " or ".join(getattr(each, "__name__", str(each)) for each in kinds)
+    raise fail(errors.FIELD_TYPE, cls=cls.__name__, field=name, want=wanted, got=describe(value))
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if kind is constexpr:
+        return not isinstance(value, RuntimeValue)
+    if not inspect.isclass(kind):
+        return True
+    if issubclass(kind, tensor):
+        # What comes out of a loop or a branch is a plain tensor, even where it is an accumulator.
+        return isinstance(value, tensor)
+    is_checked = hasattr(kind, AGGREGATE) or issubclass(kind, (RuntimeValue, NoneType))
+    return isinstance(value, kind) if is_checked else True
 
 
 def _by_position(cls: type, names: tuple[str, ...]) -> Callable[..., None]:
@@ -135,15 +142,6 @@ def _by_function(cls: type, function: Any) -> Callable[..., None]:
 def _annotations(cls: type) -> dict[str, Any]:
     # inspect.get_annotations evaluates nothing; fields may name classes that do not exist yet.
     return {} if cls is object else dict(inspect.get_annotations(cls))
-
-
-def _evaluated(kind: Any, scope: dict[str, Any]) -> Any:
-    if not isinstance(kind, str):
-        return kind
-    value: Any = scope.get(kind.split(".")[0])
-    for part in kind.split(".")[1:]:
-        value = getattr(value, part, None)
-    return kind if value is None else value
 
 
 def _describe(self: Any) -> str:

@@ -57,6 +57,21 @@ class TargetLike(Protocol):
         """Blocks run together in clusters."""
         ...
 
+    @property
+    def has_mma(self) -> bool:
+        """Warps multiply matrices in registers."""
+        ...
+
+    @property
+    def has_mma_fp8(self) -> bool:
+        """Of fp8 too."""
+        ...
+
+    @property
+    def has_wgmma(self) -> bool:
+        """Warpgroups multiply matrices in shared memory."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:

@@ -7,7 +7,7 @@ comes out of the IR into the class that was entered for its type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from weft.errors import fail
 from weft.errors import shared as errors
@@ -26,6 +26,8 @@ class RuntimeValue:
     """
 
     __slots__ = ("handle",)
+    in_flight: ClassVar[bool] = False
+    """Whether the value is still being made, so that nothing but waiting for it may use it."""
 
     def __init__(self, handle: Value) -> None:
         self.handle = handle

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.errors.mma import IN_FLIGHT
 from weft.ir.core import Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
@@ -346,12 +347,21 @@ def apply(kind: OpDef, /, *operands: RuntimeValue | None, **attrs: Any) -> tenso
 
 
 def apply_many(kind: OpDef, operands: Iterable[RuntimeValue | None], /, **attrs: Any) -> tuple[tensor, ...]:
-    """Emit an operation and wrap its results, however many there are."""
+    """Emit an operation and wrap its results, however many there are. Raises mma-in-flight for a value still being made."""
+    operands = tuple(operands)
+    check_ready(operands)
     handles = [None if operand is None else operand.handle for operand in operands]
     made: Value | tuple[Value, ...] | None = current().builder.emit(kind, *handles, **attrs)
     if made is None:
         return ()
     return tuple(map(wrap, made)) if isinstance(made, tuple) else (wrap(made),)
+
+
+def check_ready(operands: Iterable[RuntimeValue | None]) -> None:
+    """Refuse accumulators of products under way (mma-in-flight)."""
+    for x in operands:
+        if x is not None and x.in_flight:
+            raise fail(IN_FLIGHT, got=name_of(x), name=x.handle.name or "acc")
 
 
 # The functions above are written over `tensor`, so they can only be imported once it exists.

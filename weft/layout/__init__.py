@@ -17,7 +17,7 @@ from weft.layout.distributed import (
 )
 from weft.layout.linear import LinearLayout
 from weft.layout.mbarrier import MBarrierLayout
-from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
+from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout, pick_wgmma_layout
 from weft.layout.reduction import (
     LaneScan,
     LaneStep,
@@ -72,6 +72,7 @@ __all__ = [
     "describe",
     "infer",
     "is_trivial",
+    "pick_wgmma_layout",
     "plan_access",
     "plan_conversion",
     "plan_reduction",

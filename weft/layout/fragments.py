@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.layout.base import Step
+from weft.layout.base import Step, cover
+from weft.layout.columns import combinations
+from weft.layout.linear import LinearLayout
 
 LANES_INNER = 4
 LANES_OUTER = 8
@@ -52,3 +54,22 @@ MMA_RIGHT = {w: Fragment(inner=-2, inner_size=8 * w, outer=-1, outer_size=8, wid
 WGMMA_ACCUMULATOR = {
     n: Fragment(inner=-1, inner_size=n, outer=-2, outer_size=16, width=2) for n in (8, 16, 32, 64, 128, 256)
 }
+
+
+def fragment_starts(linear: LinearLayout, fragment: Fragment) -> dict[tuple[int, int], int] | None:
+    """First register of each instruction's fragment that warp 0 holds of a matrix, by its first row and column.
+
+    None where the lowest registers and the lanes do not hold a fragment. Registers that repeat elements are left out.
+    """
+    shape = [1, 1]
+    shape[fragment.inner], shape[fragment.outer] = fragment.inner_size, fragment.outer_size
+    wanted = cover(fragment.steps(2), shape, ("register", "lane"))
+    within = len(wanted["register"])
+    registers, lanes = linear.bases("register"), linear.bases("lane")
+    if [*map(list, registers[:within]), *map(list, lanes)] != [*wanted["register"], *wanted["lane"]]:
+        return None
+    starts: dict[tuple[int, int], int] = {}
+    for index, flat in enumerate(combinations(linear.columns["register"][within:])):
+        row, column = linear.coordinates(flat)
+        starts.setdefault((row, column), index << within)
+    return starts

@@ -12,9 +12,10 @@ from math import prod
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout import fragments
-from weft.layout.base import Step, check_powers_of_two, ints, vectors
-from weft.layout.cga import Cga, cga_fields
+from weft.layout.base import Step, check_powers_of_two, check_ranks, check_tile_shape, ints, vectors
+from weft.layout.cga import Cga, block_shape, cga_fields
 from weft.layout.distributed import BlockedLayout, DistributedLayout, assemble, check_parent
+from weft.layout.f2 import is_power_of_two
 from weft.layout.linear import LinearLayout
 
 MMA_SYNC = (2, 0)
@@ -150,6 +151,27 @@ class DotOperandLayout(DistributedLayout):
     def _spread(self, level: str, sizes: Sequence[int], order: Sequence[int]) -> list[Step]:
         """One level of the parent, repeating along K what the parent spreads along its own dimension there."""
         return [(level, None if d == self.k_dim else d, sizes[d]) for d in order]
+
+
+def pick_wgmma_layout(
+    element_bits: int, shape: Sequence[int], num_warps: int, cga_layout: Sequence[Sequence[int]] | None = None
+) -> NVMMADistributedLayout:
+    """The accumulator layout of a wgmma product with a result of this shape: the widest instructions that divide it.
+
+    `element_bits` are those of the operands. Warpgroups share out the rows as long as each gets 64 of them, then the
+    columns. Raises LayoutError (layout-mma-warps) where the warps make no warpgroups.
+    """
+    if num_warps % 4 or not is_power_of_two(num_warps):
+        raise fail(errors.MMA_WARPS, layout="the result", warps=num_warps)
+    check_ranks("the result", dimensions=range(2), shape=shape)
+    check_tile_shape(shape)
+    rows, columns = block_shape(vectors(cga_layout or ()), shape)
+    down = 4
+    while down < num_warps and rows > 16 * down:
+        down *= 2
+    across = num_warps // down
+    n = min(max(columns // across, min(fragments.WGMMA_ACCUMULATOR)), max(fragments.WGMMA_ACCUMULATOR))
+    return NVMMADistributedLayout([3, 0], [down, across], [16, n, 256 // element_bits], cga_layout=cga_layout)
 
 
 def _accumulator(version: tuple[int, ...], instr_shape: tuple[int, ...]) -> fragments.Fragment:

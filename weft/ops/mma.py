@@ -5,7 +5,8 @@
 
 An accumulator is a tile like any other. One in flight, the result of `mma.warpgroup`, has no value yet: it may go round loops,
 be the accumulator of the next product, and be waited for. Shared operands are read in the async proxy until the group is
-complete. A warpgroup acts as one: what one of its warps knows to be complete has read its operands for all of them. (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)
+complete. A warpgroup acts as one: what one of its warps knows to be complete has read its operands for all of them.
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ def wgmma(
         scalar(use_acc)
         boolean(use_acc)
     return acc.type
+
+
+@op("mma.begin", stage="lowered")
+def begin(x: Value) -> Type:
+    """The array `x` as the first value of an accumulator: the assembler learns nothing of what is in it.
+
+    Constants that meet products in flight where control flow joins would be moved into their registers."""
+    return regs(x)
 
 
 @op("mma.mma_sync", stage="lowered")

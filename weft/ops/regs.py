@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import op
-from weft.ir.types import RegsType, ScalarType, Type
+from weft.ir.types import DType, RegsType, ScalarType, Type, bfloat16, float16, float32
 from weft.ops.check import floating, integer, regs, require, same_type, scalar
 
 Table = tuple[int, ...]
@@ -27,6 +27,15 @@ def concat(*parts: Value) -> Type:
     counts = [p.type.count if isinstance(p.type, RegsType) else 1 for p in parts]
     require(len({p.type.element for p in parts}) == 1, "parts of different element types")
     return RegsType(parts[0].type.element, sum(counts))
+
+
+@op("regs.narrow", stage="lowered")
+def narrow(x: Value, dtype: DType) -> Type:
+    """float32 registers as float16 or bfloat16, rounded to nearest even, two neighbours by one instruction."""
+    t = regs(x)
+    require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
+    require(dtype in (float16, bfloat16), "no type to narrow to: {}", dtype)
+    return RegsType(dtype, t.count)
 
 
 @op("regs.splat", stage="lowered")

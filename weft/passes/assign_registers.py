@@ -10,7 +10,8 @@
 
 A loop's argument, its initial value, what the body yields and the result want one variable; so do a branch's result and what
 its sides yield. They get it unless two of them must be kept at a time. An operation may write its result over an operand only
-where it reads each register before it writes that register: elementwise ones, and `regs.dot` over its accumulator.
+where it reads each register before it writes that register: elementwise ones, and products over their accumulator. A product
+in flight must not be moved: its accumulator is updated in place, and goes in place through the waits.
 
 The result is `func.attrs["storage"]`: the class of each value that shares; a value that is not in it has its own variable. Any
 later rewrite of the function must run the pass again.
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OPS
-from weft.ops import arith, control, memory, program, reduce, regs, scratch, tile
+from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, tile
 
 Pair = tuple[Value, Value]
 Live = frozenset[Value]
@@ -34,6 +35,10 @@ _ELEMENTWISE = frozenset(
     {kind for name, kind in OPS.items() if name.startswith("arith.")}
     | {memory.addptr, regs.shuffle_xor, regs.shuffle_idx, tile.hint, program.uniform}
 )
+# Write their result over their third operand, their accumulator, and read the others to the end.
+_PRODUCTS = frozenset({regs.dot, mma.wgmma, mma.mma_sync})
+# Leave each operand where it is, as the result of the same number.
+_IN_PLACE = frozenset({mma.begin, mma.warpgroup_wait})
 
 
 def assign_registers(func: Func) -> Func:
@@ -67,8 +72,10 @@ def _wanted(op: Op) -> Iterator[Pair]:
     elif op.kind is control.if_:
         for region in op.regions:
             yield from zip(op.results, region.terminator.uses, strict=True)
-    elif op.kind is regs.dot:
+    elif op.kind in _PRODUCTS:
         yield op.result, list(op.uses)[2]
+    elif op.kind in _IN_PLACE:
+        yield from zip(op.results, op.uses, strict=True)
 
 
 def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
@@ -117,7 +124,8 @@ class _Interference:
     def _op(self, op: Op, after: Live) -> Live:
         if op.regions:
             return self._nested(op, after)
-        self._written(op.results, after | self._needed(_read_to_the_end(op)))
+        for result in op.results:
+            self._written([result], after | self._needed((*_read_to_the_end(op, result), *op.results)))
         return (after - frozenset(op.results)) | self._needed(op.uses)
 
     def _nested(self, op: Op, after: Live) -> Live:
@@ -161,9 +169,13 @@ class _Interference:
         return self._outer[region]
 
 
-def _read_to_the_end(op: Op) -> list[Value]:
-    """Operands that are still read when the first register of the result is written."""
+def _read_to_the_end(op: Op, result: Value) -> list[Value]:
+    """Operands that are still read when the first register of a result is written."""
     if op.kind in _ELEMENTWISE:
         return []
+    if op.kind in _IN_PLACE:
+        return [value for value, own in zip(op.uses, op.results, strict=True) if own is not result]
     operands = list(op.uses)
-    return operands[:2] if op.kind is regs.dot else operands
+    if op.kind in _PRODUCTS:
+        del operands[2]
+    return operands

@@ -9,7 +9,7 @@ of blocks, and ptxas may use all that this number leaves to each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import RegsType, ScratchType
@@ -34,21 +34,21 @@ def bound_blocks(func: Func, target: Target) -> Func:
         return func.with_attrs(min_blocks=1)
     warps = int(func.attrs["num_warps"])
     inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
-    peak = _Pressure(inline).peak(func.body, set())
+    peak = Pressure(lambda value: 0 if value in inline else _registers(value)).peak(func.body, set())
     if peak < ENOUGH:
         return func
     blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
     return func.with_attrs(min_blocks=max(min(blocks, target.max_warps_per_sm // warps), 1))
 
 
-class _Pressure:
-    """Counts registers by a backward walk; `inline` are values without registers."""
+class Pressure:
+    """Counts what is held at a time by a backward walk; `size` is what a value takes."""
 
-    def __init__(self, inline: set[Value]) -> None:
-        self._inline = inline
+    def __init__(self, size: Callable[[Value], int]) -> None:
+        self._of = size
 
     def peak(self, region: Region, after: set[Value]) -> int:
-        """The most registers needed at a time in a region that is followed by a need for `after`."""
+        """The most that is held at a time in a region that is followed by a need for `after`."""
         live = after | set(region.terminator.uses)
         highest = self._size(live)
         for op in reversed(region.ops[:-1]):
@@ -61,7 +61,7 @@ class _Pressure:
         return highest
 
     def _size(self, values: Iterable[Value]) -> int:
-        return sum(_registers(value) for value in values if value not in self._inline)
+        return sum(map(self._of, values))
 
 
 def _free(op: Op) -> set[Value]:

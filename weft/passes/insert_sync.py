@@ -14,7 +14,11 @@ scratch memory needs. It follows the declared effects of operations in program o
 3. After a wait for cp.async each thread knows of its own copies only: they count as writes that happen there.
 4. After a wait for TMA stores only the elected thread knows: their source counts as read there.
 5. On an mbarrier `init` and `invalidate` are writes; what updates it comes after a barrier if threads may still wait on it.
-6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything.
+6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything. Where each warp
+   arrives for itself (`weft.passes.spread_arrivals`) it takes none.
+7. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
+
+What the elected thread does in a row is one branch, so what any of it needs stands before the first.
 
 A loop is entered with what its own end leaves open. What only the code before a loop makes necessary stands before the loop.
 Partitions are the author's protocol: none knows of another, all know what came before. Atomics (lowered stage) that release
@@ -24,8 +28,9 @@ before the branch or loop in which it stands, for only loads stand where not all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from weft.errors import fail
 from weft.errors import passes as errors
@@ -44,7 +49,7 @@ def insert_sync(func: Func) -> Func:
     if func.attrs.get("stage") == "tile" and not _uses_shared(func):
         return func
     inserter = _Inserter(func)
-    return Func(func.name, inserter.region(func.body, State()), func.attrs, func.loc)
+    return Func(func.name, inserter.region(func.body, _entered(func)), func.attrs, func.loc)
 
 
 def unneeded(func: Func) -> list[Op]:
@@ -53,7 +58,7 @@ def unneeded(func: Func) -> list[Op]:
     A fence within a partition is taken to be needed: it may be for accesses of another one.
     """
     observer = _Inserter(func, observe=True)
-    observer.region(func.body, State())
+    observer.region(func.body, _entered(func))
     apart = {op for outer in walk(func.body) if outer.kind in _APART for r in outer.regions for op in walk(r)}
     return [
         op for op, needed in observer.needed.items() if not needed and (op.kind is program.barrier or op not in apart)
@@ -61,6 +66,10 @@ def unneeded(func: Func) -> list[Op]:
 
 
 _APART = (control.warp_specialize, control.partitions)
+
+
+def _entered(func: Func) -> State:
+    return State(func.attrs["num_warps"])
 
 
 def _uses_shared(func: Func) -> bool:
@@ -93,11 +102,11 @@ class _Inserter:
     def region(self, region: Region, state: State) -> Region:
         """The region with what it needs."""
         ops: list[Op] = []
-        for op in region.ops:
+        for number, op in enumerate(region.ops):
             if self._done_by_now(op, state):
                 continue
             if op.kind.effects:
-                ops += self._before(op, state)
+                ops += self._before(_in_a_row(region.ops, number), state)
                 self._do(op, state)
             elif op.regions:
                 if state.acquired is not None and any(_touches_global(i) for r in op.regions for i in walk(r)):
@@ -115,21 +124,25 @@ class _Inserter:
             return False
         return not any(known & UNORDERED and self.accesses.is_authors(access) for access, known in state.known.items())
 
-    def _before(self, op: Op, state: State) -> list[Op]:
-        """What has to stand before an operation."""
-        fence, barrier = self._needs(op, state)
-        made: list[Op] = []
-        if fence is not None and self._may_fence(op, fence):
-            made += self._insert(program.fence_async, op, fence, state)
-        if barrier is not None:
-            made += self._insert(program.barrier, op, barrier, state)
-        return made
+    def _before(self, row: Iterable[Op], state: State) -> list[Op]:
+        """What has to stand before operations that stay together."""
+        fence: tuple[Op, _Need] | None = None
+        barrier: tuple[Op, _Need] | None = None
+        for op in row:
+            fenced, ordered = self._needs(op, state)
+            if fence is None and fenced is not None and self._may_fence(op, fenced):
+                fence = op, fenced
+            if barrier is None and ordered is not None:
+                barrier = op, ordered
+        made = [] if fence is None else self._insert(program.fence_async, *fence, state)
+        return made if barrier is None else [*made, *self._insert(program.barrier, *barrier, state)]
 
     def _needs(self, op: Op, state: State) -> tuple[_Need | None, _Need | None]:
         fence = barrier = None
         for access in self.accesses.of(op):
             for earlier, known in state.known.items():
                 ordered = not known & UNORDERED or not earlier.needs_order(access)
+                ordered = ordered or (access.effect.kind == "update" and state.passed(earlier))
                 fenced = not known & UNFENCED or not earlier.needs_fence(access)
                 if (ordered and fenced) or (meeting := earlier.meets(access)) is None:
                     continue
@@ -141,7 +154,10 @@ class _Inserter:
     def _published(self, op: Op, state: State) -> _Need | None:
         """What the threads did that an operation must not overtake because it tells others, or was told by them."""
         if any(effect.kind == "release" for effect in op.kind.effects):
-            accessed = next((a.op for a, k in state.known.items() if k & UNORDERED and self._told(a)), state.written)
+            if op.attrs.get("each_warp"):
+                return None
+            told = (a.op for a, k in state.known.items() if k & UNORDERED and self._told(a) and not state.passed(a))
+            accessed = next(told, state.written)
             return None if accessed is None else _Need(accessed)
         if self.tile or not _touches_global(op):
             return None
@@ -150,8 +166,8 @@ class _Inserter:
         return _Need(state.touched) if state.touched is not None and _publishes(op) else None
 
     def _told(self, access: Access) -> bool:
-        """Whether an arrival tells others that an access is over: one of the threads to memory of the author's."""
-        return access.generic and not access.effect.elected and self.accesses.is_authors(access)
+        """Whether an arrival tells others that an access is over: one of all threads to memory of the author's."""
+        return not access.effect.elected and self.accesses.is_authors(access)
 
     def _may_fence(self, op: Op, need: _Need) -> bool:
         """False where the author has to. Raises CompilationError (sync-fence).
@@ -200,8 +216,13 @@ class _Inserter:
             state.arrive(op.attrs["relaxed"])
         elif op.kind is cluster.wait:
             state.meet()
+        if _is_product(op):
+            state.product()
         for access in self.accesses.of(op):
             state.add(access)
+        if op.attrs.get("max_imprecise"):
+            # Its parts are waited for as they are summed up.
+            state.waited("wgmma", 0, ())
         if _touches_global(op):
             state.touched = state.touched or op
             if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.kind.effects):
@@ -221,17 +242,18 @@ class _Inserter:
     def partitions(self, op: Op, state: State) -> tuple[list[Op], Op]:
         """All threads meet before and after. The first partition goes on with what is under way."""
         state.barrier()
-        workers = [state.alone() for _ in op.regions[1:]]
+        workers = [state.alone(warps) for warps in op.attrs["num_warps"]]
         regions = tuple(self.region(r, s) for r, s in zip(op.regions, (state, *workers), strict=True))
         for worker in workers:
             worker.barrier()
-            state.join(worker.alone())
+            state.join(worker.alone(state.warps))
         state.barrier()
         return [], _with_regions(op, regions)
 
     def whole(self, op: Op, state: State) -> tuple[list[Op], Op]:
         """Partitions from the kernel's begin to its end, which meet at barriers of their own."""
-        return [], _with_regions(op, tuple(self.region(region, state.alone()) for region in op.regions))
+        each = zip(op.regions, op.attrs["num_warps"], strict=True)
+        return [], _with_regions(op, tuple(self.region(region, state.alone(warps)) for region, warps in each))
 
     def loop(self, op: Op, state: State) -> tuple[list[Op], Op]:
         """With what only stands in the loop for the sake of what was before it moved to before it."""
@@ -248,9 +270,7 @@ class _Inserter:
                 regions, after = self._repeated(op, before)
                 if None not in hoisted and len(self._made(regions)) < len(self._made(best[1])):
                     best = [one for one in hoisted if one is not None], regions, after
-        state.known, state.signals = best[2].known, best[2].signals
-        state.touched, state.written, state.acquired = best[2].touched, best[2].written, best[2].acquired
-        state.arrived = best[2].arrived
+        state.become(best[2])
         return best[0], _with_regions(op, best[1])
 
     def _repeated(self, op: Op, state: State) -> tuple[tuple[Region, ...], State]:
@@ -297,6 +317,25 @@ def _apply(kind: OpDef, state: State) -> None:
         state.barrier()
     else:
         state.fence()
+
+
+def _in_a_row(ops: Sequence[Op], number: int) -> Iterator[Op]:
+    """An operation, and if it is the elected thread's the others of that thread's right after it."""
+    yield ops[number]
+    if _is_elected(ops[number]):
+        rest = takewhile(lambda op: op.kind.pure or _is_elected(op), islice(ops, number + 1, None))
+        yield from (op for op in rest if not op.kind.pure)
+
+
+def _is_elected(op: Op) -> bool:
+    """Whether the elected thread does it and goes on; waits are not so."""
+    effects = op.kind.effects
+    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp")
+    return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
+
+
+def _is_product(op: Op) -> bool:
+    return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.kind.effects)
 
 
 def _touches_global(op: Op) -> bool:

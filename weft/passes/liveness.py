@@ -135,21 +135,21 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A wait for asynchronous accesses: for all of them, or (mbarriers) for those that signal these places."""
+    """A wait for asynchronous accesses: all but the `pendings` latest groups, or (mbarriers) those that signal these places."""
 
     position: int
     mechanism: Completion
-    all: bool
+    pendings: int
     places: frozenset[Place]
 
 
 @dataclass(slots=True)
 class _Block:
-    """A region being walked: the operation that owns it, and its waits so far."""
+    """A region being walked: the one around it, its waits so far, and where it starts groups of each mechanism."""
 
-    region: Region
     outer: _Block | None
     waits: list[_Wait] = field(default_factory=list[_Wait])
+    groups: list[tuple[int, Completion]] = field(default_factory=list[tuple[int, Completion]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _Liveness:
         return next((loc for loc in reversed(self.locs[: position + 1]) if loc is not None), None)
 
     def _region(self, region: Region, outer: _Block | None, lanes: tuple[Lane, ...]) -> None:
-        block = _Block(region, outer)
+        block = _Block(outer)
         for op in region.ops:
             self.locs.append(op.loc)
             position = self._end
@@ -218,7 +218,11 @@ class _Liveness:
     def _inside(self, op: Op, block: _Block, lanes: tuple[Lane, ...]) -> None:
         first = self._end
         for number, region in enumerate(op.regions):
-            self._region(region, block, (*lanes, (op, number)) if op.kind in PARTITIONS else lanes)
+            if op.kind in PARTITIONS:
+                # What a worker started no other partition waits for.
+                self._region(region, None if number else block, (*lanes, (op, number)))
+            else:
+                self._region(region, block, lanes)
         self.locs.append(self.locs[-1])
         if op.kind in LOOPS or op.kind in PARTITIONS:
             self.spans.append(_Span(op, first, self._end))
@@ -247,13 +251,16 @@ class _Liveness:
             return
         value = op.operand(effect.operand) if effect.operand is not None else None
         if effect.kind == "sync":
-            wait = _Wait(position, effect.completes, not op.attrs.get("pendings"), self._of(value))
+            wait = _Wait(position, effect.completes, op.attrs.get("pendings", 0), self._of(value))
             self.waits.append(wait)
             block.waits.append(wait)
         elif effect.kind == "update":
             # An mbarrier tells that the copies are complete, so no wait of their own has to.
             self.arrives = True
-        else:
+        elif not op.attrs.get("max_imprecise"):
+            # Each operation is a group of its own, but for cp.async, whose copies are waited for all together.
+            if effect.completes != "cp.async" and (position, effect.completes) not in block.groups[-1:]:
+                block.groups.append((position, effect.completes))
             bars = [op.operand(e.operand) for e in op.kind.effects if e.kind == "update" and e.operand is not None]
             signalled = frozenset[Place]().union(*map(self._of, bars))
             self.pending += [_Pending(p, position, block, effect.completes, signalled) for p in self._of(value)]
@@ -269,11 +276,16 @@ class _Liveness:
         if access.mechanism == "cp.async" and self.arrives:
             return self._end
         block: _Block | None = access.block
+        groups: list[int] = []
         while block is not None:
+            groups += [at for at, mechanism in block.groups if mechanism == access.mechanism and at > access.position]
             for wait in block.waits:
-                if wait.mechanism == access.mechanism and wait.all and wait.position > access.position:
+                after = sum(at < wait.position for at in groups)
+                if wait.mechanism == access.mechanism and wait.position > access.position and wait.pendings <= after:
                     return wait.position
             block = block.outer
+        if access.mechanism != "cp.async":
+            return self._end
         later = [w.position for w in self.waits if w.mechanism == access.mechanism and w.position > access.position]
         return max(later, default=self._end)
 

@@ -59,16 +59,24 @@ def specialisations(func: Func) -> list[Op]:
 
 
 def run_by(func: Func) -> Iterator[tuple[Op, int]]:
-    """Every operation of tile IR, outer before inner, with the number of warps that run it."""
+    """Every operation of either stage, outer before inner, with the number of warps that run it."""
     return _run_by(func.body, int(func.attrs["num_warps"]))
 
 
 def _run_by(region: Region, warps: int) -> Iterator[tuple[Op, int]]:
     for op in region.ops:
         yield op, warps
-        counts: tuple[int, ...] = op.attrs["num_warps"] if op.kind is control.warp_specialize else ()
-        for number, inner in enumerate(op.regions):
-            yield from _run_by(inner, counts[number - 1] if number and counts else warps)
+        for inner, count in zip(op.regions, _counts(op, warps), strict=True):
+            yield from _run_by(inner, count)
+
+
+def _counts(op: Op, warps: int) -> tuple[int, ...]:
+    """The number of warps that run each region of an operation."""
+    if op.kind is control.partitions:
+        return op.attrs["num_warps"]
+    if op.kind is control.warp_specialize:
+        return (warps, *op.attrs["num_warps"])
+    return (warps,) * len(op.regions)
 
 
 def check_partitions(func: Func, target: Target) -> Func:

@@ -14,6 +14,7 @@ from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.assign_registers import assign_registers
 from weft.passes.bound_blocks import bound_blocks
+from weft.passes.check_accumulators import check_accumulators, check_moves
 from weft.passes.cluster_checks import check_blocks
 from weft.passes.cluster_sync import cluster_sync
 from weft.passes.contract_fma import contract_fma
@@ -26,6 +27,7 @@ from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
 from weft.passes.split_partitions import split_partitions
+from weft.passes.spread_arrivals import spread_arrivals
 from weft.targets import Target
 
 Pass = Callable[[Func], Func]
@@ -47,6 +49,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("check_blocks", _check_blocks),
             ("allocate_shared", lambda f: allocate_shared(f, target)),
             ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
+            ("spread_arrivals", lambda f: _by_author(f, spread_arrivals)),
             ("insert_sync", _synchronised),
         ),
         watch,
@@ -58,6 +61,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
     return _run(
         func,
         (
+            ("check_accumulators", lambda f: check_accumulators(f, target)),
             ("split_partitions", lambda f: split_partitions(f, target)),
             ("lower_tiles", lambda f: lower_tiles(f, target)),
             ("dce", dce),
@@ -66,6 +70,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("insert_sync", _synchronised),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("assign_registers", assign_registers),
+            ("check_moves", check_moves),
         ),
         watch,
     )

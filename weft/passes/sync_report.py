@@ -3,6 +3,7 @@
 kernel.py:12: fence.async, inserted before tma.store of c (written at line 11)
 kernel.py:14: barrier, as written
 kernel.py:15: barrier, as written, but nothing was left to order
+kernel.py:17: arrive on empty, each of 4 warps for itself
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Literal
 from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
-from weft.ops import cluster, program
+from weft.ops import cluster, mbarrier, program
+from weft.passes.handles import handles
 from weft.passes.insert_sync import unneeded
+from weft.passes.partition_plan import run_by
 
-Kind = Literal["barrier", "fence.async", "barrier of the cluster"]
+Kind = Literal["barrier", "fence.async", "barrier of the cluster", "arrive"]
 KINDS: dict[OpDef, Kind] = {
     program.barrier: "barrier",
     program.fence_async: "fence.async",
@@ -26,7 +29,10 @@ KINDS: dict[OpDef, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it has a use."""
+    """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it has a use.
+
+    Or an arrival that takes no barrier; `reason` says on what, and why it takes none.
+    """
 
     kind: Kind
     loc: Loc | None
@@ -34,24 +40,32 @@ class Sync:
     needed: bool = True
 
     def __str__(self) -> str:
+        if self.kind == "arrive":
+            return f"{self.kind} {self.reason}"
         if self.reason:
             return f"{self.kind}, inserted {self.reason}"
         return f"{self.kind}, as written" + ("" if self.needed else ", but nothing was left to order")
 
 
 def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
-    """The barriers and fences of a lowered function, in program order; `tile` is what it was lowered from.
+    """What orders accesses in a lowered function, in program order; `tile` is what it was lowered from.
 
     Only tile IR has the author's view of what there is to order.
     """
     vain = unneeded(tile) if tile.attrs.get("sync") != "none" else []
     # One line may stand for several operations, as in a helper that is called twice: it has a use if one of them has.
     used = {(op.kind, op.loc) for op in walk(tile.body) if op.kind in KINDS and op not in vain}
-    return [
-        Sync(KINDS[op.kind], op.loc, op.attrs["reason"], not vain or (op.kind, op.loc) in used)
-        for op in walk(lowered.body)
-        if op.kind in KINDS
-    ]
+    places = handles(lowered)
+    found: list[Sync] = []
+    for op, warps in run_by(lowered):
+        if op.kind in KINDS:
+            needed = not vain or (op.kind, op.loc) in used
+            found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
+        elif op.kind is mbarrier.arrive and op.attrs["each_warp"]:
+            (bar, *_) = op.uses
+            name = min(place.alloc.result.name for place in places[bar])
+            found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, each of {warps} warps for itself"))
+    return found
 
 
 def sync_report(lowered: Func, tile: Func) -> str:

@@ -4,18 +4,21 @@ An access is known step by step. A generic one is `OPEN` until a barrier (only i
 a fence between the proxies makes it `FENCED`, and when it is closed and fenced nothing has to be remembered. An asynchronous
 one is `PENDING` until a wait; what only the waiting thread knows then is open. One access can be in several of these, for
 different ways lead to a program point.
+
+A product of a warpgroup reads its operands until a wait says that its group is complete. It is complete for the warpgroup as a
+whole, so a partition of one warpgroup has nothing left to order then, and knows that all of its warps came to the product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Flag, auto
 
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
-from weft.ir.types import SharedType
-from weft.ops import scratch, shared
+from weft.ir.types import ScratchType, SharedType
+from weft.ops import mbarrier, scratch, shared
 from weft.passes.handles import handles
 from weft.passes.sync_owners import Owners, owners
 
@@ -34,6 +37,13 @@ CLOSES = {Known.OPEN: Known.CLOSED, Known.FENCED: NONE}
 """What a barrier makes of accesses."""
 UNORDERED = Known.OPEN | Known.FENCED
 UNFENCED = Known.OPEN | Known.CLOSED
+
+WARPGROUP = 4
+"""Warps that make products together."""
+MOST_PENDING = 7
+"""A product that more have followed is like one that so many have."""
+EVERY_WARP = 1 << 30
+"""Stands for more products than are ever under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,19 @@ class Access:
         if self.effect.elected and later.effect.elected:
             return False
         kinds = self.effect.kind, later.effect.kind
-        # A wait that comes late would see an update that begins the phase after the next.
-        return "write" in kinds or kinds == ("read", "update")
+        # A wait that comes late would see an update that begins the phase after the next. A warp that arrives for itself has
+        # waited before, and the phase does not end without it.
+        return "write" in kinds or (kinds == ("read", "update") and not later.op.attrs.get("each_warp"))
+
+    @property
+    def group(self) -> bool:
+        """Made by a product: complete when a wait says that its group is."""
+        return self.effect.completes == "wgmma"
+
+    @property
+    def waits(self) -> bool:
+        """Made by a wait for a phase of an mbarrier."""
+        return self.op.kind is mbarrier.wait
 
     def needs_fence(self, later: Access) -> bool:
         """Whether a later access has to come after a fence between the proxies when they overlap."""
@@ -132,9 +153,10 @@ class Accesses:
             if effect.space != "shared" or effect.operand is None or effect.kind == "sync":
                 continue
             value = op.operand(effect.operand)
-            if value is not None:
+            if value is not None and isinstance(value.type, SharedType | ScratchType):
                 found = self.bytes(value)
-                yield Access(op, effect, found, _owners(op, found))
+                one = replace(effect, elected=False) if op.attrs.get("each_warp") else effect
+                yield Access(op, one, found, _owners(op, found))
 
 
 def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
@@ -161,21 +183,33 @@ def _crosses(access: Access, engine: list[Access]) -> bool:
 class State:
     """Accesses and how far they are known, and what happened to global memory since the last barrier.
 
-    `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access to global memory,
-    `written` one that writes; `acquired` is an atomic with an acquire. `arrived`: the accesses before the last arrival at the
-    cluster's barrier, which the wait there orders.
+    `warps` run what comes. `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access
+    to global memory, `written` one that writes; `acquired` is an atomic with an acquire. `arrived`: the accesses before the
+    last arrival at the cluster's barrier, which the wait there orders. `later` has bit n set for the operands of a product
+    that n products may have followed. `since`: how many products certainly followed a wait for an mbarrier, `EVERY_WARP` once
+    one of them is known to be complete, and with it that all warps have waited.
     """
 
+    warps: int = 0
     known: dict[Access, Known] = field(default_factory=dict[Access, Known])
     signals: dict[Access, tuple[Bytes, ...]] = field(default_factory=dict[Access, tuple[Bytes, ...]])
     touched: Op | None = None
     written: Op | None = None
     acquired: Op | None = None
     arrived: frozenset[Access] = frozenset()
+    later: dict[Access, int] = field(default_factory=dict[Access, int])
+    since: dict[Access, int] = field(default_factory=dict[Access, int])
 
     def copy(self) -> State:
         """A state of its own."""
-        return State(dict(self.known), dict(self.signals), self.touched, self.written, self.acquired, self.arrived)
+        return replace(
+            self, known=dict(self.known), signals=dict(self.signals), later=dict(self.later), since=dict(self.since)
+        )
+
+    def become(self, other: State) -> None:
+        """Be as the other one is, which is not used any more."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
 
     def join(self, other: State) -> bool:
         """Come from there as well; whether that is news."""
@@ -185,6 +219,14 @@ class State:
             if known not in before:
                 self.known[access] = before | known
                 news = True
+        for access, numbers in other.later.items():
+            before = self.later.get(access, 0)
+            self.later[access] = before | numbers
+            news = news or self.later[access] != before
+        for access, number in other.since.items():
+            before = self.since.setdefault(access, number)
+            self.since[access] = min(before, number)
+            news = news or number < before
         self.signals.update(other.signals)
         news = news or not self.arrived <= other.arrived
         self.arrived &= other.arrived
@@ -207,11 +249,26 @@ class State:
                     self.signals[copy] = self.signals.get(copy, ()) + access.bytes
         pending = effect.completes is not None and effect.kind != "update"
         self.known[access] = self.known.get(access, NONE) | (Known.PENDING if pending else _opened(access))
+        if access.group:
+            self.later[access] = self.later.get(access, 0) | 1
+        if access.waits:
+            self.since[access] = 0
+
+    def product(self) -> None:
+        """A product starts, whose accesses come next."""
+        last = 1 << MOST_PENDING
+        self.later = {access: (n << 1 | n & last) & (last << 1) - 1 for access, n in self.later.items()}
+        self.since = {access: min(number + 1, EVERY_WARP) for access, number in self.since.items()}
+
+    def passed(self, access: Access) -> bool:
+        """Whether all warps are known to have come past a wait, though no barrier says so."""
+        return self.since.get(access) == EVERY_WARP
 
     def barrier(self) -> None:
         """All threads know what any of them did or knew."""
         self._move(CLOSES, self.known)
         self.touched = self.written = self.acquired = None
+        self.since = {}
 
     def fence(self) -> None:
         """What each thread did or knew comes before later accesses of the async proxy."""
@@ -227,7 +284,10 @@ class State:
         self.arrived = frozenset()
 
     def waited(self, mechanism: Completion, pendings: int, bars: Iterable[Bytes]) -> None:
-        """A wait for asynchronous accesses; when some may stay pending, it is not known which."""
+        """A wait for asynchronous accesses; but for products, it is not known which stay pending when some may."""
+        if mechanism == "wgmma":
+            self._complete(pendings)
+            return
         for access, known in list(self.known.items()):
             if not known & Known.PENDING:
                 continue
@@ -239,10 +299,28 @@ class State:
             elif mechanism == "mbarrier" and any(a.meets(b) for a in bars for b in self.signals.get(access, ())):
                 self.known[access] = known & ~Known.PENDING | (Known.CLOSED if access.crosses else NONE)
 
-    def alone(self) -> State:
+    def _complete(self, pendings: int) -> None:
+        """All products but the latest are complete: for the threads of their warpgroup."""
+        one = self.warps == WARPGROUP
+        for access, numbers in list(self.later.items()):
+            known = self.known[access]
+            if numbers >> min(pendings, MOST_PENDING) and not one:
+                known |= _opened(access)
+            numbers &= (1 << pendings) - 1
+            if numbers:
+                self.later[access] = numbers
+            else:
+                del self.later[access]
+                known &= ~Known.PENDING
+            self.known[access] = known
+        self._move({}, ())
+        if one:
+            self.since = {a: EVERY_WARP if number > pendings else number for a, number in self.since.items()}
+
+    def alone(self, warps: int) -> State:
         """What other partitions start with: nothing that this one has under way is theirs to wait for."""
         known = {access: rest for access, k in self.known.items() if (rest := k & ~Known.PENDING)}
-        return State(known)
+        return State(warps, known)
 
     def _move(self, moves: dict[Known, Known], which: Container[Access]) -> None:
         known: dict[Access, Known] = {}

@@ -27,7 +27,7 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from weft.errors import fail
@@ -92,6 +92,12 @@ def source_digest(function: FunctionType) -> str:
         _source_digests[code] = known = lines, _code_digest(function, lines)
     defaults = (function.__defaults__, function.__kwdefaults__)
     return digest(known[1], _or_opaque(defaults, frozenset()))
+
+
+def text_of(function: FunctionType, lines: list[str]) -> list[str]:
+    """The lines of a function in those of its file; its byte code where there is no text (REPL, exec)."""
+    below = lines[function.__code__.co_firstlineno - 1 :]
+    return inspect.getblock(below) if below else _code_texts(function.__code__)
 
 
 def key0(request: CompileRequest) -> str:
@@ -228,6 +234,10 @@ def _object(value: object, seen: frozenset[CodeType]) -> str | None:
         return _fingerprint(cast("Any", value).value, seen)
     if any(f"{base.__module__}.{base.__name__}" in _DTYPE_TYPES for base in kind.__mro__):
         return f"dtype:{value}"
+    if get_origin(value) is not None:
+        # Annotations such as Union[a, b], which a class of fields keeps.
+        inner = _fingerprint(get_args(value), seen)
+        return None if inner is None else f"generic:{get_origin(value)}{inner}"
     if dataclasses.is_dataclass(value) and kind.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
         fields = [(entry.name, getattr(value, entry.name)) for entry in dataclasses.fields(value)]
         inner = _fingerprint(tuple(fields), seen)
@@ -257,8 +267,7 @@ def _vouched(module: str | None) -> bool:
 def _code_digest(function: FunctionType, lines: list[str]) -> str:
     code = function.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}:{function.__qualname__}"
-    below = lines[code.co_firstlineno - 1 :]
-    return digest(place, *(inspect.getblock(below) if below else _code_texts(code)))
+    return digest(place, *text_of(function, lines))
 
 
 def _code_texts(code: CodeType) -> list[str]:

@@ -140,7 +140,7 @@ def _roots(request: CompileRequest) -> Iterator[tuple[str, FunctionType]]:
 
 
 def _functions(way: str, value: object) -> Iterator[tuple[str, FunctionType]]:
-    """The functions in a value, each with the way to it: itself, items of a tuple, methods of a class."""
+    """The functions in a value, each with the way to it: itself, items of a tuple, methods of a class and its bases."""
     function = fp.function_of(value)
     if function is not None:
         yield way, function
@@ -148,5 +148,6 @@ def _functions(way: str, value: object) -> Iterator[tuple[str, FunctionType]]:
         for index, item in enumerate(cast("tuple[object, ...]", value)):
             yield from _functions(f"{way}[{index}]", item)
     elif isinstance(value, type):
-        for name, method in vars(value).items():
+        methods = {name: method for base in reversed(value.__mro__) for name, method in vars(base).items()}
+        for name, method in methods.items():
             yield from _functions(f"{way}.{name}", getattr(method, "__func__", method))

@@ -15,6 +15,7 @@ from weft.sim import (
     globals,
     mbarrier,
     memory,
+    mma,
     program,
     reduce,
     regs,
@@ -29,8 +30,8 @@ from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
 FAMILIES = (
-    arith, asm, async_copy, cluster, control, debug, descriptors, globals, mbarrier, memory, program, reduce, regs, scratch,
-    shared, tile, tma,
+    arith, asm, async_copy, cluster, control, debug, descriptors, globals, mbarrier, memory, mma, program, reduce, regs,
+    scratch, shared, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

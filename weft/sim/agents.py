@@ -54,13 +54,15 @@ class Groups:
     """One task's bulk groups or cp.async batches: `component` counts them. A batch closes at a commit, or where an mbarrier is
     told of it."""
 
-    __slots__ = ("_agents", "_committed", "batch", "component")
+    __slots__ = ("_agents", "_committed", "batch", "component", "positions")
 
     def __init__(self, component: int) -> None:
         self.component = component
         self.batch = 0
         self._committed: list[int] = []
         self._agents: list[tuple[int, Agent]] = []
+        # For products, how many events the task had had when each began.
+        self.positions: list[int] = []
 
     def add(self, agent: Agent) -> None:
         """A copy of the open batch."""

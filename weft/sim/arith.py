@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,13 +44,26 @@ def _constant(task: Task, op: Op) -> Data:
     return Data(np.broadcast_to(number, shape) if shape else number)
 
 
-def _wrapping(name: str, compute: Callable[[Array, Array], Array]) -> Callable[..., Data]:
-    """`add`, `sub` or `mul`: of int32 operands it also follows where the result wrapped."""
+@cache
+def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def _wrapping(
+    name: str, compute: Callable[[Array, Array], Array], alone: Callable[[int, int], int]
+) -> Callable[..., Data]:
+    """`add`, `sub` or `mul`: of int32 operands it also follows where the result wrapped. `alone` is the same of two numbers."""
 
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         dtype = lhs.array.dtype
         if dtype.kind not in "iu":
             return Data(numbers.through32(compute, lhs.array, rhs.array), undefined_in((lhs, rhs)))
+        if not (np.ndim(lhs.array) or np.ndim(rhs.array)):
+            low, high = _range(dtype)
+            exact = alone(int(lhs.array), int(rhs.array))
+            if low <= exact <= high:
+                return Data(dtype.type(exact), undefined_in((lhs, rhs)), union(lhs.wrapped, rhs.wrapped))
         result = compute(lhs.array, rhs.array)
         wrapped = union(lhs.wrapped, rhs.wrapped)
         if dtype == np.int32:
@@ -62,9 +77,9 @@ def _overflowed(name: str, lhs: Array, rhs: Array, result: Array, loc: Loc | Non
     return marked(numbers.overflow(name, lhs, rhs, result), "it wrapped", loc)
 
 
-rule(arith.add)(_wrapping("add", np.add))
-rule(arith.sub)(_wrapping("sub", np.subtract))
-rule(arith.mul)(_wrapping("mul", np.multiply))
+rule(arith.add)(_wrapping("add", np.add, operator.add))
+rule(arith.sub)(_wrapping("sub", np.subtract, operator.sub))
+rule(arith.mul)(_wrapping("mul", np.multiply, operator.mul))
 
 
 def _pure(function: Callable[..., Array]) -> Callable[..., Data]:
@@ -84,12 +99,18 @@ rule(arith.fma)(_pure(numbers.fma))
 
 
 def _dividing(
-    integers: Callable[[Array, Array], Array], floats: Callable[[Array, Array], Array]
+    integers: Callable[[Array, Array], Array],
+    floats: Callable[[Array, Array], Array],
+    alone: Callable[[int, int], int],
 ) -> Callable[..., Data]:
+    """`div` or `rem`; `alone` is the same of a number that is not negative and a positive one."""
+
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         undefined = undefined_in((lhs, rhs))
         if lhs.array.dtype.kind not in "iu":
             return Data(floats(lhs.array, rhs.array), undefined)
+        if not (np.ndim(lhs.array) or np.ndim(rhs.array)) and lhs.array >= 0 and rhs.array > 0:
+            return Data(lhs.array.dtype.type(alone(int(lhs.array), int(rhs.array))), undefined)
         if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
             task.machine.report.advise("negative-division", NEGATIVE, op.loc)
         result = integers(lhs.array, rhs.array)
@@ -99,8 +120,8 @@ def _dividing(
     return run
 
 
-rule(arith.div)(_dividing(numbers.divide_integers, numbers.divide_floats))
-rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats))
+rule(arith.div)(_dividing(numbers.divide_integers, numbers.divide_floats, operator.floordiv))
+rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats, lambda lhs, rhs: lhs % rhs))
 
 
 @rule(arith.minimum)

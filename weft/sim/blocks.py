@@ -23,10 +23,10 @@ from weft.sim.shared_memory import SharedMemory
 class Cluster:
     """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
 
-    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups and cp.async batches. `rounds` are what
-    was published at the cluster's barrier, round by round."""
+    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches and products. `rounds`
+    are what was published at the cluster's barrier, round by round."""
 
-    __slots__ = ("_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "rounds")
+    __slots__ = ("_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "products", "rounds")
 
     def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
         self.machine = machine
@@ -36,6 +36,7 @@ class Cluster:
         self._components = len(self.clocks)
         self.bulk = [Groups(self.component()) for _ in self.clocks]
         self.copies = [Groups(self.component()) for _ in self.clocks]
+        self.products = [Groups(self.component()) for _ in self.clocks]
         self.rounds: list[Released] = []
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
@@ -127,6 +128,10 @@ class Block:
         for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
             machine.report.advise(
                 "in-flight-at-exit", "nobody waits for this copy before the kernel ends", agent.op.loc
+            )
+        for agent in (agent for groups in cluster.products[own] for agent in groups.running):
+            machine.report.advise(
+                "in-flight-at-exit", "nobody waits for this product before the kernel ends", agent.op.loc
             )
 
     def _unread(self, agent: Agent, slot: int) -> Hazard:

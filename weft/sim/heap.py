@@ -117,12 +117,14 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Accesses that lie in one segment: element numbers in its view, and which accesses they are (None: all)."""
+    """Accesses that lie in one segment: element numbers in its view, and which accesses they are (None: all). `again` makes the
+    numbers anew, for who would rather not keep them."""
 
     segment: Segment
     view: Array
     index: Array
     which: Array | None
+    again: Callable[[], Array] | None = None
 
 
 class BadAddress(Exception):
@@ -150,7 +152,10 @@ class Heap:
         """Where accesses go. Raises BadAddress unless each lies in one segment's storage and is aligned to its width."""
         if not np.size(access.addresses):
             return []
-        low, high = int(access.addresses.min()), int(access.addresses.max())
+        return self.between(access, int(access.addresses.min()), int(access.addresses.max()))
+
+    def between(self, access: Access, low: int, high: int) -> list[Place]:
+        """`places` where the least and the greatest address are known."""
         if low + int(_HALF) >> REGION != high + int(_HALF) >> REGION:
             return self._scattered_places(access)
         segment = self.segment_at(low)

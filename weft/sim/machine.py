@@ -26,6 +26,7 @@ from weft.sim.data import Array, Data, Mark, where_marked
 from weft.sim.hardware import own_part_of, part_of
 from weft.sim.heap import Access, Heap
 from weft.sim.numbers import bits_of
+from weft.sim.products import NotReady, misused
 from weft.sim.races import Races
 from weft.sim.report import Report
 from weft.sim.shadow import Event, Mode
@@ -333,16 +334,21 @@ def execute(task: Task, region: Region, args: Sequence[Data]) -> Run:
     env = task.env
     env.update(zip(code.args, args, strict=True))
     task.machine.report.operations += len(code.steps)
-    for step in code.steps:
-        out: Any = step.rule(task, step.op, *[None if v is None else env[v] for v in step.operands])
-        if step.suspends:
-            running: Run = out
-            env.update(zip(step.results, (yield from running), strict=True))
-        elif step.single is not None:
-            env[step.single] = out
-        elif step.results:
-            env.update(zip(step.results, out, strict=True))
-        for value in step.dead:
-            env.pop(value, None)
-    end = code.end
-    return end.rule(task, end.op, *[env[v] for v in end.operands if v is not None])
+    op = code.end.op
+    try:
+        for step in code.steps:
+            op = step.op
+            out: Any = step.rule(task, op, *[None if v is None else env[v] for v in step.operands])
+            if step.suspends:
+                running: Run = out
+                env.update(zip(step.results, (yield from running), strict=True))
+            elif step.single is not None:
+                env[step.single] = out
+            elif step.results:
+                env.update(zip(step.results, out, strict=True))
+            for value in step.dead:
+                env.pop(value, None)
+        op = code.end.op
+        return code.end.rule(task, op, *[env[v] for v in code.end.operands if v is not None])
+    except NotReady as early:
+        raise misused(task, op, early.accumulator) from None

@@ -132,7 +132,11 @@ def _expect(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
 def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
     if holds(task, op, pred):
         barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
-        barrier.arrive(op, task.clock, int(op.attrs["count"]), task.clock.release())
+        count = int(op.attrs["count"])
+        if op.attrs["each_warp"]:
+            barrier.arrive(op, task.clock, count * task.warps, task.clock.release_all())
+        else:
+            barrier.arrive(op, task.clock, count, task.clock.release())
 
 
 class PhaseWait(Wait):

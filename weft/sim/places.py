@@ -70,6 +70,7 @@ def start_of(type: SharedType, start: int, coordinates: tuple[int, ...]) -> int:
     return start ^ int(inverse.flat(**dict(zip(linear.out_dims, coordinates, strict=True))))
 
 
+@lru_cache(maxsize=4096)
 def stage_of(type: SharedType) -> int:
     """Bytes from one tile of an allocation to the next."""
     return stage_bytes(type.layout, type.alloc_shape, type.element.primitive_bitwidth)
@@ -83,7 +84,7 @@ def tile_place(
     """The place of a whole tile whose base is granule `first`, of elements of `each` granules. `threads`: the layout in which
     threads hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
     elements = elements_of(layout, alloc_shape, shape, start)
-    mine = _part(layout, shape, threads, rank)
+    mine = _part(layout, alloc_shape, shape, threads, rank)
     flat = elements.ravel() if mine is None else elements[mine]
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
@@ -100,15 +101,17 @@ def tile_place(
     return Place(elements - low, low, high, Area(granules, np.repeat(who, each)), mine)
 
 
-def _part(layout: SharedLayout, shape: tuple[int, ...], threads: LinearLayout | int, rank: int) -> Array | None:
+def _part(
+    layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], threads: LinearLayout | int, rank: int
+) -> Array | None:  # fmt: skip
     """Which elements of a tile lie in a block's memory."""
     if not isinstance(threads, int):
         held = part_of(threads, rank)
         return None if held is None else held.reshape(shape)
-    linear = layout.to_linear(shape)
-    size = linear.in_size("block")
+    size = layout.to_linear(alloc_shape).in_size("block")
     if size == 1:
         return None
+    linear = layout.to_linear(shape)
     held = np.zeros(linear.out_sizes, bool)
     held.ravel()[linear.flat(offset=arange(linear.in_size("offset")), block=rank & size - 1)] = True
     return None if held.all() else held
@@ -202,6 +205,15 @@ def marked_values(
     if element.is_floating():
         values = where(fresh, values.dtype.type(np.nan), values)
     return values, union(Mark(fresh, NEVER_WRITTEN, op.loc), undefined)
+
+
+def demand_written(task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str) -> None:
+    """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
+    memory = task.block.memory
+    if memory.holds_undefined or memory.unwritten(handle, place.area.where):
+        now = fetch(task, handle, place, element)
+        _, undefined = marked_values(task, op, handle, place, element, now)
+        task.demand(op, Data(now, undefined), sink)
 
 
 def unwritten(task: Task, op: Op, handle: Handle, fresh: Array) -> UserError:

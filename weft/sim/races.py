@@ -10,7 +10,7 @@ launch ends, since `store_wait` waits for its source only; and no fence orders a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -41,6 +41,8 @@ NEVER = -2
 """In place of a component of the clocks: an access of threads themselves, and one that no task ever knows to be over."""
 UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: no release has published it."""
+LATER = 1 << 14
+"""So many reads of an array are kept before they are put down."""
 SINGLE = 32
 """So many addresses of an atomic are followed one by one; a wider one counts for the whole array."""
 
@@ -65,14 +67,21 @@ class Touch:
 
 class Tracks:
     """The last accesses of one array: `event << 11 | thread` per granule, in a channel per way; 0 for none. `other` is the
-    last read by another task than the last."""
+    last read by another task than the last. `later`: reads, and their numbers, that will be put there if anybody asks: most
+    arrays that are read are never written."""
 
-    __slots__ = ("channels", "granule", "segment")
+    __slots__ = ("channels", "granule", "later", "segment")
 
     def __init__(self, segment: Segment, granule: int) -> None:
         self.segment = segment
         self.granule = granule
         self.channels: dict[str, Array] = {}
+        self.later: list[tuple[Touch, int]] = []
+
+    @property
+    def only_read(self) -> bool:
+        """Whether nobody has written yet."""
+        return "write" not in self.channels and "atomic" not in self.channels
 
     def index(self, touch: Touch) -> Array:
         """Granules that are touched."""
@@ -131,6 +140,13 @@ class Races:
         tracks = self._tracks.get(segment.home)
         if tracks is None:
             tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
+        if touch.way == "read" and touch.place.again is not None and tracks.only_read:
+            kept = replace(touch, place=replace(touch.place, index=None))
+            tracks.later.append((kept, self._number(touch)))
+            if len(tracks.later) == LATER:
+                self._catch_up(tracks)
+            return
+        self._catch_up(tracks)
         index = tracks.index(touch)
         for way in AGAINST[touch.way]:
             if way in tracks.channels:
@@ -138,7 +154,15 @@ class Races:
         if touch.tma:
             self._check_fence(touch, tracks, index)
         if touch.way != "volatile":
-            self._note(touch, tracks, index)
+            self._note(touch, tracks, index, self._number(touch))
+
+    def _catch_up(self, tracks: Tracks) -> None:
+        """Put down the reads that were kept for later."""
+        later, tracks.later = tracks.later, []
+        for touch, number in later:
+            assert touch.place.again is not None
+            touch.place.index = touch.place.again()
+            self._note(touch, tracks, tracks.index(touch), number)
 
     def _number(self, touch: Touch) -> int:
         number = self._count
@@ -160,9 +184,9 @@ class Races:
         self._count += 1
         return number
 
-    def _note(self, touch: Touch, tracks: Tracks, index: Array) -> None:
+    def _note(self, touch: Touch, tracks: Tracks, index: Array, number: int) -> None:
         notes = _per_granule(touch.notes, touch, index)
-        note = notes | self._number(touch) << THREAD_BITS
+        note = notes | number << THREAD_BITS
         flight = touch.way == "read" and touch.component != PLAIN
         channel = tracks.channel("flight" if flight else touch.way)
         if touch.way == "read":
@@ -175,6 +199,14 @@ class Races:
             channel[index] = note
 
     def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array) -> None:
+        if not before.size:
+            return
+        first, last = int(before.min()), int(before.max())
+        if first == last:
+            # One event (or none) had all of it.
+            if first and self._owners[first >> THREAD_BITS] != touch.task.place:
+                tracks.channel("other")[index] = first
+            return
         events = before >> THREAD_BITS
         others = (events != 0) & (self._owners[events] != touch.task.place)
         if np.any(others):
@@ -331,6 +363,8 @@ class Races:
 
     def _settle(self, task: Task) -> None:
         """Copies that the task knows to be complete are over for whoever acquires what it publishes now."""
+        for tracks in self._tracks.values():
+            self._catch_up(tracks)
         cluster, clock = task.block.cluster.number, task.clock
         still: list[int] = []
         for number in self._unsettled.get(cluster, ()):

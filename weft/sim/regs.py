@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.ir.core import Op
-from weft.ir.types import RegsType
+from weft.ir.types import RegsType, float32
 from weft.layout import WARP_SIZE
 from weft.ops import regs
 from weft.sim import numbers
@@ -38,6 +38,11 @@ def _gather(task: Task, op: Op, x: Data) -> Data:
 def _concat(task: Task, op: Op, *parts: Data) -> Data:
     full = [p if np.ndim(p.array) else per_thread(task, p) for p in parts]
     return stacked(full, lambda arrays: np.concatenate(arrays, axis=1))
+
+
+@rule(regs.narrow)
+def _narrow(task: Task, op: Op, x: Data) -> Data:
+    return Data(numbers.cast(x.array, float32, op.attrs["dtype"], "rn"), x.undefined)
 
 
 @rule(regs.splat)

@@ -6,7 +6,9 @@ many bytes as the smallest element of the kernel's shared memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -19,8 +21,8 @@ from weft.sim.data import Array, where
 if TYPE_CHECKING:
     from weft.sim.shared_memory import Lifetime
 
-Mode = Literal["generic", "copy", "load", "store"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store (which reads)."""
+Mode = Literal["generic", "copy", "load", "store", "product"]
+"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read)."""
 
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
@@ -31,12 +33,16 @@ MANY = -1
 ELECTED = 0
 """The thread of a partition that is elected for operations of one thread."""
 
+_WAITS: dict[Mode, str] = {
+    "store": "tma.store_wait()", "copy": "async_copy.wait_group()", "product": "warpgroup_mma_wait()",
+}  # fmt: skip
 WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
     ("generic", False): ("reads", "read"),
     ("generic", True): ("writes", "wrote"),
     ("copy", True): ("copies into", "copied into"),
     ("load", True): ("copies into", "copied into"),
     ("store", False): ("copies from", "copied from"),
+    ("product", False): ("multiplies", "multiplied"),
 }
 
 
@@ -66,11 +72,11 @@ class Area:
 
 
 class Shadow:
-    """Per granule the last write, and per task the last read and the last read by a TMA store."""
+    """Per granule the last write, and per task the last read by threads, by a TMA store and by a product."""
 
     __slots__ = (
-        "_events", "_granules", "_limit", "_opened", "_reads", "_stores", "_writes", "blocks", "count", "granule", "program",
-        "rank", "tasks",
+        "_events", "_granules", "_limit", "_opened", "_products", "_reads", "_stores", "_writes", "blocks", "count", "granule",
+        "program", "rank", "tasks",
     )  # fmt: skip
 
     def __init__(self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0) -> None:
@@ -87,13 +93,14 @@ class Shadow:
         self._writes = Channel(0)
         self._reads: dict[int, Channel] = {}
         self._stores: dict[int, Channel] = {}
+        self._products: dict[int, Channel] = {}
         # For each task, the first event that its last barrier does not order.
         self._opened: dict[int, int] = {}
 
     def resize(self, granules: int) -> None:
         """Shared memory has this many granules now."""
         self._granules = granules
-        for channel in (self._writes, *self._reads.values(), *self._stores.values()):
+        for channel in self._channels():
             channel.resize(granules)
 
     def barrier(self, clock: Clock, events: int | None = None) -> None:
@@ -109,7 +116,7 @@ class Shadow:
         """Raise the hazard of a clash with an earlier event."""
         self._against(self._writes, clock, event, area)
         if event.writes:
-            for channel in (*self._reads.values(), *self._stores.values()):
+            for channel in self._readers():
                 self._against(channel, clock, event, area)
 
     def record(self, event: Event, area: Area) -> None:
@@ -122,15 +129,23 @@ class Shadow:
             self._writes.put(area, number, area.threads)
         elif event.mode == "store":
             self._channel(self._stores, event.slot).put(area, number, ELECTED)
+        elif event.mode == "product":
+            # A task's products complete in order, so the last one stands for all.
+            self._channel(self._products, event.slot).put(area, number, MANY)
         else:
             self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
 
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""
-        channels = (self._writes, *self._reads.values(), *self._stores.values())
-        alive = {number for channel in channels for number in np.unique(channel.events).tolist() if number}
+        alive = {number for channel in self._channels() for number in np.unique(channel.events).tolist() if number}
         self._events = {number: event for number, event in self._events.items() if number in alive}
         self._limit = max(EVENTS_KEPT, 2 * len(self._events))
+
+    def _readers(self) -> Iterator[Channel]:
+        return chain(self._reads.values(), self._stores.values(), self._products.values())
+
+    def _channels(self) -> Iterator[Channel]:
+        return chain((self._writes,), self._readers())
 
     def _channel(self, channels: dict[int, Channel], slot: int) -> Channel:
         if slot not in channels:
@@ -240,13 +255,18 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
         return FINE
     own = earlier.slot == clock.slot
     known = clock.known.get(earlier.component, 0) > earlier.value
-    asynchronous = event.mode in ("load", "store")
+    asynchronous = event.mode in ("load", "store", "product")
     if earlier.mode == "load":
         return FINE if known else _in_flight(event)
     if earlier.mode == "store":
         if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
             return FINE if known or asynchronous else RACE
         return hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED
+    if earlier.mode == "product":
+        # The threads of another warpgroup may still be where theirs is under way.
+        if known or (own and clock.each.get(earlier.component, 0) > earlier.value):
+            return FINE if known else (RACE[0], RACE[0])
+        return hazard.OPERAND_REUSED, hazard.OPERAND_REUSED
     if earlier.mode == "copy" and not known and not (own and clock.each.get(earlier.component, 0) > earlier.value):
         return _in_flight(event)
     ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
@@ -273,7 +293,7 @@ def _order(earlier: Event, event: Event, partition: str, other: str) -> str:
     """What to write so that two threads' accesses are ordered."""
     if earlier.slot != event.slot:
         return f"let {other} arrive on an mbarrier after the first line, and {partition} wait for it before the second"
-    between = {"store": "tma.store_wait()", "copy": "async_copy.wait_group()"}.get(earlier.mode, "the first line")
+    between = _WAITS.get(earlier.mode, "the first line")
     return f"call gl.barrier() between {between} and the second line"
 
 

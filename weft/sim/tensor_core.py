@@ -5,22 +5,28 @@ product's exponent is the sum of its factors' exponents. What lies below the las
 summed without error, and the sum is cut to the mantissa of the result. fp16, bfloat16 and tf32 keep 25 fraction bits and give
 fp32; fp8 keeps 13 and gives 13 bits of mantissa. Found by experiment on an H200, and equal to it on all random products tried
 (tests/kernels/test_tensor_core.py); that fp8 keeps so few bits is also in the DeepSeek-V3 report (arXiv 2412.19437, 3.3.2).
+
+Sums of moderate size are computed in 32-bit numbers, scaled to integers; others, and those with infinities, in float64.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from threading import get_ident
+from typing import Any
 
 import numpy as np
 
-from weft.sim.data import Array
+from weft.sim.data import Array, where
 
-ROWS = 64
-"""Rows that one thread of the host works on."""
-NO_EXPONENT = -(1 << 14)
+PART = 1 << 13
+"""Sums that are formed together, so that what it takes stays in the host's caches."""
+NO_EXPONENT = -(1 << 13)
 """Below all exponents: that of zero."""
+SMALLEST, LARGEST = -100, 120
+"""Exponents between which sums are scaled to 32-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,57 +42,104 @@ FP8 = Precision(13, 13)
 
 
 def accumulate(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array:
-    """acc + a @ b as fp32, by instructions of `k` elements; `a` [m, K] and `b` [K, n] hold the operands' values.
+    """acc + a @ b as fp32, by instructions of `k` elements; `a` [..., m, K] and `b` [..., K, n] hold the operands' values.
 
     tf32 operands are cut to 10 bits of mantissa by the caller. Where a sum is not finite it is what IEEE arithmetic gives."""
-    left, right = a.astype(np.float64), b.astype(np.float64)
-    rows = range(0, len(a), ROWS)
-    parts = [(left[i : i + ROWS], right, acc[i : i + ROWS].astype(np.float64), k, precision) for i in rows]
-    done = _threads().map(lambda part: _rows(*part), parts) if len(parts) > 1 else [_rows(*parts[0])]
-    return np.concatenate(list(done))
+    (m, inner), n = a.shape[-2:], b.shape[-1]
+    left, right = (np.asarray(x, np.float32) for x in (a.reshape(-1, m, inner), b.reshape(-1, inner, n)))
+    before = np.asarray(acc, np.float32).reshape(-1, m, n)
+    out: Array = np.empty(before.shape, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for matrices, rows in _parts(*out.shape):
+            out[matrices, rows] = _part(left[matrices, rows], right[matrices], before[matrices, rows], k, precision)
+    return out.reshape(acc.shape)
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """NumPy leaves the interpreter to others while it works on large arrays."""
-    return ThreadPoolExecutor(thread_name_prefix="tensor core")
+def _parts(matrices: int, m: int, n: int) -> Iterator[tuple[slice, slice]]:
+    """Some matrices together, or some rows of one."""
+    together, rows = max(PART // (m * n), 1), max(PART // n, 1)
+    for first in range(0, matrices, together):
+        for row in range(0, m, rows):
+            yield slice(first, first + together), slice(row, row + rows)
 
 
-def _rows(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array:
-    for start in range(0, a.shape[1], k):
-        acc = _instruction(a[:, start : start + k], b[start : start + k], acc, precision)
-    with np.errstate(over="ignore"):
-        return acc.astype(np.float32)
+def _part(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array:
+    """The sums of some matrices [matrices, m, K] times [matrices, K, n]."""
+    # Along k first: terms of one sum lie far apart, those of neighbouring sums side by side.
+    x, y = np.ascontiguousarray(np.moveaxis(a, -1, 0)), np.ascontiguousarray(np.moveaxis(b, -2, 0))
+    up, across = _exponents(x), _exponents(y)
+    moderate = _moderate(x, up, y, across)
+    terms = _room(get_ident(), min(k, len(x)), *acc.shape)
+    for start in range(0, len(x), k):
+        step = slice(start, start + k)
+        acc = _instruction(x[step], y[step], acc, up[step], across[step], precision, terms if moderate else None)
+    return acc
 
 
-def _instruction(a: Array, b: Array, acc: Array, precision: Precision) -> Array:
-    exponents_a, exponents_b = _exponents(a), _exponents(b)
+@lru_cache(maxsize=8)
+def _room(thread: int, *shape: int) -> tuple[Array, Array, Array]:
+    """Room for a thread's work that is used again and again: fresh memory costs as much as what is done in it."""
+    return np.empty(shape, np.int16), np.empty(shape, np.float32), np.empty(shape, np.int32)
+
+
+def _moderate(x: Array, up: Array, y: Array, across: Array) -> bool:
+    """Whether products are exact in float32 and far from its limits."""
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return False
+    least = [int(where(e == NO_EXPONENT, np.int16(0), e).min(initial=0)) for e in (up, across)]
+    most = [int(e.max(initial=0)) for e in (up, across)]
+    return sum(least) >= SMALLEST and sum(most) <= LARGEST
+
+
+def _instruction(
+    x: Array, y: Array, acc: Array, up: Array, across: Array, precision: Precision, terms: tuple[Array, Array, Array] | None
+) -> Array:  # fmt: skip
+    """One instruction's sums; `terms` is room for its terms' exponents, values and integers, if these will do."""
     top = _exponents(acc)
-    for i in range(a.shape[1]):
-        np.maximum(top, np.add.outer(exponents_a[:, i], exponents_b[i]), out=top)
-    np.maximum(top, -1000, out=top)
-    with np.errstate(invalid="ignore", over="ignore"):
-        scale = np.ldexp(1.0, precision.fraction - top)
-        total = np.trunc(acc * scale)
-        term = np.empty_like(total)
-        for i in range(a.shape[1]):
-            np.multiply(a[:, i, None], b[i], out=term)
-            np.multiply(term, scale, out=term)
-            np.trunc(term, out=term)
-            np.add(total, term, out=total)
-        total /= scale
-        return np.where(np.isfinite(total), _cut(total, precision.mantissa), total)
+    if terms is None:
+        for i in range(len(x)):
+            np.maximum(top, up[i, :, :, None] + across[i, :, None], out=top)
+        return _wide(x, y, acc, top, precision)
+    exponents, values, integers = (room[: len(x)] for room in terms)
+    np.maximum(top, np.add(up[..., None], across[:, :, None], out=exponents).max(axis=0), out=top)
+    tiny = top.min() < SMALLEST and np.any((top < SMALLEST) & (acc != 0))
+    if tiny or top.max() > LARGEST or not np.isfinite(acc).all():
+        return _wide(x, y, acc, top, precision)
+    scale = _power(precision.fraction - np.maximum(top, SMALLEST))
+    np.einsum("kbm,kbn->kbmn", x, y, out=values)
+    np.multiply(values, scale, out=values)
+    # Casts to integers cut off what lies behind the point.
+    np.copyto(integers, values, casting="unsafe")
+    total = integers.sum(axis=0, dtype=np.int32)
+    total += (acc * scale).astype(np.int32)
+    return _cut(total.astype(np.float64), precision.mantissa).astype(np.float32) / scale
+
+
+def _wide(x: Array, y: Array, acc: Array, top: Array, precision: Precision) -> Array:
+    """The same in float64, for any numbers."""
+    scale = np.ldexp(1.0, precision.fraction - np.maximum(top, -1000))
+    total = np.trunc(acc.astype(np.float64) * scale)
+    for left, right in zip(x.astype(np.float64), y.astype(np.float64), strict=True):
+        total += np.trunc(left[:, :, None] * right[:, None] * scale)
+    total /= scale
+    # Below its least exponent fp32 has fewer bits of mantissa; these are cut as well.
+    subnormal = np.trunc(total * 2.0**149) * 2.0**-149
+    cut = where(np.abs(total) < 2.0**-126, subnormal, _cut(total, precision.mantissa))
+    return where(np.isfinite(total), cut, total).astype(np.float32)
 
 
 def _cut(x: Array, mantissa: int) -> Array:
-    """Toward zero to so many bits of mantissa; below fp32's least exponent to what fp32 holds."""
-    lowest = np.maximum(_exponents(x), -126)
-    step = np.ldexp(1.0, lowest.astype(np.int32) - mantissa)
-    return np.trunc(x / step) * step
+    """float64 cut to so many bits of mantissa, toward zero."""
+    return (x.view(np.int64) & np.int64(-1 << 52 - mantissa)).view(np.float64)
+
+
+def _power(exponents: Array) -> Array:
+    """Powers of two in float32, of exponents that it has."""
+    return np.left_shift(exponents.astype(np.int32) + 127, 23).view(np.float32)
 
 
 def _exponents(x: Array) -> Array:
     """floor(log2 |x|) of each element, and `NO_EXPONENT` for 0. Subnormal numbers have their own."""
-    exponents = np.frexp(x)[1].astype(np.int16) - np.int16(1)
+    exponents: Any = np.frexp(x)[1].astype(np.int16) - np.int16(1)
     exponents[x == 0] = NO_EXPONENT
     return exponents

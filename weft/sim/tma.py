@@ -11,6 +11,7 @@ chunks of 16 bytes: where a row of the tensor does not end at a multiple of 16 b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -40,8 +41,16 @@ from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
 
 
+@lru_cache(maxsize=256)
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """Bytes from a block's first element to each."""
+    parts = zip(np.ix_(*map(arange, shape)), strides, strict=True)
+    return sum((at * np.int64(stride) for at, stride in parts), np.zeros(shape, np.int64))
+
+
 class Request:
-    """A block of a tensor at some coordinates: the address of each element, and which are moved (shape: the block's).
+    """A block of a tensor from its first element on, or at some coordinates (an array for each dimension): the address of each
+    element, and which are moved, as indices of an array of the block's shape.
 
     `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
     chunk with it; `inside` is without these. In a cluster both are among `mine`, what the executing block has of the
@@ -50,13 +59,18 @@ class Request:
     __slots__ = ("access", "inside", "map", "mine", "moved", "op", "sources", "task")
 
     def __init__(
-        self, task: Task, op: Op, desc: Data, coordinates: Sequence[Array], verb: str, whole_chunks: bool = False,
+        self, task: Task, op: Op, desc: Data, first: tuple[int, ...] | list[Array], verb: str, whole_chunks: bool = False,
         mine: Array | None = None,
     ) -> None:  # fmt: skip
         self.task = task
         self.mine = mine
+        self.inside: Any
+        self.moved: Any
         self.op = op
         self.map: TensorMap = desc.array
+        if isinstance(first, tuple) and self._rectangle(first, whole_chunks):
+            return
+        coordinates = _grid(first, self.map.block_shape) if isinstance(first, tuple) else first
         addresses: Array = np.int64(self.map.address)
         for at, stride in zip(coordinates, self.map.strides, strict=True):
             addresses = addresses + at * np.int64(stride)
@@ -69,6 +83,32 @@ class Request:
             self.sources = task.machine.heap.places(self.access)
         except BadAddress:
             raise self._beyond(addresses[self.inside], verb) from None
+
+    def _rectangle(self, first: tuple[int, ...], whole_chunks: bool) -> bool:
+        """The short way where what lies inside of the tensor is a block as well, and in memory: slices instead of masks."""
+        tensor, size = self.map, self.map.element.itemsize
+        if self.mine is not None:
+            return False
+        slices = tuple(
+            slice(max(-start, 0), min(extent - start, length))
+            for start, extent, length in zip(first, tensor.shape, tensor.block_shape, strict=True)
+        )
+        partial = tensor.shape[-1] * size % GRANULE and slices[-1].stop < tensor.block_shape[-1]
+        if (whole_chunks and partial) or any(part.start >= part.stop for part in slices):
+            return False
+        address = tensor.address + sum(start * stride for start, stride in zip(first, tensor.strides, strict=True))
+        offsets = _offsets(tensor.block_shape, tensor.strides)[slices]
+        self.inside = self.moved = slices
+        self.access = self._at(offsets + np.int64(address))
+        low = address + int(offsets.flat[0])
+        try:
+            (source,) = self.task.machine.heap.between(self.access, low, address + int(offsets.flat[-1]))
+        except BadAddress:
+            return False
+        origin, _ = source.segment.view(size)
+        source.again = lambda: offsets + np.int64(address - origin) >> np.int64(size.bit_length() - 1)
+        self.sources = [source]
+        return True
 
     def _at(self, addresses: Array) -> Access:
         return Access(addresses, self.map.element.itemsize)
@@ -123,8 +163,11 @@ class Request:
         """The block's bits; elements outside are zeros, or NaNs if the descriptor says so."""
         element = self.map.element
         fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
+        found = self.task.machine.heap.read(self.access, self.sources)
+        if found.shape == self.map.block_shape:
+            return found
         out = np.full(self.map.block_shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
-        out[self.moved] = self.task.machine.heap.read(self.access, self.sources)
+        out[self.moved] = found
         return out
 
     def write(self, bits: Array, sources: list[GlobalPlace]) -> None:
@@ -142,16 +185,20 @@ def _integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
     return [int(task.uniform(op, value, "a coordinate").array) for value in values]
 
 
-def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> list[Array]:
-    """The coordinates of a tiled block's elements, one array per dimension.
+def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> tuple[int, ...]:
+    """The coordinates of a tiled block's first element.
 
     In the lowered stage a request's coordinates are those of what the executing block of a cluster has of it."""
     shape = desc.array.block_shape
     skipped = part_start(desc.array.layout.cga, shape, task.rank) if task.machine.lowered else (0,) * len(shape)
     first = _integers(task, op, values)
     _check_column(task, op, desc.array, first[-1])
-    starts = zip(first, skipped, np.ix_(*map(arange, shape)), strict=True)
-    return [start - before + part for start, before, part in starts]
+    return tuple(start - before for start, before in zip(first, skipped, strict=True))
+
+
+def _grid(first: tuple[int, ...], shape: tuple[int, ...]) -> list[Array]:
+    """The coordinates of a block's elements, one array per dimension."""
+    return [start + part for start, part in zip(first, np.ix_(*map(arange, shape)), strict=True)]
 
 
 def _descriptor(desc: Value | None) -> DescriptorType:
@@ -275,7 +322,10 @@ def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequenc
     places.note(task, op, handle, place, "store", writes=False, component=groups.component, value=groups.batch)
     now = places.fetch(task, handle, place, element)
     _, undefined = places.marked_values(task, op, handle, place, element, now)
-    task.demand(op, Data(now, undefined), "a TMA store", request.inside)
+    if undefined is not None:
+        inside = np.zeros(now.shape, bool)
+        inside[request.inside] = True
+        task.demand(op, Data(now, undefined), "a TMA store", inside)
     request.touch("write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
 
     def move() -> None:

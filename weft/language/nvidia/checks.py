@@ -15,13 +15,18 @@ from weft.language.shared_memory import shared_memory_descriptor
 from weft.layout import MBarrierLayout
 from weft.ops.mbarrier import blocks_sharing
 
-Feature = Literal["cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "clusters"]
+Feature = Literal[
+    "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "clusters", "mma.sync", "products of fp8", "wgmma"
+]
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
     "mbarriers": "use gl.barrier",
     "mbarriers that count bytes": "let async_copy.mbarrier_arrive arrive on the barrier when copies are complete",
     "clusters": "use gl.barrier, and launch with num_ctas=1",
     "TMA": "load through async_copy.async_copy_global_to_shared, and store with gl.store(pointers, smem.load(layout))",
+    "mma.sync": "use gl.dot_fma",
+    "products of fp8": "convert the operands with .to(gl.float16)",
+    "wgmma": "use mma_v2 of weft.language.nvidia.ampere",
 }
 PENDING_LIMIT = 63
 """No kernel keeps as many groups under way: a larger number is taken for a mistake, such as one of bytes."""
@@ -36,6 +41,9 @@ def demand(what: str, feature: Feature) -> None:
         "mbarriers that count bytes": target.has_mbarrier_tx,
         "TMA": target.has_tma,
         "clusters": target.has_cluster,
+        "mma.sync": target.has_mma,
+        "products of fp8": target.has_mma_fp8,
+        "wgmma": target.has_wgmma,
     }
     if not has[feature]:
         raise fail(errors.TARGET, what=what, feature=feature, target=target.name, instead=_INSTEAD[feature])

@@ -6,11 +6,14 @@ from typing import Any
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, ScalarType, TileType, Type, int64, wrap
-from weft.ops import arith, memory, tile
+from weft.ir.types import DType, ScalarType, TileType, Type, bfloat16, float16, float32, int64, wrap
+from weft.ops import arith, memory, regs, tile
 from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
 from weft.passes.lower.state import Lowering, LowerRule
+
+# float32 becomes one of these two registers at a time.
+_NARROW = (float16, bfloat16)
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
@@ -145,6 +148,11 @@ def cast(lo: Lowering, op: Op) -> None:
     form = lo.form(source)
     was = source.type.element
     widens = isinstance(was, DType) and was.is_int() and not was.is_bool() and dtype.is_int() and dtype.bits > was.bits
+    if was == float32 and dtype in _NARROW and not isinstance(form, Splat) and op.attrs["rounding"] == "rn":
+        value = lo.array(form)
+        if lo.count(Array(value)) % 2 == 0:
+            lo.define(op, Array(lo.emit(regs.narrow, value, dtype=dtype)))
+            return
     if not isinstance(form, Affine) or not widens:
         elementwise(lo, op)
         return

@@ -23,6 +23,7 @@ from weft.passes.lower import (
     elementwise,
     handles,
     memory,
+    mma,
     reductions,
     shape,
     shared,
@@ -32,7 +33,7 @@ from weft.targets import Target
 
 RULES: dict[OpDef, LowerRule] = {
     **elementwise.RULES, **shape.RULES, **memory.RULES, **convert.RULES, **control.RULES,
-    **across.RULES, **reductions.RULES, **debug.RULES, **handles.RULES, **shared.RULES, **async_ops.RULES,
+    **across.RULES, **reductions.RULES, **debug.RULES, **handles.RULES, **shared.RULES, **async_ops.RULES, **mma.RULES,
 }  # fmt: skip
 
 

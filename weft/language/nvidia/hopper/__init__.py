@@ -1,9 +1,19 @@
-"""Since Hopper (sm_90a): TMA, the engine that copies blocks of tensors, and barriers that count its bytes."""
+"""Since Hopper (sm_90a): TMA, the engine that copies blocks of tensors, and barriers that count its bytes.
+
+On Hopper only: matrix products of warpgroups.
+"""
 
 from weft.language.marks import builtin
-from weft.language.nvidia.ampere import async_copy
+from weft.language.nvidia.ampere import async_copy, mma_v2
 from weft.language.nvidia.checks import demand
 from weft.language.nvidia.hopper import cluster, mbarrier, tma
+from weft.language.nvidia.hopper.mma import (
+    warpgroup_mma,
+    warpgroup_mma_accumulator,
+    warpgroup_mma_init,
+    warpgroup_mma_layout,
+    warpgroup_mma_wait,
+)
 from weft.language.partitions import named_barrier
 from weft.language.tensor import apply_many
 from weft.ops import program
@@ -20,4 +30,7 @@ def fence_async_shared(cluster: bool = False) -> None:
     apply_many(program.fence_async, (), cluster=bool(cluster))
 
 
-__all__ = ["async_copy", "cluster", "fence_async_shared", "mbarrier", "named_barrier", "tma"]
+__all__ = [
+    "async_copy", "cluster", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma", "warpgroup_mma",
+    "warpgroup_mma_accumulator", "warpgroup_mma_init", "warpgroup_mma_layout", "warpgroup_mma_wait",
+]  # fmt: skip

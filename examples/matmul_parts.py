@@ -1,0 +1,187 @@
+"""What matrix products on Hopper are put together from: an accumulator, buffers for operands, and orders of tiles.
+
+The kernels of `matmul_ladder.py` take these classes as constants, so that one text serves several of each. A class has the
+state that goes from step to step, and methods that give the next state: aggregates are never changed in place.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import weft
+from weft import language as gl
+from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_accumulator, warpgroup_mma_wait
+
+
+@weft.constexpr_function
+def accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps):
+    """Warps below each other as long as each gets 16 rows of its own, then side by side; the widest instruction that fits."""
+    down = 4
+    while down < num_warps and 16 * down < BLOCK_M:
+        down *= 2
+    across = num_warps // down
+    return gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[down, across],
+        instr_shape=[16, min(BLOCK_N // across, 256), 256 // dtype.primitive_bitwidth],
+    )
+
+
+@weft.aggregate
+class WGMMA:
+    """An accumulator that asynchronous products add to. Until `use_acc` holds, what is in it does not count."""
+
+    acc: warpgroup_mma_accumulator | gl.tensor
+    use_acc: gl.tensor
+
+    def __init__(self, acc, use_acc):
+        self.acc = acc
+        self.use_acc = use_acc
+
+    @weft.jit
+    def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
+        """One of BLOCK_M x BLOCK_N for operands of `dtype`."""
+        layout: gl.constexpr = accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps)
+        return WGMMA(gl.zeros((BLOCK_M, BLOCK_N), dtype=gl.float32, layout=layout), gl.to_tensor(False))
+
+    @weft.jit
+    def issue_async_mma(self, a, b):
+        """Start adding a @ b."""
+        acc = warpgroup_mma(a, b, self.acc, is_async=True, use_acc=self.use_acc)
+        return WGMMA(acc, gl.to_tensor(True))
+
+    @weft.jit
+    def wait_num_outstanding(self, num_outstanding: gl.constexpr):
+        """Wait until at most so many products are under way."""
+        return WGMMA(warpgroup_mma_wait(num_outstanding, deps=(self.acc,)), self.use_acc)
+
+    @weft.jit
+    def take_result(self):
+        """The sum, and the same accumulator to begin anew."""
+        return self.acc, WGMMA(self.acc, gl.to_tensor(False))
+
+
+@weft.aggregate
+class PersistentTileScheduler:
+    """Each program takes a run of neighbouring tiles, down the columns of tiles of C."""
+
+    first: gl.tensor
+    end: gl.tensor
+    tiles_m: gl.tensor
+
+    def __init__(self, first, end, tiles_m):
+        self.first = first
+        self.end = end
+        self.tiles_m = tiles_m
+
+    @weft.jit
+    def initialize(M, N, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
+        """This program's share of an M x N matrix."""
+        tiles_m = gl.cdiv(M, BLOCK_M)
+        tiles = tiles_m * gl.cdiv(N, BLOCK_N)
+        share = gl.cdiv(tiles, gl.num_programs(0))
+        first = gl.program_id(0) * share
+        return PersistentTileScheduler(first, min(first + share, tiles), tiles_m)
+
+    @weft.jit
+    def get_num_tiles(self):
+        """Not positive where others have taken all tiles."""
+        return self.end - self.first
+
+    @weft.jit
+    def get_tile(self, idx):
+        """Row and column of tiles."""
+        tile = self.first + idx
+        return tile % self.tiles_m, tile // self.tiles_m
+
+
+@cache
+def GroupedPersistentTileScheduler(GROUP_SIZE_M):  # noqa: N802 it makes a class
+    """A scheduler that deals tiles out in turn, in bands of GROUP_SIZE_M rows of tiles, down the columns of a band.
+
+    Tiles that programs work on at a time then lie near each other: they read few rows of A and few columns of B."""
+    GROUP_SIZE_M = gl.constexpr(GROUP_SIZE_M)
+
+    @weft.aggregate
+    class Grouped:
+        first: gl.tensor
+        tiles_m: gl.tensor
+        tiles_n: gl.tensor
+
+        def __init__(self, first, tiles_m, tiles_n):
+            self.first = first
+            self.tiles_m = tiles_m
+            self.tiles_n = tiles_n
+
+        @weft.jit
+        def initialize(M, N, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
+            return Grouped(gl.program_id(0), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N))
+
+        @weft.jit
+        def get_num_tiles(self):
+            return gl.cdiv(self.tiles_m * self.tiles_n - self.first, gl.num_programs(0))
+
+        @weft.jit
+        def get_tile(self, idx):
+            tile = self.first + idx * gl.num_programs(0)
+            in_band = GROUP_SIZE_M * self.tiles_n
+            top = tile // in_band * GROUP_SIZE_M
+            rows = min(self.tiles_m - top, GROUP_SIZE_M)  # the last band may be lower
+            place = tile % in_band
+            return top + place % rows, place // rows
+
+    # Compilers and reports tell the classes of different sizes apart by their names.
+    Grouped.__name__ = Grouped.__qualname__ = f"GroupedPersistentTileScheduler({GROUP_SIZE_M.value})"
+    return Grouped
+
+
+@weft.aggregate
+class Operands:
+    """Buffers for tiles of A and B in turn, and a barrier for each pair; there may be more buffers of B than of A."""
+
+    a_desc: tma.tensor_descriptor
+    b_desc: tma.tensor_descriptor
+    bars: gl.shared_memory_descriptor
+    a_bufs: gl.shared_memory_descriptor
+    b_bufs: gl.shared_memory_descriptor
+    num_buffers: gl.constexpr
+    num_b_buffers: gl.constexpr
+
+    def __init__(self, a_desc, b_desc, bars, a_bufs, b_bufs, num_buffers, num_b_buffers):
+        self.a_desc = a_desc
+        self.b_desc = b_desc
+        self.bars = bars
+        self.a_bufs = a_bufs
+        self.b_bufs = b_bufs
+        self.num_buffers = gl.constexpr(num_buffers)
+        self.num_b_buffers = gl.constexpr(num_b_buffers)
+
+    @weft.jit
+    def allocate(a_desc, b_desc, bars, num_buffers: gl.constexpr, num_b_buffers: gl.constexpr):  # noqa: N805
+        """The buffers for blocks of both descriptors."""
+        BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+        BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+        BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
+        a_bufs = gl.allocate_shared_memory(a_desc.dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
+        b_bufs = gl.allocate_shared_memory(b_desc.dtype, [num_b_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
+        return Operands(a_desc, b_desc, bars, a_bufs, b_bufs, num_buffers, num_b_buffers)
+
+    @weft.jit
+    def issue_loads(self, producer, off_m, off_n, k, pred=True):
+        """Start the loads of step `producer`, where `pred` holds; gives the next step."""
+        slot = producer % self.num_buffers
+        bar = self.bars.index(slot)
+        b_buf = self.b_bufs.index(producer % self.num_b_buffers)
+        mbarrier.expect(bar, self.a_desc.block_type.nbytes + self.b_desc.block_type.nbytes, pred=pred)
+        tma.async_copy_global_to_shared(self.a_desc, [off_m, k], bar, self.a_bufs.index(slot), pred=pred)
+        tma.async_copy_global_to_shared(self.b_desc, [k, off_n], bar, b_buf, pred=pred)
+        return producer + 1
+
+    @weft.jit
+    def issue_mma(self, consumer, mma):
+        """Start the product of step `consumer` when its operands are there; gives the next step. The one before is complete."""
+        slot = consumer % self.num_buffers
+        mbarrier.wait(self.bars.index(slot), consumer // self.num_buffers & 1)
+        mma = mma.wait_num_outstanding(0)
+        mma = mma.issue_async_mma(self.a_bufs.index(slot), self.b_bufs.index(consumer % self.num_b_buffers))
+        return consumer + 1, mma

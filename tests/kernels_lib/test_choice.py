@@ -1,0 +1,86 @@
+"""What is chosen where nobody asks: configurations that work, by a model that knows small from large."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
+from weft.kernels.heuristic import Problem, candidates, choose, cost
+from weft.kernels.schedules import best_group
+from weft.kernels.tuned import ANY, ROWS, Row
+
+SIZES = [1, 7, 16, 64, 65, 128, 500, 1024, 4096, 8192, 20000]
+
+
+def problem(m, n, k, dtype="float16", itemsize=2, described=True):
+    return Problem(m, n, k, dtype, itemsize, 2, described, 132)
+
+
+@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_all_candidates_work(itemsize, described):
+    for m in SIZES:
+        for k in SIZES:
+            for config in candidates(problem(m, 3 * m + 5, k, itemsize=itemsize, described=described)):
+                config.check(itemsize, 4 if config.splits > 1 else 2)
+                blocks = -(-k // config.block_k)
+                assert (config.splits - 1) * -(-blocks // config.splits) < blocks, "a part of the sum is empty"
+                assert described or config.variant == "cooperative"
+
+
+def test_large_products_take_large_tiles():
+    for k in (512, 4096, 16384):
+        config = choose(problem(8192, 8192, k))
+        assert config.block_m * config.block_n >= 128 * 128
+        assert (config.splits, config.swap) == (1, False)
+
+
+def test_few_rows_make_the_transpose_and_many_parts():
+    config = choose(problem(16, 4096, 8192))
+    assert config.swap
+    assert config.block_n == 16
+    assert -(-4096 // config.block_m) * config.splits >= 100
+
+
+def test_small_products_fill_the_device():
+    config = choose(problem(512, 512, 512))
+    tiles = -(-512 // config.block_m) * -(-512 // config.block_n) * config.splits
+    assert tiles >= 64
+
+
+def test_more_work_never_takes_less_time():
+    config = MatmulConfig(group=8)
+    costs = [cost(problem(m, 4096, 4096), config) for m in (128, 1024, 8192, 16384)]
+    assert costs == sorted(costs)
+
+
+def test_the_table_comes_first(monkeypatch):
+    config = MatmulConfig(variant="ping_pong", block_n=128)
+    rows = (Row(("float16",), (4000, 5000), ANY, (1, 1024), config),)
+    monkeypatch.setattr("weft.kernels.tuned.ROWS", rows)
+    heuristic.choose.cache_clear()
+    assert choose(problem(4096, 96, 1024)) is config
+    for other in (problem(4096, 96, 1025), problem(4096, 96, 1024, "bfloat16"), problem(4096, 96, 1024, described=False)):
+        assert choose(other) is not config
+    heuristic.choose.cache_clear()
+
+
+def test_rows_of_the_table_work():
+    for row in ROWS:
+        for itemsize in {1 if "8" in dtype else 4 if "32" in dtype else 2 for dtype in row.dtypes}:
+            row.config.check(itemsize, 4 if row.config.splits > 1 else 2)
+
+
+def test_bands_take_as_many_bytes_of_a_as_of_b():
+    assert best_group(132, 128, 256) * 128 == pytest.approx(132 / best_group(132, 128, 256) * 256, rel=0.1)
+    assert best_group(1, 256, 8) == 1
+
+
+def test_what_callers_see():
+    a, b = np.ones((256, 128), np.float16), np.ones((128, 512), np.float16)
+    assert chosen_config(a, b) in list(matmul_configs(a, b))
+    assert chosen_config(a[:, 1:], b[1:]).variant == "cooperative"
+    assert all(replace(config).group for config in matmul_configs(a, b))

@@ -1,0 +1,176 @@
+"""What `matmul` says about arrays and configurations that it cannot take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from weft import settings
+from weft.errors import LaunchError
+from weft.kernels import MatmulConfig, compile_matmul, matmul, matmul_configs
+
+A, B = np.ones((24, 40), np.float16), np.ones((40, 16), np.float16)
+
+
+class Elsewhere:
+    """An array of no framework that `matmul` could make another one of; on a GPU if told so."""
+
+    def __init__(self, values, device=None):
+        self.values, self.dtype, self.shape = values, values.dtype, values.shape
+        if device is not None:
+            self.device = SimpleNamespace(id=device)
+            interface = dict(values.__array_interface__)
+            self.__cuda_array_interface__ = {**interface, "version": 3}
+        else:
+            self.__dlpack__, self.__dlpack_device__ = values.__dlpack__, values.__dlpack_device__
+
+
+def refused(code, call, *words):
+    with pytest.raises(LaunchError) as caught:
+        call()
+    assert caught.value.code == code
+    assert caught.value.fix
+    text = str(caught.value)
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        (3.0, ("a is a float",)), ([[1.0]], ("a is a list",)), (np.ones(40, np.float16), ("shape [40]",)),
+        (np.ones((2, 24, 40), np.float16), ("shape [2, 24, 40]", "batch")),
+        (np.zeros((24, 40), [("x", "f2"), ("y", "i1")])["x"], ("strides",)),
+    ],
+)  # fmt: skip
+def test_no_matrix(a, words):
+    refused("kernels-array", lambda: matmul(a, B), *words)
+
+
+def test_nothing_to_compile():
+    refused("kernels-array", lambda: compile_matmul(A[:, :0], B[:0]), "nothing is summed")
+
+
+def test_shapes_that_do_not_agree():
+    refused("kernels-shapes", lambda: matmul(A, B.T), "[24, 40]", "[16, 40]", "40 elements", "16", "b.T")
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [("float16", "float32"), ("float16", "bfloat16"), ("float64", "float64"), ("int8", "float8_e4m3fn")]
+)
+def test_types_that_are_not_multiplied(a, b):
+    kinds = [getattr(ml_dtypes, name, None) or getattr(np, name) for name in (a, b)]
+    refused("kernels-dtypes", lambda: matmul(A.astype(kinds[0]), B.astype(kinds[1])), a, b, "fp8")
+
+
+@pytest.mark.parametrize("name", ["b", "out", "scale_a"])
+def test_devices_that_differ(name):
+    given = {"b": B, "out": np.ones((24, 16), np.float16), "scale_a": np.ones(24, np.float32)}
+    given[name] = Elsewhere(given[name], device=1)
+    if name != "scale_a":
+        given["scale_a"] = None
+    refused("kernels-devices", lambda: matmul(A, **given), "the host", "GPU 1", name)
+
+
+def test_an_output_of_another_shape():
+    refused("kernels-out-shape", lambda: matmul(A, B, np.ones((16, 24), np.float16)), "[16, 24]", "[24, 16]")
+
+
+def test_an_output_of_another_type():
+    refused("kernels-out-dtype", lambda: matmul(A, B, np.ones((24, 16), np.int32)), "int32", "bfloat16")
+    refused("kernels-out-dtype", lambda: matmul(A, B, out_dtype="float64"), "float64")
+
+
+def test_two_types_for_the_output():
+    out = np.ones((24, 16), np.float16)
+    refused("kernels-out-dtype-differs", lambda: matmul(A, B, out, out_dtype="float32"), "float16", "float32")
+
+
+def test_an_output_that_must_be_given():
+    refused("kernels-out-needed", lambda: matmul(Elsewhere(A), Elsewhere(B)), "Elsewhere", "out=", "[24, 16]")
+
+
+def test_an_output_that_overlaps(torch):
+    memory = np.ones(40 * 40, np.float16)
+    a, b = memory[: 24 * 40].reshape(24, 40), np.ones((40, 40), np.float16)
+    refused("kernels-out-overlaps", lambda: matmul(a, b, memory[-960:].reshape(24, 40)), "with a")
+    refused("kernels-out-overlaps", lambda: matmul(b[:, :24].T, a.T, a[:24, :24]), "with b")
+    assert matmul(a[:4], b, memory[-160:].reshape(4, 40))[0, 0] == 40
+    tensors = torch.ones(24, 40, dtype=torch.float16), torch.ones(40, 40, dtype=torch.float16)
+    matmul(*tensors, torch.ones(24, 40, dtype=torch.float16))
+    refused("kernels-out-overlaps", lambda: matmul(*tensors, tensors[0]), "with a")
+
+
+def test_an_output_whose_elements_share_memory():
+    for out in (np.broadcast_to(np.ones(16, np.float16), (24, 16)),
+                np.lib.stride_tricks.as_strided(np.ones(100, np.float16), (24, 16), (4, 2))):  # fmt: skip
+        refused("kernels-out-repeats", lambda out=out: matmul(A, B, out), "[24, 16]", "strides")
+
+
+@pytest.mark.parametrize(
+    "scale", [np.ones(16, np.float32), np.ones(24, np.float64), np.ones(48, np.float32)[::2], "x", np.ones((24, 16), np.float32)]
+)  # fmt: skip
+def test_scales_of_another_shape(scale):
+    refused("kernels-scale", lambda: matmul(A, B, scale_a=scale), "scale_a", "24 rows", "float32")
+
+
+def test_scales_of_columns():
+    refused("kernels-scale", lambda: matmul(A, B, scale_b=np.ones(24, np.float32)), "scale_b", "16 columns")
+
+
+def test_an_unknown_variant():
+    refused("kernels-variant", lambda: matmul(A, B, variant="fastest"), "'fastest'", "ping_pong")
+
+
+@pytest.mark.parametrize("variant", ["pipelined", "persistent", "persistent_pipelined"])
+def test_a_variant_that_cannot_take_the_path(variant):
+    odd = np.ones((24, 41), np.float16)[:, :40]
+    refused("kernels-variant-path", lambda: matmul(odd, B, variant=variant), variant, "a has no", "82 bytes", "cooperative")
+    fp8 = [np.ones(shape, ml_dtypes.float8_e4m3fn) for shape in ((24, 48), (48, 16))]
+    refused("kernels-variant-path", lambda: matmul(*fp8, variant=variant), "b has no", "contiguous along K")
+    refused("kernels-variant-path", lambda: matmul(A[:, ::2], B[::2], variant=variant), "any dimension")
+    moved = np.ones(24 * 40 + 1, np.float16)[1:].reshape(24, 40)
+    refused("kernels-variant-path", lambda: matmul(moved, B, variant=variant), "starts")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 48, ("power of two",)),
+        ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
+        ("order", "hilbert", ("serpentine",)), ("consumers", 3, ("1 or 2",)), ("splits", 0, ("at least 1",)),
+        ("buffers", 3, ("1, 2 or 4",)), ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_does_not_work(field, value, words):
+    config = {"variant": "cooperative", field: value}
+    refused("kernels-config", lambda: matmul(A, B, config=config), field, str(value), "cooperative", *words)
+
+
+def test_sums_that_do_not_fit_in_registers():
+    config = MatmulConfig(block_m=256, block_n=256, stages=2)
+    refused("kernels-config", lambda: matmul(A, B, config=config), "block_n", "at most 128", "256 of 128 a thread")
+
+
+@pytest.mark.parametrize("config", ["cooperative", {"tile": 3}, 128])
+def test_no_configuration(config):
+    refused("kernels-config-kind", lambda: matmul(A, B, config=config), "MatmulConfig")
+
+
+def test_a_target_without_wgmma():
+    with settings.using(target="sm_80"):
+        refused("kernels-target", lambda: matmul(A, B), "sm_80", "Hopper")
+
+
+def test_configurations_that_are_offered_work():
+    for config in matmul_configs(A, B):
+        config.check(2, 4)
+
+
+def test_importing_the_kernels_loads_no_framework():
+    text = "import sys, weft.kernels; print({'torch', 'cuda', 'cupy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "set()\n"

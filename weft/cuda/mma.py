@@ -1,0 +1,308 @@
+"""Matrix products on tensor cores: one PTX wrapper per shape of instruction, one unrolled loop per product of tiles.
+
+An accumulator is a C array that instructions update in place; a wait takes all its accumulators through its `asm`, so that no
+read of them comes before it. Matrix descriptors are formed of two 32-bit halves, of which only the lower one depends on where
+the matrix lies, from values that the warps of a warpgroup share: so they stay in uniform registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.cuda import tables
+from weft.cuda.globals import plus
+from weft.cuda.prelude import Piece
+from weft.cuda.refs import Index, Variable
+from weft.cuda.rules import emits
+from weft.cuda.spelling import C_NAMES, c_type_of, is_small_float
+from weft.cuda.tables import Table
+from weft.ir.core import Op, Value
+from weft.ir.types import DTYPES, DType, RegsType
+from weft.layout.wgmma import Operand
+from weft.ops import mma
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+WARPGROUP = 4
+WORD_BITS = 32
+PER_LINE = 16
+"""Operands of an instruction on a line of its wrapper."""
+# How the instructions name types of operands; elements of 32 bits are read as tf32.
+_PTX = {
+    "f16": "f16", "bf16": "bf16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8",
+}  # fmt: skip
+_PTX_SUM = {"f32": "f32", "f16": "f16", "i32": "s32"}
+_DTYPES = {dtype.code: dtype for dtype in DTYPES}
+
+_FENCE = Piece('DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }')
+_COMMIT = Piece('DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }')
+_START = Piece(
+    "// where a matrix begins, as descriptors say it\n"
+    "DEV u32 matrix_start(u32 address) { return address >> 4 & 0x3fffu; }"
+)
+_DESCRIPTOR = Piece("DEV u64 matrix(u32 high, u32 low) { return (u64)high << 32 | low; }")
+
+
+def _struct(element: DType) -> tuple[str, ...]:
+    return (element.code,) if is_small_float(element) else ()
+
+
+def _in_place(name: str, element: DType, count: int) -> list[str]:
+    """Operands that are read and written: `count` elements of an array, several of them in a word."""
+    letter, array = "r", f"((u32*){name})"
+    if element.bits == WORD_BITS:
+        letter, array = "f" if element.is_floating() else "r", name
+    return [f'"+{letter}"({array}[{i}])' for i in range(count * element.bits // WORD_BITS)]
+
+
+def _lines(items: Sequence[str]) -> str:
+    """Items separated by commas, so many a line."""
+    rows = [", ".join(items[i : i + PER_LINE]) for i in range(0, len(items), PER_LINE)]
+    return ",\n      ".join(rows)
+
+
+def _names(first: int, count: int) -> str:
+    """PTX operands as a vector, broken into C string literals."""
+    names = [f"%{first + i}" for i in range(count)]
+    rows = [", ".join(names[i : i + PER_LINE]) for i in range(0, count, PER_LINE)]
+    return "{" + ', "\n    "'.join(rows) + "}"
+
+
+def _words(name: str, element: DType, count: int) -> tuple[list[str], tuple[str, ...]]:
+    """Operands that hold `count` elements of an array in words, and the pieces that pack them."""
+    per = WORD_BITS // element.bits
+    word = {1: "__builtin_bit_cast(u32, {}[{}])", 2: "pack16({} + {})", 4: "pack8<4>({} + {})"}[per]
+    inputs = [f'"r"({word.format(name, i)})' for i in range(0, count, per)]
+    return inputs, (*_struct(element), *({1: (), 2: ("pack16",), 4: ("pack8",)}[per]))
+
+
+# wgmma
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma:
+    """One shape of instruction: `transposed` operands are contiguous along m or n; `registers`: a lies in registers."""
+
+    n: int
+    k: int
+    sum: DType
+    element: DType
+    other: DType
+    transposed: tuple[bool, bool]
+    registers: bool
+
+    @property
+    def name(self) -> str:
+        """`wgmma_64x256x16_f32_f16_tb`."""
+        types = [self.element.code] if self.element is self.other else [self.element.code, self.other.code]
+        marks = [mark for mark, on in zip(("ta", "tb", "ra"), (*self.transposed, self.registers), strict=True) if on]
+        return "_".join(["wgmma", f"64x{self.n}x{self.k}", self.sum.code, *types, *marks])
+
+    @property
+    def piece(self) -> Piece:
+        """`name(x, a, b, add)`: the instruction on the accumulators from `x` on, added to them where `add` holds."""
+        outputs, needs = _in_place("x", self.sum, self.n // 2), _struct(self.sum)
+        a, parameter = ['"l"(a)'], "u64 a"
+        if self.registers:
+            a, more = _words("a", self.element, self.k // 2)
+            needs, parameter = (*needs, *more), f"const {C_NAMES[self.element.code]}* a"
+        first = len(outputs)
+        left = _names(first, len(a)) if self.registers else f"%{first}"
+        right, on = first + len(a), first + len(a) + 1
+        types = ".".join([_PTX_SUM[self.sum.code], _PTX[self.element.code], _PTX[self.other.code]])
+        return Piece(
+            f"DEV void {self.name}({C_NAMES[self.sum.code]}* x, {parameter}, u64 b, bool add) {{\n"
+            f'  asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{on}, 0;\\n"\n'
+            f'    "wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{types} "\n'
+            f'    "{_names(0, first)}, "\n'
+            f'    "{left}, %{right}, add{self._modifiers};\\n}}"\n'
+            f"    : {_lines(outputs)}\n"
+            f'    : {", ".join(a)}, "l"(b), "r"((int)add)); }}',
+            needs,
+        )
+
+    @property
+    def _modifiers(self) -> str:
+        """Signs of a and b, which floats have, and which of those in memory are transposed, which 16-bit types have."""
+        if not self.element.is_floating():
+            return ""
+        turned = self.transposed[1:] if self.registers else self.transposed
+        return ", 1, 1" + "".join(f", {int(t)}" for t in turned if self.element.bits == 16)
+
+
+@emits(mma.begin)
+def _begin(e: Emitter, op: Op) -> None:
+    (x,) = op.uses
+    assert isinstance(x.type, RegsType)
+    e.copy(op.result, e.refs[x])
+    name = f"wgmma_begin_{_dtype(x.type).code}x{x.type.count}"
+    through = _lines(_in_place("x", _dtype(x.type), x.type.count))
+    head = f"DEV void {name}({C_NAMES[_dtype(x.type).code]}* x)"
+    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', _struct(_dtype(x.type))))
+    e.out.line(f"{name}({e.variable(op.result).name});")
+
+
+@emits(mma.wgmma)
+def _wgmma(e: Emitter, op: Op) -> None:
+    a, b, acc, use_acc = op.operands
+    assert a is not None and b is not None and acc is not None
+    left: Operand | None = op.attrs["left"]
+    right: Operand = op.attrs["right"]
+    sums = acc.type.element
+    assert isinstance(sums, DType)
+    turned = (left is not None and left.transposed, right.transposed)
+    element, other = (_DTYPES[op.attrs[name]] for name in ("element", "other"))
+    shape = Wgmma(op.attrs["n"], op.attrs["k"], sums, element, other, turned, left is None)
+    e.pieces.define(shape.name, shape.piece)
+    e.copy(op.result, e.refs[acc])
+    registers, at_a, at_b, first = (tuple(column) for column in zip(*op.attrs["steps"], strict=True))
+    matrices = [] if left is None else [_Matrix(e, "left", a, left, at_a)]
+    matrices.append(_Matrix(e, "right", b, right, at_b))
+    array = "" if left is not None else array_of(e, a)
+    into = e.variable(op.result)
+    added = "true" if use_acc is None else e.at(use_acc)
+    number = 1 if use_acc is None else e.number(use_acc)
+
+    def step(index: Index) -> str:
+        operands = [matrix.at(index) for matrix in matrices]
+        if array:
+            operands.insert(0, plus(array, e.entry(at_a, index)))
+        on = _unless_first(first, index, added) if number is None else _flag(first, index, bool(number))
+        return f"{shape.name}({plus(into.name, e.entry(registers, index))}, {', '.join(operands)}, {on});"
+
+    e.out.line(f"{e.pieces.define('wgmma_fence', _FENCE)}();")
+    e.unrolled(len(first), [(op.loc, step)])
+    e.out.line(f"{e.pieces.define('wgmma_commit', _COMMIT)}();")
+
+
+class _Matrix:
+    """An operand in memory: its descriptors, and the statement that finds where the first of them points."""
+
+    def __init__(self, e: Emitter, name: str, memory: Value, operand: Operand, offsets: Table) -> None:
+        fields = operand.descriptor_bits
+        self.emitter, self.name, self.high = e, e.names.fresh(name), f"{fields >> 32:#x}u"
+        # The other fields of the lower half are added together with the steps, at no cost.
+        self.low, self.steps = f"{fields & 0xFFFFFFFF:#x}u", tuple([offset >> 4 for offset in offsets])
+        e.pieces.define("matrix", _DESCRIPTOR)
+        address = plus(e.at(memory), _of_warpgroup(e, operand.warps))
+        e.out.line(f"const u32 {self.name} = {e.pieces.define('matrix_start', _START)}({address});")
+
+    def at(self, index: Index) -> str:
+        """The descriptor of a step."""
+        return f"matrix({self.high}, {self.low} + {plus(self.name, self.emitter.entry(self.steps, index))})"
+
+
+def _of_warpgroup(e: Emitter, warps: Table) -> str:
+    """The bytes that a warpgroup's part of an operand lies further on, from the index that its warps share."""
+    here = e.partition
+    groups = [0]
+    for bit in warps[2 : here.num_warps.bit_length() - 1]:
+        groups += [group ^ bit for group in groups]
+    if not any(groups):
+        return "0"
+    index = f"({e.warp} - {here.first_warp}u) / {WARPGROUP}" if here.first_warp else f"{e.warp} / {WARPGROUP}"
+    text = tables.expression(tuple(groups), index)
+    assert text is not None
+    return text
+
+
+def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
+    """Whether a step adds to what its accumulators hold: the first of each, which come first, as the condition says."""
+    if isinstance(index, int):
+        return added if first[index] else "true"
+    firsts = first.index(False) if False in first else len(first)
+    if firsts == len(first):
+        return added
+    return f"{index if firsts == 1 else f'{index} >= {firsts}'} || {added}"
+
+
+def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
+    return "true" if added else _unless_first(first, index, "false")
+
+
+def array_of(e: Emitter, value: Value) -> str:
+    """The name of a C array that holds the registers of a value: its own, or a copy."""
+    ref = e.refs[value]
+    if isinstance(ref, Variable) and ref.count is not None and not ref.local:
+        return ref.name
+    assert isinstance(value.type, RegsType)
+    name = e.names.fresh(value.name or "part")
+    e.out.bare(f"{c_type_of(value.type)} {name}[{value.type.count}];")
+    e.unrolled(value.type.count, [(e.out.loc, lambda index: f"{name}[{index}] = {ref.at(index)};")])
+    return name
+
+
+@emits(mma.warpgroup_wait)
+def _wait(e: Emitter, op: Op) -> None:
+    types = [value.type for value in op.uses if isinstance(value.type, RegsType)]
+    for result, value in zip(op.results, op.uses, strict=True):
+        e.copy(result, e.refs[value])
+    name = "_".join(["wgmma_wait", *(f"{_dtype(t).code}x{t.count}" for t in types)])
+    e.pieces.define(name, _wait_piece(name, types))
+    e.out.line(f"{name}<{op.attrs['pendings']}>({', '.join(e.variable(result).name for result in op.results)});")
+
+
+def _wait_piece(name: str, types: Sequence[RegsType]) -> Piece:
+    """`name<pendings>(x0, x1, ...)`: the wait, with the arrays going through it."""
+    dtypes = [_dtype(t) for t in types]
+    parameters = [f"{C_NAMES[dtype.code]}* x{i}" for i, dtype in enumerate(dtypes)]
+    through = [
+        o for i, (dtype, t) in enumerate(zip(dtypes, types, strict=True)) for o in _in_place(f"x{i}", dtype, t.count)
+    ]
+    # The arrays come after the wait: what moves them there must not do so while a product is under way.
+    pin = f'\n  asm volatile("" : {_lines(through)} :: "memory");' if through else ""
+    return Piece(
+        f"template <int N> DEV void {name}({', '.join(parameters)}) {{\n"
+        f'  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");{pin} }}',
+        tuple(need for dtype in dtypes for need in _struct(dtype)),
+    )
+
+
+def _dtype(type: RegsType) -> DType:
+    assert isinstance(type.element, DType)
+    return type.element
+
+
+# mma.sync
+
+
+@emits(mma.mma_sync)
+def _mma_sync(e: Emitter, op: Op) -> None:
+    a, b, acc = op.uses
+    sums = acc.type.element
+    assert isinstance(sums, DType)
+    element, other = (_DTYPES[op.attrs[name]] for name in ("element", "other"))
+    types = [element.code] if element is other else [element.code, other.code]
+    name = "_".join(["mma", f"16x8x{op.attrs['k']}", sums.code, *types])
+    e.pieces.define(name, _sync_piece(name, op.attrs["k"], sums, element, other))
+    e.copy(op.result, e.refs[acc])
+    arrays = (e.variable(op.result).name, array_of(e, a), array_of(e, b))
+    columns = [tuple(column) for column in zip(*op.attrs["steps"], strict=True)]
+
+    def step(index: Index) -> str:
+        operands = [plus(array, e.entry(column, index)) for array, column in zip(arrays, columns, strict=True)]
+        return f"{name}({', '.join(operands)});"
+
+    e.unrolled(len(columns[0]), [(op.loc, step)])
+
+
+def _sync_piece(name: str, k: int, sums: DType, element: DType, other: DType) -> Piece:
+    """`name(x, a, b)`: the instruction m16n8k`k` on the accumulators from `x` on."""
+    outputs = _in_place("x", sums, 4)
+    left, needs = _words("a", element, k // 2)
+    right, more = _words("b", other, k // 4)
+    first = len(outputs)
+    x, types = _names(0, first), ".".join([_PTX[element.code], _PTX[other.code]])
+    total = _PTX_SUM[sums.code]
+    a, b = (f"const {C_NAMES[dtype.code]}* {operand}" for operand, dtype in (("a", element), ("b", other)))
+    return Piece(
+        f"DEV void {name}({C_NAMES[sums.code]}* x, {a}, {b}) {{\n"
+        f'  asm volatile("mma.sync.aligned.m16n8k{k}.row.col.{total}.{types}.{total} "\n'
+        f'    "{x}, {_names(first, len(left))}, {_names(first + len(left), len(right))}, {x};"\n'
+        f"    : {_lines(outputs)}\n"
+        f"    : {', '.join([*left, *right])}); }}",
+        (*_struct(sums), *needs, *more),
+    )

@@ -1,0 +1,97 @@
+"""Mistakes in calls of ready kernels (`weft.kernels`)."""
+
+from __future__ import annotations
+
+from weft.errors.base import LaunchError, row
+
+ARRAY = row(
+    "kernels-array",
+    LaunchError,
+    "matmul multiplies matrices, but {name} is {got}",
+    "pass a PyTorch, NumPy or CuPy array of two dimensions; a batch is multiplied matrix by matrix",
+)
+SHAPES = row(
+    "kernels-shapes",
+    LaunchError,
+    "a has shape {a} and b has shape {b}: rows of a have {columns} elements, columns of b {rows}",
+    "transpose the operand that lies the other way: a.T, b.T cost nothing",
+)
+DTYPES = row(
+    "kernels-dtypes",
+    LaunchError,
+    "tensor cores do not multiply {a} by {b}",
+    "convert one of them; there are products of {known}",
+)
+DEVICES = row(
+    "kernels-devices",
+    LaunchError,
+    "a lies on {first}, {name} on {other}",
+    "move one of them; arrays of the host go to the simulator, arrays of a GPU to that GPU",
+)
+OUT_SHAPE = row(
+    "kernels-out-shape",
+    LaunchError,
+    "out has shape {got}, but the product of {a} and {b} has shape {want}",
+    "make out of that shape, or leave it out",
+)
+OUT_DTYPE = row(
+    "kernels-out-dtype",
+    LaunchError,
+    "the product of {a} and {b} cannot be {got}",
+    "take one of {allowed}",
+)
+OUT_DTYPES_DIFFER = row(
+    "kernels-out-dtype-differs",
+    LaunchError,
+    "out holds {got}, but out_dtype asks for {want}",
+    "leave one of the two out",
+)
+OUT_NEEDED = row(
+    "kernels-out-needed",
+    LaunchError,
+    "matmul does not know how to make an array like {got}",
+    "pass out=, an array of shape {shape}",
+)
+OUT_OVERLAPS = row(
+    "kernels-out-overlaps",
+    LaunchError,
+    "out shares memory with {name}, which is read while out is written",
+    "write to an array of its own",
+)
+OUT_REPEATS = row(
+    "kernels-out-repeats",
+    LaunchError,
+    "elements of out share memory: shape {shape}, strides {strides}",
+    "write to an array whose elements all have a place of their own",
+)
+SCALE = row(
+    "kernels-scale",
+    LaunchError,
+    "{name} has shape {got} and dtype {dtype}, but scales one number, or each of {want} {what}",
+    "pass a number, or a contiguous float32 array of shape [1] or [{want}] on the device of a",
+)
+VARIANT = row("kernels-variant", LaunchError, "there is no variant {variant!r}", "take one of {known}")
+VARIANT_PATH = row(
+    "kernels-variant-path",
+    LaunchError,
+    "variant {variant} asks TMA for every block, but {name} has no descriptor: {reason}",
+    "take the variant cooperative or ping_pong, whose warps can copy blocks themselves, or leave the choice to matmul",
+)
+CONFIG = row(
+    "kernels-config",
+    LaunchError,
+    "{field} is {value} in variant {variant}, and has to be {rule}",
+    "weft.kernels.matmul_configs(a, b) lists configurations that work",
+)
+CONFIG_KIND = row(
+    "kernels-config-kind",
+    LaunchError,
+    "config is a MatmulConfig, or a dictionary of its fields, not {got}",
+    "write weft.kernels.MatmulConfig(variant='cooperative', block_m=128, block_n=256, block_k=64, stages=4)",
+)
+TARGET = row(
+    "kernels-target",
+    LaunchError,
+    "matmul multiplies with wgmma, which {target} does not have",
+    "run it on a Hopper GPU, or in the simulator with WEFT_TARGET=sm_90a",
+)

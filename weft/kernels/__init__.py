@@ -1,0 +1,13 @@
+"""Ready kernels, written in weft: matrix products on Hopper's tensor cores.
+
+    from weft.kernels import matmul
+    c = matmul(a, b)                      # chosen by shapes, strides and types
+    c = matmul(a, b, variant="ping_pong")
+    c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
+"""
+
+from weft.kernels.config import VARIANTS, MatmulConfig
+from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels.schedules import ORDERS
+
+__all__ = ["ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "matmul", "matmul_configs"]

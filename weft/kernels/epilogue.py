@@ -1,0 +1,115 @@
+"""From accumulators to the output: pieces of a tile are scaled, converted, and stored through rotating buffers.
+
+A piece is a part of the tile that lies in some of the registers of every thread, so that taking it out costs nothing. While
+TMA still stores one piece, the next one is written to another buffer.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.language.nvidia.hopper import fence_async_shared, tma
+
+
+@jit
+def halves(x, dim: gl.constexpr):
+    """The two halves of a tile along a dimension."""
+    rows, columns = x.shape
+    if dim == 0:
+        return x.reshape([2, rows // 2, columns]).permute([1, 2, 0]).split()
+    return x.reshape([rows, 2, columns // 2]).permute([0, 2, 1]).split()
+
+
+@jit
+def halved(parts, dim: gl.constexpr):
+    """All parts halved along a dimension, in order."""
+    found = ()
+    for part in parts:
+        found = found + halves(part, dim)
+    return found
+
+
+@jit
+def pieces_of(x, height: gl.constexpr, width: gl.constexpr):
+    """The pieces of a tile, [height, width] each, row by row."""
+    parts = (x,)
+    for _ in gl.static_range((x.shape[0] // height).bit_length() - 1):
+        parts = halved(parts, 0)
+    for _ in gl.static_range((x.shape[1] // width).bit_length() - 1):
+        parts = halved(parts, 1)
+    return parts
+
+
+@jit
+def factors(scale, kind: gl.constexpr, first, extent, dim: gl.constexpr, layout: gl.constexpr, size: gl.constexpr):
+    """What to multiply the rows (`dim` 0) or columns of a tile by: a number, or a vector that is as wide as the tile."""
+    if kind == "number":
+        return scale
+    if kind == "one":
+        return gl.load(scale)
+    at = first + gl.arange(0, size, gl.SliceLayout(1 - dim, layout))
+    found = gl.load(scale + at, mask=at < extent, other=0.0)
+    return gl.expand_dims(found, 1 - dim)
+
+
+@jit
+def scaled(x, scale_a, scale_b, row, column, M, N, plan: gl.constexpr):
+    """A tile of sums, whose first element is at a row and column of the output, with scales applied; of the output's type."""
+    if plan.scale_a or plan.scale_b:
+        x = x.to(gl.float32)
+    if plan.scale_a:
+        x = x * factors(scale_a, plan.scale_a, row, M, 0, x.layout, x.shape[0])
+    if plan.scale_b:
+        x = x * factors(scale_b, plan.scale_b, column, N, 1, x.layout, x.shape[1])
+    return x.to(plan.out.dtype)
+
+
+@jit
+def buffers_of(plan: gl.constexpr):
+    """Buffers for pieces on their way to the output, for one partition; None where they are stored from registers."""
+    if not plan.out.described:
+        return None
+    return gl.allocate_shared_memory(plan.out.dtype, [plan.buffers, *plan.out.block], plan.out.layout)
+
+
+@jit
+def store_tile(out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr):
+    """Store a tile of sums at a row and column of the output; where K is split, to the part's own copy of it."""
+    across: gl.constexpr = acc.shape[1] // plan.out.width
+    parts = pieces_of(acc, plan.out.height, plan.out.width)
+    below = 0
+    if plan.splits > 1:
+        # The parts' outputs lie below one another, each as high as whole tiles are.
+        tiles = gl.cdiv(N, plan.block_n) * plan.block_n if plan.out.columns_first else gl.cdiv(M, plan.block_m) * plan.block_m
+        below = part * tiles
+    for i in gl.static_range(len(parts)):
+        i_row = row + i // across * plan.out.height
+        i_column = column + i % across * plan.out.width
+        if plan.out.described:
+            # The store that last used this buffer has read it.
+            tma.store_wait(pendings=plan.buffers - 1)
+        x = scaled(parts[i], scale_a, scale_b, i_row, i_column, M, N, plan)
+        if plan.out.described:
+            buffer = buffers.index(i % plan.buffers)
+            if plan.out.columns_first:
+                buffer.permute([1, 0]).store(x)
+                fence_async_shared()
+                tma.async_copy_shared_to_global(out, [below + i_column, i_row], buffer)
+            else:
+                buffer.store(x)
+                fence_async_shared()
+                tma.async_copy_shared_to_global(out, [below + i_row, i_column], buffer)
+        else:
+            store_piece(out, x, i_row, i_column, row_stride, column_stride, M, N)
+
+
+@jit
+def store_piece(out, x, row, column, row_stride, column_stride, M, N):
+    """Store a tile from registers, as far as it lies within the output."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [gl.num_warps(), 1], [1, 0])
+    x = gl.convert_layout(x, layout)
+    i = gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
+    j = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
+    start = out + gl.cast(row, gl.int64) * row_stride + gl.cast(column, gl.int64) * column_stride
+    mask = (i < M - row)[:, None] & (j < N - column)[None, :]
+    gl.store(start + i[:, None] * row_stride + j[None, :] * column_stride, x, mask=mask)

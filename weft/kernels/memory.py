@@ -1,0 +1,29 @@
+"""Arrays that matmul makes: results, and sums of parts. They are of the caller's framework, so that it owns their memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import kernels as errors
+from weft.runtime.dtypes import numpy_dtype
+
+
+def empty_like(value: Any, shape: tuple[int, int], dtype: str) -> Any:
+    """A new array of the framework and on the device of `value`. Raises LaunchError (kernels-out-needed)."""
+    framework = type(value).__module__.partition(".")[0]
+    module: Any = sys.modules.get(framework)
+    if framework == "torch":
+        return value.new_empty(shape, dtype=getattr(module, dtype))
+    if framework in ("numpy", "cupy"):
+        return module.empty(shape, numpy_dtype(dtype))
+    raise fail(errors.OUT_NEEDED, got=f"a {type(value).__name__} of {framework}", shape=list(shape))
+
+
+def fill_zero(value: Any) -> None:
+    """Set every element to zero."""
+    if hasattr(value, "zero_"):
+        value.zero_()
+    else:
+        value[...] = 0

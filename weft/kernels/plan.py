@@ -1,0 +1,206 @@
+"""What the text of a matrix product's kernel depends on: everything that is known when it is compiled.
+
+Kernels take a `Plan` as one constant. Plans are kept, so that equal ones are one object, which launches compare by identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from weft import language as gl
+from weft.kernels.config import MatmulConfig
+
+Path = Literal["descriptor", "copies", "loads"]
+"""How the blocks of an operand come to shared memory: by TMA, by cp.async, or through registers."""
+
+DTYPES: dict[str, Any] = {
+    "float16": gl.float16, "bfloat16": gl.bfloat16, "float8_e4m3fn": gl.float8e4nv, "float8_e5m2": gl.float8e5,
+    "float32": gl.float32, "int8": gl.int8, "uint8": gl.uint8, "int32": gl.int32,
+}  # fmt: skip
+"""Element types of arrays, by their canonical names."""
+SWIZZLE_BYTES = 128
+THREAD_BYTES = 4
+"""What a thread of a loading warp reads, and writes to shared memory, at a time at least."""
+MOST_HELD = 64
+"""Elements that such a thread holds at a time."""
+LOADING_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an operand lies in global memory, as far as kernels depend on it. Operands are seen as [rows, K].
+
+    `contiguous` is the dimension whose elements follow one another, "k", "rows" or "" for none, and `unit` the bytes at a time
+    that may be read along it.
+    """
+
+    dtype: str
+    path: Path
+    contiguous: str
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """An operand: how its blocks lie in shared memory and come there.
+
+    `block` is the shape of a block in memory, [rows, K] if `along_k`, else [K, rows]. `registers` is the layout in which warps
+    hold what they copy, `step` how much of the block's dimension `cut` they copy at a time, and `unit` the elements that are
+    aligned together.
+    """
+
+    dtype: Any
+    path: Path
+    contiguous: str
+    along_k: bool
+    block: tuple[int, int]
+    layout: Any
+    nbytes: int
+    registers: Any
+    cut: int
+    step: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """The output: it is stored by TMA if `described`, in pieces of `width` columns that lie as `layout` says.
+
+    `columns_first` says that TMA sees its transpose, whose rows are contiguous.
+    """
+
+    dtype: Any
+    described: bool
+    columns_first: bool
+    height: int
+    width: int
+    layout: Any
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Shape in memory of a piece."""
+        return (self.width, self.height) if self.columns_first else (self.height, self.width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What a kernel is compiled for. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each"."""
+
+    a: Side
+    b: Side
+    out: Output
+    sums: Any
+    scale_a: str
+    scale_b: str
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+    buffers: int
+    splits: int
+    order: str
+    group: int
+    consumers: int
+    overlap: bool
+    registers: tuple[int, ...] | None
+
+    @property
+    def described(self) -> bool:
+        """Both operands come by TMA."""
+        return self.a.path == self.b.path == "descriptor"
+
+    @property
+    def producers(self) -> int:
+        """Warps that bring blocks."""
+        return 1 if self.described else LOADING_WARPS
+
+    @property
+    def copies(self) -> bool:
+        """Some blocks come by cp.async, so that those who multiply have to fence."""
+        return "copies" in (self.a.path, self.b.path)
+
+    @property
+    def loads(self) -> bool:
+        """Some blocks come through registers."""
+        return "loads" in (self.a.path, self.b.path)
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals that make a slot ready: one that says how many bytes to expect, and those of warps that copy."""
+        return bool(self.expected) + 32 * LOADING_WARPS * self.copies + self.loads
+
+    @property
+    def expected(self) -> int:
+        """Bytes that TMA brings into a slot."""
+        return sum(side.nbytes for side in (self.a, self.b) if side.path == "descriptor")
+
+
+@lru_cache(maxsize=1024)
+def make_plan(
+    a: Form, b: Form, out: str, described: bool, columns_first: bool, scale_a: str, scale_b: str, config: MatmulConfig
+) -> Plan:
+    """The plan of a product: operands and output as they lie in memory, kinds of scales, and the configuration."""
+    integers = a.dtype in ("int8", "uint8")
+    output = output_of(out, described, columns_first, config.rows_of_warps, config.block_n)
+    pieces = config.sums_per_thread * 32 * config.num_warps // (output.height * output.width)
+    return Plan(
+        side_of(a, config.block_m, config.block_k),
+        side_of(b, config.block_n, config.block_k),
+        output,
+        gl.int32 if integers else gl.float32,
+        scale_a,
+        scale_b,
+        config.block_m,
+        config.block_n,
+        config.block_k,
+        config.stages,
+        # Every tile begins with the first buffer, which must be the one that was used longest ago.
+        min(config.buffers, pieces),
+        config.splits,
+        config.order,
+        config.group,
+        config.consumers,
+        config.overlap,
+        config.registers_for(a.path == b.path == "descriptor"),
+    )
+
+
+def side_of(form: Form, rows: int, depth: int) -> Side:
+    """An operand's blocks of `rows` and `depth` elements along K."""
+    dtype = DTYPES[form.dtype]
+    # Tensor cores read elements of 16 bits along any dimension, all others along K only.
+    along_k = form.contiguous != "rows" or dtype.itemsize != 2
+    block = (rows, depth) if along_k else (depth, rows)
+    layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
+    unit = max(form.unit // dtype.itemsize, 1)
+    turned = along_k and form.contiguous == "rows"
+    vec = max(unit, THREAD_BYTES // dtype.itemsize) if form.path == "copies" else THREAD_BYTES // dtype.itemsize
+    registers = _turning(vec) if turned else _straight(block, vec)
+    cut = 1 if turned else 0
+    held = block[cut] if form.path == "copies" else MOST_HELD * 32 * LOADING_WARPS // block[1 - cut]
+    step = min(block[cut], held)
+    nbytes = rows * depth * dtype.itemsize
+    return Side(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
+
+
+def _straight(block: tuple[int, int], vec: int) -> gl.BlockedLayout:
+    """Threads side by side along memory's contiguous dimension."""
+    lanes = min(block[1] // vec, 32)
+    return gl.BlockedLayout([1, vec], [32 // lanes, lanes], [LOADING_WARPS, 1], [1, 0])
+
+
+def _turning(vec: int) -> gl.BlockedLayout:
+    """Threads side by side along rows, each of which holds a few elements along K, which it writes together."""
+    return gl.BlockedLayout([vec, max(vec, 4)], [32, 1], [1, LOADING_WARPS], [0, 1])
+
+
+def output_of(dtype: str, described: bool, columns_first: bool, rows: int, columns: int) -> Output:
+    """The output's pieces: of all rows that some warps hold together, and as many columns as a swizzle spans."""
+    kind = DTYPES[dtype]
+    width = min(SWIZZLE_BYTES // kind.itemsize, columns)
+    block = (width, rows) if columns_first else (rows, width)
+    return Output(
+        kind, described, columns_first, rows, width, gl.NVMMASharedLayout.get_default_for(block, kind)
+    )

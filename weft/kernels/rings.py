@@ -1,0 +1,104 @@
+"""Blocks of a and b on their way through shared memory: the ring of buffers, and what fills it by TMA.
+
+`ready` of a slot says that its blocks have arrived. Both operands are seen as [rows, K]: rows of a, columns of b.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.language.nvidia.hopper import mbarrier, tma
+
+
+@gl.aggregate
+class Place:
+    """A position in the ring: the slot, and the parity of the round."""
+
+    slot: gl.tensor
+    phase: gl.tensor
+    stages: gl.constexpr
+
+    @jit
+    def next(self):
+        """The position after this one."""
+        last = self.slot == self.stages - 1
+        return Place(gl.where(last, 0, self.slot + 1), self.phase ^ last.to(gl.int32), self.stages)
+
+    @jit
+    def skip(self, count):
+        """The position `count` positions on."""
+        slot = self.slot + count
+        rounds = slot // self.stages
+        return Place(slot - rounds * self.stages, self.phase ^ (rounds & 1), self.stages)
+
+
+@gl.aggregate
+class Ring:
+    """Buffers of both operands, `plan.stages` slots of each, as they lie in memory, and the barriers of slots."""
+
+    a: gl.shared_memory_descriptor
+    b: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    plan: gl.constexpr
+
+    @staticmethod
+    @jit
+    def make(plan: gl.constexpr):
+        """A ring whose slots are empty."""
+        a = gl.allocate_shared_memory(plan.a.dtype, [plan.stages, *plan.a.block], plan.a.layout)
+        b = gl.allocate_shared_memory(plan.b.dtype, [plan.stages, *plan.b.block], plan.b.layout)
+        return Ring(a, b, barriers_of(plan.stages, plan.arrivals), plan)
+
+    @jit
+    def start(self):
+        """The first position."""
+        return Place(0, 0, self.plan.stages)
+
+    @jit
+    def left(self, slot):
+        """The block of a in a slot, [rows, K]."""
+        memory = self.a.index(slot)
+        return memory if self.plan.a.along_k else memory.permute([1, 0])
+
+    @jit
+    def right(self, slot):
+        """The block of b in a slot, [K, columns]."""
+        memory = self.b.index(slot)
+        return memory.permute([1, 0]) if self.plan.b.along_k else memory
+
+
+@jit
+def barriers_of(stages: gl.constexpr, arrivals: gl.constexpr):
+    """A barrier for each slot, whose phases take so many arrivals."""
+    bars = mbarrier.allocate_mbarrier(batch=stages)
+    for slot in gl.static_range(stages):
+        mbarrier.init(bars.index(slot), count=arrivals)
+    return bars
+
+
+@jit
+def request(desc, row, k, bar, memory, side: gl.constexpr, pred=True):
+    """Have TMA bring the block of an operand at a row and a place along K."""
+    if side.along_k:
+        tma.async_load(desc, [row, k], bar, memory, pred=pred)
+    else:
+        tma.async_load(desc, [k, row], bar, memory, pred=pred)
+
+
+@jit
+def request_both(ring, at, a, b, row, column, k, pred=True):
+    """Have TMA bring the blocks of both operands into a slot, which must be free."""
+    plan: gl.constexpr = ring.plan
+    bar = ring.ready.index(at.slot)
+    mbarrier.expect(bar, plan.a.nbytes + plan.b.nbytes, pred=pred)
+    request(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
+    request(b, column, k, bar, ring.b.index(at.slot), plan.b, pred)
+
+
+@jit
+def blocks_of(K, part, plan: gl.constexpr):
+    """First block along K of a part of the sum, and the block after its last one; no part is empty."""
+    blocks = gl.cdiv(K, plan.block_k)
+    each = gl.cdiv(blocks, plan.splits)
+    first = part * each
+    return first, min(first + each, blocks)

@@ -1,0 +1,86 @@
+"""Matrix products by warps that all do the same: they ask for blocks, multiply, and store.
+
+One kernel in three variants: `pipelined` has a program for each tile; in `persistent` as many programs as run at a time take
+tiles in turn; `persistent_pipelined` asks for the next tile's blocks before the last products of this one.
+"""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+from weft.kernels.epilogue import buffers_of, store_tile
+from weft.kernels.rings import Place, Ring, blocks_of, request_both
+from weft.kernels.schedules import Schedule
+from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_layout, warpgroup_mma_wait
+
+
+@gl.aggregate
+class Cursor:
+    """Which blocks to ask for next, and the slot that they go to.
+
+    The tile's number, where it lies (in elements), the next block along K and the one after its last.
+    """
+
+    at: Place
+    index: gl.tensor
+    row: gl.tensor
+    column: gl.tensor
+    k: gl.tensor
+    end: gl.tensor
+
+    @staticmethod
+    @jit
+    def make(at, index, schedule, K, plan: gl.constexpr):
+        """The first blocks of a tile."""
+        row, column, part = schedule.tile(index)
+        first, end = blocks_of(K, part, plan)
+        return Cursor(at, index, row * plan.block_m, column * plan.block_n, first, end)
+
+    @jit
+    def ask(self, ring, schedule, count, a, b, K):
+        """Ask for the blocks, if there are any, and go on; without overlap there are none beyond the tile."""
+        plan: gl.constexpr = ring.plan
+        there = self.index < count if plan.overlap else self.k < self.end
+        request_both(ring, self.at, a, b, self.row, self.column, self.k * plan.block_k, there)
+        following = Cursor(self.at.next(), self.index, self.row, self.column, self.k + 1, self.end)
+        if plan.overlap:
+            if following.k == following.end:
+                following = Cursor.make(following.at, self.index + 1, schedule, K, plan)
+        return following
+
+
+@jit(do_not_specialize=["M", "N", "K", "row_stride", "column_stride"])
+def matmul_uniform(a, b, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr):
+    """The product of operands that both have descriptors; see the module."""
+    ring = Ring.make(plan)
+    buffers = buffers_of(plan)
+    schedule = Schedule.make(M, N, plan)
+    count = schedule.count()
+    shape: gl.constexpr = [plan.block_m, plan.block_n]
+    acc = gl.zeros(shape, plan.sums, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps()))
+    at = ring.start()
+    cursor = Cursor.make(at, 0, schedule, K, plan)
+    if plan.overlap:
+        for _ in gl.static_range(plan.stages - 1):
+            cursor = cursor.ask(ring, schedule, count, a, b, K)
+    for index in range(count):
+        row, column, part = schedule.tile(index)
+        first, end = blocks_of(K, part, plan)
+        if not plan.overlap:
+            cursor = Cursor.make(at, index, schedule, K, plan)
+            for _ in gl.static_range(plan.stages - 1):
+                cursor = cursor.ask(ring, schedule, count, a, b, K)
+        for k in range(first, end):
+            mbarrier.wait(ring.ready.index(at.slot), at.phase)
+            acc = warpgroup_mma(ring.left(at.slot), ring.right(at.slot), acc, use_acc=k > first, is_async=True)
+            # The product before this one has read its slot, which the cursor is at.
+            acc = warpgroup_mma_wait(1, acc)
+            cursor = cursor.ask(ring, schedule, count, a, b, K)
+            at = at.next()
+        acc = warpgroup_mma_wait(0, acc)
+        store_tile(
+            out, buffers, acc, row * plan.block_m, column * plan.block_n, part, scale_a, scale_b, row_stride, column_stride,
+            M, N, plan,
+        )  # fmt: skip
+    if plan.out.described:
+        tma.store_wait(pendings=0)

@@ -1,0 +1,63 @@
+"""What the annotation of a field means where it is a text, as under `from __future__ import annotations`.
+
+Nothing is executed: names, attributes and unions are looked up. A text that says more, or names what does not exist (yet),
+stays a text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Optional, Union
+
+_UNKNOWN = object()
+
+
+def meaning(annotation: Any, scope: Mapping[str, Any]) -> Any:
+    """The type that an annotation names in a module's `scope`; the annotation itself where it is none of the above.
+
+    >>> meaning("int | None", {"int": int}) == Union[int, None], meaning("nobody.knows", {})
+    (True, 'nobody.knows')
+    """
+    if not isinstance(annotation, str):
+        return annotation
+    tree = _parsed(annotation)
+    found = _UNKNOWN if tree is None else _meaning(tree, scope)
+    return annotation if found is _UNKNOWN else found
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def _meaning(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return scope.get(name, _UNKNOWN)
+        case ast.Attribute(value=owner, attr=name):
+            return getattr(_meaning(owner, scope), name, _UNKNOWN)
+        case ast.Constant(value=None):
+            return None
+        case ast.Constant(value=str(text)):
+            inner = _parsed(text)
+            return _UNKNOWN if inner is None else _meaning(inner, scope)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _union([left, right], scope)
+        case ast.Subscript(value=owner, slice=inside):
+            kind = _meaning(owner, scope)
+            parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+            if kind is Union or kind is Optional:
+                return _union([*parts, *([ast.Constant(None)] if kind is Optional else [])], scope)
+            return _UNKNOWN
+        case _:
+            return _UNKNOWN
+
+
+def _union(nodes: list[ast.expr], scope: Mapping[str, Any]) -> Any:
+    kinds = tuple(_meaning(node, scope) for node in nodes)
+    return _UNKNOWN if _UNKNOWN in kinds else Union[kinds]  # noqa: UP007 of any number of them

@@ -1,0 +1,43 @@
+"""Matrix products of warps, by `mma.sync`: operands and accumulator lie in registers, and threads wait for the result."""
+
+from __future__ import annotations
+
+from weft.language.marks import builtin
+from weft.language.nvidia.checks import demand
+from weft.language.nvidia.products import (
+    accumulator_layout,
+    check_precision,
+    check_shapes,
+    check_types,
+    element_of,
+    fragments,
+)  # fmt: skip
+from weft.language.tensor import apply, tensor
+from weft.layout.mma import MMA_SYNC
+from weft.layout.product import plan_sync
+from weft.ops import mma as ops
+
+_EXAMPLE = "gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[num_warps, 1], instr_shape=[16, 8])"
+
+
+@builtin
+def mma_v2(a: tensor, b: tensor, acc: tensor, input_precision: str | None = None) -> tensor:
+    """`acc + a @ b` for tiles [M, K] and [K, N] in the accumulator's `DotOperandLayout`s.
+
+    Types are those of `warpgroup_mma`; targets without fp8 products have all others. Raises CompilationError: async-target,
+    mma-operand, mma-types, mma-precision, mma-shapes, mma-accumulator, mma-accumulator-type; LayoutError:
+    mma-operand-layout, mma-accumulator-layout, and what instructions cannot do (layout-mma-*).
+    """
+    what = "mma_v2"
+    demand(what, "mma.sync")
+    left, right = (element_of(what, number, x, tensor) for number, x in enumerate((a, b)))
+    if left.is_fp8():
+        demand("mma_v2 of fp8", "products of fp8")
+    layout = accumulator_layout(what, acc, MMA_SYNC, _EXAMPLE)
+    check_shapes(what, a, b, acc)
+    check_types(what, left, right, acc)
+    check_precision(what, left, input_precision)
+    a, b = (fragments(what, number, x, layout, "") for number, x in enumerate((a, b)))
+    (rows, columns), length = acc.shape, a.shape[1]
+    plan_sync(layout, (rows, columns, length), left.bits, a.layout, b.layout)
+    return apply(ops.warp, a, b, acc, precision="tf32" if left.is_fp32() else "")

@@ -1,0 +1,143 @@
+"""Lowering of products on tensor cores: the instructions that `weft.layout.product` plans, on the operands' memory and registers.
+
+    %acc = mma.warpgroup %a, %b, %acc0    -->    %acc = mma.wgmma %a, %b, %acc0 {n=256, k=16, steps=((0, 0, 0, True), ...)}
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from weft.errors import UserError, fail
+from weft.errors import lowering as errors
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, ScalarType, SharedType, TileType, int1
+from weft.layout import DistributedLayout
+from weft.layout.product import ProductPlan, plan_product, plan_sync
+from weft.layout.wgmma import SharedSide
+from weft.ops import arith, mma, regs
+from weft.passes.lower.forms import Array
+from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def _tile(value: Value) -> TileType:
+    assert isinstance(value.type, TileType)
+    return value.type
+
+
+def _dtype(value: Value) -> DType:
+    assert isinstance(value.type.element, DType)
+    return value.type.element
+
+
+def _shape(a: Value, b: Value) -> tuple[int, int, int]:
+    """M, N and K of a product."""
+    (m, k), (_, n) = (v.type.shape for v in (a, b) if isinstance(v.type, SharedType | TileType))
+    return m, n, k
+
+
+def _side(lo: Lowering, value: Value) -> SharedSide | DistributedLayout:
+    """Where an operand lies: memory, or the layout of registers."""
+    if isinstance(value.type, TileType):
+        return value.type.layout
+    t = type_of(value)
+    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.handles[value].start)
+
+
+def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value) -> ProductPlan:
+    """The instructions. Raises LayoutError (layout-mma-*) at the product's line."""
+    right = _side(lo, b)
+    assert isinstance(right, SharedSide)
+    try:
+        return plan_product(_tile(acc).layout, _shape(a, b), _dtype(a).bits, _side(lo, a), right)
+    except UserError as error:
+        raise error.at(op.loc) from None
+
+
+def warpgroup(lo: Lowering, op: Op) -> None:
+    """One group of instructions; with `max_imprecise` one for each part along k, waited for and added by the threads.
+
+    Raises CompilationError (lower-target)."""
+    a, b, acc, use_acc = op.operands
+    assert a is not None and b is not None and acc is not None
+    if not lo.target.has_wgmma:
+        raise fail(errors.TARGET, loc=op.loc, what="warpgroup_mma", needs="wgmma", target=lo.target.name, since="sm_90a")
+    plan = _plan(lo, op, a, b, acc)
+    left = view(lo, a) if plan.left is not None else lo.array(lo.form(a))
+    right, total = view(lo, b), lo.array(lo.form(acc))
+    condition = None if use_acc is None else lo.scalar(use_acc)
+
+    def product(into: Value, adds: Value | None, steps: tuple[mma.Step, ...]) -> Value:
+        return lo.emit(
+            mma.wgmma, left, right, into, adds, n=plan.n, k=plan.k, element=_dtype(a).code, other=_dtype(b).code,
+            left=plan.left, right=plan.right, steps=steps, name=op.result.name,
+        )  # fmt: skip
+
+    count = lo.count(Array(total))
+    zeros = lo.emit(regs.splat, lo.emit(arith.constant, value=0, type=ScalarType(_dtype(acc))), count=count)
+    if condition is not None and lo.constants.get(condition) is False:
+        # What the accumulator holds does not matter, so it need not be held.
+        total = zeros
+    limit: int = op.attrs["max_imprecise"]
+    if not limit:
+        lo.define(op, Array(product(total, condition, plan.steps)))
+        return
+    fresh: Value = lo.emit(arith.constant, value=False, type=ScalarType(int1))
+    if condition is not None:
+        total = lo.emit(arith.select, lo.emit(regs.splat, condition, count=count), total, zeros)
+    for steps in _parts(plan.steps, limit // plan.k):
+        part = lo.emit(mma.warpgroup_wait, product(zeros, fresh, steps), pendings=0)
+        total = lo.emit(arith.add, total, part)
+    lo.define(op, Array(total))
+
+
+def _parts(steps: tuple[mma.Step, ...], most: int) -> list[tuple[mma.Step, ...]]:
+    """The steps of each part along k, of at most so many instructions for each accumulator register."""
+    lines = [list(group) for _, group in groupby(steps, key=lambda step: step[0])]
+    starts = range(0, len(lines[0]), most)
+    return [
+        tuple((acc, a, b, i == 0) for line in lines for i, (acc, a, b, _) in enumerate(line[start : start + most]))
+        for start in starts
+    ]
+
+
+def warpgroup_wait(lo: Lowering, op: Op) -> None:
+    """Accumulators that somebody reads afterwards go through the wait; those still under way nobody may touch."""
+    through: list[tuple[Value, Value]] = []
+    for value, result in zip(op.uses, op.results, strict=True):
+        if result in lo.left_in_flight:
+            lo.forms[result] = lo.form(value)
+        elif result in lo.used:
+            through.append((value, result))
+    arrays = [lo.array(lo.form(value)) for value, _ in through]
+    made = lo.emit_all(mma.warpgroup_wait, *arrays, **op.attrs)
+    for (_, result), new in zip(through, made, strict=True):
+        new.name = result.name
+        lo.forms[result] = Array(new)
+
+
+def warp(lo: Lowering, op: Op) -> None:
+    """Instructions on registers. Raises CompilationError (lower-target), LayoutError (layout-mma-*)."""
+    a, b, acc = op.uses
+    needs = lo.target.has_mma_fp8 if _dtype(a).is_fp8() else lo.target.has_mma
+    if not needs:
+        what = f"mma_v2 of {_dtype(a).name}"
+        raise fail(errors.TARGET, loc=op.loc, what=what, needs="mma.sync of it", target=lo.target.name, since="sm_90a")
+    left, right = (_tile(v).layout for v in (a, b))
+    try:
+        plan = plan_sync(_tile(acc).layout, _shape(a, b), _dtype(a).bits, left, right)
+    except UserError as error:
+        raise error.at(op.loc) from None
+    made = lo.emit(
+        mma.mma_sync, *(lo.array(lo.form(v)) for v in (a, b, acc)), k=plan.k, element=_dtype(a).code,
+        other=_dtype(b).code, steps=plan.steps, name=op.result.name,
+    )  # fmt: skip
+    lo.define(op, Array(made))
+
+
+RULES: dict[OpDef, LowerRule] = {
+    mma.warpgroup: warpgroup,
+    mma.warpgroup_wait: warpgroup_wait,
+    mma.warp: warp,
+}

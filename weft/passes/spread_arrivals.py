@@ -1,0 +1,106 @@
+"""Let the warps of a partition arrive at an mbarrier one by one, where a barrier between them would have to come first.
+
+    mbarrier.init %empty {count=2}                        mbarrier.init %empty {count=8}
+    ...                                                   ...
+    shared.load %buffer       in 4 warps, twice   -->     shared.load %buffer
+    mbarrier.arrive %empty                                mbarrier.arrive %empty {each_warp=true}
+
+One arrival tells what all threads did, so all of them come to a barrier before the elected thread arrives. If each warp arrives
+for itself, the phase is complete when all have, and none waits for another. Every arrival at the barriers of an allocation
+has to be of this kind then: plain ones, all of partitions with one number of warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.core import Func, Op
+from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
+from weft.ops import mbarrier
+from weft.passes.handles import handles
+from weft.passes.partition_plan import run_by
+
+
+def spread_arrivals(func: Func) -> Func:
+    """The function with `each_warp` arrivals, and counts of barriers to match; unchanged where there is nothing to spread."""
+    factors = {op: group.factor for group in _groups(func) if group.spreads for op in (*group.inits, *group.arrivals)}
+    if not factors:
+        return func
+
+    # The rule sees new operands but the old operations, by which the groups are known.
+    def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        if op not in factors:
+            return None
+        attrs: dict[str, Any] = {**op.attrs, "each_warp": True}
+        if op.kind is mbarrier.init:
+            attrs = {"count": op.attrs["count"] * factors[op]}
+        out.emit(op.kind, *operands, **attrs)
+        return ()
+
+    return rebuild(func, rule)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Allocations of barriers that operations do not tell apart, what is done to them, and by how many warps they arrive.
+
+    `plain`: nothing but whole arrivals of this block's threads changes their phases.
+    """
+
+    allocs: set[Op]
+    inits: list[Op] = field(default_factory=list[Op])
+    arrivals: list[Op] = field(default_factory=list[Op])
+    warps: set[int] = field(default_factory=set[int])
+    plain: bool = True
+
+    @property
+    def factor(self) -> int:
+        """Arrivals for one that the author counts."""
+        return max(self.warps, default=1)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether each warp can arrive for itself."""
+        fits = all(op.attrs["count"] * self.factor <= mbarrier.COUNT_LIMIT for op in self.inits)
+        return self.plain and len(self.warps) == 1 and self.factor > 1 and fits
+
+    def add(self, other: _Group) -> None:
+        """Take in what cannot be told apart from these."""
+        self.allocs |= other.allocs
+        self.inits += other.inits
+        self.arrivals += other.arrivals
+        self.warps |= other.warps
+        self.plain = self.plain and other.plain
+
+
+def _groups(func: Func) -> list[_Group]:
+    groups: list[_Group] = []
+    for one in _uses(func):
+        apart = [group for group in groups if not group.allocs & one.allocs]
+        for group in groups:
+            if group.allocs & one.allocs:
+                one.add(group)
+        groups = [*apart, one]
+    return groups
+
+
+def _uses(func: Func) -> Iterator[_Group]:
+    """What each operation makes of the barriers that it may be about."""
+    places = handles(func)
+    for op, warps in run_by(func):
+        for effect in op.kind.effects:
+            bar = op.operand(effect.operand) if effect.operand is not None and effect.kind == "update" else None
+            if op.kind is mbarrier.init:
+                bar = op.operand("bar")
+            if bar is None:
+                continue
+            allocs = {place.alloc for place in places[bar]}
+            shared = bool(op.attrs.get("shared_by") or mbarrier.blocks_sharing(bar))
+            if op.kind is mbarrier.init:
+                yield _Group(allocs, inits=[op], plain=not shared)
+            elif op.kind is mbarrier.arrive:
+                yield _Group(allocs, arrivals=[op], warps={warps}, plain=not shared)
+            else:
+                yield _Group(allocs, plain=False)

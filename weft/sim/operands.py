@@ -1,0 +1,69 @@
+"""Where `wgmma` finds its operands in shared memory: what the hardware makes of a matrix descriptor.
+
+An instruction's operand is `outer` rows (of a) or columns (of b) by 256 bits along k. Its address is that of an unswizzled
+canonical layout; of the chunks of 16 bytes in a swizzle's width, bits 7 and up of the address then choose one by exclusive or.
+(PTX ISA, "Strides" and "Shared Memory Matrix Layout" of the asynchronous warpgroup instructions.)
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.layout.wgmma import Operand
+from weft.sim.data import Array, arange
+from weft.sim.places import Place
+from weft.sim.shadow import MANY, Area
+
+CHUNK = 16
+"""Bytes that a swizzle moves as a whole."""
+
+
+def canonical(operand: Operand, outer: int, k: int, itemsize: int) -> Array:
+    """Byte offsets of an instruction's operand from its start, unswizzled, as (outer, k)."""
+    span = operand.swizzle or CHUNK
+    row, column = arange(outer)[:, None], arange(k)[None, :]
+    contiguous, line = (row, column) if operand.transposed else (column, row)
+    contiguous = contiguous * itemsize
+    # The leading offset goes along k where nothing is swizzled, else along the contiguous dimension.
+    across, along = (
+        (operand.stride, operand.leading)
+        if operand.transposed and not operand.swizzle
+        else (operand.leading, operand.stride)
+    )
+    return contiguous % span + contiguous // span * across + line % 8 * span + line // 8 * along
+
+
+def swizzled(address: Array, swizzle: int) -> Array:
+    """The address that a swizzle of some bytes puts in the place of another."""
+    return address ^ (address >> 7 & max(swizzle // CHUNK, 1) - 1) << 4
+
+
+@lru_cache(maxsize=1024)
+def operand_place(
+    operand: Operand, outer: int, k: int, itemsize: int, offsets: tuple[tuple[int, ...], ...], warps: int, base: int,
+    granule: int,
+) -> Place:  # fmt: skip
+    """The place of the operands that instructions read, elements as (chains, warpgroups, outer, steps * k).
+
+    `offsets` are the bytes from `base`, the byte of shared memory where the tile starts, of each chain's steps; `warps` those
+    of the partition."""
+    groups = arange(0, warps, 4)
+    own = np.zeros_like(groups)
+    for bit, basis in enumerate(operand.warps):
+        own ^= np.where(groups >> bit & 1, basis, 0)
+    starts = base + (np.array(offsets)[:, None, :] ^ own[None, :, None])
+    inside = canonical(operand, outer, k, itemsize)
+    address = swizzled(starts[:, :, None, :, None] + inside[None, None, :, None, :], operand.swizzle)
+    elements = (address.reshape(len(offsets), len(groups), outer, -1) - base) // itemsize
+    touched = np.unique(elements)
+    low, high = int(touched[0]), int(touched[-1]) + 1
+    each = itemsize // granule
+    first = base // granule
+    where: slice | Array
+    if high - low == touched.size:
+        where = slice(first + low * each, first + high * each)
+    else:
+        where = (first + touched[:, None] * each + arange(each)).ravel()
+    return Place(elements - low, low, high, Area(where, MANY))

@@ -1,0 +1,166 @@
+"""Which stored choice a call means: its key values, the dtypes of its arrays, and the GPU that it runs on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias, cast
+
+from weft.errors import CompilationError, fail
+from weft.errors.tune import KEY_VALUE, TUNED_NAME, UNKNOWN_NAME
+from weft.runtime import driver
+from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.descriptor import HostDescriptor
+from weft.runtime.dtypes import dtype_name
+from weft.runtime.fingerprint import fingerprint
+from weft.runtime.specialise import MockTensor, as_number
+
+Part = str | Callable[[Mapping[str, Any]], Any]
+"""A part of a key: the name of an argument, or a function of the arguments by name."""
+Value: TypeAlias = "int | float | bool | str | tuple[Value, ...] | None"
+"""What a key is kept as."""
+SIMULATOR = "simulator"
+"""The name of the device on which host arrays are worked on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a choice is kept under, beside the kernel: key values and dtypes by name, and the device.
+
+    `ordinal` is where this process finds the device (`HOST` for the simulator); it is no part of what is compared.
+    """
+
+    values: tuple[tuple[str, Value], ...]
+    dtypes: tuple[tuple[str, str], ...]
+    device: str
+    arch: int
+    ordinal: int = dataclasses.field(compare=False, default=HOST)
+
+    @property
+    def simulated(self) -> bool:
+        """True where launches would run in the simulator."""
+        return self.ordinal == HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """How the arguments of a call become a key. `label` and `read` of a part are those of `parts_of`."""
+
+    name: str
+    parts: tuple[tuple[str, Callable[[Mapping[str, Any]], Any]], ...]
+
+    def quick(self, bound: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A key for this process only, quickly made: equal keys mean equal points."""
+        found: list[Any] = []
+        for _, read in self.parts:
+            value = read(bound)
+            shape = getattr(value, "shape", None)
+            found += (value.__class__, value if shape is None else tuple(shape))
+        for name, value in bound.items():
+            dtype = getattr(value, "dtype", None)
+            if dtype is not None:
+                found += (name, dtype, getattr(value, "device", None))
+        return tuple(found)
+
+    def point(self, bound: Mapping[str, Any]) -> Point:
+        """The point of a call. Raises TuningError (tune-key-value), and what the arguments' arrays raise."""
+        values = tuple((label, self._kept(label, read(bound))) for label, read in self.parts)
+        dtyped = {name: value for name, value in bound.items() if getattr(value, "dtype", None) is not None}
+        dtypes = tuple((name, dtype_name(dtyped[name].dtype)) for name in sorted(dtyped))
+        ordinal = _place(dtyped.values())
+        if ordinal == HOST:
+            return Point(values, dtypes, SIMULATOR, driver.simulated_target().arch)
+        gpu = driver.device(ordinal)
+        return Point(values, dtypes, gpu.name, gpu.arch, ordinal)
+
+    def _kept(self, label: str, value: Any) -> Value:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, (tuple, list)):
+            return tuple(self._kept(label, item) for item in cast("Sequence[Any]", value))
+        if _is_dtype(value):
+            return dtype_name(value)
+        number = as_number(value) if not hasattr(value, "shape") or value.shape == () else None
+        if number is not None:
+            return number
+        found = _shape(value)
+        if found is not None:
+            return found
+        try:
+            return fingerprint(value)
+        except CompilationError:
+            raise fail(KEY_VALUE, part=label, name=self.name, value=repr(value)) from None
+
+
+def parts_of(name: str, key: Sequence[Part], parameters: Sequence[str], tuned: frozenset[str]) -> Keys:
+    """The keys that a user asked for. Raises TuningError: tune-unknown-name, tune-tuned-name."""
+    named = [part for part in key if isinstance(part, str)]
+    check_names(name, "key", named, parameters, tuned)
+    functions = [part for part in key if not isinstance(part, str)]
+    parts = [(part, _reader(part)) for part in named]
+    parts += [(f"{getattr(part, '__name__', 'key')}#{number}", part) for number, part in enumerate(functions)]
+    return Keys(name, tuple(parts))
+
+
+def check_names(name: str, option: str, given: Iterable[str], parameters: Sequence[str], tuned: frozenset[str]) -> None:
+    """Check that an option names arguments of the call. Raises TuningError: tune-unknown-name, tune-tuned-name."""
+    for parameter in given:
+        if parameter in tuned:
+            raise fail(TUNED_NAME, option=option, name=name, parameter=parameter)
+        if parameter not in parameters:
+            hint, listed = hint_of(parameter, parameters), ", ".join(parameters)
+            raise fail(UNKNOWN_NAME, option=option, name=name, parameter=parameter, hint=hint, parameters=listed)
+
+
+def hint_of(name: str, known: Iterable[str]) -> str:
+    """What the author may have meant, as the end of a message's clause."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def distance(one: Point, other: Point) -> float:
+    """How far apart the numbers of two keys are, in powers of two; infinite where anything else differs."""
+    if (one.dtypes, one.device, len(one.values)) != (other.dtypes, other.device, len(other.values)):
+        return math.inf
+    return sum(_apart(a, b) for a, b in zip(one.values, other.values, strict=True))
+
+
+def _apart(one: Value, other: Value) -> float:
+    if one == other:
+        return 0.0
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return sum(map(_apart, one, other))
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)) and one > 0 and other > 0:
+        return abs(math.log2(one / other))
+    return math.inf
+
+
+def _reader(parameter: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda bound: bound.get(parameter)
+
+
+def _place(arrays: Iterable[Any]) -> int:
+    """The device of the arrays: that of the first; of none, the current GPU, or the simulator where there is no GPU."""
+    for value in arrays:
+        if isinstance(value, HostDescriptor):
+            found = value.tensor_map.device
+        else:
+            lying = array(value)
+            found = None if lying is None else lying.device
+        if found is not None:
+            return found
+    return driver.active.get_current_device() if driver.available() else HOST
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, (HostDescriptor, MockTensor)):
+        return tuple(getattr(value, "shape", ()))
+    found = extents(value)
+    return None if found is None else tuple(map(int, found[0]))
+
+
+def _is_dtype(value: Any) -> bool:
+    return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)

@@ -1,0 +1,314 @@
+"""From configs to the fastest one: refuse, compile all that are left side by side, check, measure in rounds.
+
+Compilation runs in threads: NVRTC, where most of the time goes, works without Python's lock. Measuring begins when everything
+is compiled, so that nothing else keeps the host busy, and goes round and round the configs, so that a GPU that grows warm slows
+all of them alike. After each round those that are far behind are out.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft import targets
+from weft.errors import fail
+from weft.errors.tune import ALL_FAILED, DEVICE_LOST
+from weft.ir.core import walk
+from weft.ir.types import DType, TileType
+from weft.runtime import driver
+from weft.runtime.arguments import HOST
+from weft.runtime.compiled import WARP_SIZE, CompiledKernel
+from weft.runtime.rehearsal import rehearsal
+from weft.tune import measure
+from weft.tune.config import Config
+from weft.tune.progress import Display, display
+from weft.tune.results import Result, Results, reason_of, reasons
+
+Arguments = Mapping[str, Any]
+_REGISTER_BITS = 32
+_TILE_FACTOR = 8
+"""A tile of more registers' worth than this many times what a thread has is not compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a search goes; the arguments of `weft.autotune` of the same names."""
+
+    prune: Callable[[list[Config], Arguments], Sequence[Config]] | None = None
+    model: Callable[[Config, Arguments], float] | None = None
+    top_k: int | None = None
+    check: Callable[[Arguments, Any], object] | None = None
+    restore: tuple[str, ...] = ()
+    reset: tuple[str, ...] = ()
+    spills: bool = False
+    bench: measure.Bench | None = None
+    warmup: float = 25
+    rep: float = 100
+    rounds: int = 3
+    within: float = 1.25
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call whose config is sought: `name` is whose, `bound` its arguments by name, `run(config)` makes it."""
+
+    name: str
+    bound: Arguments
+    run: Callable[[Config], Any]
+    ordinal: int
+
+    def hook(self, config: Config) -> None:
+        """Call the config's own function, as before each launch that runs."""
+        if config.pre_hook is not None:
+            config.pre_hook({**self.bound, **config.arguments})
+
+
+class _Refused(Exception):
+    """A kernel that is not worth machine code, or measuring."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A config on its way through a search."""
+
+    config: Config
+    kernels: list[CompiledKernel] = field(default_factory=list[CompiledKernel])
+    times: list[float] = field(default_factory=list[float])
+    error: Exception | None = None
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.times)
+
+    def result(self) -> Result:
+        """The row of the table."""
+        registers = max((kernel.n_regs for kernel in self.kernels), default=None)
+        spills = max((kernel.n_spills for kernel in self.kernels), default=None)
+        shared = max((kernel.shared for kernel in self.kernels), default=None)
+        known = Result(self.config, "timed", None, "", registers, spills, shared)
+        if isinstance(self.error, _Refused):
+            return replace(known, status="refused", reason=str(self.error))
+        if self.error is not None:
+            return replace(known, status="failed", reason=reason_of(self.error))
+        return replace(known, ms=self.ms)
+
+
+def search(call: Call, configs: Sequence[Config], plan: Plan) -> Results:
+    """Measure every config that can be used. Arrays of `plan.restore` and `plan.reset` are put back afterwards.
+
+    Raises TuningError: tune-all-failed, tune-device-lost, tune-restore-kind.
+    """
+    originals = measure.Originals(call.name, call.bound, plan.restore, plan.reset)
+    kept, refused = select(call, configs, plan)
+    trials = [_Trial(config) for config in kept]
+    try:
+        with display(call.name, plan.progress) as shown:
+            _compile(call, trials, shown)
+            _refuse_spills(trials, plan)
+            _check(call, trials, plan, originals, shown)
+            _race(call, trials, plan, originals, shown)
+    finally:
+        originals.put_back()
+    results = Results(call.name, [*(trial.result() for trial in trials), *refused])
+    if results.best is None:
+        raise all_failed(call.name, results, next((trial.error for trial in trials if trial.error), None))
+    return results
+
+
+def select(call: Call, configs: Sequence[Config], plan: Plan) -> tuple[list[Config], list[Result]]:
+    """The configs to compile, as the user's `prune` and `model` say, and rows for the others."""
+    kept = list(configs)
+    refused: list[Result] = []
+    if plan.prune is not None:
+        chosen = set(plan.prune(list(kept), call.bound))
+        refused += [Result(config, "refused", reason="left out by prune=") for config in kept if config not in chosen]
+        kept = [config for config in kept if config in chosen]
+    if plan.model is not None:
+        estimate = {config: plan.model(config, call.bound) for config in kept}
+        kept.sort(key=estimate.__getitem__)
+        rest = kept[plan.top_k :] if plan.top_k is not None else []
+        refused += [
+            Result(
+                config, "refused", reason=f"the model expects {estimate[config]:.4g}, not among the best {plan.top_k}"
+            )
+            for config in rest
+        ]
+        kept = kept[: plan.top_k]
+    return kept, refused
+
+
+def first_valid(call: Call, configs: Sequence[Config], plan: Plan) -> Config:
+    """The first config of which CUDA text can be made for the target. Needs neither GPU nor NVRTC.
+
+    Raises TuningError (tune-all-failed)."""
+    kept, refused = select(call, configs, plan)
+    trials = [_Trial(config) for config in kept]
+    for trial in trials:
+        _rehearse(call, trial, _text_of)
+        if trial.error is None:
+            return trial.config
+    results = [*(trial.result() for trial in trials), *refused]
+    raise all_failed(call.name, results, next((trial.error for trial in trials), None))
+
+
+def compile_all(call: Call, configs: Sequence[Config], plan: Plan) -> list[CompiledKernel]:
+    """The kernels of every config that compiles. Raises TuningError (tune-all-failed)."""
+    kept, refused = select(call, configs, plan)
+    trials = [_Trial(config) for config in kept]
+    with display(call.name, plan.progress) as shown:
+        _compile(call, trials, shown)
+    if all(trial.error is not None for trial in trials):
+        results = [*(trial.result() for trial in trials), *refused]
+        raise all_failed(call.name, results, next((trial.error for trial in trials), None))
+    return [kernel for trial in trials if trial.error is None for kernel in trial.kernels]
+
+
+def all_failed(name: str, results: Sequence[Result], cause: Exception | None) -> Exception:
+    """The error of a search without a result, which names every reason."""
+    error = fail(ALL_FAILED, name=name, count=len(results), reasons=reasons(results))
+    error.__cause__ = cause
+    return error
+
+
+def _compile(call: Call, trials: Sequence[_Trial], shown: Display) -> None:
+    shown.phase("compiling", len(trials))
+
+    def one(trial: _Trial) -> None:
+        # The context of a thread is the host's own device, and not the one that the arrays lie on.
+        with nullcontext() if call.ordinal == HOST else driver.current_context(driver.device(call.ordinal)):
+            _rehearse(call, trial, _machine_code_of)
+        shown.step()
+
+    if not trials:
+        return
+    with ThreadPoolExecutor(min(len(trials), _processors()), thread_name_prefix="weft-tune") as pool:
+        # Each with a context of its own, as the caller's is: settings of a simulation, another tuner's rehearsal.
+        done = [pool.submit(copy_context().run, one, trial) for trial in trials]
+        for future in done:
+            future.result()
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _rehearse(call: Call, trial: _Trial, make: Callable[[CompiledKernel], object]) -> None:
+    """Run the call of a config without its launches, and have `make` make each kernel."""
+
+    def visit(kernel: CompiledKernel) -> None:
+        make(kernel)
+        trial.kernels.append(kernel)
+
+    try:
+        with rehearsal(visit):
+            call.run(trial.config)
+    except Exception as error:  # noqa: BLE001 - whatever a config leads to is a row of the table
+        trial.error = error
+
+
+def _text_of(kernel: CompiledKernel) -> None:
+    _ = kernel.asm["cuda"]
+
+
+def _machine_code_of(kernel: CompiledKernel) -> None:
+    reason = too_many_registers(kernel)
+    if reason:
+        raise _Refused(reason)
+    _ = kernel.binary
+
+
+def too_many_registers(kernel: CompiledKernel) -> str:
+    """Why it is not worth while to make machine code of a kernel, for all the registers that a tile takes; empty where it is.
+
+    An accumulator must lie in registers whole. Other tiles need not, but code for one that is many times larger would take
+    minutes to compile. Nothing is known of kernels that the disk cache has, since their source was not read.
+    """
+    if "tile" not in getattr(kernel.front, "__dict__", ()):
+        return ""
+    target, cap = targets.get(kernel.request.target), kernel.request.options.maxnreg
+    for op in walk(kernel.front.tile.body):
+        for value in op.results:
+            kind = value.type
+            if not isinstance(kind, TileType) or not isinstance(kind.element, DType) or kind.linear is None:
+                continue
+            needed = kind.registers * kind.element.bits // _REGISTER_BITS
+            threads = kind.linear.in_size("warp") * WARP_SIZE
+            held = min(
+                target.registers_per_thread, target.registers_per_block // threads, cap or target.registers_per_thread
+            )
+            accumulator = op.name.startswith("mma.")
+            if needed > (held if accumulator else held * _TILE_FACTOR):
+                what = f"{'an accumulator' if accumulator else 'a tile'} of {'x'.join(map(str, kind.shape))}"
+                return f"{what} takes {needed} registers of each of {threads} threads, which have {held}"
+    return ""
+
+
+def _refuse_spills(trials: Sequence[_Trial], plan: Plan) -> None:
+    """Refuse configs whose code spills, unless the user wants them or all do."""
+    alive = [trial for trial in trials if trial.error is None]
+    spilling = [trial for trial in alive if any(kernel.n_spills for kernel in trial.kernels)]
+    if plan.spills or len(spilling) == len(alive):
+        return
+    for trial in spilling:
+        most = max(kernel.n_spills for kernel in trial.kernels)
+        trial.error = _Refused(f"spills {most} bytes of registers, and others do not")
+
+
+def _check(call: Call, trials: Sequence[_Trial], plan: Plan, originals: measure.Originals, shown: Display) -> None:
+    """Run each config once and have the user look at what it computed."""
+    alive = [trial for trial in trials if trial.error is None]
+    if plan.check is None:
+        return
+    shown.phase("checking", len(alive))
+    for trial in alive:
+        _prepare(call, trial, originals)
+        with _mishaps(call, trial):
+            result = call.run(trial.config)
+            if plan.check({**call.bound, **trial.config.arguments}, result) is False:
+                raise AssertionError("check= found a wrong result")
+        shown.step()
+
+
+def _race(call: Call, trials: Sequence[_Trial], plan: Plan, originals: measure.Originals, shown: Display) -> None:
+    bench = plan.bench or measure.gpu_bench(plan.warmup / plan.rounds, plan.rep / plan.rounds)
+    running = [trial for trial in trials if trial.error is None]
+    for number in range(plan.rounds):
+        shown.phase(f"round {number + 1} of {plan.rounds}", len(running))
+        # There and back again: who comes late in one round is early in the next.
+        for trial in running if number % 2 == 0 else reversed(running):
+            with _mishaps(call, trial):
+                time = bench(lambda: call.run(trial.config), lambda: _prepare(call, trial, originals))  # noqa: B023
+                trial.times.append(time)
+                best = min((t for t in trials if t.times and t.error is None), key=lambda t: t.ms)
+                shown.best(best.config, best.ms)
+            shown.step()
+        running = [trial for trial in running if trial.error is None]
+        fastest = min((trial.ms for trial in running), default=0.0)
+        running = [trial for trial in running if trial.ms <= plan.within * fastest]
+        if len(running) < 2:
+            return
+
+
+def _prepare(call: Call, trial: _Trial, originals: measure.Originals) -> None:
+    originals.put_back()
+    call.hook(trial.config)
+
+
+@contextmanager
+def _mishaps(call: Call, trial: _Trial) -> Iterator[None]:
+    """What goes wrong in a block of code becomes a config's reason, unless the GPU is lost with it."""
+    try:
+        yield
+    except Exception as error:
+        trial.error = error
+        if call.ordinal != HOST and measure.lost(call.ordinal):
+            raise fail(DEVICE_LOST, config=trial.config, name=call.name, reason=reason_of(error)) from error

@@ -1,0 +1,255 @@
+"""`@autotune`: a kernel, or a function that launches kernels, with the choice of its config left to measurement.
+
+call -> quick key -> config           what this process chose before: one look-up
+     -> point -> store                what any process chose before
+     -> search                        measured now, and stored
+     -> first config that compiles    where nothing may be measured: in the simulator, while a graph is captured
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft import settings
+from weft.errors import fail
+from weft.errors.launch import NO_BENCHMARK_DEVICE
+from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, GRID_MISSING, NO_GRID
+from weft.runtime.compiled import CompiledKernel
+from weft.runtime.rehearsal import visitor
+from weft.tune import measure
+from weft.tune.config import Config, Configs, expand
+from weft.tune.identity import identity
+from weft.tune.key import Part, Point, check_names, parts_of
+from weft.tune.results import Results
+from weft.tune.search import Call, Plan, compile_all, first_valid, search
+from weft.tune.store import Choice, default
+from weft.tune.subject import Subject, subject_of
+
+_CHOICES_KEPT = 4096
+"""Keys whose choice a tuner remembers; above it the table starts anew, and the store answers."""
+
+
+class Autotuner:
+    """A kernel or a host function under `@autotune`. It is launched, or called, with the arguments that no config sets.
+
+    `kernel[grid](*args, **options)`, where a grid that is a function gets the config's arguments among the others, or
+    `function(*args)`, which gets them by keyword. What else a function does than to launch kernels, a search does once more
+    for each config, side by side in several threads: it runs the function without its launches first, to compile them. So the
+    function must not read what its kernels have written.
+
+    Attributes: `fn` (what is tuned; called by hand, it is not), `name`, `configs`, `best_config` (the config of the latest
+    call; None before the first), `results` (of the latest search in this process).
+    """
+
+    def __init__(self, subject: Subject, configs: Configs, key: Sequence[Part], plan: Plan) -> None:
+        self.__name__ = self.name = subject.name
+        self.__doc__ = subject.function.__doc__
+        self.__module__ = subject.function.__module__
+        self.__qualname__ = subject.function.__qualname__
+        self.__wrapped__ = subject.function
+        self.fn = subject.fn
+        self.configs = expand(self.name, configs)
+        for config in self.configs:
+            subject.check_config(config)
+        self._tuned = tuned = frozenset(name for config in self.configs for name in config.arguments)
+        self._keys = parts_of(self.name, key, subject.parameters, tuned)
+        check_names(self.name, "restore", plan.restore, subject.parameters, tuned)
+        check_names(self.name, "reset", plan.reset, subject.parameters, tuned)
+        self.best_config: Config | None = None
+        self.results = Results(self.name)
+        self._subject = subject
+        self._plan = plan
+        self._defaults = {name: value for name, value in subject.defaults.items() if name not in tuned}
+        self._chosen: dict[Any, Config] = {}
+        self._lock = threading.RLock()
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
+        """A kernel with its grid, as `JITFunction` has it. Raises TuningError (tune-no-grid) for a function."""
+        if not self._subject.takes_grid:
+            raise fail(NO_GRID, name=self.name)
+        return lambda *args, **keywords: self._run(grid, args, keywords)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Call a function with the config of these arguments. Raises LaunchError (launch-host-call) for a kernel."""
+        if self._subject.takes_grid:
+            return self.fn(*args, **keywords)
+        return self._run(None, args, keywords)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """What choices are kept under beside the key, see `weft.tune.identity`."""
+        return identity(self._subject.function, self.configs)
+
+    def tune(self, *args: Any, grid: Any = None, **keywords: Any) -> Results:
+        """Measure now, for arguments like these, whether a choice is stored or not; the choice replaces the stored one.
+
+        `grid` is that of a kernel's launches. Arrays are overwritten as calls would, but for those of `restore` and `reset`.
+        Raises TuningError: tune-grid-missing, tune-argument-twice, tune-capturing, tune-key-value, and what `weft.tune.search.search` raises;
+        DeviceError (device-no-benchmark) for host arrays, unless a `bench` was given.
+        """
+        if self._subject.takes_grid and grid is None:
+            raise fail(GRID_MISSING, name=self.name)
+        bound = self._bound(args, keywords)
+        point = self._point(bound, args, keywords)
+        if not point.simulated and measure.capturing(bound, point.ordinal):
+            raise fail(CAPTURING, name=self.name)
+        if point.simulated and self._plan.bench is None:
+            raise fail(NO_BENCHMARK_DEVICE, reason=f"the arguments of {self.name} run in the simulator")
+        with self._lock:
+            self._remember(bound, self._search(self._sought(grid, args, keywords, bound, point.ordinal), point))
+        return self.results
+
+    def warmup(self, *args: Any, grid: Any = 1, **keywords: Any) -> list[CompiledKernel]:
+        """Compile every config for arguments like these and launch nothing. Needs no GPU.
+
+        Arguments are those of `JITFunction.warmup`. Returns the kernels of the configs that compile. Raises TuningError:
+        tune-argument-twice, and tune-all-failed where none does.
+        """
+        bound = self._bound(args, keywords)
+        return compile_all(self._sought(grid, args, keywords, bound, measure.here()), self.configs, self._plan)
+
+    def _run(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        bound = self._bound(args, keywords)
+        try:
+            config = self._chosen[self._keys.quick(bound)]
+        except (KeyError, TypeError):
+            # New, or with a part that cannot be hashed: the checked way tells which.
+            config = self._choose(grid, args, keywords, bound)
+        self.best_config = config
+        if config.pre_hook is not None and visitor() is None:
+            config.pre_hook({**bound, **config.arguments})
+        return self._subject.call(grid, args, {**keywords, **config.arguments})
+
+    def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults included. Raises TuningError (tune-argument-twice)."""
+        bound = {**self._defaults, **dict(zip(self._subject.positional, args, strict=False)), **keywords}
+        if not self._tuned.isdisjoint(bound):
+            parameter = min(self._tuned.intersection(bound))
+            raise fail(ARGUMENT_TWICE, name=self.name, parameter=parameter)
+        return bound
+
+    def _point(self, bound: Mapping[str, Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Point:
+        self._subject.check(args, {**keywords, **self.configs[0].arguments})
+        return self._keys.point(bound)
+
+    def _choose(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any], bound: dict[str, Any]) -> Config:
+        point = self._point(bound, args, keywords)
+        call = self._sought(grid, args, keywords, bound, point.ordinal)
+        if visitor() is not None:
+            # Another tuner asks what this call would launch. It may do so in several threads, and measures in none of them.
+            return self._stored(point) or first_valid(call, self.configs, self._plan)
+        with self._lock:
+            config = self._stored(point)
+            if config is None and not point.simulated and measure.capturing(bound, point.ordinal):
+                return self._unmeasured(point)
+            if config is None and (point.simulated or not settings.current().tune):
+                config = first_valid(call, self.configs, self._plan)
+            return self._remember(bound, config or self._search(call, point))
+
+    def _stored(self, point: Point) -> Config | None:
+        store = default()
+        return None if store is None else self._config_of(store.find(self.name, self.identity, point))
+
+    def _unmeasured(self, point: Point) -> Config:
+        """A config for a launch that is captured: of the nearest stored key, or the first. Warns."""
+        store = default()
+        near = None if store is None else self._config_of(store.nearest(self.name, self.identity, point))
+        config = near or self.configs[0]
+        which = "that of the nearest stored key" if near else "the first config"
+        warnings.warn(
+            f"{self.name} cannot be tuned while a CUDA graph is captured, and takes {which} ({config}); call it, or "
+            f"{self.name}.tune, with such arguments before the capture",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        return config
+
+    def _config_of(self, choice: Choice | None) -> Config | None:
+        """The config that a stored choice names by its text."""
+        return None if choice is None else next((c for c in self.configs if str(c) == choice.config), None)
+
+    def _search(self, call: Call, point: Point) -> Config:
+        self.results = search(call, self.configs, self._plan)
+        best = self.results.best
+        assert best is not None
+        assert best.ms is not None
+        store = default()
+        if store is not None:
+            store.put(Choice(self.name, self.identity, point, str(best.config), best.ms))
+        return best.config
+
+    def _remember(self, bound: Mapping[str, Any], config: Config) -> Config:
+        if len(self._chosen) >= _CHOICES_KEPT:
+            self._chosen.clear()
+        try:
+            self._chosen[self._keys.quick(bound)] = config
+        except TypeError:
+            # A key with a list in it: each call asks the store.
+            return config
+        return config
+
+    def _sought(
+        self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any], bound: Mapping[str, Any], ordinal: int
+    ) -> Call:
+        def run(config: Config) -> Any:
+            return self._subject.call(grid, args, {**keywords, **config.arguments})
+
+        return Call(self.name, bound, run, ordinal)
+
+    def __repr__(self) -> str:
+        return f"<{self.fn!r}, tuned over {len(self.configs)} configs>"
+
+
+def autotune(
+    configs: Configs,
+    key: Sequence[Part] = (),
+    *,
+    prune: Callable[[list[Config], Mapping[str, Any]], Sequence[Config]] | None = None,
+    model: Callable[[Config, Mapping[str, Any]], float] | None = None,
+    top_k: int | None = None,
+    check: Callable[[Mapping[str, Any], Any], object] | None = None,
+    restore: Sequence[str] = (),
+    reset: Sequence[str] = (),
+    spills: bool = False,
+    bench: measure.Bench | None = None,
+    warmup: float = 25,
+    rep: float = 100,
+    rounds: int = 3,
+    within: float = 1.25,
+    progress: bool | None = None,
+) -> Callable[[Callable[..., Any]], Autotuner]:
+    """Choose among configs by measurement: above `@weft.jit`, or above a function that launches kernels.
+
+        @weft.autotune([weft.Config({"BLOCK": 64}, num_warps=2), weft.Config({"BLOCK": 256})], key=["n"])
+        @weft.jit
+        def scale(x, y, n, BLOCK: gl.constexpr): ...
+
+        scale[lambda arguments: (weft.cdiv(n, arguments["BLOCK"]),)](x, y, n)
+
+    `configs`: `Config`s, or a dictionary or `weft.tune.Space` of values for each parameter, or a list of all of these. A
+    call gives the arguments that no config sets. A function gets launch options by keyword too, so it has parameters for them.
+    `key`: names of arguments (an array counts by its shape), or functions of the arguments by name. A choice is made for each
+    of their values, for the dtypes of all arrays and for the GPU; it is stored, and other processes find it.
+    `prune(configs, arguments)` returns the configs to keep; `model(config, arguments)` estimates their time, and `top_k` keeps
+    the best of these. Configs that need too much shared memory or too many registers are left out, and those that spill
+    registers where others do not, unless `spills`.
+    `check(arguments, result)` sees a run of each config, and returns False or raises where the result is wrong.
+    `restore` names arrays that each run shall find as they were, `reset` those that shall be zero.
+    `bench(run, prepare)` measures a run in milliseconds; by default `weft.testing.do_bench`, with `warmup` and `rep`
+    milliseconds in `rounds` rounds. After each round, configs that take more than `within` times as long as the fastest are
+    out. `progress`: True shows a bar, False none, None one on a terminal.
+    Nothing is measured for host arrays, while a CUDA graph is captured, and with WEFT_TUNE=0: then the choice is the stored
+    one, or the first config that compiles (while capturing, with a warning, that of the nearest key, or the first).
+
+    Raises TuningError: tune-subject, tune-configs-kind, tune-empty-space, tune-constraint, tune-unknown-parameter,
+    tune-unknown-name, tune-tuned-name; calls raise tune-argument-twice, tune-key-value and what a search raises.
+    """
+    plan = Plan(
+        prune=prune, model=model, top_k=top_k, check=check, restore=tuple(restore), reset=tuple(reset), spills=spills,
+        bench=bench, warmup=warmup, rep=rep, rounds=rounds, within=within, progress=progress,
+    )  # fmt: skip
+    return lambda fn: Autotuner(subject_of(fn), configs, key, plan)
