@@ -7,6 +7,7 @@ from typing import TypeVar, get_type_hints
 from triton import cdiv, next_power_of_2
 from triton.experimental.gluon import constexpr_function, jit
 from triton.language import core
+from triton.runtime.jit import JITCallable
 
 C = TypeVar("C", bound=type)
 
@@ -16,7 +17,10 @@ def aggregate(cls: C) -> C:
     cls.__annotations__ = get_type_hints(cls)
     # Newer releases have it by its plain name.
     make = core.aggregate if hasattr(core, "aggregate") else core._aggregate  # noqa: SLF001 its only name before that
-    return make(cls)
+    made = make(cls)
+    # Releases that hash classes which kernels name take only compiled functions for part of them, not `__init__`.
+    made.hash_attrs = [member for member in getattr(made, "hash_attrs", ()) if isinstance(member, JITCallable)]
+    return made
 
 
 __all__ = ["aggregate", "cdiv", "constexpr_function", "jit", "next_power_of_2"]

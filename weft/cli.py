@@ -115,8 +115,8 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _tune_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    for name, help in TUNE_ACTIONS.items():
-        action = actions.add_parser(name, help=help, description=help)
+    for name, description in TUNE_ACTIONS.items():
+        action = actions.add_parser(name, help=description, description=description)
         if name in ("export", "import"):
             action.add_argument("file", type=Path, help="a JSON file")
         if name != "import":

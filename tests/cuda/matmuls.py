@@ -6,6 +6,7 @@ import numpy as np
 
 import weft
 from weft import language as gl
+from weft.language.nvidia.ampere import mma_v2
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -100,9 +101,9 @@ def consume(
 @weft.jit
 def specialised(a_desc, b_desc, c_desc, tiles, tiles_m, stages: gl.constexpr):
     # A warp that loads, and two warpgroups that multiply 64 rows each.
-    a_bufs = gl.allocate_shared_memory(a_desc.dtype, [stages] + a_desc.block_type.shape, a_desc.layout)
-    b_bufs = gl.allocate_shared_memory(b_desc.dtype, [stages] + b_desc.block_type.shape, b_desc.layout)
-    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2] + c_desc.block_type.shape, c_desc.layout)
+    a_bufs = gl.allocate_shared_memory(a_desc.dtype, [stages, *a_desc.block_type.shape], a_desc.layout)
+    b_bufs = gl.allocate_shared_memory(b_desc.dtype, [stages, *b_desc.block_type.shape], b_desc.layout)
+    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, *c_desc.block_type.shape], c_desc.layout)
     full = make_bars(stages, 1)
     empty = make_bars(stages, 2)
     steps = gl.cdiv(a_desc.shape[1], BK)
@@ -151,9 +152,9 @@ def take_turns(
 @weft.jit
 def ping_pong(a_desc, b_desc, c_desc, tiles, tiles_m, stages: gl.constexpr):
     # Two warpgroups take every other tile; one multiplies while the other stores.
-    a_bufs = gl.allocate_shared_memory(a_desc.dtype, [stages] + a_desc.block_type.shape, a_desc.layout)
-    b_bufs = gl.allocate_shared_memory(b_desc.dtype, [stages] + b_desc.block_type.shape, b_desc.layout)
-    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2] + c_desc.block_type.shape, c_desc.layout)
+    a_bufs = gl.allocate_shared_memory(a_desc.dtype, [stages, *a_desc.block_type.shape], a_desc.layout)
+    b_bufs = gl.allocate_shared_memory(b_desc.dtype, [stages, *b_desc.block_type.shape], b_desc.layout)
+    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, *c_desc.block_type.shape], c_desc.layout)
     full = make_bars(stages, 1)
     empty = make_bars(stages, 1)
     turns = make_bars(2, 1)
@@ -192,5 +193,30 @@ def one_product(
         x = gl.allocate_shared_memory(dtype, [M, K], gl.NVMMASharedLayout.get_default_for([M, K], dtype), x)
     for i in range(4):
         acc = warpgroup_mma(x, b_smem.permute([1, 0]), acc, use_acc=i > 0, max_num_imprecise_acc=limit)
+    at = gl.arange(0, M, gl.SliceLayout(1, layout))[:, None] * N + gl.arange(0, N, gl.SliceLayout(0, layout))[None, :]
+    gl.store(out + at, acc)
+
+
+@weft.jit
+def one_product_of_warps(
+    out, a, b, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, acc_dtype: gl.constexpr, num_warps: gl.constexpr
+):
+    # Of a [M, K] and b [N, K], by way of shared memory.
+    dtype: gl.constexpr = a.dtype.element_ty
+    other: gl.constexpr = b.dtype.element_ty
+    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [num_warps // 2, 2], [16, 8])
+    width: gl.constexpr = 32 // dtype.primitive_bitwidth
+    blocked: gl.constexpr = gl.BlockedLayout([1, 4 * width], [8, 4], [num_warps, 1], [1, 0])
+    column = gl.arange(0, K, gl.SliceLayout(0, blocked))[None, :]
+    x = gl.load(a + gl.arange(0, M, gl.SliceLayout(1, blocked))[:, None] * K + column)
+    y = gl.load(b + gl.arange(0, N, gl.SliceLayout(1, blocked))[:, None] * K + column)
+    swizzled: gl.constexpr = gl.SwizzledSharedLayout(4 * width, 1, 8, [1, 0])
+    a_smem = gl.allocate_shared_memory(dtype, [M, K], swizzled, x)
+    b_smem = gl.allocate_shared_memory(other, [N, K], swizzled, y)
+    acc = gl.zeros([M, N], acc_dtype, layout)
+    for _ in range(4):
+        left = a_smem.load(gl.DotOperandLayout(0, layout, width))
+        right = b_smem.permute([1, 0]).load(gl.DotOperandLayout(1, layout, width))
+        acc = mma_v2(left, right, acc)
     at = gl.arange(0, M, gl.SliceLayout(1, layout))[:, None] * N + gl.arange(0, N, gl.SliceLayout(0, layout))[None, :]
     gl.store(out + at, acc)

@@ -72,6 +72,18 @@ def test_the_last_row_of_the_table_takes_everything():
     assert (PATHS[-1].contiguous, PATHS[-1].granule) == ("any", 1)
 
 
+@pytest.mark.parametrize("pair", [("float16", "float16"), ("float8_e4m3fn", "float8_e5m2")])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("config", [{"variant": "persistent"}, {"splits": 2}, {"swap": True}])
+def test_operands_that_are_copied_first(device, rng, pair, orders, config):
+    """Any variant can multiply the copies."""
+    m, n, k = (70, 53, 105) if not device.is_gpu else (1001, 523, 1049)
+    a = operand(device, rng, pair[0], (m, k), lying(orders[0], ALIGNED))
+    b = operand(device, rng, pair[1], (k, n), lying(orders[1], BYTES))
+    found = matmul(a.array, b.array, config=small(a.values.itemsize, pack=True, **config))
+    check(device.numpy(found), a.values, b.values)
+
+
 def test_every_other_column(device, rng):
     a = operand(device, rng, "float16", (70, 2 * 40), ALIGNED)
     b = operand(device, rng, "float16", (40, 24), ALIGNED)

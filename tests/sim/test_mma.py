@@ -8,7 +8,9 @@ import pytest
 import weft
 from tests.sim.both import ORDERS, compiled_for, results, run_stage, verdict
 from weft import language as gl
+from weft import ops
 from weft.errors import Hazard, hazard
+from weft.ir.core import walk
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -187,10 +189,11 @@ def load_all(src, a, full, empty, fault: gl.constexpr):
 
 @weft.jit
 def multiply_all(out, a, full, empty, fault: gl.constexpr, layout: gl.constexpr):
-    acc = warpgroup_mma_init(gl.zeros([64, 64], gl.float32, layout))
+    rows: gl.constexpr = a.shape[1]
+    acc = warpgroup_mma_init(gl.zeros([rows, 64], gl.float32, layout))
     for i in range(4):
         mbarrier.wait(full.index(i % 2), i // 2 & 1)
-        acc = warpgroup_mma(a.index(i % 2), a.index(i % 2), acc, is_async=True)
+        acc = warpgroup_mma(a.index(i % 2), a.index(i % 2).slice(0, 64), acc, is_async=True)
         if fault == "one late":
             acc = warpgroup_mma_wait(1, [acc])
             mbarrier.arrive(empty.index(i % 2), count=1)
@@ -198,12 +201,12 @@ def multiply_all(out, a, full, empty, fault: gl.constexpr, layout: gl.constexpr)
             if fault != "never":
                 acc = warpgroup_mma_wait(0, [acc])
             mbarrier.arrive(empty.index(i % 2), count=1)
-    keep(out, warpgroup_mma_wait(0, [acc]), 64)
+    keep(out, warpgroup_mma_wait(0, [acc]), rows)
 
 
 @weft.jit
 def specialised(src, out, fault: gl.constexpr, layout: gl.constexpr):
-    a = gl.allocate_shared_memory(src.dtype, [2] + src.block_shape, src.layout)
+    a = gl.allocate_shared_memory(src.dtype, [2, *src.block_shape], src.layout)
     full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
@@ -214,9 +217,17 @@ def specialised(src, out, fault: gl.constexpr, layout: gl.constexpr):
     )
 
 
+@pytest.mark.parametrize(("warps", "rows", "layout"), [(4, N, ACC), (8, 2 * N, WIDE)])
 @pytest.mark.parametrize("fault", ["", "one late", "never"])
-def test_buffers_are_given_back_once_products_have_read_them(fault):
-    found = verdict(specialised, lambda: (described(matrix()), poisoned(), fault, ACC))
+def test_buffers_are_given_back_once_products_have_read_them(fault, warps, rows, layout):
+    """Each warp arrives for itself, so that what its warpgroup alone knows is told as well."""
+
+    def arguments():
+        return described(matrix(rows)), poisoned(rows), fault, layout
+
+    tile = compiled_for(specialised, arguments(), {"num_warps": warps}).front.tile
+    assert [op.attrs["each_warp"] for op in walk(tile.body) if op.kind is ops.mbarrier.arrive] == [True]
+    found = verdict(specialised, arguments, num_warps=warps)
     if fault:
         refused(found, "hazard-operand-reused", "partition 1 copies into a[", "arrive on an mbarrier after that wait")
         assert found is not None
@@ -299,4 +310,4 @@ def test_the_call_chain_is_told():
     with pytest.raises(hazard.AccumulatorInFlight) as caught, weft.simulate():
         accumulators[(1,)](*arguments)
     assert "in keep\n" in str(caught.value)
-    assert "keep(out, first, 64)" in str(caught.value)
+    assert "in accumulators\n" in str(caught.value)

@@ -29,7 +29,7 @@ def test_configs_print():
     config = Config({"BLOCK": 64, "layout": BlockedLayout([1], [32], [4], [0])}, num_warps=8)
     assert str(config).startswith("BLOCK=64, layout=BlockedLayout(")
     assert str(config).endswith(", num_warps=8")
-    assert eval(repr(Config({"BLOCK": 64}, maxnreg=128))) == Config({"BLOCK": 64}, maxnreg=128)
+    assert repr(Config({"BLOCK": 64}, maxnreg=128)) == "Config({'BLOCK': 64}, maxnreg=128)"
     assert str(Config()) == "defaults"
 
 

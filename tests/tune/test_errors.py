@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,7 @@ def test_tuning_a_kernel_without_a_grid():
 
 
 def test_a_key_that_says_nothing():
-    with open(__file__, encoding="utf-8") as file:
+    with Path(__file__).open(encoding="utf-8") as file:
         error = caught(lambda: weft.autotune({"BLOCK": [1]}, key=["n"])(function)(X, file), "tune-key-value")
     assert "the key n of function is <_io.TextIOWrapper" in error.message
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from textwrap import dedent
 
 import pytest
 
@@ -94,7 +93,7 @@ def test_the_configs_count(load):
 def test_closures_and_functions_without_text():
     def make(step):
         space = {}
-        exec(dedent("def f(x):\n    return x"), space)
+        exec("def f(x):\n    return x", space)  # noqa: S102 - a function without text
         inner = space["f"]
 
         def outer(x):

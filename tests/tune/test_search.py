@@ -164,7 +164,7 @@ def test_spilling_configs_are_measured_where_all_spill(machine):
     kernel[1](X, Y, 8)
     assert set(rows(kernel.results).values()) == {"timed"}
     assert [result.spills for result in kernel.results] == [16, 16, 8]
-    assert [(result.registers, result.shared) for result in kernel.results][0] == (32, 64)
+    assert (kernel.results[0].registers, kernel.results[0].shared) == (32, 64)
 
 
 def test_the_users_pruning_and_model(machine):

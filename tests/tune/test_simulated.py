@@ -13,6 +13,7 @@ from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime import rehearsal
 from weft.runtime.driver import simulated_target
 from weft.runtime.specialise import MockTensor
+from weft.tune import search
 from weft.tune.key import Point
 from weft.tune.store import Choice, default
 
@@ -131,12 +132,40 @@ def test_warmup_says_why_nothing_compiles():
 
 
 def test_tiles_beyond_all_registers_are_not_compiled():
-    kernel = weft.autotune({"BLOCK": [1 << 20, 128]})(add_one)
     x, y = data()
     kernel = weft.autotune({"BLOCK": [1 << 20, 128]}, bench=lambda run, prepare: 1.0)(add_one)
     results = kernel.tune(x, y, 1000, grid=grid)
     assert results[1].status == "refused"
     assert "takes 8192 registers of each of 128 threads, which have 255" in results[1].reason
+
+
+@weft.jit
+def square(dst, N: gl.constexpr, num_warps: gl.constexpr):
+    layout: gl.constexpr = gl.nvidia.hopper.warpgroup_mma_layout(gl.float16, [128, N], num_warps)
+    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([128, 64], gl.float16)
+    a = gl.allocate_shared_memory(gl.float16, [128, 64], shared)
+    b = gl.allocate_shared_memory(gl.float16, [64, N], gl.NVMMASharedLayout.get_default_for([64, N], gl.float16))
+    acc = gl.zeros([128, N], gl.float32, layout)
+    acc = gl.nvidia.hopper.warpgroup_mma(a, b, acc)
+    gl.store(dst, gl.sum(gl.sum(acc, 1), 0))
+
+
+def test_accumulators_beyond_a_threads_registers_are_not_compiled():
+    space = tune.Space({"N": [256, 128], "num_warps": [4, 8], "maxnreg": [None, 64]})
+    kernel = weft.autotune(space, bench=lambda run, prepare: 1.0)(square)
+    call = search.Call("square", {}, lambda config: square[1]("*fp32", **config.arguments), -1)
+    found = {}
+    for config in kernel.configs:
+        with rehearsal.rehearsal(lambda k, config=config: found.update({config: search.too_many_registers(k)})):
+            call.run(config)
+    refused = {str(config): reason for config, reason in found.items() if reason}
+    assert refused.keys() == {
+        "N=256, num_warps=4",
+        "N=256, num_warps=4, maxnreg=64",
+        "N=256, num_warps=8, maxnreg=64",
+        "N=128, num_warps=4, maxnreg=64",
+    }
+    assert "an accumulator of 128x256 takes 256 registers of each of 128 threads, which have 255" in refused.values()
 
 
 # Host functions
@@ -200,7 +229,7 @@ def test_tuned_kernels_inside_a_tuned_function():
     assert outer.tune(x, y).best.config == Config({"TIMES": 1})
     assert outer(x, y) == 1
     np.testing.assert_array_equal(y, x + 1)
-    assert [result.registers for result in outer.results][0] > 0
+    assert outer.results[0].registers > 0
 
 
 def test_rehearsed_launches_check_their_arguments():

@@ -19,7 +19,7 @@ from weft.cuda.rules import emits
 from weft.cuda.spelling import C_NAMES, c_type_of, is_small_float
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
-from weft.ir.types import DTYPES, DType, RegsType
+from weft.ir.types import DTYPES, DType, RegsType, uint32
 from weft.layout.wgmma import Operand
 from weft.ops import mma
 
@@ -71,12 +71,21 @@ def _names(first: int, count: int) -> str:
     return "{" + ', "\n    "'.join(rows) + "}"
 
 
+# A word of an array, by how many elements it holds, and the piece that packs it.
+_WORDS = {1: "__builtin_bit_cast(u32, {}[{}])", 2: "pack16({} + {})", 4: "pack8<4>({} + {})"}
+_NEEDS = {1: (), 2: ("pack16",), 4: ("pack8",)}
+
+
+def _word(array: str, index: Index, per: int) -> str:
+    """A word of an array with so many elements in each."""
+    first = per * index if isinstance(index, int) else index if per == 1 else f"{per} * {index}"
+    return _WORDS[per].format(array, first)
+
+
 def _words(name: str, element: DType, count: int) -> tuple[list[str], tuple[str, ...]]:
     """Operands that hold `count` elements of an array in words, and the pieces that pack them."""
     per = WORD_BITS // element.bits
-    word = {1: "__builtin_bit_cast(u32, {}[{}])", 2: "pack16({} + {})", 4: "pack8<4>({} + {})"}[per]
-    inputs = [f'"r"({word.format(name, i)})' for i in range(0, count, per)]
-    return inputs, (*_struct(element), *({1: (), 2: ("pack16",), 4: ("pack8",)}[per]))
+    return [f'"r"({_word(name, i, per)})' for i in range(count // per)], (*_struct(element), *_NEEDS[per])
 
 
 # wgmma
@@ -107,8 +116,8 @@ class Wgmma:
         outputs, needs = _in_place("x", self.sum, self.n // 2), _struct(self.sum)
         a, parameter = ['"l"(a)'], "u64 a"
         if self.registers:
-            a, more = _words("a", self.element, self.k // 2)
-            needs, parameter = (*needs, *more), f"const {C_NAMES[self.element.code]}* a"
+            words = self.k * self.element.bits // (2 * WORD_BITS)
+            a, parameter = [f'"r"(a[{i}])' for i in range(words)], "const u32* a"
         first = len(outputs)
         left = _names(first, len(a)) if self.registers else f"%{first}"
         right, on = first + len(a), first + len(a) + 1
@@ -138,11 +147,29 @@ def _begin(e: Emitter, op: Op) -> None:
     (x,) = op.uses
     assert isinstance(x.type, RegsType)
     e.copy(op.result, e.refs[x])
-    name = f"wgmma_begin_{_dtype(x.type).code}x{x.type.count}"
-    through = _lines(_in_place("x", _dtype(x.type), x.type.count))
-    head = f"DEV void {name}({C_NAMES[_dtype(x.type).code]}* x)"
-    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', _struct(_dtype(x.type))))
-    e.out.line(f"{name}({e.variable(op.result).name});")
+    _pin(e, e.variable(op.result).name, _dtype(x.type), x.type.count)
+
+
+def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
+    """The array is in registers here, and the assembler learns nothing of what is in it."""
+    name = f"pin_{element.code}x{count}"
+    head, through = f"DEV void {name}({C_NAMES[element.code]}* x)", _lines(_in_place("x", element, count))
+    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', _struct(element)))
+    e.out.line(f"{name}({array});")
+
+
+def _held(e: Emitter, value: Value) -> str:
+    """The name of an array of words with the elements of an operand: complete before the fence that lets products read it."""
+    array, element = array_of(e, value), value.type.element
+    assert isinstance(value.type, RegsType) and isinstance(element, DType)
+    per = WORD_BITS // element.bits
+    name, count = e.names.fresh("words"), value.type.count // per
+    for need in _NEEDS[per]:
+        e.pieces.use(need)
+    e.out.bare(f"u32 {name}[{count}];")
+    e.unrolled(count, [(e.out.loc, lambda index: f"{name}[{index}] = {_word(array, index, per)};")])
+    _pin(e, name, uint32, count)
+    return name
 
 
 @emits(mma.wgmma)
@@ -161,15 +188,15 @@ def _wgmma(e: Emitter, op: Op) -> None:
     registers, at_a, at_b, first = (tuple(column) for column in zip(*op.attrs["steps"], strict=True))
     matrices = [] if left is None else [_Matrix(e, "left", a, left, at_a)]
     matrices.append(_Matrix(e, "right", b, right, at_b))
-    array = "" if left is not None else array_of(e, a)
+    words = "" if left is not None else _held(e, a)
     into = e.variable(op.result)
     added = "true" if use_acc is None else e.at(use_acc)
     number = 1 if use_acc is None else e.number(use_acc)
 
     def step(index: Index) -> str:
         operands = [matrix.at(index) for matrix in matrices]
-        if array:
-            operands.insert(0, plus(array, e.entry(at_a, index)))
+        if words:
+            operands.insert(0, plus(words, e.entry(tuple([at * element.bits // WORD_BITS for at in at_a]), index)))
         on = _unless_first(first, index, added) if number is None else _flag(first, index, bool(number))
         return f"{shape.name}({plus(into.name, e.entry(registers, index))}, {', '.join(operands)}, {on});"
 

@@ -37,7 +37,9 @@ def _narrow(e: Emitter, op: Op) -> None:
     (x,) = op.uses
     dtype: DType = op.attrs["dtype"]
     name = f"narrow_{dtype.code}"
-    e.pieces.define(name, Piece(_NARROW.format(name=name, type=c_type(dtype), ptx=dtype.code), (dtype.code, "unpack16")))
+    e.pieces.define(
+        name, Piece(_NARROW.format(name=name, type=c_type(dtype), ptx=dtype.code), (dtype.code, "unpack16"))
+    )
     into = e.variable(op.result)
     source = e.refs[x]
 

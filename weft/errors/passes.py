@@ -34,8 +34,8 @@ ACCUMULATOR_READ = row(
 ACCUMULATOR_KEPT = row(
     "accumulator-kept",
     CompilationError,
-    "{name} is used here again, after it has been handed on while its product was under way: it has changed in place, and could "
-    "not be copied",
+    "{name} is used here again, after it has been handed on while its product was under way: it has changed in place, and "
+    "could not be copied",
     "go on with what it was handed on to, or wait for the product first",
 )
 ACCUMULATOR_MOVED = row(
@@ -47,7 +47,7 @@ ACCUMULATOR_MOVED = row(
 ACCUMULATOR_SIZE = row(
     "accumulator-registers",
     PerformanceWarning,
-    "accumulators take {bytes} bytes of each thread's registers at a time, which has {limit}: with addresses and operands that is "
-    "too many, and some go to memory",
+    "accumulators take {bytes} bytes of each thread's registers at a time, which has {limit}: with addresses and operands "
+    "that is too many, and some go to memory",
     "use more warps for the tile (now {warps}), or a smaller tile",
 )

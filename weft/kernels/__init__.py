@@ -4,10 +4,11 @@
     c = matmul(a, b)                      # chosen by shapes, strides and types
     c = matmul(a, b, variant="ping_pong")
     c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
+
+The first module to read is `weft.kernels.multiply`, then `weft.kernels.device.specialised`.
 """
 
-from weft.kernels.config import VARIANTS, MatmulConfig
+from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
-from weft.kernels.schedules import ORDERS
 
 __all__ = ["ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "matmul", "matmul_configs"]

@@ -1,21 +1,25 @@
 """Configurations of a matrix product: which kernel computes it, in which tiles, in which order.
 
-    matmul(a, b, config=MatmulConfig("ping_pong", 128, 128, 64, stages=6))
+    matmul(a, b, config=MatmulConfig(variant="ping_pong", block_m=128, block_n=128, stages=6))
     for config in matmul_configs(a, b): ...
+
+Nothing here knows of arrays or devices.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from math import sqrt
+from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.schedules import ORDERS
 
 VARIANTS = ("pipelined", "persistent", "persistent_pipelined", "cooperative", "ping_pong")
 UNIFORM = VARIANTS[:3]
 """Variants whose warps all do the same."""
+ORDERS = ("rows", "grouped", "serpentine")
+"""Orders of tiles; see `weft.kernels.device.schedules`."""
 WARPGROUP_ROWS = 64
 PIECE_BYTES = 128
 SHARED_BYTES = 227 * 1024
@@ -34,9 +38,10 @@ class MatmulConfig:
 
     `variant` is one of `VARIANTS`. A tile of the output measures `block_m` x `block_n` and takes `block_k` at a time along K,
     through `stages` buffers; pieces of it leave through `buffers` more. Tiles come in an `order` of
-    `weft.kernels.schedules.ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
+    `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
-    four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile).
+    four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
+    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel.
     """
 
     variant: str = "cooperative"
@@ -51,6 +56,7 @@ class MatmulConfig:
     consumers: int = 2
     buffers: int = 2
     programs: int = 0
+    pack: bool = False
 
     @property
     def persistent(self) -> bool:
@@ -106,24 +112,31 @@ class MatmulConfig:
         alone = self.variant == "ping_pong"
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
         span, step = PIECE_BYTES // itemsize, 32 // itemsize
-        used = self.shared_bytes(itemsize, out_itemsize)
+        used, held = self.shared_bytes(itemsize, out_itemsize), self.sums_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
             ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2 (1 or 2 in other variants than ping_pong)"),
             ("block_m", self.block_m in (rows, 2 * rows, 4 * rows), f"{rows}, {2 * rows} or {4 * rows}"),
             ("block_n", self.block_n in (8, 16, 32, 64, 128, 256), "a power of two from 8 to 256"),
-            ("block_n", self.sums_per_thread <= MOST_SUMS,
-             f"at most {MOST_SUMS * self.block_n // max(self.sums_per_thread, 1)} for {self.block_m} rows, whose sums are in "
-             f"registers: {self.sums_per_thread} of {MOST_SUMS} a thread"),
+            ("block_n", held <= MOST_SUMS, f"so small that a thread holds {MOST_SUMS} sums at most, not {held}"),
             ("block_k", self.block_k % step == 0 and _power(self.block_k) and self.block_k <= 4 * span,
              f"a power of two from {step} to {4 * span}"),
+            ("buffers", self.buffers in (1, 2, 4), "1, 2 or 4"),
             ("stages", self.stages >= 2 and used <= SHARED_BYTES,
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
-            ("buffers", self.buffers in (1, 2, 4), "1, 2 or 4"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
+
+
+def best_group(programs: int, block_m: int, block_n: int) -> int:
+    """How many rows of tiles a band of `grouped` and `serpentine` should have, for rounds of so many programs.
+
+    >>> best_group(132, 128, 256), best_group(132, 128, 128)
+    (16, 11)
+    """
+    return max(1, round(sqrt(programs * block_n / block_m)))
 
 
 def _power(value: int) -> bool:
@@ -137,10 +150,11 @@ def config_of(config: Any, variant: str | None) -> MatmulConfig | None:
     if config is None:
         return None if variant is None else MatmulConfig(variant=variant)
     if isinstance(config, dict):
+        fields = cast("dict[str, Any]", config)
         try:
-            config = MatmulConfig(**config)
+            config = MatmulConfig(**fields)
         except TypeError:
-            raise fail(errors.CONFIG_KIND, got=repr(config)) from None
+            raise fail(errors.CONFIG_KIND, got=repr(fields)) from None
     if not isinstance(config, MatmulConfig):
         raise fail(errors.CONFIG_KIND, got=repr(config))
     return config if variant is None else replace(config, variant=variant)

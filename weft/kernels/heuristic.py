@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
-from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, MatmulConfig
-from weft.kernels.schedules import best_group
+from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, MatmulConfig, best_group
 from weft.kernels.tuned import tuned
 
 MOST_SPLITS = 32
@@ -41,14 +41,18 @@ class Problem:
         return replace(self, m=self.n, n=self.m)
 
 
-# A multiprocessor of an H100 or H200: fp16 products of a cycle, and bytes that it gets of memory, and of the cache.
-PRODUCTS_PER_CYCLE = 1024 * 2
+# Of an H100 or H200, for each multiprocessor and cycle: products of fp16, bytes of memory where all ask for some and where a
+# few do, and bytes of the second-level cache.
+PRODUCTS_PER_CYCLE = 1600
 BYTES_PER_CYCLE = 20.0
-CACHE_BYTES_PER_CYCLE = 55.0
+BYTES_ALONE = 32.0
+CACHE_BYTES_PER_CYCLE = 40.0
 TILE_CYCLES = 900
 """What begins and ends a tile: the first blocks' way, and the last pieces' way out, where nothing else goes on."""
 LAUNCH_CYCLES = 4500
-"""A second kernel, which adds the parts of sums."""
+"""A further kernel, which adds the parts of sums or copies operands."""
+COPIED_CYCLES = 0.15
+"""What warps take to copy an element to shared memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +69,10 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
     swap = problem.m <= SMALL_M < problem.n
     seen = problem.turned if swap else problem
     depth = PIECE_BYTES // problem.itemsize
-    for tile in _tiles(seen):
+    tiles = list(_tiles(seen, problem.described))
+    if not problem.described:
+        tiles += [{**tile, "pack": True} for tile in _tiles(seen, described=True)]
+    for tile in tiles:
         shape = MatmulConfig(**tile, block_k=depth, swap=swap)
         for splits in _splits(seen, shape):
             config = replace(shape, splits=splits, group=best_group(seen.programs, shape.block_m, shape.block_n))
@@ -76,15 +83,19 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
 def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8) -> int:
     """Stages that fit in shared memory, at least 2."""
     return next(
-        (n for n in range(limit, 2, -1) if replace(config, stages=n).shared_bytes(itemsize, out_itemsize) <= SHARED_BYTES),
+        (
+            n
+            for n in range(limit, 2, -1)
+            if replace(config, stages=n).shared_bytes(itemsize, out_itemsize) <= SHARED_BYTES
+        ),
         2,
     )
 
 
-def _tiles(problem: Problem) -> Iterator[dict[str, object]]:
+def _tiles(problem: Problem, described: bool) -> Iterator[dict[str, Any]]:
     """Variants with their tiles."""
     widths = [n for n in (256, 128, 64, 32, 16, 8) if n == 8 or n // 2 < problem.n]
-    if not problem.described:
+    if not described:
         yield from ({"variant": "cooperative", "block_m": 128, "block_n": n} for n in widths if n <= 128)
         return
     for n in widths:
@@ -126,19 +137,27 @@ def cost(problem: Problem, config: MatmulConfig) -> float:
     """Cycles that a product takes, by the model."""
     seen = problem.turned if config.swap else problem
     tiles = tiles_of(seen, config) * config.splits
-    blocks = -(-(-(-seen.k // config.block_k)) // config.splits)
-    depth = blocks * config.block_k
+    blocks = -(-seen.k // config.block_k)
+    depth = -(-blocks // config.splits) * config.block_k
     # An instruction takes 64 rows however narrow the tile; below 64 columns its reading of a is what takes time.
     products = config.block_m * max(config.block_n, 64) * depth / (PRODUCTS_PER_CYCLE * 2 / problem.itemsize)
     nbytes = (config.block_m + config.block_n) * depth * problem.itemsize
     rounds = -(-tiles // problem.programs)
     busy = min(tiles, problem.programs)
     # All programs together read each byte once from memory, and blocks in common from the cache.
-    once = (seen.m + seen.n) * seen.k * problem.itemsize / (BYTES_PER_CYCLE * problem.programs)
+    rate = min(BYTES_PER_CYCLE * problem.programs, BYTES_ALONE * busy)
+    once = (seen.m + seen.n) * seen.k * problem.itemsize / rate
     tile = max(products, nbytes / CACHE_BYTES_PER_CYCLE)
     alone = TILE_CYCLES * (1 if config.variant == "ping_pong" else rounds)
     added = 0.0
     if config.splits > 1:
         moved = seen.m * seen.n * (config.splits * 8 + problem.out_itemsize)
         added = LAUNCH_CYCLES + moved / (CACHE_BYTES_PER_CYCLE * busy)
+    if config.pack:
+        added += LAUNCH_CYCLES + 4 * (seen.m + seen.n) * seen.k * problem.itemsize / (
+            BYTES_PER_CYCLE * problem.programs
+        )
+    elif not problem.described:
+        # Warps that copy take so long for an element, whichever operand it is of; both are counted.
+        tile = max(tile, (config.block_m + config.block_n) * depth * COPIED_CYCLES)
     return max(rounds * tile, once) + alone + added

@@ -27,3 +27,14 @@ def fill_zero(value: Any) -> None:
         value.zero_()
     else:
         value[...] = 0
+
+
+def used_on(value: Any, stream: Any) -> None:
+    """Keep the memory of an array that goes out of use here until `stream`, if it is not the current one, is done with it.
+
+    PyTorch's allocator has to be told. NumPy's arrays are done with at once, and CuPy frees in the order of its current stream,
+    which `stream` has to be."""
+    if stream is None or not hasattr(value, "record_stream") or not value.is_cuda:
+        return
+    cuda: Any = sys.modules["torch"].cuda
+    value.record_stream(stream if isinstance(stream, cuda.Stream) else cuda.ExternalStream(int(stream)))

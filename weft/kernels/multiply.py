@@ -91,7 +91,9 @@ def compile_matmul(
     """
     ready = _ready(a, b, out, scale_a, scale_b, out_dtype, variant, config)
     if ready.product is None:
-        raise fail(errors.ARRAY, name="a", got=f"an operand of a product {list(ready.shape)} of which nothing is summed")
+        raise fail(
+            errors.ARRAY, name="a", got=f"an operand of a product {list(ready.shape)} of which nothing is summed"
+        )
     out = empty_like(a, ready.shape, ready.dtype) if out is None else out
     return ready.product.compiled(a, b, out, scale_a, scale_b)
 
@@ -121,9 +123,10 @@ def _problem_of(left: Matrix, right: Matrix, dtype: str) -> heuristic.Problem:
 
 def _ready(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, variant: Any, config: Any) -> _Ready:
     """What is known of arrays like these; what depends on addresses is checked at each call."""
+    key: Any = None
     try:
         at_a, at_b = a.data_ptr(), b.data_ptr()
-        key: Any = (
+        key = (
             a.dtype, a.shape, a.stride(), at_a & 15, a.get_device(), b.dtype, b.shape, b.stride(), at_b & 15, b.get_device(),
             None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()),
             None if scale_a is None else _scale_key(scale_a), None if scale_b is None else _scale_key(scale_b),
@@ -170,10 +173,10 @@ def _prepare(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: An
     target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if given is None else given
     if asked is None:
         asked = heuristic.choose(_problem_of(left, right, dtype))
-    sides, scales = (left, right.turned), kinds
+    sides, (scale_rows, scale_columns) = (left, right.turned), kinds
     if asked.swap:
-        sides, scales, target = sides[::-1], kinds[::-1], target.turned
-    product = Product(*sides, target, *scales, asked, multiprocessors_of(left.device))
+        sides, (scale_columns, scale_rows), target = sides[::-1], kinds, target.turned
+    product = Product(sides, target, scale_rows, scale_columns, asked, multiprocessors_of(left.device))
     return _Ready(product, (m, n), dtype, spans)
 
 
@@ -185,9 +188,7 @@ def _check(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
     if right.device != left.device:
         raise fail(errors.DEVICES, first=left.place, name="b", other=right.place)
     if left.shape[1] != right.shape[0]:
-        raise fail(
-            errors.SHAPES, a=list(left.shape), b=list(right.shape), columns=left.shape[1], rows=right.shape[0]
-        )
+        raise fail(errors.SHAPES, a=list(left.shape), b=list(right.shape), columns=left.shape[1], rows=right.shape[0])
     allowed = PAIRS.get((left.dtype, right.dtype))
     if allowed is None:
         raise fail(errors.DTYPES, a=left.dtype, b=right.dtype, known=_pairs())
@@ -247,7 +248,7 @@ def _scale(name: str, scale: Any, extent: int, what: str, left: Matrix) -> str:
 
 def _check_variant(config: MatmulConfig, left: Matrix, right: Matrix) -> None:
     """Raises LaunchError (kernels-variant-path)."""
-    if config.variant not in UNIFORM:
+    if config.variant not in UNIFORM or config.pack:
         return
     for name, operand in (("a", left), ("b", right.turned)):
         reason = "" if form_of(operand).path == "descriptor" else why_undescribed(operand)

@@ -1,7 +1,7 @@
 """What arrays matmul is given, and which path each takes to shared memory.
 
-The paths are data, `PATHS`: the first row whose conditions an operand meets is its path. Operands are seen as [rows, K], rows of
-a or columns of b, so that `a.T` and `b.T` are nothing special.
+The paths are data, `PATHS`: the first row whose conditions an operand meets is its path. Operands are seen as [rows, K], that
+is, rows of a or columns of b, so that `a.T` and `b.T` are nothing special.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Matrix:
     @property
     def turned(self) -> Matrix:
         """The transpose."""
-        return Matrix(self.dtype, self.shape[::-1], self.strides[::-1], self.pointer, self.device)
+        (rows, columns), (down, right) = self.shape, self.strides
+        return Matrix(self.dtype, (columns, rows), (right, down), self.pointer, self.device)
 
     @property
     def empty(self) -> bool:

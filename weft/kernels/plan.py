@@ -137,6 +137,16 @@ class Plan:
         return sum(side.nbytes for side in (self.a, self.b) if side.path == "descriptor")
 
 
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """What the kernel that adds parts is compiled for: how many, the output's type, kinds of scales of its rows and columns."""
+
+    splits: int
+    dtype: Any
+    scale_rows: str
+    scale_columns: str
+
+
 @lru_cache(maxsize=1024)
 def make_plan(
     a: Form, b: Form, out: str, described: bool, columns_first: bool, scale_a: str, scale_b: str, config: MatmulConfig
@@ -201,6 +211,4 @@ def output_of(dtype: str, described: bool, columns_first: bool, rows: int, colum
     kind = DTYPES[dtype]
     width = min(SWIZZLE_BYTES // kind.itemsize, columns)
     block = (width, rows) if columns_first else (rows, width)
-    return Output(
-        kind, described, columns_first, rows, width, gl.NVMMASharedLayout.get_default_for(block, kind)
-    )
+    return Output(kind, described, columns_first, rows, width, gl.NVMMASharedLayout.get_default_for(block, kind))

@@ -12,81 +12,55 @@ from functools import cached_property
 from typing import Any
 
 from weft.kernel import JITFunction
-from weft.kernels import parts
-from weft.kernels.config import UNIFORM, MatmulConfig
+from weft.kernels.arrays import Described, Packing, source_of
+from weft.kernels.config import UNIFORM, MatmulConfig, best_group
+from weft.kernels.device import parts
+from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
+from weft.kernels.device.uniform import matmul_uniform
 from weft.kernels.heuristic import residents
-from weft.kernels.memory import empty_like
-from weft.kernels.operands import Matrix, form_of, output_form
-from weft.kernels.plan import DTYPES, Output, Plan, Side, make_plan
-from weft.kernels.schedules import best_group
-from weft.kernels.specialised import matmul_cooperative, matmul_ping_pong
-from weft.kernels.uniform import matmul_uniform
-from weft.nvidia.hopper import TensorDescriptor
-from weft.runtime.arguments import HOST, array
+from weft.kernels.memory import empty_like, used_on
+from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
+from weft.kernels.plan import DTYPES, Adding, Plan, make_plan
+from weft.runtime.arguments import HOST
 from weft.runtime.compiled import CompiledKernel
-from weft.runtime.descriptor import TensorMap
 
 KERNELS: dict[str, JITFunction] = {
     **dict.fromkeys(UNIFORM, matmul_uniform), "cooperative": matmul_cooperative, "ping_pong": matmul_ping_pong,
 }  # fmt: skip
-_MAPS_KEPT = 256
-_new = object.__new__
-
-
-class Described:
-    """Descriptors of arrays that differ in nothing but their address."""
-
-    __slots__ = ("_known", "block", "layout", "shape", "strides")
-
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...], layout: Any) -> None:
-        self.shape, self.strides, self.block, self.layout = shape, strides, block, layout
-        self._known: dict[int, TensorMap] = {}
-
-    def of(self, value: Any) -> TensorDescriptor:
-        """The descriptor of an array."""
-        pointer = address(value)
-        try:
-            tensor_map = self._known[pointer]
-        except KeyError:
-            return self._made(value, pointer)
-        # As `TensorDescriptor.from_tensor` does it for what it has seen before.
-        found = _new(TensorDescriptor)
-        found.base, found.tensor_map = value, tensor_map
-        return found
-
-    def _made(self, value: Any, pointer: int) -> TensorDescriptor:
-        made = TensorDescriptor(value, self.shape, self.strides, self.block, self.layout)
-        if len(self._known) >= _MAPS_KEPT:
-            self._known.clear()
-        self._known[pointer] = made.tensor_map
-        return made
-
-
-def address(value: Any) -> int:
-    """Where an array begins."""
-    try:
-        return value.data_ptr()
-    except AttributeError:
-        found = array(value)
-        assert found is not None
-        return found.pointer
 
 
 @dataclass(frozen=True)
 class Product:
     """a [M, K] @ b [K, N] in a configuration, as the arrays of one kind are multiplied.
 
-    `a` and `b` are the operands as [rows, K] and `out` the output as the kernel computes them, that is, exchanged and transposed
+    `given` are the operands as [rows, K] and `out` the output as the kernel computes them, that is, exchanged and transposed
     where the configuration says `swap`.
     """
 
-    a: Matrix
-    b: Matrix
+    given: tuple[Matrix, Matrix]
     out: Matrix
     scale_a: str
     scale_b: str
     config: MatmulConfig
     multiprocessors: int
+
+    @cached_property
+    def packings(self) -> tuple[Packing | None, Packing | None]:
+        """How operands are copied to where TMA can read them; None for those that stay where they are."""
+        first, second = (Packing.of(x) if self.config.pack and why_undescribed(x) else None for x in self.given)
+        return first, second
+
+    @cached_property
+    def a(self) -> Matrix:
+        """The left operand as the kernel that multiplies reads it."""
+        packing = self.packings[0]
+        return self.given[0] if packing is None else packing.target
+
+    @cached_property
+    def b(self) -> Matrix:
+        """The right operand, likewise."""
+        packing = self.packings[1]
+        return self.given[1] if packing is None else packing.target
 
     @cached_property
     def plan(self) -> Plan:
@@ -127,7 +101,7 @@ class Product:
     @cached_property
     def sources(self) -> tuple[Described | None, Described | None]:
         """Descriptors of the operands; None for those that are read through their address."""
-        return _source(self.a, self.plan.a), _source(self.b, self.plan.b)
+        return source_of(self.a, self.plan.a), source_of(self.b, self.plan.b)
 
     @cached_property
     def target(self) -> Described | None:
@@ -163,6 +137,8 @@ class Product:
         """Launch on arrays; `a`, `b` and their scales as the caller has them. Gives the compiled kernel that multiplies."""
         if self.config.swap:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
+        if self.config.pack:
+            a, b = (x if p is None else p.run(x, stream) for p, x in zip(self.packings, (a, b), strict=True))
         if self.splits > 1:
             return self._run_in_parts(a, b, out, scale_a, scale_b, stream)
         arguments = self.arguments(a, b, out, scale_a, scale_b)
@@ -185,6 +161,7 @@ class Product:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
         if self.splits > 1:
             out, scale_a, scale_b = self._sums(a), None, None
+        a, b = (x if p is None else p.empty(x) for p, x in zip(self.packings, (a, b), strict=True))
         arguments = self.arguments(a, b, out, scale_a, scale_b)
         return KERNELS[self.config.variant].warmup(*arguments, num_warps=self.config.num_warps)
 
@@ -198,21 +175,15 @@ class Product:
         if self.plan.out.columns_first:
             lies, scales, kinds = lies.turned, scales[::-1], kinds[::-1]
         rows, columns = lies.shape
-        adding = parts.Adding(self.splits, DTYPES[self.out.dtype], *kinds)
+        adding = Adding(self.splits, DTYPES[self.out.dtype], *kinds)
         grid = (-(-rows // parts.ROWS), -(-columns // parts.COLUMNS))
         high, across = self.partials
         parts.add_parts[grid](
             sums, out, *scales, *lies.strides, rows, columns, high // self.splits, across, adding,
             num_warps=parts.WARPS, stream=stream,
         )  # fmt: skip
+        used_on(sums, stream)
         return compiled
-
-
-def _source(operand: Matrix, side: Side) -> Described | None:
-    if side.path != "descriptor":
-        return None
-    lies = operand if side.along_k else operand.turned
-    return Described(lies.shape, lies.strides, side.block, side.layout)
 
 
 def multiprocessors_of(device: int) -> int:

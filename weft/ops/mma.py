@@ -58,7 +58,8 @@ def warpgroup_wait(*values: Value, pendings: int) -> tuple[Type, ...]:
 def warp(a: Value, b: Value, acc: Value, precision: Precision = "") -> Type:
     """acc + a @ b by `mma.sync`: `a` and `b` are tiles of the accumulator's `DotOperandLayout`s."""
     _product(a, b, acc)
-    tile(a), tile(b)
+    tile(a)
+    tile(b)
     return acc.type
 
 
@@ -97,7 +98,8 @@ def mma_sync(
     a: Value, b: Value, acc: Value, *, k: int, element: str, other: str, steps: tuple[tuple[int, int, int], ...]
 ) -> Type:  # fmt: skip
     """Instructions m16n8k`k` of each warp: their first registers of acc (4), a (16 k / 32) and b (8 k / 32), in order."""
-    regs(a), regs(b)
+    regs(a)
+    regs(b)
     require(all(0 <= first <= regs(acc).count - 4 for first, *_ in steps), "accumulator registers that are not there")
     return acc.type
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.types import TileType
 from weft.ops import control, mma
 
 PRODUCTS = (mma.warpgroup, mma.wgmma)
@@ -63,6 +64,32 @@ def accumulators(func: Func) -> set[Value]:
                 seen.add(other)
                 found.append(other)
     return seen
+
+
+def alone(func: Func) -> set[Op]:
+    """Products that must be complete before anything else happens: their left operand lies in registers, which would have to
+    stay as they are until a wait that does not stand beside the product, after it."""
+    return {op for region in _regions(func.body) for i, op in enumerate(region.ops) if _alone(op, region.ops[i + 1 :])}
+
+
+def _regions(region: Region) -> Iterator[Region]:
+    yield region
+    for op in region.ops:
+        for inner in op.regions:
+            yield from _regions(inner)
+
+
+def _alone(op: Op, after: tuple[Op, ...]) -> bool:
+    left = op.operand("a") if op.kind is mma.warpgroup else None
+    if left is None or not isinstance(left.type, TileType):
+        return False
+    started = 0
+    for other in after:
+        if other.kind is mma.warpgroup:
+            started += 1
+        elif other.kind is mma.warpgroup_wait and other.attrs["pendings"] <= started:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +269,9 @@ def _join(flights: Flights, other: Flights) -> bool:
     news = False
     for value, flight in other.items():
         known = flights.get(value)
-        joined = flight if known is None else replace(known, age=min(known.age, flight.age), taken=known.taken or flight.taken)
+        joined = flight
+        if known is not None:
+            joined = replace(known, age=min(known.age, flight.age), taken=known.taken or flight.taken)
         if joined != known:
             flights[value] = joined
             news = True

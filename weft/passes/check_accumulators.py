@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 
-from weft.errors import Row, UserError, fail
+from weft.errors import PerformanceWarning, Row, UserError, fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
@@ -98,9 +98,8 @@ def _check_partition(region: Region, values: set[Value], limit: int, warps: int)
     peak = Pressure(lambda value: _bytes(value) if value in values else 0).peak(region, set())
     if peak > (limit - SPARE) * REGISTER_BYTES:
         widest = max(products, key=lambda op: _bytes(op.result))
-        warning = fail(
-            errors.ACCUMULATOR_SIZE, loc=widest.loc, bytes=peak, limit=limit * REGISTER_BYTES, warps=warps
-        )
+        warning = fail(errors.ACCUMULATOR_SIZE, loc=widest.loc, bytes=peak, limit=limit * REGISTER_BYTES, warps=warps)
+        assert isinstance(warning, PerformanceWarning)
         warnings.warn(warning, stacklevel=2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -77,9 +76,9 @@ def _overflowed(name: str, lhs: Array, rhs: Array, result: Array, loc: Loc | Non
     return marked(numbers.overflow(name, lhs, rhs, result), "it wrapped", loc)
 
 
-rule(arith.add)(_wrapping("add", np.add, operator.add))
-rule(arith.sub)(_wrapping("sub", np.subtract, operator.sub))
-rule(arith.mul)(_wrapping("mul", np.multiply, operator.mul))
+rule(arith.add)(_wrapping("add", np.add, int.__add__))
+rule(arith.sub)(_wrapping("sub", np.subtract, int.__sub__))
+rule(arith.mul)(_wrapping("mul", np.multiply, int.__mul__))
 
 
 def _pure(function: Callable[..., Array]) -> Callable[..., Data]:
@@ -120,8 +119,8 @@ def _dividing(
     return run
 
 
-rule(arith.div)(_dividing(numbers.divide_integers, numbers.divide_floats, operator.floordiv))
-rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats, lambda lhs, rhs: lhs % rhs))
+rule(arith.div)(_dividing(numbers.divide_integers, numbers.divide_floats, int.__floordiv__))
+rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats, int.__mod__))
 
 
 @rule(arith.minimum)

@@ -152,10 +152,7 @@ class Heap:
         """Where accesses go. Raises BadAddress unless each lies in one segment's storage and is aligned to its width."""
         if not np.size(access.addresses):
             return []
-        return self.between(access, int(access.addresses.min()), int(access.addresses.max()))
-
-    def between(self, access: Access, low: int, high: int) -> list[Place]:
-        """`places` where the least and the greatest address are known."""
+        low, high = int(access.addresses.min()), int(access.addresses.max())
         if low + int(_HALF) >> REGION != high + int(_HALF) >> REGION:
             return self._scattered_places(access)
         segment = self.segment_at(low)
@@ -168,6 +165,17 @@ class Heap:
         if access.vec > 1:
             index = index[..., None] + arange(access.vec)
         return [Place(segment, view, index, None)]
+
+    def rectangle(self, first: int, offsets: Array, itemsize: int) -> Place | None:
+        """The place of elements at ascending `offsets`, in elements, from an address; None where they are not all in one
+        segment, or not aligned."""
+        low, high = first + int(offsets.flat[0]) * itemsize, first + int(offsets.flat[-1]) * itemsize
+        segment = self.segment_at(low)
+        if segment is None or low < segment.start or high + itemsize > segment.end or first % itemsize:
+            return None
+        origin, view = segment.view(itemsize)
+        shift = np.int64((first - origin) // itemsize)
+        return Place(segment, view, offsets + shift, None, lambda: offsets + shift)
 
     def _scattered_places(self, access: Access) -> list[Place]:
         regions = (access.addresses + _HALF) >> np.int64(REGION)

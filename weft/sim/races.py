@@ -10,7 +10,7 @@ launch ends, since `store_wait` waits for its source only; and no fence orders a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -141,8 +141,8 @@ class Races:
         if tracks is None:
             tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
         if touch.way == "read" and touch.place.again is not None and tracks.only_read:
-            kept = replace(touch, place=replace(touch.place, index=None))
-            tracks.later.append((kept, self._number(touch)))
+            touch.place = Place(segment, touch.place.view, None, None, touch.place.again)
+            tracks.later.append((touch, self._number(touch)))
             if len(tracks.later) == LATER:
                 self._catch_up(tracks)
             return

@@ -26,6 +26,8 @@ Mode = Literal["generic", "copy", "load", "store", "product"]
 
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
+FEW = 16
+"""So few granules are looked at one by one."""
 EVENTS_KEPT = 4096
 """Above this many events of a block those that do not matter any more are dropped."""
 MANY = -1
@@ -46,7 +48,7 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Event:
     """An access: it is known to be over when `component` has counted past `value`; `slot` is the task's own component. Atomic
     ones do not clash with each other."""
@@ -61,7 +63,7 @@ class Event:
     atomic: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Area:
     """Granules that an access touches (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
     several times."""
@@ -156,7 +158,11 @@ class Shadow:
         seen = channel.events[area.where]
         if not seen.size:
             return
-        low, high = int(seen.min()), int(seen.max())
+        if seen.size <= FEW:
+            numbers = seen.ravel().tolist()
+            low, high = min(numbers), max(numbers)
+        else:
+            low, high = int(seen.min()), int(seen.max())
         for number in (high,) if low == high else np.unique(seen).tolist():
             if not number:
                 continue

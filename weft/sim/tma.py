@@ -43,7 +43,7 @@ from weft.sim.shared_memory import Handle
 
 @lru_cache(maxsize=256)
 def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """Bytes from a block's first element to each."""
+    """Elements from a block's first to each, given the strides in elements."""
     parts = zip(np.ix_(*map(arange, shape)), strides, strict=True)
     return sum((at * np.int64(stride) for at, stride in parts), np.zeros(shape, np.int64))
 
@@ -97,16 +97,12 @@ class Request:
         if (whole_chunks and partial) or any(part.start >= part.stop for part in slices):
             return False
         address = tensor.address + sum(start * stride for start, stride in zip(first, tensor.strides, strict=True))
-        offsets = _offsets(tensor.block_shape, tensor.strides)[slices]
-        self.inside = self.moved = slices
-        self.access = self._at(offsets + np.int64(address))
-        low = address + int(offsets.flat[0])
-        try:
-            (source,) = self.task.machine.heap.between(self.access, low, address + int(offsets.flat[-1]))
-        except BadAddress:
+        offsets = _offsets(tensor.block_shape, tuple(stride // size for stride in tensor.strides))[slices]
+        source = self.task.machine.heap.rectangle(address, offsets, size)
+        if source is None or any(stride % size for stride in tensor.strides):
             return False
-        origin, _ = source.segment.view(size)
-        source.again = lambda: offsets + np.int64(address - origin) >> np.int64(size.bit_length() - 1)
+        self.inside = self.moved = slices
+        self.access = self._at(np.int64(address))
         self.sources = [source]
         return True
 

@@ -12,9 +12,9 @@ from weft.tune.store import Choice, choices, clear_choices, export_choices, impo
 def run(given: argparse.Namespace, console: Any) -> int:
     """Do what `weft.cli` read from the command line; the exit status. `console` is one of `rich`."""
     if given.action == "list":
-        console.print(table(choices(given.kernel)))
-        return 0
-    if given.action == "export":
+        for choice in choices(given.kernel):
+            console.print(line(choice), markup=False)
+    elif given.action == "export":
         console.print(f"{_counted(export_choices(given.file, given.kernel))} exported to {given.file}")
     elif given.action == "import":
         console.print(f"{_counted(import_choices(given.file))} imported")
@@ -23,20 +23,12 @@ def run(given: argparse.Namespace, console: Any) -> int:
     return 0
 
 
-def table(found: list[Choice]) -> Any:
-    """Choices as a table of `rich`."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table()
-    for heading in ("kernel", "device", "key", "dtypes", "config", "ms"):
-        shown.add_column(heading, justify="right" if heading == "ms" else "left", overflow="fold")
-    for choice in found:
-        key = ", ".join(f"{label}={_text(value)}" for label, value in choice.point.values)
-        dtypes = ", ".join(f"{name}: {dtype}" for name, dtype in choice.point.dtypes)
-        cells = (choice.kernel, choice.point.device, key, dtypes, choice.config, f"{choice.ms:.4g}")
-        shown.add_row(*map(Text, cells))
-    return shown
+def line(choice: Choice) -> str:
+    """A choice in words: for what, then which."""
+    point = choice.point
+    key = [f"{label}={_text(value)}" for label, value in point.values]
+    key += [f"{name}: {dtype}" for name, dtype in point.dtypes]
+    return f"{choice.kernel} on {point.device} for {', '.join(key) or 'any call'}: {choice.config} ({choice.ms:.4g} ms)"
 
 
 def _text(value: Value) -> str:

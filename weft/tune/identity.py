@@ -23,7 +23,7 @@ _ATOMS = (bool, int, float, str, type(None))
 def identity(function: FunctionType, configs: Iterable[Config]) -> str:
     """A digest of the function, of functions and constants that it names, and so on, and of the configs to choose from."""
     seen: dict[CodeType, None] = {}
-    texts = list(_texts(function, function.__module__.partition(".")[0], seen))
+    texts = list(_texts(function, (function.__module__ or "").partition(".")[0], seen))
     return digest(*texts, *map(str, configs))
 
 

@@ -62,7 +62,8 @@ class Keys:
         for name, value in bound.items():
             dtype = getattr(value, "dtype", None)
             if dtype is not None:
-                found += (name, dtype, getattr(value, "device", None))
+                # As a text, since not every library's devices can be hashed.
+                found += (name, dtype, str(getattr(value, "device", None)))
         return tuple(found)
 
     def point(self, bound: Mapping[str, Any]) -> Point:

@@ -88,8 +88,8 @@ class Autotuner:
         """Measure now, for arguments like these, whether a choice is stored or not; the choice replaces the stored one.
 
         `grid` is that of a kernel's launches. Arrays are overwritten as calls would, but for those of `restore` and `reset`.
-        Raises TuningError: tune-grid-missing, tune-argument-twice, tune-capturing, tune-key-value, and what `weft.tune.search.search` raises;
-        DeviceError (device-no-benchmark) for host arrays, unless a `bench` was given.
+        Raises TuningError: tune-grid-missing, tune-argument-twice, tune-capturing, tune-key-value, and what
+        `weft.tune.search.search` raises; DeviceError (device-no-benchmark) for host arrays, unless a `bench` was given.
         """
         if self._subject.takes_grid and grid is None:
             raise fail(GRID_MISSING, name=self.name)

@@ -1,6 +1,6 @@
-"""Lowering of products on tensor cores: the instructions that `weft.layout.product` plans, on the operands' memory and registers.
+"""Lowering of products on tensor cores: the instructions that `weft.layout.product` plans, on memory and registers.
 
-    %acc = mma.warpgroup %a, %b, %acc0    -->    %acc = mma.wgmma %a, %b, %acc0 {n=256, k=16, steps=((0, 0, 0, True), ...)}
+%d = mma.warpgroup %a, %b, %c    -->    %d = mma.wgmma %a, %b, %c {n=256, k=16, steps=((0, 0, 0, True), ...)}
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def warpgroup(lo: Lowering, op: Op) -> None:
     a, b, acc, use_acc = op.operands
     assert a is not None and b is not None and acc is not None
     if not lo.target.has_wgmma:
-        raise fail(errors.TARGET, loc=op.loc, what="warpgroup_mma", needs="wgmma", target=lo.target.name, since="sm_90a")
+        raise fail(
+            errors.TARGET, loc=op.loc, what="warpgroup_mma", needs="wgmma", target=lo.target.name, since="sm_90a"
+        )
     plan = _plan(lo, op, a, b, acc)
     left = view(lo, a) if plan.left is not None else lo.array(lo.form(a))
     right, total = view(lo, b), lo.array(lo.form(acc))
@@ -81,7 +83,8 @@ def warpgroup(lo: Lowering, op: Op) -> None:
         total = zeros
     limit: int = op.attrs["max_imprecise"]
     if not limit:
-        lo.define(op, Array(product(total, condition, plan.steps)))
+        result = product(total, condition, plan.steps)
+        lo.define(op, Array(lo.emit(mma.warpgroup_wait, result, pendings=0) if op in lo.alone else result))
         return
     fresh: Value = lo.emit(arith.constant, value=False, type=ScalarType(int1))
     if condition is not None:

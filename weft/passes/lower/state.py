@@ -17,7 +17,7 @@ from weft.ir.rebuild import Rebuilder
 from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout
 from weft.ops import arith, cluster, memory, mma, program, regs, tile, tma
-from weft.passes.accumulators import accumulators, left_in_flight
+from weft.passes.accumulators import accumulators, alone, left_in_flight
 from weft.passes.fact_rules import Facts
 from weft.passes.facts import facts
 from weft.passes.lower import divisors
@@ -54,8 +54,8 @@ class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_facts", "_frame", "_gathers", "_scopes", "accumulators", "block_bits", "constants", "default", "divisors", "forms", "handles",
-        "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags", "target", "used", "workspace",
+        "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default", "divisors",
+        "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags", "target", "used", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -73,6 +73,7 @@ class Lowering(Rebuilder):
         ops = list(walk(func.body))
         self.used = {value for op in ops for value in op.uses}
         self.accumulators = accumulators(func)
+        self.alone = alone(func)
         self.left_in_flight = left_in_flight(func) if self.accumulators else set[Value]()
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}

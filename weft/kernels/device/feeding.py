@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.rings import blocks_of, request, request_both
-from weft.kernels.schedules import Schedule
+from weft.kernels.device.rings import blocks_of, request, request_both
+from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.epilogue import factors
+from weft.kernels.device.epilogue import factors
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
 """Elements of the output that a program adds."""
-
-
-@dataclass(frozen=True, slots=True, eq=True)
-class Adding:
-    """What the kernel is compiled for: parts, the output's type, and kinds of the scales of its rows and columns."""
-
-    splits: int
-    dtype: Any
-    scale_rows: str
-    scale_columns: str
 
 
 @jit

@@ -7,27 +7,14 @@ The tiles of one round are computed side by side, and what they read in common i
     grouped      bands of `group` rows of tiles, each band column by column
     serpentine   as grouped, every other band from right to left, so that columns at the turn are still in the cache
 
-`best_group` says how high bands should be: a round of P tiles that is g tiles high and P / g wide reads g block rows of a and
-P / g block columns of b, which is least where both take the same bytes.
+A round of P tiles that is g tiles high and P / g wide reads g block rows of a and P / g block columns of b; that is least where
+both take the same bytes (`weft.kernels.config.best_group`).
 """
 
 from __future__ import annotations
 
-from math import sqrt
-
 from weft import language as gl
 from weft.kernel import jit
-
-ORDERS = ("rows", "grouped", "serpentine")
-
-
-def best_group(programs: int, block_m: int, block_n: int) -> int:
-    """How many rows of tiles a band of `grouped` and `serpentine` should have, for rounds of so many programs.
-
-    >>> best_group(132, 128, 256), best_group(132, 128, 128)
-    (16, 11)
-    """
-    return max(1, round(sqrt(programs * block_n / block_m)))
 
 
 @gl.aggregate
@@ -52,9 +39,7 @@ class Schedule:
         """The schedule of an [M, N] output."""
         rows, columns = gl.cdiv(M, plan.block_m), gl.cdiv(N, plan.block_n)
         tiles = rows * columns * plan.splits
-        return Schedule(
-            gl.program_id(0), gl.num_programs(0), tiles, rows, columns, plan.order, plan.group, plan.splits
-        )
+        return Schedule(gl.program_id(0), gl.num_programs(0), tiles, rows, columns, plan.order, plan.group, plan.splits)
 
     @jit
     def count(self):
@@ -72,7 +57,7 @@ class Schedule:
 
 @jit
 def place(number, rows, columns, order: gl.constexpr, group: gl.constexpr):
-    """Row and column of a tile in one of `ORDERS`."""
+    """Row and column of a tile in an order."""
     if order == "rows":
         return number // columns, number % columns
     band = number // (columns * group)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.epilogue import buffers_of, store_tile
-from weft.kernels.feeding import produce
-from weft.kernels.rings import Ring, barriers_of, blocks_of
-from weft.kernels.schedules import Schedule
+from weft.kernels.device.epilogue import buffers_of, store_tile
+from weft.kernels.device.feeding import produce
+from weft.kernels.device.rings import Ring, barriers_of, blocks_of
+from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -70,7 +70,19 @@ def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
 
 @jit
 def share_tiles(
-    number: gl.constexpr, ring, free, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
+    number: gl.constexpr,
+    ring,
+    free,
+    out,
+    buffers,
+    scale_a,
+    scale_b,
+    row_stride,
+    column_stride,
+    M,
+    N,
+    K,
+    plan: gl.constexpr,
 ):
     """A consumer that multiplies its part of the rows of every tile."""
     rows: gl.constexpr = plan.block_m // plan.consumers

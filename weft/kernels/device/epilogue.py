@@ -73,14 +73,20 @@ def buffers_of(plan: gl.constexpr):
 
 
 @jit
-def store_tile(out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr):
+def store_tile(
+    out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr
+):
     """Store a tile of sums at a row and column of the output; where K is split, to the part's own copy of it."""
     across: gl.constexpr = acc.shape[1] // plan.out.width
     parts = pieces_of(acc, plan.out.height, plan.out.width)
     below = 0
     if plan.splits > 1:
         # The parts' outputs lie below one another, each as high as whole tiles are.
-        tiles = gl.cdiv(N, plan.block_n) * plan.block_n if plan.out.columns_first else gl.cdiv(M, plan.block_m) * plan.block_m
+        tiles = (
+            gl.cdiv(N, plan.block_n) * plan.block_n
+            if plan.out.columns_first
+            else gl.cdiv(M, plan.block_m) * plan.block_m
+        )
         below = part * tiles
     for i in gl.static_range(len(parts)):
         i_row = row + i // across * plan.out.height

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.epilogue import buffers_of, store_tile
-from weft.kernels.rings import Place, Ring, blocks_of, request_both
-from weft.kernels.schedules import Schedule
+from weft.kernels.device.epilogue import buffers_of, store_tile
+from weft.kernels.device.rings import Place, Ring, blocks_of, request_both
+from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_layout, warpgroup_mma_wait
 
 
@@ -43,9 +43,8 @@ class Cursor:
         there = self.index < count if plan.overlap else self.k < self.end
         request_both(ring, self.at, a, b, self.row, self.column, self.k * plan.block_k, there)
         following = Cursor(self.at.next(), self.index, self.row, self.column, self.k + 1, self.end)
-        if plan.overlap:
-            if following.k == following.end:
-                following = Cursor.make(following.at, self.index + 1, schedule, K, plan)
+        if plan.overlap and following.k == following.end:
+            following = Cursor.make(following.at, self.index + 1, schedule, K, plan)
         return following
 
 

@@ -1,0 +1,67 @@
+"""The machine code of the kernels as they are shipped: sums stay in registers, and products follow one another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from weft.kernels import MatmulConfig, compile_matmul
+from weft.runtime import nvrtc
+
+pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
+MATRIX = pytest.mark.matrix
+FP8, SIZE = ml_dtypes.float8_e4m3fn, 1024
+WIDE, SQUARE = MatmulConfig(), MatmulConfig(variant="ping_pong", block_n=128, stages=6)
+SERIALISED = re.compile(r"C75\d\d.*")
+
+
+def operands(dtype, rows_first=False, k=SIZE):
+    """Operands as most callers have them: fp8 contiguous along K, others row by row."""
+    a, b = np.zeros((SIZE, k), dtype), np.zeros((SIZE, k), dtype).T
+    return (a, b) if np.dtype(dtype).itemsize == 1 and not rows_first else (a, np.zeros((k, SIZE), dtype))
+
+
+CASES = {
+    "cooperative": (operands(np.float16), WIDE, {}),
+    "ping pong": (operands(np.float16), SQUARE, {}),
+    "tall": (operands(np.float16), MatmulConfig(block_m=256, block_n=128), {}),
+    "one consumer": (operands(np.float16), MatmulConfig(consumers=1, block_m=64, block_n=128, stages=6), {}),
+    "pipelined": (operands(np.float16), replace(WIDE, variant="pipelined"), {}),
+    "persistent": (operands(np.float16), replace(WIDE, variant="persistent"), {}),
+    "persistent pipelined": (operands(np.float16), replace(WIDE, variant="persistent_pipelined"), {}),
+    "bfloat16": (operands(ml_dtypes.bfloat16), WIDE, {}),
+    "fp8": (operands(FP8), replace(WIDE, block_k=128), {}),
+    "fp8 ping pong": (operands(FP8), replace(SQUARE, block_k=128), {}),
+    "fp8 with scales": (
+        operands(FP8), replace(WIDE, block_k=128), {"scale_a": np.ones(SIZE, np.float32), "scale_b": 0.5}
+    ),
+    "int8": (operands(np.int8), replace(WIDE, block_k=128), {}),
+    "parts": (operands(np.float16), replace(WIDE, splits=2), {}),
+    "few rows": (tuple(x.T for x in operands(np.float16)[::-1]), MatmulConfig(swap=True, block_n=16, stages=6), {}),
+    "copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=128), {}),
+    "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
+    "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),
+}  # fmt: skip
+QUICK = ("cooperative", "ping pong", "persistent pipelined", "fp8", "loads")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
+def test_machine_code(name):
+    (a, b), config, scales = CASES[name]
+    made = compile_matmul(a, b, config=config, **scales).front.machine_code
+    assert (made.n_spills, made.stack) == (0, 0)
+    assert SERIALISED.findall(made.log) == []
+
+
+def test_nothing_stands_between_the_products_of_a_block():
+    """Of the four products of a block of K no one waits for the one before, and loads and stores are TMA's."""
+    text = compile_matmul(*operands(np.float16), config=WIDE).asm["sass"]
+    waits = [line for line in text.splitlines() if re.search("HGMMA|DEPBAR.LE gsb", line)]
+    products = re.findall("(?:HGMMA|DEPBAR)", " ".join(waits))
+    assert "HGMMA HGMMA HGMMA HGMMA" in " ".join(products)
+    for instruction in ("UTMALDG", "UTMASTG", "STSM", "SYNCS"):
+        assert instruction in text

@@ -1,0 +1,13 @@
+"""What runs on the GPU: the texts of kernels, in weft's language, and nothing of the host's.
+
+    schedules      which tile a program computes when
+    rings          buffers of both operands in shared memory, and requests to TMA
+    feeding        warps that bring blocks
+    epilogue       from accumulators to the output
+    uniform        kernels whose warps all do the same
+    specialised    kernels whose warps have trades
+    parts          the kernel that adds the parts of sums
+    packing        the kernel that copies an operand to where TMA can read it
+
+Each takes one constant, a `weft.kernels.plan.Plan` or a smaller one, beside its arguments.
+"""

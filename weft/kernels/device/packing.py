@@ -1,0 +1,29 @@
+"""The kernel that copies an operand to where TMA can read it: contiguous along one dimension, rows aligned."""
+
+from __future__ import annotations
+
+from weft import language as gl
+from weft.kernel import jit
+
+WARPS = 4
+TILE = 64
+"""Rows and columns that a program copies."""
+
+
+@jit
+def pack(source, target, rows, columns, row_stride, column_stride, across, turn: gl.constexpr):
+    """target[i, j] = source[i, j] for a target whose rows are `across` elements apart; `turn` where source's columns are
+    contiguous, so that threads stand side by side along them to read."""
+    wide: gl.constexpr = gl.BlockedLayout([2, 1], [1, 32], [WARPS, 1], [1, 0])
+    tall: gl.constexpr = gl.BlockedLayout([1, 2], [32, 1], [1, WARPS], [0, 1])
+    reads: gl.constexpr = tall if turn else wide
+    start_row, start_column = gl.program_id(0) * TILE, gl.program_id(1) * TILE
+    i = start_row + gl.arange(0, TILE, gl.SliceLayout(1, reads))
+    j = start_column + gl.arange(0, TILE, gl.SliceLayout(0, reads))
+    mask = (i < rows)[:, None] & (j < columns)[None, :]
+    places = gl.cast(i, gl.int64)[:, None] * row_stride + gl.cast(j, gl.int64)[None, :] * column_stride
+    x = gl.convert_layout(gl.load(source + places, mask=mask, other=0), wide)
+    i = start_row + gl.arange(0, TILE, gl.SliceLayout(1, wide))
+    j = start_column + gl.arange(0, TILE, gl.SliceLayout(0, wide))
+    mask = (i < rows)[:, None] & (j < columns)[None, :]
+    gl.store(target + gl.cast(i, gl.int64)[:, None] * across + j[None, :], x, mask=mask)
