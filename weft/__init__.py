@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft import language, nvidia, runtime, testing, tune
+    from weft import kernels, language, nvidia, runtime, testing, tune
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
     from weft.simulation import simulate
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = frozenset({"language", "nvidia", "runtime", "testing", "tune"})
+_MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "tune"})
 _HOMES = {
     "jit": "weft.kernel",
     "constexpr_function": "weft.language",
@@ -59,5 +59,6 @@ __all__ = [
     "tune",
     "runtime",
     "language",
+    "kernels",
     "nvidia",
 ]

@@ -28,7 +28,7 @@ def test_all_candidates_work(itemsize, described):
                 config.check(itemsize, 4 if config.splits > 1 else 2)
                 blocks = -(-k // config.block_k)
                 assert (config.splits - 1) * -(-blocks // config.splits) < blocks, "a part of the sum is empty"
-                assert described or config.variant == "cooperative"
+                assert described or config.pack or config.variant == "cooperative"
 
 
 def test_large_products_take_large_tiles():
@@ -36,6 +36,11 @@ def test_large_products_take_large_tiles():
         config = choose(problem(8192, 8192, k))
         assert config.block_m * config.block_n >= 128 * 128
         assert (config.splits, config.swap) == (1, False)
+
+
+def test_large_operands_without_descriptors_are_copied_first():
+    assert choose(problem(4096, 4096, 4095, described=False)).pack
+    assert not choose(problem(256, 256, 255, described=False)).pack
 
 
 def test_few_rows_make_the_transpose_and_many_parts():
@@ -86,5 +91,6 @@ def test_bands_take_as_many_bytes_of_a_as_of_b():
 def test_what_callers_see():
     a, b = np.ones((256, 128), np.float16), np.ones((128, 512), np.float16)
     assert chosen_config(a, b) in list(matmul_configs(a, b))
-    assert chosen_config(a[:, 1:], b[1:]).variant == "cooperative"
+    assert not chosen_config(a, b).pack
+    assert all(config.pack or config.variant == "cooperative" for config in matmul_configs(a[:, 1:], b[1:]))
     assert all(replace(config).group for config in matmul_configs(a, b))

@@ -11,7 +11,7 @@ from tests.conftest import Device
 from tests.kernels_lib.matrices import Lies, check, kept_poison, operand, output
 from weft.kernels import ORDERS, VARIANTS, MatmulConfig, matmul
 
-SIZES = {"sim": (300, 104, 136), "gpu": (2000, 1000, 2008)}
+SIZES = {"sim": (300, 104, 144), "gpu": (2000, 1000, 2000)}
 MATRIX = pytest.mark.matrix
 TILES = {
     "pipelined": MatmulConfig(variant="pipelined", block_m=128, block_n=32, block_k=32, stages=3),

@@ -284,6 +284,18 @@ def test_one_search_at_a_time(machine):
     assert len(machine.cuda.launches) == 7
 
 
+def test_without_a_store_a_process_remembers(machine):
+    kernel = tuned(machine, key=["n", lambda arguments: [arguments["n"], 2]])
+    with weft.settings.using(cache=False):
+        kernel[1](X, Y, 8)
+        measured = len(machine.measured)
+        kernel[1](X, Y, 8)
+        kernel[1](FakeTensor(0x3000), Y, 8)
+        assert len(machine.measured) == measured
+        kernel[1](X, Y, 9)
+        assert len(machine.measured) > measured
+
+
 def test_with_tuning_off_the_first_config_that_compiles_is_taken(machine):
     machine.broken = {64}
     kernel = tuned(machine)

@@ -19,6 +19,8 @@ from weft.ops import regs
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
+# ptxas pairs single conversions by itself, but takes what they then read of an accumulator for reads during the product, which
+# it no longer leaves asynchronous (C7514).
 _NARROW = (
     "DEV void {name}({type}* y, float low, float high) {{\n"
     '  u32 pair; asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n'

@@ -175,7 +175,7 @@ def _prepare(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: An
         asked = heuristic.choose(_problem_of(left, right, dtype))
     sides, (scale_rows, scale_columns) = (left, right.turned), kinds
     if asked.swap:
-        sides, (scale_columns, scale_rows), target = sides[::-1], kinds, target.turned
+        sides, (scale_columns, scale_rows), target = (right.turned, left), kinds, target.turned
     product = Product(sides, target, scale_rows, scale_columns, asked, multiprocessors_of(left.device))
     return _Ready(product, (m, n), dtype, spans)
 

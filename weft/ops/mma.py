@@ -56,7 +56,7 @@ def warpgroup_wait(*values: Value, pendings: int) -> tuple[Type, ...]:
 
 @op("mma.warp", stage="tile", removed_by=LOWER)
 def warp(a: Value, b: Value, acc: Value, precision: Precision = "") -> Type:
-    """acc + a @ b by `mma.sync`: `a` and `b` are tiles of the accumulator's `DotOperandLayout`s."""
+    """`acc + a @ b` by `mma.sync`: `a` and `b` are tiles of the accumulator's `DotOperandLayout`s."""
     _product(a, b, acc)
     tile(a)
     tile(b)

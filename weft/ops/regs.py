@@ -31,7 +31,7 @@ def concat(*parts: Value) -> Type:
 
 @op("regs.narrow", stage="lowered")
 def narrow(x: Value, dtype: DType) -> Type:
-    """float32 registers as float16 or bfloat16, rounded to nearest even, two neighbours by one instruction."""
+    """Registers of float32 as float16 or bfloat16, rounded to nearest even, two neighbours by one instruction."""
     t = regs(x)
     require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
     require(dtype in (float16, bfloat16), "no type to narrow to: {}", dtype)

@@ -22,6 +22,7 @@ from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
 from weft.passes.insert_sync import insert_sync
 from weft.passes.lower import lower_tiles
+from weft.passes.overlap_products import overlap_products
 from weft.passes.partition_plan import check_partitions
 from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes
@@ -47,6 +48,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("check_scopes", _check_scopes),
             ("check_partitions", lambda f: check_partitions(f, target)),
             ("check_blocks", _check_blocks),
+            ("overlap_products", lambda f: _by_author(f, overlap_products)),
             ("allocate_shared", lambda f: allocate_shared(f, target)),
             ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
             ("spread_arrivals", lambda f: _by_author(f, spread_arrivals)),

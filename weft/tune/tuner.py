@@ -8,6 +8,7 @@ call -> quick key -> config           what this process chose before: one look-u
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import warnings
@@ -30,7 +31,7 @@ from weft.tune.store import Choice, default
 from weft.tune.subject import Subject, subject_of
 
 _CHOICES_KEPT = 4096
-"""Keys whose choice a tuner remembers; above it the table starts anew, and the store answers."""
+"""Keys, quick ones and points, whose choice a tuner remembers; above it the table starts anew, and the store answers."""
 
 
 class Autotuner:
@@ -100,7 +101,8 @@ class Autotuner:
         if point.simulated and self._plan.bench is None:
             raise fail(NO_BENCHMARK_DEVICE, reason=f"the arguments of {self.name} run in the simulator")
         with self._lock:
-            self._remember(bound, self._search(self._sought(grid, args, keywords, bound, point.ordinal), point))
+            config = self._search(self._sought(grid, args, keywords, bound, point.ordinal), point)
+            self._remember(bound, point, config)
         return self.results
 
     def warmup(self, *args: Any, grid: Any = 1, **keywords: Any) -> list[CompiledKernel]:
@@ -143,12 +145,13 @@ class Autotuner:
             # Another tuner asks what this call would launch. It may do so in several threads, and measures in none of them.
             return self._stored(point) or first_valid(call, self.configs, self._plan)
         with self._lock:
-            config = self._stored(point)
+            # Another thread may have chosen meanwhile.
+            config = self._chosen.get(point) or self._stored(point)
             if config is None and not point.simulated and measure.capturing(bound, point.ordinal):
                 return self._unmeasured(point)
             if config is None and (point.simulated or not settings.current().tune):
                 config = first_valid(call, self.configs, self._plan)
-            return self._remember(bound, config or self._search(call, point))
+            return self._remember(bound, point, config or self._search(call, point))
 
     def _stored(self, point: Point) -> Config | None:
         store = default()
@@ -182,14 +185,13 @@ class Autotuner:
             store.put(Choice(self.name, self.identity, point, str(best.config), best.ms))
         return best.config
 
-    def _remember(self, bound: Mapping[str, Any], config: Config) -> Config:
+    def _remember(self, bound: Mapping[str, Any], point: Point, config: Config) -> Config:
         if len(self._chosen) >= _CHOICES_KEPT:
             self._chosen.clear()
-        try:
+        self._chosen[point] = config
+        # A quick key may hold what cannot be hashed, such as a list: then each call comes here by its point.
+        with contextlib.suppress(TypeError):
             self._chosen[self._keys.quick(bound)] = config
-        except TypeError:
-            # A key with a list in it: each call asks the store.
-            return config
         return config
 
     def _sought(

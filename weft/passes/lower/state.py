@@ -54,8 +54,9 @@ class Lowering(Rebuilder):
     """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
-        "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default", "divisors",
-        "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags", "target", "used", "workspace",
+        "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
+        "divisors", "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags",
+        "target", "used", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:

@@ -50,12 +50,12 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
     #pragma unroll
 #line 19
     for (int r = 0; r < 8; ++r) load_shared_f16x8(x + 8 * r, buf_1 + 2 * t_16 + 1024 * r);
+    if (warp == 0 && elect_one()) bulk_wait_read<0>();
     f16 t_23[64];
     #pragma unroll
 #line 21
     for (int r = 0; r < 64; ++r) t_23[r] = x[r] + x[r];
-#line 20
-    if (warp == 0 && elect_one()) bulk_wait_read<0>();
+#line 21
     __syncthreads();
     #pragma unroll
 #line 21

@@ -1,0 +1,40 @@
+"""The kernels mean the same at every stage and under every schedule, and no schedule finds a hazard in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conftest import Device
+from tests.kernels.harness import Described, Runner, poison
+from tests.kernels_lib.matrices import check, random
+from tests.kernels_lib.test_variants import TILES
+from weft.kernels import MatmulConfig
+from weft.kernels.operands import matrix
+from weft.kernels.product import KERNELS, Product
+
+SIZES = (200, 72, 112)
+PATHS = {
+    "copies": (MatmulConfig(block_n=32, block_k=32, stages=3, programs=2), (200, 72, 102)),
+    "loads": (MatmulConfig(block_n=32, block_k=32, stages=3, programs=2), (200, 72, 101)),
+}
+CASES = {**{name: (config, SIZES) for name, config in TILES.items()}, **PATHS}
+QUICK = ("persistent_pipelined", "cooperative", "ping_pong", "copies", "loads")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.matrix) for n in CASES])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("int8", marks=pytest.mark.matrix)])
+def test_stages_agree(rng, name, dtype):
+    config, (m, n, k) = CASES[name]
+    a, b = random(rng, dtype, (m, k)), random(rng, dtype, (n, k))
+    out = poison((m, n), np.int32 if dtype == "int8" else np.float16)
+    product = Product((matrix("a", a), matrix("b", b)), matrix("out", out), "", "", config, 2)
+    plan = product.plan
+    given = [
+        Described(array, list(side.block), side.layout) if side.path == "descriptor" else array
+        for array, side in ((a, plan.a), (b, plan.b))
+    ]
+    target = Described(out, list(plan.out.block), plan.out.layout)
+    arguments = (*given, target, None, None, *product.sizes, plan)
+    Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, num_warps=config.num_warps)
+    check(out, a, b.T)

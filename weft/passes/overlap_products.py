@@ -1,0 +1,60 @@
+"""Start a product before waiting for the ones before it, where the wait's only purpose is to hand on the accumulator.
+
+    %w = mma.warpgroup_wait %acc {pendings=0}             %p = mma.warpgroup %a, %b, %acc
+    %p = mma.warpgroup %a, %b, %w                  -->    mma.warpgroup_wait {pendings=1}
+
+Products of one accumulator follow one another in the tensor core anyway. Now it has the next one at hand when one ends, and
+what the wait told (that operands of the products before may be overwritten) is told right after, as before. Nothing with an
+effect may stand between the two, for it may rely on the wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
+from weft.ops import mma
+
+
+def overlap_products(func: Func) -> Func:
+    """The function, in tile IR, with such waits behind the products; unchanged where there are none."""
+    uses = Counter(value for op in walk(func.body) for value in op.uses)
+    behind = {product: wait for product, wait in _pairs(func.body) if _only_hands_on(wait, product, uses)}
+    if not behind:
+        return func
+    moved = frozenset(behind.values())
+
+    # The rule sees new operands but the old operations.
+    def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        if op in moved:
+            return tuple(value for value in operands if value is not None)
+        if op not in behind:
+            return None
+        results = out.keep(op, operands)
+        out.loc = behind[op].loc
+        out.emit(mma.warpgroup_wait, pendings=behind[op].attrs["pendings"] + 1)
+        return results
+
+    return rebuild(func, rule)
+
+
+def _pairs(region: Region) -> Iterator[tuple[Op, Op]]:
+    """Each product with the wait that comes before it, nothing with an effect between."""
+    wait: Op | None = None
+    for op in region.ops:
+        for inner in op.regions:
+            yield from _pairs(inner)
+        if op.kind is mma.warpgroup and wait is not None and not op.attrs["max_imprecise"]:
+            yield op, wait
+        if op.kind is mma.warpgroup_wait:
+            wait = op
+        elif not op.kind.pure:
+            wait = None
+
+
+def _only_hands_on(wait: Op, product: Op, uses: Counter[Value]) -> bool:
+    """Whether nobody but the product has the accumulators that were waited for, and it only adds to one."""
+    acc = product.operand("acc")
+    return all(uses[result] == (result is acc) for result in wait.results)
