@@ -134,7 +134,7 @@ def test_one_fence_for_barriers_in_a_row():
 
 
 def test_predicates():
-    """One that all share is the branch's; others stand inside."""
+    """Each has a branch of its own, and comes before `elect.sync`."""
     k = Kernel(("n", int32))
     bars = barriers(k, 2)
     n = k.params[0]
@@ -146,9 +146,9 @@ def test_predicates():
     k.at(3).emit(mbarrier.expect, bars[1], off, bytes=64)
     k.at(3).emit(mbarrier.wait, bars[1], k.number(1), off)
     text = re.sub(r"#line.*\n", "", text_of(k.done()))
-    assert "if (warp == 0 && elect_one() && below_3) { mbar_arrive(bars, 1); mbar_arrive(bars + 8, 1); }" in text
-    assert re.search(r"elect_one\(\)\) \{\s*if \(below_3\) \{\s*mbar_arrive", text)
-    assert "if (below_5) {" in text
+    assert "if (warp == 0 && below_3 && elect_one()) { mbar_arrive(bars, 1); mbar_arrive(bars + 8, 1); }" in text
+    assert "if (warp == 0 && below_3 && elect_one()) mbar_arrive(bars, 1);" in text
+    assert "if (warp == 0 && below_5 && elect_one()) mbar_expect(bars + 8, 64);" in text
     assert "if (below_5) mbar_wait(bars + 8, 1);" in text
 
 
@@ -192,9 +192,9 @@ def test_neighbours_share_a_predicate():
     for line, bar in zip((10, 20), bars[1:], strict=True):
         k.at(line).emit(mbarrier.arrive, bar, on)
     text = text_of(k.done())
-    assert text.count("if (below) {") == 1
+    assert text.count("&& below && elect_one()) {") == 1
     # The branch stands at the line of the first statement in it.
-    assert text.index("#line 10") < text.index("if (below) {") < text.index("#line 20")
+    assert text.index("#line 10") < text.index("&& below &&") < text.index("#line 20")
 
 
 def test_each_warp_arrives_for_itself():
@@ -217,8 +217,8 @@ def test_each_warp_arrives_for_itself():
 @pytest.mark.parametrize(
     ("arch", "branch"),
     [
-        ("sm_80", "if ((threadIdx.x & 31u) == 0 && below) mbar_arrive_each(bars, 2);"),
-        ("sm_90a", "if (elect_one() && below) mbar_arrive(bars, 2);"),
+        ("sm_80", "if (below && (threadIdx.x & 31u) == 0) mbar_arrive_each(bars, 2);"),
+        ("sm_90a", "if (below && elect_one()) mbar_arrive(bars, 2);"),
     ],
 )
 @pytest.mark.parametrize("debug", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -14,50 +13,50 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 
-def condition(e: Emitter, each_warp: bool = False) -> str:
-    """What holds for the elected thread: of the partition's first warp (of each one), the lane that `elect.sync` picks."""
+def condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str:
+    """What holds for the elected thread: of the partition's first warp (of each one), the lane that `elect.sync` picks.
+
+    A predicate `on`, the same in all threads, comes first: below a branch after `elect.sync` ptxas does not know any more that
+    one lane is left, and makes a loop over lanes of each TMA request."""
     here = e.partition
     if not e.target.has_elect:
         first = here.first_warp * e.target.warp_size
-        return f"(threadIdx.x & {e.target.warp_size - 1}u) == 0" if each_warp else f"threadIdx.x == {first}"
-    if each_warp:
-        return e.call("elect_one")
-    return e.call("elect_one") if here.num_warps == 1 else f"{e.warp} == {here.first_warp} && {e.call('elect_one')}"
+        elected = f"(threadIdx.x & {e.target.warp_size - 1}u) == 0" if each_warp else f"threadIdx.x == {first}"
+    else:
+        elected = e.call("elect_one")
+    alone = each_warp or here.num_warps == 1 or not e.target.has_elect
+    warp = None if alone else f"{e.warp} == {here.first_warp}"
+    return " && ".join(part for part in (warp, on, elected) if part is not None)
 
 
 def write(e: Emitter, ops: list[Op]) -> None:
-    """Operations one after another; before a thread acts for its warp, that has come."""
-    for each_warp, some in groupby(ops, lambda op: bool(op.attrs.get("each_warp"))):
+    """Operations one after another, those of one predicate in one branch; before a thread acts for its warp, that has come."""
+    met = False
+    for (each_warp, on), some in groupby(ops, lambda op: (bool(op.attrs.get("each_warp")), _predicate(e, op))):
         group = list(some)
         e.out.loc = group[0].loc
-        if each_warp:
+        if each_warp and not met:
             e.out.line("__syncwarp();")
-        _branch(e, group, condition(e, each_warp))
+        met = each_warp
+        _branch(e, group, condition(e, each_warp, on))
 
 
-def _branch(e: Emitter, ops: list[Op], elected: str) -> None:
-    """What stands under one condition. A predicate that all share belongs to it, others to what they hold for."""
+def _branch(e: Emitter, ops: list[Op], condition: str) -> None:
+    """What stands under one condition."""
     kinds = [op.kind for op in ops]
     ends = [kind is not after for kind, after in zip(kinds, [*kinds[1:], None], strict=True)]
     statements = [_statements(e, op, end) for op, end in zip(ops, ends, strict=True)]
-    predicates = {_predicate(e, op) for op in ops}
-    shared = predicates.pop() if len(predicates) == 1 else None
-    head = f"if ({elected}{'' if shared is None else f' && {shared}'})"
+    head = f"if ({condition})"
     line = _in_one_line(head, ops, statements)
-    if line is not None and not predicates:
+    if line is not None:
         e.declare_pending()
         e.out.line(line)
         return
     with e.braces(head):
-        each = zip(ops, statements, strict=True)
-        for on, group in groupby(each, lambda item: _predicate(e, item[0]) if predicates else None):
-            some = list(group)
-            e.out.loc = some[0][0].loc
-            with nullcontext() if on is None else e.out.braces(f"if ({on})"):
-                for op, repeated in some:
-                    e.out.loc = op.loc
-                    for count, text in repeated:
-                        e.unrolled(count, [(op.loc, text)])
+        for op, repeated in zip(ops, statements, strict=True):
+            e.out.loc = op.loc
+            for count, text in repeated:
+                e.unrolled(count, [(op.loc, text)])
 
 
 def _in_one_line(head: str, ops: list[Op], statements: list[list[Repeated]]) -> str | None:

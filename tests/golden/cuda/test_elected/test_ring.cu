@@ -38,7 +38,7 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
 #line 18
     const int phase = t_22 & 1;
 #line 15
-    if (warp == 0 && elect_one() && more) {
+    if (warp == 0 && more && elect_one()) {
 #line 15
       mbar_expect(bar, 16384);
       #pragma unroll
