@@ -50,4 +50,4 @@ def test_scales_wherever_they_are_applied(device, rng, config, dtype, out):
         scale_a, scale_b = (rng.uniform(0, 1, size).astype(np.float32) / 256 for size in (m, n))
     given = [None if x is None else device.array(x) for x in (scale_a, scale_b)]
     found = matmul(a.array, b.array, scale_a=given[0], scale_b=given[1], out_dtype=out, config=config)
-    check(device.numpy(found), a.values, b.values, scale_a, scale_b, out)
+    check(device.numpy(found), a.values, b.values, scale_a, scale_b, out, config)

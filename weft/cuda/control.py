@@ -11,11 +11,14 @@ from itertools import groupby
 from weft.cuda.emitter import Emitter, Partition
 from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type
-from weft.ir.core import Op, Region, Value
+from weft.ir.core import Op, Region, Value, walk
+from weft.ir.define import Completion
 from weft.ops import control
 
 WARPGROUP = 4
 """Warps that change their registers together."""
+UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma"})
+"""How accesses of the units that run beside the warps complete: of TMA, and of the tensor cores."""
 
 
 @emits(control.for_)
@@ -28,11 +31,23 @@ def _for(e: Emitter, op: Op) -> None:
     i = e.counter(counter).name
     sign = ">" if op.attrs["descending"] else "<"
     head = f"{c_type(counter.type.element)} {i} = {e.at(lower)}; {i} {sign} {e.at(upper)}; {_step(e, i, step)}"
+    _keep_rolled(e, op)
     with e.braces(f"for ({head})"):
         e.region(body)
         e.assign(args, list(body.terminator.uses))
     e.out.loc = op.loc
     e.assign(op.results, args)
+
+
+def _keep_rolled(e: Emitter, loop: Op) -> None:
+    """Bid the compiler leave a loop as it is whose body drives the asynchronous units.
+
+    It would repeat the body four times, in which nothing is gained: what such a loop waits for takes longer than a jump. Loops
+    of plain loads and arithmetic are its own affair, for there it starts several loads at a time.
+    """
+    inside = (op for region in loop.regions for op in walk(region))
+    if any(effect.completes in UNITS for op in inside for effect in op.kind.effects):
+        e.out.bare("#pragma unroll 1")
 
 
 def _step(e: Emitter, counter: str, step: Value) -> str:
@@ -48,6 +63,8 @@ def _while(e: Emitter, op: Op) -> None:
     e.assign(before.args, list(op.uses), mutable=True)
     for result in op.results:
         e.variable(result)
+    e.declare_pending()
+    _keep_rolled(e, op)
     with e.braces("for (;;)"):
         e.region(before)
         condition, *passed = before.terminator.uses

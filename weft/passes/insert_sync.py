@@ -138,17 +138,18 @@ class _Inserter:
         return made if barrier is None else [*made, *self._insert(program.barrier, *barrier, state)]
 
     def _needs(self, op: Op, state: State) -> tuple[_Need | None, _Need | None]:
-        fence = barrier = None
+        fence: _Need | None = None
+        barrier: _Need | None = None
         for access in self.accesses.of(op):
             for earlier, known in state.known.items():
-                ordered = not known & UNORDERED or not earlier.needs_order(access)
-                ordered = ordered or (access.effect.kind == "update" and state.passed(earlier))
-                fenced = not known & UNFENCED or not earlier.needs_fence(access)
-                if (ordered and fenced) or (meeting := earlier.meets(access)) is None:
+                conflict = self.accesses.conflict(earlier, access)
+                if conflict is None:
                     continue
-                need = _Need(earlier.op, meeting)
-                barrier = barrier if ordered else barrier or need
-                fence = fence if fenced else fence or need
+                if fence is None and conflict.fence and known & UNFENCED:
+                    fence = _Need(earlier.op, conflict.meeting)
+                passed = access.effect.kind == "update" and state.passed(earlier)
+                if barrier is None and conflict.order and known & UNORDERED and not passed:
+                    barrier = _Need(earlier.op, conflict.meeting)
         return fence, barrier or self._published(op, state)
 
     def _published(self, op: Op, state: State) -> _Need | None:
@@ -263,13 +264,15 @@ class _Inserter:
         best: tuple[list[Op], tuple[Region, ...], State] = ([], regions, after)
         if any(self.causes[one] not in inside for one in made):
             for kinds in _HOISTS:
+                hoisted = [one for kind in kinds if (one := self._copy(kind, made)) is not None]
+                if len(hoisted) < len(kinds):
+                    continue
                 before = state.copy()
-                hoisted = [self._copy(kind, op, made) for kind in kinds]
                 for kind in kinds:
                     _apply(kind, before)
                 regions, after = self._repeated(op, before)
-                if None not in hoisted and len(self._made(regions)) < len(self._made(best[1])):
-                    best = [one for one in hoisted if one is not None], regions, after
+                if len(self._made(regions)) < len(self._made(best[1])):
+                    best = hoisted, regions, after
         state.become(best[2])
         return best[0], _with_regions(op, best[1])
 
@@ -294,8 +297,8 @@ class _Inserter:
     def _made(self, regions: Iterable[Region]) -> list[Op]:
         return [op for region in regions for op in walk(region) if op in self.causes]
 
-    def _copy(self, kind: OpDef, loop: Op, made: list[Op]) -> Op | None:
-        """One of the inserted operations, to stand before the loop."""
+    def _copy(self, kind: OpDef, made: list[Op]) -> Op | None:
+        """One of the inserted operations, to stand before the loop; None where none is of the kind."""
         found = next((one for one in made if one.kind is kind), None)
         if found is None:
             return None

@@ -8,6 +8,10 @@
 One arrival tells what all threads did, so all of them come to a barrier before the elected thread arrives. If each warp arrives
 for itself, the phase is complete when all have, and none waits for another. Every arrival at the barriers of an allocation
 has to be of this kind then: plain ones, all of partitions with one number of warps.
+
+Warps that are ahead must not stand in for those that are behind: no warp may arrive for the next phase before all have for
+this one. So a partition has to arrive once a phase, and what it waits for before it does so again tells it that the phase is
+over. That is so where one arrival is all that a phase takes, and where the partitions' arrivals add up to what it takes.
 """
 
 from __future__ import annotations
@@ -16,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.ir.core import Func, Op
+from weft.ir.core import Func, Op, Region, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ops import mbarrier
 from weft.passes.handles import handles
-from weft.passes.partition_plan import run_by
+from weft.passes.partition_plan import run_by, specialisations
 
 
 def spread_arrivals(func: Func) -> Func:
@@ -46,13 +50,15 @@ def spread_arrivals(func: Func) -> Func:
 class _Group:
     """Allocations of barriers that operations do not tell apart, what is done to them, and by how many warps they arrive.
 
-    `plain`: nothing but whole arrivals of this block's threads changes their phases.
+    `counts`: how often each partition (a worker's region, None for the default one) arrives at a time. `plain`: nothing but
+    whole arrivals of this block's threads changes their phases.
     """
 
     allocs: set[Op]
     inits: list[Op] = field(default_factory=list[Op])
     arrivals: list[Op] = field(default_factory=list[Op])
     warps: set[int] = field(default_factory=set[int])
+    counts: set[tuple[Region | None, int]] = field(default_factory=set["tuple[Region | None, int]"])
     plain: bool = True
 
     @property
@@ -64,7 +70,15 @@ class _Group:
     def spreads(self) -> bool:
         """Whether each warp can arrive for itself."""
         fits = all(op.attrs["count"] * self.factor <= mbarrier.COUNT_LIMIT for op in self.inits)
-        return self.plain and len(self.warps) == 1 and self.factor > 1 and fits
+        return self.plain and len(self.warps) == 1 and self.factor > 1 and fits and self._once
+
+    @property
+    def _once(self) -> bool:
+        """Whether each partition arrives once a phase."""
+        taken = {op.attrs["count"] for op in self.inits}
+        alone = {count for _, count in self.counts}
+        apart = len(self.counts) == len({partition for partition, _ in self.counts})
+        return taken == alone and len(taken) == 1 or (apart and taken == {sum(count for _, count in self.counts)})
 
     def add(self, other: _Group) -> None:
         """Take in what cannot be told apart from these."""
@@ -72,6 +86,7 @@ class _Group:
         self.inits += other.inits
         self.arrivals += other.arrivals
         self.warps |= other.warps
+        self.counts |= other.counts
         self.plain = self.plain and other.plain
 
 
@@ -89,6 +104,7 @@ def _groups(func: Func) -> list[_Group]:
 def _uses(func: Func) -> Iterator[_Group]:
     """What each operation makes of the barriers that it may be about."""
     places = handles(func)
+    workers = {op: region for each in specialisations(func) for region in each.regions[1:] for op in walk(region)}
     for op, warps in run_by(func):
         for effect in op.kind.effects:
             bar = op.operand(effect.operand) if effect.operand is not None and effect.kind == "update" else None
@@ -101,6 +117,7 @@ def _uses(func: Func) -> Iterator[_Group]:
             if op.kind is mbarrier.init:
                 yield _Group(allocs, inits=[op], plain=not shared)
             elif op.kind is mbarrier.arrive:
-                yield _Group(allocs, arrivals=[op], warps={warps}, plain=not shared)
+                counts = {(workers.get(op), int(op.attrs["count"]))}
+                yield _Group(allocs, arrivals=[op], warps={warps}, counts=counts, plain=not shared)
             else:
                 yield _Group(allocs, plain=False)

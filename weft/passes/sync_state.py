@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from enum import Flag, auto
 
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
@@ -23,20 +22,15 @@ from weft.passes.handles import handles
 from weft.passes.sync_owners import Owners, owners
 
 
-class Known(Flag):
-    """How far an access is known. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
+Known = int
+"""How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
+PENDING, OPEN, FENCED, CLOSED = 1, 2, 4, 8
 
-    PENDING = auto()
-    OPEN = auto()
-    FENCED = auto()
-    CLOSED = auto()
-
-
-NONE = Known(0)
-CLOSES = {Known.OPEN: Known.CLOSED, Known.FENCED: NONE}
+NONE = 0
+CLOSES = {OPEN: CLOSED, FENCED: NONE}
 """What a barrier makes of accesses."""
-UNORDERED = Known.OPEN | Known.FENCED
-UNFENCED = Known.OPEN | Known.CLOSED
+UNORDERED = OPEN | FENCED
+UNFENCED = OPEN | CLOSED
 
 WARPGROUP = 4
 """Warps that make products together."""
@@ -118,12 +112,22 @@ class Access:
         return later.effect.kind == "write" or self.effect.kind != "read"
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What has to stand between two accesses that overlap: something that orders them, a fence, or both; and where they meet."""
+
+    order: bool
+    fence: bool
+    meeting: tuple[Bytes, Bytes]
+
+
 class Accesses:
     """The accesses of a function's operations; allocations have their offsets."""
 
     def __init__(self, func: Func) -> None:
         self._places = handles(func)
         self._made: dict[Op, list[Access]] = {}
+        self._conflicts: dict[tuple[Access, Access], Conflict | None] = {}
         found = {op: list(self._of(op)) for op in walk(func.body) if op.kind.effects}
         engine = [access for each in found.values() for access in each if not access.generic]
         for op, each in found.items():
@@ -132,6 +136,15 @@ class Accesses:
     def of(self, op: Op) -> list[Access]:
         """What an operation does to shared memory."""
         return self._made.get(op, [])
+
+    def conflict(self, earlier: Access, later: Access) -> Conflict | None:
+        """What has to stand between two accesses, if anything. Found once for each two: loops are walked several times."""
+        pair = earlier, later
+        if pair not in self._conflicts:
+            order, fence = earlier.needs_order(later), earlier.needs_fence(later)
+            meeting = earlier.meets(later) if order or fence else None
+            self._conflicts[pair] = None if meeting is None else Conflict(order, fence, meeting)
+        return self._conflicts[pair]
 
     def bytes(self, handle: Value) -> tuple[Bytes, ...]:
         """The bytes that a handle may point to."""
@@ -216,7 +229,7 @@ class State:
         news = False
         for access, known in other.known.items():
             before = self.known.get(access, NONE)
-            if known not in before:
+            if known & ~before:
                 self.known[access] = before | known
                 news = True
         for access, numbers in other.later.items():
@@ -245,10 +258,10 @@ class State:
             return
         if effect.kind == "update" and effect.completes == "cp.async":
             for copy, known in self.known.items():
-                if copy.effect.completes == "cp.async" and known & Known.PENDING:
+                if copy.effect.completes == "cp.async" and known & PENDING:
                     self.signals[copy] = self.signals.get(copy, ()) + access.bytes
         pending = effect.completes is not None and effect.kind != "update"
-        self.known[access] = self.known.get(access, NONE) | (Known.PENDING if pending else _opened(access))
+        self.known[access] = self.known.get(access, NONE) | (PENDING if pending else _opened(access))
         if access.group:
             self.later[access] = self.later.get(access, 0) | 1
         if access.waits:
@@ -272,7 +285,7 @@ class State:
 
     def fence(self) -> None:
         """What each thread did or knew comes before later accesses of the async proxy."""
-        self._move({Known.OPEN: Known.FENCED, Known.CLOSED: NONE}, self.known)
+        self._move({OPEN: FENCED, CLOSED: NONE}, self.known)
 
     def arrive(self, relaxed: bool) -> None:
         """All threads come to the barrier of the cluster; with `relaxed` that orders nothing."""
@@ -289,15 +302,15 @@ class State:
             self._complete(pendings)
             return
         for access, known in list(self.known.items()):
-            if not known & Known.PENDING:
+            if not known & PENDING:
                 continue
             if access.effect.completes == mechanism:
                 # Threads wait for their own copies, the elected one for the engine's.
                 self.known[access] = known | _opened(access)
                 if not pendings:
-                    self.known[access] &= ~Known.PENDING
+                    self.known[access] &= ~PENDING
             elif mechanism == "mbarrier" and any(a.meets(b) for a in bars for b in self.signals.get(access, ())):
-                self.known[access] = known & ~Known.PENDING | (Known.CLOSED if access.crosses else NONE)
+                self.known[access] = known & ~PENDING | (CLOSED if access.crosses else NONE)
 
     def _complete(self, pendings: int) -> None:
         """All products but the latest are complete: for the threads of their warpgroup."""
@@ -311,7 +324,7 @@ class State:
                 self.later[access] = numbers
             else:
                 del self.later[access]
-                known &= ~Known.PENDING
+                known &= ~PENDING
             self.known[access] = known
         self._move({}, ())
         if one:
@@ -319,7 +332,7 @@ class State:
 
     def alone(self, warps: int) -> State:
         """What other partitions start with: nothing that this one has under way is theirs to wait for."""
-        known = {access: rest for access, k in self.known.items() if (rest := k & ~Known.PENDING)}
+        known = {access: rest for access, k in self.known.items() if (rest := k & ~PENDING)}
         return State(warps, known)
 
     def _move(self, moves: dict[Known, Known], which: Container[Access]) -> None:
@@ -336,4 +349,4 @@ class State:
 
 def _opened(access: Access) -> Known:
     """How an access is known to begin with: nothing has to be fenced that no engine touches."""
-    return Known.OPEN if access.crosses else Known.FENCED
+    return OPEN if access.crosses else FENCED

@@ -77,42 +77,45 @@ def _part(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array
 
 
 @lru_cache(maxsize=8)
-def _room(thread: int, *shape: int) -> tuple[Array, Array, Array]:
+def _room(thread: int, *shape: int) -> tuple[Array, Array]:
     """Room for a thread's work that is used again and again: fresh memory costs as much as what is done in it."""
-    return np.empty(shape, np.int16), np.empty(shape, np.float32), np.empty(shape, np.int32)
+    return np.empty(shape, np.int16), np.empty(shape, np.float32)
 
 
 def _moderate(x: Array, up: Array, y: Array, across: Array) -> bool:
     """Whether products are exact in float32 and far from its limits."""
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return False
-    least = [int(where(e == NO_EXPONENT, np.int16(0), e).min(initial=0)) for e in (up, across)]
-    most = [int(e.max(initial=0)) for e in (up, across)]
-    return sum(least) >= SMALLEST and sum(most) <= LARGEST
+    smallest = [int(where(e == NO_EXPONENT, np.int16(0), e).min(initial=0)) for e in (up, across)]
+    largest = [int(e.max(initial=0)) for e in (up, across)]
+    return sum(smallest) >= SMALLEST and sum(largest) <= LARGEST
 
 
 def _instruction(
-    x: Array, y: Array, acc: Array, up: Array, across: Array, precision: Precision, terms: tuple[Array, Array, Array] | None
-) -> Array:  # fmt: skip
-    """One instruction's sums; `terms` is room for its terms' exponents, values and integers, if these will do."""
+    x: Array, y: Array, acc: Array, up: Array, across: Array, precision: Precision, terms: tuple[Array, Array] | None
+) -> Array:
+    """One instruction's sums; `terms` is room for its terms' exponents and values, if 32-bit numbers will do."""
     top = _exponents(acc)
     if terms is None:
         for i in range(len(x)):
             np.maximum(top, up[i, :, :, None] + across[i, :, None], out=top)
         return _wide(x, y, acc, top, precision)
-    exponents, values, integers = (room[: len(x)] for room in terms)
-    np.maximum(top, np.add(up[..., None], across[:, :, None], out=exponents).max(axis=0), out=top)
-    tiny = top.min() < SMALLEST and np.any((top < SMALLEST) & (acc != 0))
-    if tiny or top.max() > LARGEST or not np.isfinite(acc).all():
+    exponents, values = terms[0][: len(x)], terms[1][: len(x)]
+    np.add(up[..., None], across[:, :, None], out=exponents)
+    np.maximum(top, np.maximum.reduce(exponents, axis=0), out=top)
+    tiny = np.minimum.reduce(top, axis=None) < SMALLEST and np.any((top < SMALLEST) & (acc != 0))
+    if tiny or np.maximum.reduce(top, axis=None) > LARGEST or not np.isfinite(acc).all():
         return _wide(x, y, acc, top, precision)
     scale = _power(precision.fraction - np.maximum(top, SMALLEST))
     np.einsum("kbm,kbn->kbmn", x, y, out=values)
     np.multiply(values, scale, out=values)
-    # Casts to integers cut off what lies behind the point.
-    np.copyto(integers, values, casting="unsafe")
-    total = integers.sum(axis=0, dtype=np.int32)
-    total += (acc * scale).astype(np.int32)
-    return _cut(total.astype(np.float64), precision.mantissa).astype(np.float32) / scale
+    # Casts to integers cut off what lies behind the point. In place, as one dimension, they need no memory beside.
+    integers = values.view(np.int32)
+    np.copyto(integers.reshape(-1), values.reshape(-1), casting="unsafe")
+    # So many terms fit 32 bits, but not always the accumulator beside them.
+    total = np.add.reduce(integers, axis=0, dtype=np.int32).astype(np.float64)
+    total += np.trunc(acc * scale)
+    return _cut(total, precision.mantissa).astype(np.float32) / scale
 
 
 def _wide(x: Array, y: Array, acc: Array, top: Array, precision: Precision) -> Array:
