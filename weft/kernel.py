@@ -22,6 +22,7 @@ from weft.errors.launch import (
     DEVICE_MISMATCH,
     HOST_CALL,
     MOCK_LAUNCH,
+    NO_FUNCTION,
     OPTION_VALUE,
     OVERFLOW,
 )
@@ -309,11 +310,13 @@ def jit(
     (barriers and fences are inserted where accesses to shared memory need them), "explicit" (barriers are; a fence that is
     missing is an error) or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments).
     `do_not_specialize` names parameters (or gives their positions) whose values the compiled code must not depend on. Raises
-    LaunchError (launch-option-value) for another `sync`.
+    LaunchError: launch-option-value for another `sync`, launch-no-function for what is no function.
     """
 
     def make(function: Callable[..., Any]) -> JITFunction:
-        return JITFunction(cast("FunctionType", function), debug=debug, sync=sync, do_not_specialize=do_not_specialize)
+        if not isinstance(function, FunctionType):
+            raise fail(NO_FUNCTION, value=repr(function))
+        return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize)
 
     return make if fn is None else make(fn)
 

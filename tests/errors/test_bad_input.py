@@ -222,6 +222,29 @@ def test_a_function_of_the_language_called_as_a_method():
     assert "did you mean gl.sqrt(...)?" in shown(lambda: kernel[1](zeros()), "lang-attribute", line, CompilationError)
 
 
+def test_products_and_transposes_under_other_names():
+    @weft.jit
+    def kernel(out):
+        gl.dot(out, out)
+
+    text = shown(lambda: kernel[1](zeros()), "lang-attribute", "gl.dot(out, out)", CompilationError)
+    assert "warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of" in text
+
+    @weft.jit
+    def turned(out):
+        smem = gl.allocate_shared_memory(gl.float32, [16, 8], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+        smem.T.index(0)
+
+    text = shown(lambda: turned[1](zeros()), "lang-attribute", "smem.T.index(0)", CompilationError)
+    assert ".permute([1, 0]) is the transpose" in text
+
+
+@pytest.mark.parametrize("value", [3, len, copy])
+def test_a_kernel_of_what_is_no_function(value):
+    text = shown(lambda: weft.jit(value), "launch-no-function", kind=LaunchError)
+    assert repr(value) in text and "directly above def" in text
+
+
 def test_a_promise_of_contiguity_that_does_not_hold():
     @weft.jit
     def kernel(src, dst, stride):

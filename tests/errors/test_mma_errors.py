@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -103,6 +104,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
             "warpgroup_mma_layout(gl.float16, [128, 64], 4)",
         ),
     ),
+    "mma-layout-dtype": (
+        lambda k: warpgroup_mma_layout(np.float16, [64, 64], 4),
+        ("<class 'numpy.float16'>", "which tensor cores do not multiply", "gl.float16 for numpy.float16", "gl.int8"),
+    ),
     "mma-instruction-k": (
         lambda k: product(k, smem([128, 64], gl.int8), smem([64, 64], gl.int8).permute([1, 0]), acc(k, gl.int32)),
         ("take 16 elements along K, but 256 bits of int8 are 32", "instr_shape=[16, 64, 32]"),
@@ -150,7 +155,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
             "NVMMASharedLayout.get_default_for",
         ),
     ),
-    "layout-mma-warps": (lambda k: warpgroup_mma_layout(gl.float16, [64, 64], 2), ("groups of 4 warps", "has 2")),
+    "layout-mma-warps": (lambda k: warpgroup_mma_layout(gl.float16, [64, 64], 2), ("groups of 4 warps", "has 2 warps")),
     "layout-mma-accumulator": (
         lambda k: product(k, c=acc(k, layout=gl.NVMMADistributedLayout([3, 0], [2, 2], [16, 32, 16]))),
         ("[2, 2]", "does not consist of whole wgmma fragments", "[4, 1]"),
@@ -178,6 +183,16 @@ def test_every_row_is_here():
 
 
 OTHERS = {
+    "a condition at run time": (
+        "language-constexpr-needed",
+        lambda k: product(k, is_async=k.tile(gl.int1, (64,), gl.BlockedLayout([1], [32], [4], [0]))),
+        "warpgroup_mma, is_async, needs",
+    ),
+    "a layout of three warpgroups": (
+        "layout-mma-warps",
+        lambda k: warpgroup_mma_layout(gl.float16, [64, 64], 12),
+        "1, 2, 4 or 8 groups of 4 warps, but the accumulator has 12 warps",
+    ),
     "a number": ("mma-operand", lambda k: product(k, a=2), "a of warpgroup_mma is the constant 2"),
     "a pointer tile": (
         "mma-operand",
@@ -332,6 +347,29 @@ def of_two_warps():
     a = gl.allocate_shared_memory(gl.float16, [64, 64], wide)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [2, 1], [16, 64, 16])
     warpgroup_mma(a, a, gl.zeros([64, 64], gl.float32, layout))
+
+
+@weft.jit
+def nothing():
+    pass
+
+
+@weft.jit
+def of_a_worker():
+    gl.warp_specialize([(nothing, ()), (multiplies, ())], [2], [24])
+
+
+@weft.jit
+def multiplies():
+    gl.zeros([64, 64], gl.float32, warpgroup_mma_layout(gl.float16, [64, 64], 4))
+
+
+def test_warps_of_a_partition():
+    with pytest.raises(UserError) as caught:
+        of_a_worker[(1,)](num_warps=4)
+    assert caught.value.code == "layout-num-warps"
+    assert "the partition of multiplies runs with num_warps=2" in str(caught.value)
+    assert "let gl.warp_specialize give it num_warps=4" in caught.value.fix
 
 
 @pytest.mark.parametrize(

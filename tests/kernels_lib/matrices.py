@@ -98,7 +98,7 @@ def check(
     kind = np.dtype(TYPES[out or DEFAULTS[a.dtype.name]])
     assert found.dtype == kind
     if found.dtype.kind in "iu":
-        np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
+        np.testing.assert_array_equal(found, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64))
         return
     adding = Adding.of(a.dtype.name, a.shape[1], config, fast)
     left, right = (operand_values(x) for x in (a, b))
@@ -186,7 +186,8 @@ class Adding:
         """Rows and columns to look at bit by bit: the first, the last, and some between."""
         pick = np.random.default_rng(shape)
         found = [
-            np.unique(np.r_[: min(size, EDGE), max(size - EDGE, 0) : size, pick.integers(0, size, SOME)]) for size in shape
+            np.unique(np.r_[: min(size, EDGE), max(size - EDGE, 0) : size, pick.integers(0, size, SOME)])
+            for size in shape
         ]
         return found[0], found[1]
 

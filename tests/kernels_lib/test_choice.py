@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
-from weft.kernels.config import best_group
+from weft.kernels import VARIANTS, MatmulConfig, chosen_config, heuristic, matmul_configs
+from weft.kernels.config import best_group, most_sums
 from weft.kernels.heuristic import Problem, candidates, choose, cost
 from weft.kernels.tuned import ANY, ROWS, Row
 
@@ -16,7 +16,7 @@ SIZES = [1, 7, 16, 64, 65, 128, 500, 1024, 4096, 8192, 20000]
 
 
 def problem(m, n, k, dtype="float16", itemsize=2, described=True):
-    return Problem(m, n, k, dtype, itemsize, 2, described, 132)
+    return Problem(m, n, k, dtype, itemsize, 2, described, 132, unit=16 if described else itemsize)
 
 
 @pytest.mark.parametrize("described", [True, False])
@@ -43,6 +43,25 @@ def test_large_operands_without_descriptors_are_copied_first():
     assert not choose(problem(256, 256, 255, described=False)).pack
 
 
+def test_operands_that_tma_reads_slowly_are_copied():
+    known = problem(2000, 1000, 2000)
+    assert not any(config.copy for config in candidates(known))
+    assert choose(replace(known, slow_b=True)).copy
+    config = MatmulConfig(block_m=128, block_n=128).filled(2, 2)
+    slow = [cost(replace(known, slow_a=a, slow_b=b), config) for a, b in ((False, False), (False, True), (True, True))]
+    assert slow == sorted(set(slow))
+    assert cost(replace(known, slow_b=True), replace(config, copy=True)) == slow[0]
+
+
+def test_stages_are_no_more_than_blocks():
+    for config in candidates(problem(64, 4096, 128)):
+        assert config.stages <= 4
+    stages = {
+        config.stages for config in candidates(problem(1024, 1024, 4096)) if config.block_n == 64 == config.block_m
+    }
+    assert len(stages) == 2, "as many as fit for one program of a multiprocessor, and for each of two"
+
+
 def test_few_rows_make_the_transpose_and_many_parts():
     config = choose(problem(16, 4096, 8192))
     assert config.swap
@@ -57,7 +76,7 @@ def test_small_products_fill_the_device():
 
 
 def test_more_work_never_takes_less_time():
-    config = MatmulConfig(group=8)
+    config = MatmulConfig(group=8).filled(2, 2)
     costs = [cost(problem(m, 4096, 4096), config) for m in (1024, 8192, 16384)]
     assert costs == sorted(costs)
 
@@ -75,6 +94,29 @@ def test_the_table_comes_first(monkeypatch):
     ):
         assert choose(other) is not config
     heuristic.choose.cache_clear()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize("fast", [True, False])
+def test_sizes_that_are_left_open(variant, itemsize, fast):
+    for consumers, block_m in ((1, 64), (2, 128)):
+        if variant == "ping_pong" and consumers == 1:
+            continue
+        config = MatmulConfig(variant=variant, consumers=consumers, block_m=block_m)
+        filled = config.filled(itemsize, 2, most_sums(fast))
+        filled.check(itemsize, 2, fast)
+        assert filled.block_k * itemsize == 128
+        assert filled.block_n == (256 if variant != "ping_pong" or block_m == 64 else 128) // (1 if fast else 2)
+        assert 4 <= filled.stages <= 8
+    assert MatmulConfig(block_m=64, block_n=64, block_k=32, stages=3).filled(2, 2).stages == 3
+
+
+def test_slow_sums_take_smaller_tiles():
+    for shape in ((8192, 8192, 8192), (64, 4096, 4096)):
+        slow = replace(problem(*shape, "float8_e4m3fn", 1), fast=False)
+        for config in candidates(slow):
+            config.check(1, slow.stored_by(config), fast=False)
 
 
 def test_rows_of_the_table_work():

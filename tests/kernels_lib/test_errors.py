@@ -12,7 +12,7 @@ import pytest
 
 from weft import settings
 from weft.errors import LaunchError
-from weft.kernels import MatmulConfig, compile_matmul, matmul, matmul_configs
+from weft.kernels import MatmulConfig, chosen_config, compile_matmul, matmul, matmul_configs
 
 A, B = np.ones((24, 40), np.float16), np.ones((40, 16), np.float16)
 
@@ -51,8 +51,29 @@ def test_no_matrix(a, words):
     refused("kernels-array", lambda: matmul(a, B), *words)
 
 
-def test_nothing_to_compile():
-    refused("kernels-array", lambda: compile_matmul(A[:, :0], B[:0]), "nothing is summed")
+@pytest.mark.parametrize(("a", "b"), [(A[:, :0], B[:0]), (A[:0], B), (A, B[:, :0])])
+@pytest.mark.parametrize("call", [compile_matmul, chosen_config, matmul_configs])
+def test_nothing_to_compile(call, a, b):
+    refused("kernels-empty", lambda: call(a, b), str([len(a), b.shape[1]]), "nothing is summed")
+
+
+@pytest.mark.parametrize("dtype", ["floaty", float, 7])
+def test_an_output_type_that_is_none(dtype):
+    refused("kernels-out-dtype", lambda: matmul(A, B, out_dtype=dtype), repr(dtype), "float16, bfloat16, float32")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("block_m", 128.0, "an int"), ("block_n", "64", "an int"), ("stages", None, "an int"), ("consumers", [2], "an int"),
+        ("buffers", True, "an int"), ("group", 1 << 33, "an int up to 2147483647"), ("programs", 1 << 33, "an int"),
+        ("swap", "yes", "True or False"), ("pack", 1, "True or False"),
+    ],
+)  # fmt: skip
+def test_fields_of_another_kind(field, value, words):
+    refused("kernels-config", lambda: matmul(A, B, config={"block_n": 64, field: value}), field, repr(value), words)
+    # What compares equal to a good value must not be taken for it afterwards, either.
+    matmul(A, B, config={"block_n": 64})
 
 
 def test_shapes_that_do_not_agree():
@@ -147,6 +168,7 @@ def test_a_variant_that_cannot_take_the_path(variant):
         ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
         ("order", "hilbert", ("serpentine",)), ("consumers", 3, ("1 or 2",)), ("splits", 0, ("at least 1",)),
         ("buffers", 3, ("1, 2 or 4",)), ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
+        ("stages", -1, ("at least 2",)), ("block_k", -1, ("from 16",)), ("consumers", 0, ("1 or 2",)),
     ],
 )  # fmt: skip
 def test_a_configuration_that_does_not_work(field, value, words):
@@ -157,6 +179,20 @@ def test_a_configuration_that_does_not_work(field, value, words):
 def test_sums_that_do_not_fit_in_registers():
     config = MatmulConfig(block_m=256, block_n=256, stages=2)
     refused("kernels-config", lambda: matmul(A, B, config=config), "block_n", "128 sums", "not 256")
+
+
+@pytest.mark.parametrize("variant", ["pipelined", "persistent", "persistent_pipelined"])
+def test_variants_that_do_not_copy(variant):
+    refused(
+        "kernels-config", lambda: matmul(A, B, variant=variant, config={"copy": True}), "copy", "True", variant, "False"
+    )
+
+
+def test_sums_of_fp8_in_float32_do_not_fit_in_registers():
+    fp8 = [np.ones(shape, ml_dtypes.float8_e4m3fn) for shape in ((24, 48), (48, 16))]
+    config = MatmulConfig(block_m=128, block_n=256)
+    call = lambda: matmul(*fp8, config=config, fast_accumulate=False)  # noqa: E731
+    refused("kernels-config", call, "block_n", "64 sums", "not 128")
 
 
 @pytest.mark.parametrize("config", ["cooperative", {"tile": 3}, 128])

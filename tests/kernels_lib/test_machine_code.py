@@ -15,7 +15,8 @@ from weft.runtime import nvrtc
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="needs NVRTC (pip install nvidia-cuda-nvrtc)")
 MATRIX = pytest.mark.matrix
 FP8, SIZE = ml_dtypes.float8_e4m3fn, 1024
-WIDE, SQUARE = MatmulConfig(), MatmulConfig(variant="ping_pong", block_n=128, stages=6)
+WIDE = MatmulConfig(block_n=256, block_k=64, stages=4)
+SQUARE = MatmulConfig(variant="ping_pong", block_n=128, block_k=64, stages=6)
 SERIALISED = re.compile(r"C75\d\d.*")
 
 
@@ -39,20 +40,27 @@ CASES = {
     "fp8 with scales": (
         operands(FP8), replace(WIDE, block_k=128), {"scale_a": np.ones(SIZE, np.float32), "scale_b": 0.5}
     ),
+    "fp8, sums in float32": (operands(FP8), MatmulConfig(), {"fast_accumulate": False}),
+    "fp8 ping pong, sums in float32": (operands(FP8), MatmulConfig(variant="ping_pong"), {"fast_accumulate": False}),
+    "fp8 uniform, sums in float32": (
+        operands(FP8), MatmulConfig(variant="persistent_pipelined"), {"fast_accumulate": False}
+    ),
     "int8": (operands(np.int8), replace(WIDE, block_k=128), {}),
     "parts": (operands(np.float16), replace(WIDE, splits=2), {}),
     "few rows": (tuple(x.T for x in operands(np.float16)[::-1]), MatmulConfig(swap=True, block_n=16, stages=6), {}),
+    "slow rows": (operands(np.float16, k=SIZE - 8), MatmulConfig(block_n=128, copy=True), {}),
+    "slow rows, tall": (operands(np.float16, k=SIZE - 8), MatmulConfig(block_m=256, block_n=64, copy=True), {}),
     "copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=128), {}),
     "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
     "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),
 }  # fmt: skip
-QUICK = ("cooperative", "ping pong", "persistent pipelined", "fp8", "loads")
+QUICK = ("cooperative", "ping pong", "persistent pipelined", "fp8", "fp8, sums in float32", "loads")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
 def test_machine_code(name):
-    (a, b), config, scales = CASES[name]
-    made = compile_matmul(a, b, config=config, **scales).front.machine_code
+    (a, b), config, options = CASES[name]
+    made = compile_matmul(a, b, config=config, **options).front.machine_code
     assert (made.n_spills, made.stack) == (0, 0)
     assert SERIALISED.findall(made.log) == []
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tests.conftest import Device
-from tests.kernels_lib.matrices import Lies, check, kept_poison, operand, output
+from tests.kernels_lib.matrices import Lies, check, kept_poison, operand, output, random
 from weft.kernels import ORDERS, VARIANTS, MatmulConfig, chosen_config, matmul
 
 SIZES = {"sim": (300, 104, 144), "gpu": (2000, 1000, 2000)}
 OTHER_SIZES = {"sim": (300, 112, 144), "gpu": (1000, 528, 1040)}
 """Rows of elements of one byte are multiples of 16 bytes too."""
 MATRIX = pytest.mark.matrix
+DTYPE = "float8_e4m3fn"
 TILES = {
     "pipelined": MatmulConfig(variant="pipelined", block_m=128, block_n=32, block_k=32, stages=3),
     "pipelined, four warps": MatmulConfig(
@@ -54,6 +55,32 @@ def test_variant_of_other_types(device, rng, name, dtype):
     multiplied(device, rng, TILES[name], dtype, OTHER_SIZES[device.name])
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=MATRIX if "," in n else ()) for n in TILES if n != "cooperative"]
+)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_sums_of_fp8_in_float32(device, rng, name, splits):
+    """The sums are those of short products, and nearer to the exact ones than the tensor core's own."""
+    config = replace(TILES[name], splits=splits)
+    m, n, k = OTHER_SIZES[device.name]
+    a, b = operand(device, rng, DTYPE, (m, 4 * k), Lies()), operand(device, rng, DTYPE, (4 * k, n), Lies("F"))
+    found = {
+        fast: device.numpy(matmul(a.array, b.array, config=config, out_dtype="float32", fast_accumulate=fast))
+        for fast in (True, False)
+    }
+    exact = a.values.astype(np.float64) @ b.values.astype(np.float64)
+    for fast, values in found.items():
+        check(values, a.values, b.values, out="float32", config=config, fast=fast)
+    off = {fast: np.abs(values - exact).mean() for fast, values in found.items()}
+    assert off[False] < off[True] / 2
+
+
+def test_sums_of_other_types_are_fast_anyway(rng):
+    a, b = (random(rng, "float16", (64, 64)) for _ in range(2))
+    config = MatmulConfig(block_m=128, block_n=256)
+    np.testing.assert_array_equal(matmul(a, b, config=config), matmul(a, b, config=config, fast_accumulate=False))
+
+
 def test_every_variant_is_tested():
     assert {config.variant for config in TILES.values()} == set(VARIANTS)
 
@@ -88,6 +115,7 @@ def test_sums_shorter_than_the_pipeline(device, rng, name, blocks):
 
 OUTPUTS = [
     Lies(), Lies(gap=8), Lies(gap=1), Lies(first=3), Lies("F"), Lies("F", gap=12), Lies("F", gap=3, first=1),
+    Lies(gap=4), Lies(gap=2, first=2), Lies("F", gap=4),
 ]  # fmt: skip
 
 
@@ -122,8 +150,7 @@ def test_what_is_chosen_without_asking(device, rng, sizes, dtype):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.gpu
 def test_a_variant_with_its_usual_tile(rng, variant):
-    tile = {"block_n": 128, "stages": 6} if variant == "ping_pong" else {}
-    multiplied(Device("gpu"), rng, MatmulConfig(variant=variant, **tile), sizes=(2048, 4104, 2000))
+    multiplied(Device("gpu"), rng, MatmulConfig(variant=variant), sizes=(2048, 4104, 2000))
 
 
 def test_cpu_tensors_of_pytorch(torch, rng):

@@ -263,6 +263,17 @@ def test_memory_that_is_not_swizzled():
     assert "NVMMASharedLayout.get_default_for([64, 64], dtype)" in error.fix
 
 
+@pytest.mark.parametrize(("k", "along"), [(0, ", contiguous along k,"), (1, "")])
+def test_memory_whose_first_dimension_is_contiguous(k, along):
+    turned = refusal(SwizzledSharedLayout(1, 1, 1, [0, 1]), k=k).fix
+    assert (
+        turned
+        == f"keep it as [64, 64] in NVMMASharedLayout.get_default_for([64, 64], dtype){along} and pass its permute((1, 0))"
+    )
+    plain = refusal(SwizzledSharedLayout(1, 1, 1, [1, 0]), k=k).fix
+    assert plain == "allocate it in NVMMASharedLayout.get_default_for([64, 64], dtype)"
+
+
 def test_memory_that_is_not_aligned():
     error = refusal(SwizzledSharedLayout(8, 1, 8, [1, 0]))
     assert error.code == "layout-mma-read"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import twin
-from tests.mutation import kernels
+from tests.mutation import kernels, products
 from weft import language as gl
 from weft.nvidia.hopper import TensorDescriptor
 
@@ -148,6 +148,51 @@ def handed_over(kernel: Any, *constants: Any) -> Callable[[], None]:
     return launch
 
 
+def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
+    """Small integers, of which products and sums are exact, and a poisoned product."""
+    generator = np.random.default_rng()
+    a, b = (generator.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    return a, b, np.full((m, n), np.nan, np.float16)
+
+
+def blocks(*matrices: tuple[Any, list[int]]) -> list[Any]:
+    """Descriptors of fp16 matrices, in blocks of these shapes."""
+    return [
+        TensorDescriptor.from_tensor(matrix, block, gl.NVMMASharedLayout.get_default_for(block, gl.float16))
+        for matrix, block in matrices
+    ]
+
+
+def multiplied(kernel: str, warps: int, width: int, depth: int, piece: int, *constants: Any) -> Callable[[], None]:
+    """A rung of the ladder: one program, tiles of 16 rows a warp and `width` columns that take five steps of `depth`.
+
+    C leaves `piece` columns wide."""
+
+    def launch() -> None:
+        ladder, parts = twin.load("matmul_ladder"), twin.load("matmul_parts")
+        persistent, rows = kernel.startswith("persistent"), 16 * warps
+        a, b, c = operands(rows * (3 if persistent else 1), width, 5 * depth)
+        schedule = (parts.PersistentTileScheduler,) if persistent else ()
+        given = blocks((a, [rows, depth]), (b, [depth, width]), (c, [rows, piece]))
+        getattr(ladder, kernel)[(1,)](*given, parts.WGMMA, *schedule, *constants, num_warps=warps)
+        np.testing.assert_array_equal(c, a @ b)
+
+    return launch
+
+
+def specialised(consume: Any, rows: int, readers: int) -> Callable[[], None]:
+    """Four tiles of `rows` x 16 in three steps of 16 each, through two buffers."""
+
+    def launch() -> None:
+        a, b, c = operands(4 * rows, 16, 48)
+        given = blocks((a, [rows, 16]), (b, [16, 16]), (c, [64, 16]))
+        layout = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 16, 16])
+        products.specialised[(1,)](*given, 4, 3, consume, readers, 2, layout, num_warps=4)
+        np.testing.assert_array_equal(c, a @ b)
+
+    return launch
+
+
 def add(example: str, run: str = "run", **point: Any) -> Callable[[], None]:
     """`added`, later."""
     return lambda: added(example, run, **point)
@@ -180,5 +225,10 @@ CASES: dict[str, Callable[[], None]] = {
     "copies_that_arrive": handed_over(kernels.copies_that_arrive, False),
     "copies_that_add_arrivals": handed_over(kernels.copies_that_arrive, True),
     "ping_pong": handed_over(kernels.ping_pong),
+    "products": multiplied("matmul_pipelined_kernel", 8, 16, 16, 16, 3),
+    "products_persistent": multiplied("persistent_matmul_pipelined_kernel", 8, 16, 16, 16, 3, False),
+    "products_stolen": multiplied("persistent_matmul_pipelined_kernel", 4, 32, 32, 16, 4, True),
+    "products_cooperative": specialised(products.cooperate, 128, 2),
+    "products_in_turns": specialised(products.take_turns, 64, 1),
 }
 """What launches each kernel, by the name of its table."""

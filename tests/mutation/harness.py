@@ -22,7 +22,7 @@ from weft.compiler import HostValue, Stages
 from weft.errors import Hazard
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import ScalarType, int32
-from weft.ops import arith, async_copy, mbarrier, program, tma
+from weft.ops import arith, async_copy, mbarrier, mma, program, tma
 from weft.runtime.descriptor import HostMap
 
 HARMLESS = "harmless"
@@ -32,7 +32,7 @@ WAYS: tuple[tuple[str, int], ...] = (("late", 0), ("early", 0), ("random", 1))
 SYNCHRONISES = {
     program.barrier, program.named_barrier, program.fence_async,
     mbarrier.init, mbarrier.invalidate, mbarrier.expect, mbarrier.arrive, mbarrier.wait,
-    async_copy.commit, async_copy.wait, async_copy.mbarrier_arrive, tma.store_wait,
+    async_copy.commit, async_copy.wait, async_copy.mbarrier_arrive, tma.store_wait, mma.warpgroup_wait,
 }  # fmt: skip
 NUMBERS: dict[str, tuple[tuple[str, int], ...]] = {
     "mbarrier.init": (("count", 1),),
@@ -40,6 +40,7 @@ NUMBERS: dict[str, tuple[tuple[str, int], ...]] = {
     "mbarrier.expect": (("bytes", 16), ("bytes", -16)),
     "tma.store_wait": (("pendings", 1),),
     "async_copy.wait": (("pendings", 1),),
+    "mma.warpgroup_wait": (("pendings", 1),),
 }
 """By how much a number of an operation is changed."""
 
@@ -164,23 +165,42 @@ def _of_op(ops: list[Op], at: int) -> Iterator[tuple[str, list[Op]]]:
     """The changes of one operation, and the operations of its region with each."""
     op = ops[at]
     before, after = ops[:at], ops[at + 1 :]
-    yield "drop", before + after
+    # What a wait for products hands on goes on as it was before.
+    given = dict(zip(op.results, op.uses, strict=True)) if op.results else {}
+    yield "drop", before + [_with(other, given) for other in after]
     earlier = next((i for i in reversed(range(at)) if _acts(ops[i])), None)
     # Two neighbours that both synchronise change places once: as the earlier one moves.
     if earlier is not None and ops[earlier].kind not in SYNCHRONISES:
         between = before[earlier + 1 :]
         own = _computing(op, between)
         rest = [other for other in between if other not in own]
-        assert not any(value in ops[earlier].results for one in (*own, op) for value in one.uses)
-        yield f"before {ops[earlier].name}", [*before[:earlier], *own, op, ops[earlier], *rest, *after]
+        # A wait for products does not change places with the product that it is handed.
+        if not any(value in ops[earlier].results for one in (*own, op) for value in one.uses):
+            yield f"before {ops[earlier].name}", [*before[:earlier], *own, op, ops[earlier], *rest, *after]
     later = next((i for i in range(at + 1, len(ops)) if _acts(ops[i])), None)
-    if later is not None:
+    if later is not None and not any(_reads(other, op.results) for other in ops[at + 1 : later + 1]):
         yield f"after {ops[later].name}", [*before, *ops[at + 1 : later + 1], op, *ops[later + 1 :]]
     for name, more in NUMBERS.get(op.name, ()):
         changed = Op(op.kind, op.operands, {**op.attrs, name: op.attrs[name] + more}, op.results, (), op.loc)
         yield f"{name} {more:+d}", [*before, changed, *after]
     if op.kind is mbarrier.wait:
         yield "other phase", [*before, *_other_phase(op), *after]
+
+
+def _with(op: Op, given: Mapping[Value, Value]) -> Op:
+    """The operation with other values in place of some."""
+    if not given:
+        return op
+    operands = tuple(None if value is None else given.get(value, value) for value in op.operands)
+    regions = tuple(Region(inner.args, tuple(_with(one, given) for one in inner.ops)) for inner in op.regions)
+    return Op(op.kind, operands, op.attrs, op.results, regions, op.loc)
+
+
+def _reads(op: Op, values: Sequence[Value]) -> bool:
+    """Whether an operation, or one inside it, needs any of these."""
+    return any(value in values for value in op.uses) or any(
+        _reads(one, values) for inner in op.regions for one in inner.ops
+    )
 
 
 def _acts(op: Op) -> bool:

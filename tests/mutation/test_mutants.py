@@ -9,6 +9,8 @@ import pytest
 from tests.mutation.cases import CASES
 from tests.mutation.harness import HARMLESS, WAYS, Launch, Mutant, Table, mutants, read_table, recorded, skeleton
 from weft.errors import hazard
+from weft.ir.core import walk
+from weft.ir.verify import verify
 from weft.ops import tma
 
 VERDICTS = Path(__file__).parent / "verdicts"
@@ -94,3 +96,17 @@ def test_wrong_numbers_are_not_harmless():
 def test_a_table_of_another_form(text):
     with pytest.raises(ValueError, match="no row"):
         read_table(text)
+
+
+def test_a_wait_that_is_dropped_hands_on_what_it_was_given():
+    """And it is not moved past what uses its result, nor before the product that it is handed."""
+    func = launched("products").stages.tile
+    found = {mutant.key: mutant.func for mutant in mutants(func)}
+    (place,) = {place for place, _ in found if place.startswith("mma.warpgroup_wait") and place.endswith("| 3")}
+    assert {change for at, change in found if at == place} == {"drop", "pendings +1"}
+
+    def kinds(func):
+        return [op.kind for op in walk(func.body)]
+
+    assert len(kinds(func)) == len(kinds(found[place, "drop"])) + 1
+    verify(found[place, "drop"])

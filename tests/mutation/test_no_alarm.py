@@ -14,8 +14,11 @@ from tests.mutation.harness import HARMLESS, recorded
 WAYS = [*product(["late", "early", "random"], [0, 1, 2])]
 PLAIN = ["copy_1d", "copy_2d", "copy_opposite", "row_sum", "softmax"]
 ASYNCHRONOUS = ["tma_copy", "add_async_copy", "add_tma", "add_warp_specialized"]
+PRODUCTS = ["matmul_ladder", "matmul_warp_specialized"]
+PARTS = ["workbench", "matmul_parts", "matmul_timeline"]
+"""What examples share, and a picture of some: these have no kernels of their own."""
 EXAMPLES = [
-    *((name, "random", 1) for name in PLAIN),
+    *((name, "random", 1) for name in (*PLAIN, *PRODUCTS)),
     *product(ASYNCHRONOUS, ["early"], [0]),
     *product(ASYNCHRONOUS, ["random"], [1, 2]),
 ]
@@ -39,5 +42,7 @@ def test_examples(example, schedule, seed, capsys):
 
 
 def test_every_example_is_among_them():
-    assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {*PLAIN, *ASYNCHRONOUS, "workbench", "broken_pipeline"}
+    assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {
+        *PLAIN, *ASYNCHRONOUS, *PRODUCTS, *PARTS, "broken_pipeline",
+    }  # fmt: skip
     assert "broken_pipeline" in CASES

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.cuda.matmuls import one_product
 from tests.support import lowered, tile_kernel
 from weft import language as gl
 from weft import targets
@@ -64,3 +65,16 @@ def test_a_cap_on_registers_holds():
     assert free.n_regs > 64
     assert capped.n_regs <= 64
     assert "__maxnreg__(64)" in capped.asm["cuda"]
+
+
+@pytest.mark.parametrize("pointer", [MockTensor, "*{}".format], ids=["aligned", "elements one by one"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(("shape", "num_warps"), [((128, 128, 128), 8), ((64, 128, 128), 4)], ids=str)
+def test_left_operands_of_products_in_registers(shape, num_warps, dtype, pointer):
+    """Products have words made of them; and an element that comes alone takes a register, however short it is."""
+    more = (float32, True, None)
+    arguments = (MockTensor("fp32"), pointer(dtype), pointer(dtype), *shape, *more)
+    kernel = one_product.warmup(*arguments, num_warps=num_warps, target="sm_90a")
+    assert kernel.n_spills == 0
+    assert "HGMMA" in kernel.asm["sass"]
+    assert re.findall(r"C75\d\d", kernel.front.machine_code.log) == []

@@ -130,6 +130,26 @@ def test_a_loop_may_have_started_fewer_products():
     refused(kernel, "accumulator-in-flight", "save(out, first)")
 
 
+def test_sums_in_parts_read_their_accumulator():
+    """The threads themselves add the parts, so one in flight would be read before anything is waited for."""
+    layout = gl.constexpr(warpgroup_mma_layout(gl.float8e5, [64, 64], 4))
+    memory = gl.constexpr(gl.NVMMASharedLayout(64, 8, 2))
+
+    @jit
+    def kernel(out, n):
+        a = gl.allocate_shared_memory(gl.float8e5, [64, 64], memory)
+        b = a.permute((1, 0))
+        acc = gl.zeros([64, 64], gl.float32, layout)
+        acc = warpgroup_mma(a, b, acc, is_async=True)
+        acc = warpgroup_mma(a, b, acc, use_acc=n > 3, max_num_imprecise_acc=32)
+        gl.device_print("sum", acc)
+
+    with pytest.raises(CompilationError) as caught:
+        lowered(kernel)
+    assert caught.value.code == "accumulator-in-flight"
+    assert pointed(caught.value) == "warpgroup_mma(a, b, acc, use_acc=n > 3, max_num_imprecise_acc=32)"
+
+
 # Keeping
 
 
@@ -222,6 +242,18 @@ def test_what_is_under_way_goes_past_a_wait_untouched():
     (begun,) = ops(func, "mma.begin")
     storage = func.attrs["storage"]
     assert len({storage[v] for v in (begun.result, *loop.results, product.result, after.result)}) == 1
+
+
+def test_a_sum_that_nobody_reads():
+    @jit
+    def kernel(out, n):
+        a = buffer()
+        warpgroup_mma_wait(0, start(a, zeros()))
+        warpgroup_mma(a, a, zeros())
+
+    func = lowered(kernel)
+    assert {wait.operands for wait in ops(func, "mma.warpgroup_wait")} == {()}
+    assert not ops(func, "mma.wgmma")
 
 
 def test_an_old_value_that_is_complete_may_be_kept():
@@ -335,3 +367,19 @@ def test_accumulators_that_leave_no_room(rows, columns, warps, said):
             True,
         )
         assert pointed(warning) == "warpgroup_mma(a, b, acc, is_async=True)"
+
+
+def test_zeros_that_are_needed_again_take_no_room():
+    @jit
+    def kernel(out, n, layout: gl.constexpr):
+        a = gl.allocate_shared_memory(gl.float16, [128, 64], gl.NVMMASharedLayout(128, 16))
+        acc = gl.zeros([128, 128], gl.float32, layout)
+        for _ in range(n):
+            acc = warpgroup_mma(a, a.permute([1, 0]), acc)
+        gl.device_print("sum", gl.maximum(acc, 0.0))
+
+    layout = warpgroup_mma_layout(gl.float16, [128, 128], 4)
+    func = build(kernel, 4, out=POINTER, n=INT, layout=layout).func
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lower_pipeline(tile_pipeline(func, SM90), SM90)

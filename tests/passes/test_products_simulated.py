@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.passes.shared import SM90, SharedKernel
 from tests.passes.test_sync_simulated import PHASES, Program, simulate
 from weft.errors import Hazard
-from weft.ir.core import Func, Op, walk
+from weft.ir.core import Func, Op, Value, walk
 from weft.ir.rebuild import rebuild
 from weft.ir.verify import verify
-from weft.ops import mbarrier, program
+from weft.ops import mbarrier, program, shared
+from weft.passes.allocate_shared import allocate_shared
 from weft.passes.insert_sync import insert_sync
 from weft.passes.spread_arrivals import spread_arrivals
 
@@ -24,6 +28,7 @@ PRODUCTS = (
     "P pwait1 R pwait",
 )
 """Steps that wait for the products that they start, and until then write to no operand."""
+ROUNDS = 3
 
 simple = st.sampled_from((*PRODUCTS, "W", "R", "Wb", "store swait", "copy cwait"))
 several = st.lists(simple, min_size=1, max_size=3)
@@ -96,6 +101,98 @@ def test_a_load_after_a_complete_product_waits_for_nobody_in_one_warpgroup():
         last = [i for i, op in enumerate(ops) if op.kind is mbarrier.expect][-1]
         assert sum(op.kind is program.barrier for op in ops[first:last]) == count
         simulate(func, 0)
+
+
+# Partitions that hand buffers over
+
+
+class HandOver(SharedKernel):
+    """Three rounds through two buffers: one partition fills them, others read and multiply them, each with steps of its own.
+
+    `R` reads a buffer, `P` starts to multiply it, `pwait` waits. Those with `late` give a buffer back one round later, when
+    all products but the latest are complete."""
+
+    def __init__(self, fill: str, consumers: list[tuple[str, bool]], num_warps: int) -> None:
+        super().__init__(num_warps=num_warps)
+        self.fill = fill
+        self.a, self.c = self.alloc("a", 2), self.alloc("c")
+        self.full, self.free = self.bars("full", 2), self.bars("free", 2)
+        for slot in range(2):
+            self.init(self.index(self.full, slot))
+            self.emit(mbarrier.init, self.index(self.free, slot), count=len(consumers))
+        self.write(self.c)
+        bodies = [partial(self.consume, steps.split(), late) for steps, late in consumers]
+        self.partitions(*bodies, self.produce, warps=(*[num_warps] * (len(bodies) - 1), 1 if fill == "load" else 4))
+        for handle in (self.a, self.c, self.full, self.free):
+            self.emit(shared.keep_alive, handle)
+
+    def produce(self) -> None:
+        for turn in range(ROUNDS):
+            memory, full = (self.index(x, turn % 2) for x in (self.a, self.full))
+            self.await_phase(self.free, turn, 1)
+            if self.fill == "load":
+                self.expect(full)
+                self.tma_load(memory, full)
+            else:
+                self.write(memory)
+                self.fence()
+                self.arrive(full)
+
+    def consume(self, steps: list[str], late: bool) -> None:
+        for turn in range(ROUNDS):
+            memory = self.index(self.a, turn % 2)
+            does = {
+                "R": lambda m=memory: self.read(m),
+                "P": lambda m=memory: self.product(m, self.c),
+                "pwait": self.product_wait,
+            }
+            self.await_phase(self.full, turn)
+            for step in steps:
+                does[step]()
+            if late:
+                self.product_wait(1)
+            if "R" in steps:
+                self.fence()
+            if not late or turn:
+                self.arrive(self.index(self.free, (turn - late) % 2))
+        if late:
+            self.product_wait()
+            self.arrive(self.index(self.free, (ROUNDS - 1) % 2))
+
+    def await_phase(self, bars: Value, turn: int, ahead: int = 0) -> None:
+        self.emit(mbarrier.wait, self.index(bars, turn % 2), self.number(turn // 2 + ahead & 1), None)
+
+    def result(self) -> Func:
+        func = insert_sync(spread_arrivals(allocate_shared(self.finished(), SM90)))
+        verify(func)
+        return func
+
+
+consumer = st.one_of(
+    st.tuples(
+        st.sampled_from(("R", "P pwait", "R P pwait", "P R pwait", "P P pwait R", "P pwait P pwait")), st.just(False)
+    ),
+    st.tuples(st.sampled_from(("P", "R P", "P R")), st.just(True)),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(("load", "write")),
+    st.lists(consumer, min_size=1, max_size=2),
+    st.sampled_from((4, 8)),
+    st.integers(0, 3),
+)
+def test_nothing_is_missing_between_partitions(fill, consumers, num_warps, seed):
+    func = HandOver(fill, consumers, num_warps).result()
+    assert all(op.attrs["each_warp"] for op in walk(func.body) if op.kind is mbarrier.arrive)
+    simulate(func, seed)
+
+
+def test_a_buffer_given_back_before_its_product_is_complete():
+    with pytest.raises(Hazard) as found:
+        simulate(HandOver("load", [("P", False)], 4).result(), 0)
+    assert found.value.code == "hazard-operand-reused"
 
 
 def without(func: Func, victim: Op) -> Func:

@@ -118,6 +118,25 @@ def test_functions_and_classes_follow_their_text(name, changed, same):
     assert fingerprint(getattr(load(**same), name)) == before
 
 
+ENDS = {
+    "one line": ("def f(x): return x\n", ["def f(x): return x\n"]),
+    "brackets at the margin": ("def f(\n    x,\n):\n    return (\n        x\n)\n", None),
+    "a string at the margin": ('def f(x):\n    x += 1\n    g(x, """\nmov\n""")\n', None),
+    "an inner function last": ("def f(x):\n    def g():\n        return (x,\n1)\n", None),
+    "dead code and annotations": ("def f(x):\n    return x\n    y: int\n    # done\n", None),
+    "the module's own lines": ("def f(x):\n    return x\nF = f\n# rest\n", ["def f(x):\n", "    return x\n"]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_text_of_a_function_ends_where_the_function_does(name):
+    source, expected = ENDS[name]
+    space = {}
+    exec(source, space)  # noqa: S102 - the lines are given beside it
+    lines = source.splitlines(keepends=True)
+    assert fp.text_of(space["f"], lines) == (lines if expected is None else expected)
+
+
 def test_captures_and_defaults_count():
     def make(n, default):
         def inner(x=default):

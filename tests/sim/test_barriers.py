@@ -17,8 +17,8 @@ def op(line: int) -> Op:
     return Op(mbarrier.arrive, (), {}, (), (), Loc("<kernel>", line))
 
 
-def make(count: int = 1) -> Barrier:
-    return Barrier((0, 0, 0), "bar", COMPONENT, count, op(1), lambda slot: f"partition {slot}")
+def make(count: int = 1, share: int = 1) -> Barrier:
+    return Barrier((0, 0, 0), "bar", COMPONENT, count, op(1), lambda slot: f"partition {slot}", lambda: share)
 
 
 def flight(log: list[str], name: str) -> Agent:
@@ -167,6 +167,17 @@ def test_what_a_phase_lacks():
     for arrival in (here, there, here):
         bar.arrive(arrival, clock, 1, clock.release())
     assert bar.missing(1, []) == "phase 1 of bar, which lacks 1 of 2 arrivals; the arrival at <kernel>:3 has not come"
+
+
+def test_reports_count_as_the_author_does():
+    """Each warp of four arrives for itself where the author has one arrival of two."""
+    bar, clock = make(8, share=4), Clock(0)
+    bar.arrive(op(2), clock, 4, clock.release())
+    assert "lacks 1 of 2 arrivals" in bar.missing(0, [])
+    with pytest.raises(hazard.TooManyArrivals) as caught:
+        bar.arrive(op(3), clock, 8, clock.release())
+    words = "arrives 2 times at bar, 1 more than phase 0 takes: it has had 1 of its 2 arrivals"
+    assert words in str(caught.value)
 
 
 def test_what_a_first_phase_lacks():

@@ -99,3 +99,13 @@ def test_several_matrices_at_once_are_the_same_as_one_by_one(shape):
     together = accumulate(left, right, acc, 16, FULL)
     for found, x, y, before in zip(together, left, right, acc, strict=True):
         np.testing.assert_array_equal(found, accumulate(x, y, before, 16, FULL))
+
+
+@pytest.mark.parametrize(("kind", "k", "precision"), KINDS, ids=str)
+def test_sums_of_the_largest_mantissas(kind, k, precision):
+    """All terms have one exponent, and no bit of theirs is zero: no larger sum is aligned to it."""
+    largest = np.float32(np.nextafter(kind(2), kind(0))) if kind is not np.float32 else np.float32(2 - 2.0**-10)
+    a, b = np.full((1, k), largest), np.full((k, 1), largest)
+    acc = np.full((1, 1), np.nextafter(np.float32(2), np.float32(0)))
+    expected = one_sum([float(largest)] * k, [float(largest)] * k, float(acc[0, 0]), k, precision)
+    assert accumulate(a, b, acc, k, precision)[0, 0] == expected

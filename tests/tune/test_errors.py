@@ -32,6 +32,56 @@ def test_what_cannot_be_tuned():
     assert "above 7" in caught(lambda: weft.autotune({"BLOCK": [1]})(7), "tune-subject").message
 
 
+@pytest.mark.parametrize("configs", [None, 3, [3]])
+def test_configs_that_are_none(configs):
+    assert (
+        f"contain {3 if configs else None}, which"
+        in caught(lambda: weft.autotune(configs)(scale), "tune-configs-kind").message
+    )
+
+
+def test_a_decorator_without_configs():
+    error = caught(lambda: weft.autotune(scale), "tune-configs-kind")
+    assert "<kernel tests.tune.kernels.scale>" in error.message
+    assert "@weft.autotune([" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("prune", 3, "not a function"), ("model", [], "not a function"), ("check", "x", "not a function"),
+        ("bench", 1.0, "not a function"), ("top_k", 0, "not a number of configs"), ("top_k", "2", "not a number"),
+    ],
+)  # fmt: skip
+def test_options_of_another_kind(option, value, words):
+    error = caught(lambda: weft.autotune({"BLOCK": [1]}, **{option: value})(scale), "tune-option-kind")
+    assert f"{option} of scale is {value!r}, {words}" in error.message
+
+
+@pytest.mark.parametrize("key", [3, [3]])
+def test_a_key_that_is_no_name(key):
+    assert "is 3, not the name" in caught(lambda: weft.autotune({"BLOCK": [1]}, key)(scale), "tune-option-kind").message
+
+
+def test_one_name_needs_no_list():
+    def run(matrix, *, BLOCK):
+        return BLOCK
+
+    assert weft.autotune({"BLOCK": [64]}, key="matrix", restore="matrix", reset=None)(run)(X) == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prune": lambda configs, arguments: None}, "what prune= returns of scale is None, not a list of configs"),
+        ({"model": lambda config, arguments: "fast"}, "what model= returns of scale is 'fast', not a number"),
+    ],
+)
+def test_functions_that_return_something_else(options, words):
+    tuned = weft.autotune({"BLOCK": [64]}, **options)(scale)
+    assert words in caught(lambda: tuned[1](X, X.copy(), len(X)), "tune-option-kind").message
+
+
 @pytest.mark.parametrize("subject", [scale, function])
 def test_a_config_that_sets_no_parameter(subject):
     error = caught(lambda: weft.autotune([Config({"BLOK": 64})])(subject), "tune-unknown-parameter")

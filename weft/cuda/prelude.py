@@ -278,6 +278,12 @@ _PACKING = {
         "  for (int i = 0; i < N; ++i) w |= (u32)x[i] << 8 * i;\n"
         "  return w; }"
     ),
+    "pack_fp8": Piece(
+        "// in pairs, as conversions give them, which then stay together\n"
+        "DEV u32 pack_fp8(const void* p) {\n"
+        "  const u8* x = (const u8*)p;\n"
+        "  return (u32)(u16)(x[0] | x[1] << 8) | (u32)(u16)(x[2] | x[3] << 8) << 16; }"
+    ),
     "unpack_bool": Piece(
         "// any bits but 0 are true\n"
         "template <int N> DEV void unpack_bool(bool* x, u32 w) {\n"

@@ -19,12 +19,17 @@ from weft.ops import regs
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
-# ptxas pairs single conversions by itself, but takes what they then read of an accumulator for reads during the product, which
-# it no longer leaves asynchronous (C7514).
+# In pairs, for where single conversions read an accumulator right behind its wait, ptxas has been seen to give up asynchronous
+# products (warning C7514).
 _NARROW = (
     "DEV void {name}({type}* y, float low, float high) {{\n"
     '  u32 pair; asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n'
     "  unpack16(y, pair); }}"
+)
+_NARROW_8 = (
+    "DEV void {name}({type}* y, float low, float high) {{\n"
+    '  u16 pair; asm("cvt.rn.satfinite.{ptx}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));\n'
+    "  unpack8<2>(y, pair); }}"
 )
 
 
@@ -39,9 +44,9 @@ def _narrow(e: Emitter, op: Op) -> None:
     (x,) = op.uses
     dtype: DType = op.attrs["dtype"]
     name = f"narrow_{dtype.code}"
-    e.pieces.define(
-        name, Piece(_NARROW.format(name=name, type=c_type(dtype), ptx=dtype.code), (dtype.code, "unpack16"))
-    )
+    text, unpack = (_NARROW_8, "unpack8") if dtype.is_fp8() else (_NARROW, "unpack16")
+    text = text.format(name=name, type=c_type(dtype), ptx=dtype.code.removeprefix("f8"))
+    e.pieces.define(name, Piece(text, (dtype.code, unpack)))
     into = e.variable(op.result)
     source = e.refs[x]
 

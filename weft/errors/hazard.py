@@ -306,8 +306,8 @@ ACCUMULATOR = row(
 ACCUMULATOR_OLD = row(
     "hazard-accumulator-old",
     AccumulatorInFlight,
-    "program {program}: {partition} uses an accumulator by a name that means nothing since {by} took it over",
-    "use what {by} returns, as in acc = warpgroup_mma_wait(num_outstanding=0, deps=[acc])",
+    "program {program}: {partition} uses an accumulator that has changed in place since {by} took it over",
+    "go on with what {by} returned: give it the same name, as in acc = ...(acc)",
 )
 STORE_UNREAD = row(
     "hazard-store-unread",

@@ -28,6 +28,12 @@ DEVICES = row(
     "a lies on {first}, {name} on {other}",
     "move one of them; arrays of the host go to the simulator, arrays of a GPU to that GPU",
 )
+EMPTY = row(
+    "kernels-empty",
+    LaunchError,
+    "the product {shape} needs no kernel: nothing is summed, or it has no elements",
+    "pass operands with elements; matmul itself takes empty ones",
+)
 OUT_SHAPE = row(
     "kernels-out-shape",
     LaunchError,
@@ -67,7 +73,7 @@ OUT_REPEATS = row(
 SCALE = row(
     "kernels-scale",
     LaunchError,
-    "{name} has shape {got} and dtype {dtype}, but scales one number, or each of {want} {what}",
+    "{name} is {got}, but scales either everything by one number or each of {want} {what} by its own",
     "pass a number, or a contiguous float32 array of shape [1] or [{want}] on the device of a",
 )
 VARIANT = row("kernels-variant", LaunchError, "there is no variant {variant!r}", "take one of {known}")

@@ -15,6 +15,12 @@ class OutOfResources(UserError, RuntimeError):
 
 # Calling
 
+NO_FUNCTION = row(
+    "launch-no-function",
+    LaunchError,
+    "weft.jit makes a kernel of a Python function, not of {value}",
+    "put @weft.jit directly above def; further decorators such as @weft.autotune go above it",
+)
 HOST_CALL = row(
     "launch-host-call",
     LaunchError,

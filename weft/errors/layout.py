@@ -86,8 +86,8 @@ WARP_SIZE = row(
 NUM_WARPS = row(
     "layout-num-warps",
     LayoutError,
-    "{layout} is spread over {layout_warps} warps, but the kernel runs with num_warps={num_warps}",
-    "launch with num_warps={layout_warps}, or make the layout's warps multiply to {num_warps}",
+    "{layout} is spread over {layout_warps} warps, but {who} runs with num_warps={num_warps}",
+    "{ask} num_warps={layout_warps}, or make the layout's warps multiply to {num_warps}",
 )
 NUM_CTAS = row(
     "layout-num-ctas",
@@ -154,7 +154,7 @@ INSTR_SHAPE = row(
 MMA_WARPS = row(
     "layout-mma-warps",
     LayoutError,
-    "a warpgroup product runs on groups of 4 warps, but {layout} has {warps}",
+    "a warpgroup product runs on 1, 2, 4 or 8 groups of 4 warps, but {layout} has {warps} warps",
     "use num_warps=4, 8 or 16, and warps_per_cta=[4, 1], [8, 1] or [4, 2]",
 )
 MMA_SHAPE = row(

@@ -55,6 +55,12 @@ ACCUMULATOR_LAYOUT = row(
     "the accumulator of {what} is {got} in {layout}, not in an NVMMADistributedLayout of version {version}",
     "give it the layout {example}",
 )
+LAYOUT_DTYPE = row(
+    "mma-layout-dtype",
+    CompilationError,
+    "warpgroup_mma_layout got {got} for the operands' dtype, which tensor cores do not multiply",
+    "pass one of {known}; arrays' dtypes are gl.float16 for numpy.float16 or torch.float16, and so on",
+)
 INSTRUCTION_K = row(
     "mma-instruction-k",
     LayoutError,

@@ -21,7 +21,7 @@ CONFIGS_KIND = row(
     "tune-configs-kind",
     TuningError,
     "the configs of {name} contain {value}, which is no Config",
-    "write weft.Config({{'BLOCK': 64}}, num_warps=4), or a dictionary of values for each parameter",
+    "write @weft.autotune([weft.Config({{'BLOCK': 64}}, num_warps=4)]), or a dictionary of values for each parameter",
 )
 EMPTY_SPACE = row(
     "tune-empty-space",
@@ -34,6 +34,12 @@ CONSTRAINT = row(
     TuningError,
     "the constraint of a space takes {parameter}, but the space has values for {known}",
     "let the constraint take parameters of the space, by their names",
+)
+OPTION_KIND = row(
+    "tune-option-kind",
+    TuningError,
+    "{option} of {name} is {value}, not {want}",
+    "{fix}",
 )
 UNKNOWN_PARAMETER = row(
     "tune-unknown-parameter",

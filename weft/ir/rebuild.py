@@ -3,6 +3,8 @@
     def rule(out: Rebuilder, op: Op, operands: tuple[Value | None, ...]) -> Replacement: ...
     new = rebuild(func, rule)
 
+Where only attributes change, `with_op_attrs` leaves the rest of the function as it is.
+
 The rule sees each operation with its operands already mapped to the new function. It returns None to keep the operation,
 or the values that stand for its results (emitted through `out`, or values that exist already). Pure operations that repeat
 an earlier one in scope are not emitted twice when `number=True` (value numbering).
@@ -10,11 +12,11 @@ an earlier one in scope are not emitted twice when `number=True` (value numberin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.ir.build import Builder
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Attrs, Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TileType
 
@@ -110,6 +112,25 @@ def rebuild(func: Func, rule: Rule, *, number: bool = False, **attrs: Any) -> Fu
     out = Rebuilder(rule, number)
     body = out.copy_region(func.body)
     return Func(func.name, body, {**func.attrs, **attrs}, func.loc)
+
+
+def with_op_attrs(func: Func, changed: Mapping[Op, Attrs], **attrs: Any) -> Func:
+    """The function with other attributes at some operations, and `attrs` of its own. All values stay the same ones.
+
+    Types of results must not depend on what is changed.
+    """
+
+    def region(old: Region) -> Region:
+        ops = tuple([op(each) if each in changed or each.regions else each for each in old.ops])
+        return old if ops == old.ops else Region(old.args, ops)
+
+    def op(old: Op) -> Op:
+        regions = tuple([region(each) for each in old.regions])
+        if old not in changed and regions == old.regions:
+            return old
+        return Op(old.kind, old.operands, changed.get(old, old.attrs), old.results, regions, old.loc)
+
+    return Func(func.name, region(func.body), {**func.attrs, **attrs}, func.loc)
 
 
 def _distinct(value: Any) -> Any:

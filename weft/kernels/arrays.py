@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from weft.kernels.device import packing
@@ -89,16 +90,33 @@ class Packing:
         lies = self.target.turned if self.turned else self.target
         return empty_like(like, (lies.shape[0], lies.strides[0]), self.source.dtype)
 
-    def run(self, operand: Any, stream: Any) -> Any:
-        """The copy of an array."""
-        target = self.empty(operand)
-        source = self.source.turned if self.turned else self.source
-        rows, columns = source.shape
-        grid = (-(-rows // packing.TILE), -(-columns // packing.TILE))
+    @cached_property
+    def tiles(self) -> int:
+        """Programs that copy."""
+        rows, columns = self.source.shape
+        return -(-rows // packing.TILE) * -(-columns // packing.TILE)
+
+    @cached_property
+    def numbers(self) -> tuple[int | bool, ...]:
+        """What the kernel takes behind the array and its copy."""
+        source, target = (x.turned if self.turned else x for x in (self.source, self.target))
         turn = abs(source.strides[0]) < abs(source.strides[1])
-        across = (self.target.turned if self.turned else self.target).strides[0]
-        packing.pack[grid](
-            operand, target, rows, columns, *source.strides, across, turn, num_warps=packing.WARPS, stream=stream
-        )
-        used_on(target, stream)
-        return target
+        return *source.shape, *source.strides, target.strides[0], turn
+
+
+def packed(packings: tuple[Packing | None, Packing | None], operands: tuple[Any, Any], stream: Any) -> tuple[Any, Any]:
+    """The copies of operands, by one launch; those without a packing as they are."""
+    targets = tuple(x if p is None else p.empty(x) for p, x in zip(packings, operands, strict=True))
+    arguments: list[Any] = []
+    tiles = 0
+    for packing_of, operand, target in zip(packings, operands, targets, strict=True):
+        if packing_of is not None:
+            arguments += (operand, target, *packing_of.numbers)
+            tiles += packing_of.tiles
+    if tiles:
+        kernel = packing.pack if None in packings else packing.pack_both
+        kernel[tiles](*arguments, num_warps=packing.WARPS, stream=stream)
+    for packing_of, target in zip(packings, targets, strict=True):
+        if packing_of is not None:
+            used_on(target, stream)
+    return targets

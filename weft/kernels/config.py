@@ -8,7 +8,7 @@ Nothing here knows of arrays or devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import sqrt
 from typing import Any, cast
 
@@ -21,34 +21,44 @@ UNIFORM = VARIANTS[:3]
 ORDERS = ("rows", "grouped", "serpentine")
 """Orders of tiles; see `weft.kernels.device.schedules`."""
 WARPGROUP_ROWS = 64
+WIDTHS = (256, 128, 64, 32, 16, 8)
+"""Columns of a tile."""
 PIECE_BYTES = 128
 SHARED_BYTES = 227 * 1024
+PROGRAM_BYTES = 1024
+PROGRAMS_BYTES = SHARED_BYTES + PROGRAM_BYTES
+"""What all programs of a multiprocessor share, of which each takes so much for the system."""
 BARRIER_BYTES = 1024
 """What barriers and the gaps that alignment leaves take at most."""
 MOST_SUMS = 128
 """Sums that a thread can hold without spilling others of its values."""
+PROMOTED = 128
+"""Elements along K after which sums of fp8 are added in float32, where they are not fast."""
 PRODUCER_REGISTERS = 40
+MOST_NUMBER = (1 << 31) - 1
+"""Kernels count in 32-bit integers."""
 REGISTERS = 504
 """What two consumers and a producer, a warpgroup each, have together for one thread of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulConfig:
-    """How a matrix product is computed. Sizes are in elements.
+    """How a matrix product is computed. Sizes are in elements; those of 0 are filled in as `filled` says.
 
     `variant` is one of `VARIANTS`. A tile of the output measures `block_m` x `block_n` and takes `block_k` at a time along K,
     through `stages` buffers; pieces of it leave through `buffers` more. Tiles come in an `order` of
     `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
     four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
-    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel.
+    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `copy`, warps copy those
+    whose rows are no multiples of 32 bytes apart, which TMA reads at half its speed.
     """
 
     variant: str = "cooperative"
     block_m: int = 128
-    block_n: int = 256
-    block_k: int = 64
-    stages: int = 4
+    block_n: int = 0
+    block_k: int = 0
+    stages: int = 0
     order: str = "grouped"
     group: int = 0
     splits: int = 1
@@ -57,6 +67,7 @@ class MatmulConfig:
     buffers: int = 2
     programs: int = 0
     pack: bool = False
+    copy: bool = False
 
     @property
     def persistent(self) -> bool:
@@ -81,7 +92,7 @@ class MatmulConfig:
     @property
     def sums_per_thread(self) -> int:
         """Elements of the tile that each multiplying thread holds."""
-        warpgroups = 1 if self.variant == "ping_pong" else self.consumers
+        warpgroups = 1 if self.variant == "ping_pong" else max(self.consumers, 1)
         return self.block_m * self.block_n // (128 * warpgroups)
 
     def registers_for(self, described: bool) -> tuple[int, ...] | None:
@@ -99,15 +110,30 @@ class MatmulConfig:
         stored_by = 1 if self.variant in UNIFORM else self.consumers
         return blocks + stored_by * self.buffers * self.rows_of_warps * width * out_itemsize + BARRIER_BYTES
 
-    def check(self, itemsize: int, out_itemsize: int) -> None:
-        """Raises LaunchError: kernels-variant, kernels-config."""
+    def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_SUMS) -> MatmulConfig:
+        """The configuration with no size left open, for operands and an output of elements of so many bytes.
+
+        `block_n` is the widest of which a thread holds `most` sums at most, `block_k` takes 128 bytes, and there are as many
+        `stages` as fit, up to 8. Where there is nothing like that the smallest stand in, for `check` to refuse."""
+        if self.block_n and self.block_k and self.stages:
+            return self
+        wide = replace(self, block_k=self.block_k or PIECE_BYTES // itemsize)
+        if not self.block_n:
+            widths = (replace(wide, block_n=n) for n in WIDTHS)
+            wide = next((c for c in widths if c.sums_per_thread <= most), replace(wide, block_n=WIDTHS[-1]))
+        return wide if self.stages else replace(wide, stages=most_stages(wide, itemsize, out_itemsize))
+
+    def check(self, itemsize: int, out_itemsize: int, fast: bool = True) -> None:
+        """Raises LaunchError: kernels-variant, kernels-config. No size may be open.
+
+        Without `fast` each thread holds a block's sums beside the tile's."""
         if self.variant not in VARIANTS:
             raise fail(errors.VARIANT, variant=self.variant, known=", ".join(VARIANTS))
-        for field, good, rule in self._rules(itemsize, out_itemsize):
+        for field, good, rule in self._rules(itemsize, out_itemsize, most_sums(fast)):
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
-    def _rules(self, itemsize: int, out_itemsize: int) -> list[tuple[str, bool, str]]:
+    def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
         """A field, whether it is good, and what it has to be."""
         alone = self.variant == "ping_pong"
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
@@ -115,10 +141,10 @@ class MatmulConfig:
         used, held = self.shared_bytes(itemsize, out_itemsize), self.sums_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
-            ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2 (1 or 2 in other variants than ping_pong)"),
+            ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2" if alone else "1 or 2"),
             ("block_m", self.block_m in (rows, 2 * rows, 4 * rows), f"{rows}, {2 * rows} or {4 * rows}"),
-            ("block_n", self.block_n in (8, 16, 32, 64, 128, 256), "a power of two from 8 to 256"),
-            ("block_n", held <= MOST_SUMS, f"so small that a thread holds {MOST_SUMS} sums at most, not {held}"),
+            ("block_n", self.block_n in WIDTHS, "a power of two from 8 to 256"),
+            ("block_n", held <= most, f"so small that a thread holds {most} sums at most, not {held}"),
             ("block_k", self.block_k % step == 0 and _power(self.block_k) and self.block_k <= 4 * span,
              f"a power of two from {step} to {4 * span}"),
             ("buffers", self.buffers in (1, 2, 4), "1, 2 or 4"),
@@ -126,8 +152,21 @@ class MatmulConfig:
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
+            ("copy", not (self.copy and self.variant in UNIFORM), "False"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
+
+
+def most_sums(fast: bool) -> int:
+    """Sums of a tile that a thread can hold; without `fast` it holds those of a block beside them."""
+    return MOST_SUMS if fast else MOST_SUMS // 2
+
+
+def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:
+    """Stages that fit in shared memory, at least 2, where a multiprocessor runs so many programs at a time."""
+    room = PROGRAMS_BYTES // programs - PROGRAM_BYTES
+    fitting = (n for n in range(limit, 2, -1) if replace(config, stages=n).shared_bytes(itemsize, out_itemsize) <= room)
+    return next(fitting, 2)
 
 
 def best_group(programs: int, block_m: int, block_n: int) -> int:
@@ -146,7 +185,7 @@ def _power(value: int) -> bool:
 def config_of(config: Any, variant: str | None) -> MatmulConfig | None:
     """The configuration that a caller asks for: an object, a dictionary of its fields, or None.
 
-    Raises LaunchError (kernels-config-kind)."""
+    Raises LaunchError: kernels-config-kind, kernels-config."""
     if config is None:
         return None if variant is None else MatmulConfig(variant=variant)
     if isinstance(config, dict):
@@ -157,4 +196,17 @@ def config_of(config: Any, variant: str | None) -> MatmulConfig | None:
             raise fail(errors.CONFIG_KIND, got=repr(fields)) from None
     if not isinstance(config, MatmulConfig):
         raise fail(errors.CONFIG_KIND, got=repr(config))
-    return config if variant is None else replace(config, variant=variant)
+    config = config if variant is None else replace(config, variant=variant)
+    _check_kinds(config)
+    return config
+
+
+def _check_kinds(config: MatmulConfig) -> None:
+    """Raises LaunchError (kernels-config) where a number or a condition is something else, even if it compares equal: 128.0."""
+    for field in fields(config):
+        value: Any = getattr(config, field.name)
+        kind: type = type(cast("object", field.default))
+        if kind is str or (type(value) is kind and (kind is bool or value <= MOST_NUMBER)):
+            continue
+        rule = "True or False" if kind is bool else f"an int up to {MOST_NUMBER}"
+        raise fail(errors.CONFIG, field=field.name, value=repr(value), rule=rule, variant=config.variant)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft import targets
-from weft.errors import fail
+from weft.errors import LaunchError, fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
-from weft.kernels.config import UNIFORM, MatmulConfig, config_of
+from weft.kernels.config import UNIFORM, MatmulConfig, config_of, most_sums
 from weft.kernels.memory import empty_like, fill_zero
-from weft.kernels.operands import Matrix, form_of, matrix, why_undescribed
+from weft.kernels.operands import Matrix, form_of, matrix, read_slowly, why_undescribed
 from weft.kernels.product import Product, multiprocessors_of
 from weft.runtime import driver
 from weft.runtime.arguments import HOST, array, extents
@@ -51,15 +51,18 @@ class _Ready:
 
 def matmul(
     a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None,
-    variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None, stream: Any = None,
+    fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
+    stream: Any = None,
 ) -> Any:  # fmt: skip
     """a [M, K] times b [K, N], on tensor cores; gives `out` [M, N].
 
     Operands are matrices of PyTorch, NumPy, CuPy or any other array type, of any strides, so that `a.T` and `b.T` cost nothing.
     Arrays of the host go to the simulator. Both are float16, bfloat16 or float32 (multiplied as tf32: 10 bits of their
-    mantissas count), or fp8 or 8-bit integers in any pairing. Sums are of float32, or of int32 for integers; those of fp8 keep
-    fewer bits, as the tensor core adds them. `out` holds the operands' type, bfloat16 for fp8 and int32 for integers, unless
-    `out_dtype`, or `out` itself, says otherwise.
+    mantissas count), or fp8 or 8-bit integers in any pairing. Sums are of float32, or of int32 for integers. `out` holds the
+    operands' type, bfloat16 for fp8 and int32 for integers, unless `out_dtype`, or `out` itself, says otherwise.
+
+    The tensor core adds products of fp8 with 13 bits of mantissa. With `fast_accumulate` whole sums are formed like that;
+    without, those of 128 products, which are then added in float32. That takes longer, and tiles are smaller.
 
     `scale_a` multiplies the output by a number or, for each row, by an element of a float32 array [M]; `scale_b` likewise with
     [N] for columns. They are applied to the sums in float32.
@@ -71,7 +74,7 @@ def matmul(
     kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-variant,
     kernels-variant-path, kernels-config, kernels-config-kind, kernels-target.
     """
-    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, variant, config)
+    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, fast_accumulate, variant, config)
     if out is None:
         out = empty_like(a, ready.shape, ready.dtype)
     if ready.product is not None:
@@ -83,67 +86,77 @@ def matmul(
 
 def compile_matmul(
     a: Any, b: Any, out: Any = None, *, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None,
-    variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
+    fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
 ) -> CompiledKernel:  # fmt: skip
     """The kernel that `matmul` would launch, compiled: its text, registers and shared memory. Neither operand may be empty.
 
     Raises what `matmul` raises.
     """
-    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, variant, config)
+    ready = _ready(a, b, out, scale_a, scale_b, out_dtype, fast_accumulate, variant, config)
     if ready.product is None:
-        raise fail(
-            errors.ARRAY, name="a", got=f"an operand of a product {list(ready.shape)} of which nothing is summed"
-        )
+        raise fail(errors.EMPTY, shape=list(ready.shape))
     out = empty_like(a, ready.shape, ready.dtype) if out is None else out
     return ready.product.compiled(a, b, out, scale_a, scale_b)
 
 
-def chosen_config(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None) -> MatmulConfig:
+def chosen_config(
+    a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
+) -> MatmulConfig:
     """The configuration that `matmul` chooses for these arrays. Raises what `matmul` raises."""
-    return heuristic.choose(_problem(a, b, out, out_dtype))
+    return heuristic.choose(_problem(a, b, out, out_dtype, fast_accumulate))
 
 
-def matmul_configs(a: Any, b: Any, out: Any = None, *, out_dtype: Any = None) -> Iterator[MatmulConfig]:
+def matmul_configs(
+    a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
+) -> Iterator[MatmulConfig]:
     """Configurations for these arrays, all of which work, for tuners and benchmarks. Raises what `matmul` raises."""
-    return heuristic.candidates(_problem(a, b, out, out_dtype))
+    return heuristic.candidates(_problem(a, b, out, out_dtype, fast_accumulate))
 
 
-def _problem(a: Any, b: Any, out: Any, out_dtype: Any) -> heuristic.Problem:
+def _problem(a: Any, b: Any, out: Any, out_dtype: Any, fast: bool) -> heuristic.Problem:
     left, right = matrix("a", a), matrix("b", b)
     dtype = _check(left, right, out, out_dtype)
-    return _problem_of(left, right, dtype)
+    _check_not_empty(left, right)
+    return _problem_of(left, right, dtype, fast)
 
 
-def _problem_of(left: Matrix, right: Matrix, dtype: str) -> heuristic.Problem:
+def _problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool) -> heuristic.Problem:
     described = not why_undescribed(left) and not why_undescribed(right.turned)
     (m, k), n = left.shape, right.shape[1]
     count = multiprocessors_of(left.device)
-    return heuristic.Problem(m, n, k, left.dtype, left.itemsize, ITEMSIZE[dtype], described, count)
+    # Only sums of fp8 lose anything in the tensor core.
+    fast = fast or left.dtype not in _FP8
+    sides = left, right.turned
+    slow_a, slow_b = (described and read_slowly(side) for side in sides)
+    unit = min(form_of(side).unit for side in sides)
+    sizes = (left.itemsize, ITEMSIZE[dtype])
+    return heuristic.Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit)
 
 
-def _ready(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, variant: Any, config: Any) -> _Ready:
+def _ready(
+    a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
+) -> _Ready:
     """What is known of arrays like these; what depends on addresses is checked at each call."""
-    key: Any = None
     try:
         at_a, at_b = a.data_ptr(), b.data_ptr()
         key = (
-            a.dtype, a.shape, a.stride(), at_a & 15, a.get_device(), b.dtype, b.shape, b.stride(), at_b & 15, b.get_device(),
+            a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(), b.dtype, b.shape, b.stride(), at_b & 31, b.get_device(),
             None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()),
             None if scale_a is None else _scale_key(scale_a), None if scale_b is None else _scale_key(scale_b),
-            out_dtype, variant, config,
+            out_dtype, fast, variant, config,
         )  # fmt: skip
-        ready = _known[key]
+        ready = _known.get(key)
     except (AttributeError, TypeError):
         # No tensors of PyTorch, or a configuration that is a dictionary.
-        return _prepare(a, b, out, scale_a, scale_b, out_dtype, variant, config)
-    except KeyError:
-        ready = _prepare(a, b, out, scale_a, scale_b, out_dtype, variant, config)
-        if len(_known) >= _READY:
-            _known.clear()
-        _known[key] = ready
+        return _prepare(a, b, out, scale_a, scale_b, out_dtype, fast, variant, config)
+    if ready is not None:
+        if out is not None:
+            _check_overlap(ready.spans, at_a, at_b, out.data_ptr())
         return ready
-    if out is not None:
-        _check_overlap(ready.spans, at_a, at_b, out.data_ptr())
+    ready = _prepare(a, b, out, scale_a, scale_b, out_dtype, fast, variant, config)
+    if len(_known) >= _READY:
+        _known.clear()
+    _known[key] = ready
     return ready
 
 
@@ -153,7 +166,9 @@ def _scale_key(scale: Any) -> Any:
     return scale.dtype, scale.shape, scale.stride(), scale.get_device()
 
 
-def _prepare(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, variant: Any, config: Any) -> _Ready:
+def _prepare(
+    a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
+) -> _Ready:
     left, right = matrix("a", a), matrix("b", b)
     dtype = _check(left, right, out, out_dtype)
     (m, k), n = left.shape, right.shape[1]
@@ -162,9 +177,11 @@ def _prepare(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: An
     kinds = (_scale("scale_a", scale_a, m, "rows", left), _scale("scale_b", scale_b, n, "columns", left))
     if given is not None:
         _check_overlap(spans, left.pointer, right.pointer, given.pointer)
+    problem = _problem_of(left, right, dtype, fast)
     asked = config_of(config, variant)
     if asked is not None:
-        asked.check(left.itemsize, ITEMSIZE[dtype] if asked.splits == 1 else 4)
+        asked = asked.filled(left.itemsize, problem.stored_by(asked), most_sums(problem.fast and problem.described))
+        asked.check(left.itemsize, problem.stored_by(asked), problem.fast)
         _check_variant(asked, left, right)
     if 0 in (m, n, k):
         return _Ready(None, (m, n), dtype, spans)
@@ -172,15 +189,21 @@ def _prepare(a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: An
     # An output that `matmul` makes lies row by row at an address that everything divides.
     target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if given is None else given
     if asked is None:
-        asked = heuristic.choose(_problem_of(left, right, dtype))
+        asked = heuristic.choose(problem)
     sides, (scale_rows, scale_columns) = (left, right.turned), kinds
     if asked.swap:
         sides, (scale_columns, scale_rows), target = (right.turned, left), kinds, target.turned
-    product = Product(sides, target, scale_rows, scale_columns, asked, multiprocessors_of(left.device))
+    product = Product(sides, target, scale_rows, scale_columns, asked, problem.programs, problem.fast)
     return _Ready(product, (m, n), dtype, spans)
 
 
 # Checks
+
+
+def _check_not_empty(left: Matrix, right: Matrix) -> None:
+    """Raises LaunchError (kernels-empty)."""
+    if left.empty or right.empty:
+        raise fail(errors.EMPTY, shape=[left.shape[0], right.shape[1]])
 
 
 def _check(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
@@ -192,12 +215,21 @@ def _check(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
     allowed = PAIRS.get((left.dtype, right.dtype))
     if allowed is None:
         raise fail(errors.DTYPES, a=left.dtype, b=right.dtype, known=_pairs())
-    asked = None if out_dtype is None else dtype_name(out_dtype)
+    asked = None if out_dtype is None else _asked(left, right, out_dtype, allowed)
     if out is not None:
         asked = _check_out(matrix("out", out), left, right, asked)
     if asked is not None and asked not in allowed:
         raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=asked, allowed=", ".join(allowed))
     return asked or allowed[0]
+
+
+def _asked(left: Matrix, right: Matrix, out_dtype: Any, allowed: tuple[str, ...]) -> str:
+    """The name of the type that `out_dtype` is. Raises LaunchError (kernels-out-dtype)."""
+    try:
+        return dtype_name(out_dtype)
+    except LaunchError:
+        got = repr(out_dtype)
+        raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=got, allowed=", ".join(allowed)) from None
 
 
 def _check_out(out: Matrix, left: Matrix, right: Matrix, asked: str | None) -> str:
@@ -232,7 +264,7 @@ def _scale(name: str, scale: Any, extent: int, what: str, left: Matrix) -> str:
     found = array(scale)
     if found is None:
         if as_number(scale) is None:
-            raise fail(errors.SCALE, name=name, got=f"of a {type(scale).__name__}", dtype="?", want=extent, what=what)
+            raise fail(errors.SCALE, name=name, got=f"a {type(scale).__name__}", want=extent, what=what)
         return "number"
     measured = extents(scale)
     assert measured is not None
@@ -242,7 +274,8 @@ def _scale(name: str, scale: Any, extent: int, what: str, left: Matrix) -> str:
     long = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
     one, each = not long, long == [(extent, 1)]
     if found.dtype != "float32" or not (one or each):
-        raise fail(errors.SCALE, name=name, got=list(shape), dtype=found.dtype, want=extent, what=what)
+        got = f"a {found.dtype} array of shape {list(shape)} and strides {list(strides)}"
+        raise fail(errors.SCALE, name=name, got=got, want=extent, what=what)
     return "one" if one else "each"
 
 

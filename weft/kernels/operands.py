@@ -12,14 +12,18 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.plan import Form, Path
+from weft.kernels.plan import Form, OutputForm, Path
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 GRANULE = 16
 """TMA steps and starts at multiples of so many bytes."""
-COPY_BYTES = (4, 8)
-"""What one cp.async copies, where TMA would not do."""
+SECTOR = 32
+"""TMA reads rows that begin between multiples of so many bytes at half its speed."""
+COPY_BYTES = (4, 16)
+"""The least and the most that one cp.async copies."""
+OUTPUT_BYTES = 8
+"""What a thread stores at a time at most."""
 MOST_STRIDE_BYTES = 1 << 40
 DESCRIBED_EXTENT = (1 << 31) - 1
 
@@ -101,15 +105,17 @@ def matrix(name: str, value: Any) -> Matrix:
     return Matrix(found.dtype, (rows, columns), (down, right), found.pointer, found.device)
 
 
-def form_of(operand: Matrix) -> Form:
-    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it."""
+def form_of(operand: Matrix, copy: bool = False) -> Form:
+    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it.
+
+    With `copy`, what TMA is slow to read takes the path after its own."""
     contiguous = contiguous_along(operand)
     unit = granule_of(operand, contiguous)
     bits = 8 * operand.itemsize
     for rule in PATHS:
         if bits not in rule.bits or rule.contiguous not in (contiguous, "any"):
             continue
-        if rule.path == "descriptor" and not why_undescribed(operand):
+        if rule.path == "descriptor" and not why_undescribed(operand) and not (copy and read_slowly(operand)):
             return Form(operand.dtype, "descriptor", contiguous, GRANULE)
         if rule.path != "descriptor" and unit >= rule.granule:
             unit = min(unit, COPY_BYTES[-1]) if rule.path == "copies" else min(unit, COPY_BYTES[0])
@@ -152,12 +158,22 @@ def why_undescribed(operand: Matrix) -> str:
     return "" if max(operand.shape) <= DESCRIBED_EXTENT else f"it is longer than {DESCRIBED_EXTENT}"
 
 
-def output_form(out: Matrix) -> tuple[bool, bool]:
-    """Whether TMA can store the output, and whether its columns are what is contiguous.
+def read_slowly(operand: Matrix) -> bool:
+    """Whether TMA, where it can read an operand seen as [rows, K], takes longer than for others."""
+    across = 0 if contiguous_along(operand) == "k" else 1
+    stride = operand.strides[across] * operand.itemsize if operand.shape[across] > 1 else 0
+    return bool(stride % SECTOR or operand.pointer % SECTOR)
 
-    TMA writes in chunks of 16 bytes, so that the length of rows has to be a multiple of them too."""
+
+def output_form(out: Matrix) -> OutputForm:
+    """How the output lies in memory.
+
+    TMA writes in chunks of 16 bytes, so that for it the length of rows has to be a multiple of them too."""
     columns_first = abs(out.strides[0]) < abs(out.strides[1]) and out.shape[0] > 1
     # As an operand it would be contiguous along K.
     lies = out.turned if columns_first else out
     whole = lies.shape[1] * lies.itemsize % GRANULE == 0 and lies.strides[1] == 1
-    return whole and not why_undescribed(lies), columns_first
+    described = whole and not why_undescribed(lies)
+    # Where TMA stores it, how threads would does not matter.
+    unit = 1 if described else min(granule_of(lies, "k"), OUTPUT_BYTES) // lies.itemsize
+    return OutputForm(out.dtype, described, columns_first, max(unit, 1))

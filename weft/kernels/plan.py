@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import MatmulConfig
+from weft.kernels.config import PROMOTED, MatmulConfig
 
 Path = Literal["descriptor", "copies", "loads"]
 """How the blocks of an operand come to shared memory: by TMA, by cp.async, or through registers."""
@@ -42,6 +42,17 @@ class Form:
     unit: int
 
 
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """How the output lies in global memory. TMA stores it if `described`; `columns_first` says that its columns are what is
+    contiguous, and `unit` how many elements along them, or along rows, are aligned together."""
+
+    dtype: str
+    described: bool
+    columns_first: bool
+    unit: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
     """An operand: how its blocks lie in shared memory and come there.
@@ -68,7 +79,8 @@ class Side:
 class Output:
     """The output: it is stored by TMA if `described`, in pieces of `width` columns that lie as `layout` says.
 
-    `columns_first` says that TMA sees its transpose, whose rows are contiguous.
+    `columns_first` says that its columns are contiguous, so that TMA sees its transpose. Threads that store it hold it in
+    `registers`, `unit` elements at a time that are aligned together.
     """
 
     dtype: Any
@@ -77,6 +89,8 @@ class Output:
     height: int
     width: int
     layout: Any
+    registers: Any
+    unit: int
 
     @property
     def block(self) -> tuple[int, int]:
@@ -86,7 +100,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What a kernel is compiled for. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each"."""
+    """What a kernel is compiled for. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
+
+    `promoted` is after how many elements along K sums of the tensor core are added in float32; None where they stay in it.
+    """
 
     a: Side
     b: Side
@@ -105,6 +122,7 @@ class Plan:
     consumers: int
     overlap: bool
     registers: tuple[int, ...] | None
+    promoted: int | None
 
     @property
     def described(self) -> bool:
@@ -149,11 +167,11 @@ class Adding:
 
 @lru_cache(maxsize=1024)
 def make_plan(
-    a: Form, b: Form, out: str, described: bool, columns_first: bool, scale_a: str, scale_b: str, config: MatmulConfig
-) -> Plan:
+    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, fast: bool
+) -> Plan:  # fmt: skip
     """The plan of a product: operands and output as they lie in memory, kinds of scales, and the configuration."""
     integers = a.dtype in ("int8", "uint8")
-    output = output_of(out, described, columns_first, config.rows_of_warps, config.block_n)
+    output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps)
     pieces = config.sums_per_thread * 32 * config.num_warps // (output.height * output.width)
     return Plan(
         side_of(a, config.block_m, config.block_k),
@@ -174,6 +192,7 @@ def make_plan(
         config.consumers,
         config.overlap,
         config.registers_for(a.path == b.path == "descriptor"),
+        None if fast else min(PROMOTED, config.block_k),
     )
 
 
@@ -206,9 +225,14 @@ def _turning(vec: int) -> gl.BlockedLayout:
     return gl.BlockedLayout([vec, max(vec, 4)], [32, 1], [1, LOADING_WARPS], [0, 1])
 
 
-def output_of(dtype: str, described: bool, columns_first: bool, rows: int, columns: int) -> Output:
+def output_of(form: OutputForm, rows: int, columns: int, warps: int) -> Output:
     """The output's pieces: of all rows that some warps hold together, and as many columns as a swizzle spans."""
-    kind = DTYPES[dtype]
+    kind = DTYPES[form.dtype]
     width = min(SWIZZLE_BYTES // kind.itemsize, columns)
-    block = (width, rows) if columns_first else (rows, width)
-    return Output(kind, described, columns_first, rows, width, gl.NVMMASharedLayout.get_default_for(block, kind))
+    block = (width, rows) if form.columns_first else (rows, width)
+    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
+    lanes = min(block[1] // form.unit, 32)
+    registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0])
+    if form.columns_first:
+        registers = gl.BlockedLayout([form.unit, 1], [lanes, 32 // lanes], [1, warps], [0, 1])
+    return Output(kind, form.described, form.columns_first, rows, width, layout, registers, form.unit)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from weft.kernel import JITFunction
-from weft.kernels.arrays import Described, Packing, source_of
+from weft.kernels.arrays import Described, Packing, packed, source_of
 from weft.kernels.config import UNIFORM, MatmulConfig, best_group
 from weft.kernels.device import parts
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
@@ -20,7 +20,7 @@ from weft.kernels.device.uniform import matmul_uniform
 from weft.kernels.heuristic import residents
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
-from weft.kernels.plan import DTYPES, Adding, Plan, make_plan
+from weft.kernels.plan import DTYPES, Adding, OutputForm, Plan, make_plan
 from weft.runtime.arguments import HOST
 from weft.runtime.compiled import CompiledKernel
 
@@ -34,7 +34,7 @@ class Product:
     """a [M, K] @ b [K, N] in a configuration, as the arrays of one kind are multiplied.
 
     `given` are the operands as [rows, K] and `out` the output as the kernel computes them, that is, exchanged and transposed
-    where the configuration says `swap`.
+    where the configuration says `swap`. Without `fast`, sums of fp8 are added in float32 as they grow.
     """
 
     given: tuple[Matrix, Matrix]
@@ -43,6 +43,7 @@ class Product:
     scale_b: str
     config: MatmulConfig
     multiprocessors: int
+    fast: bool = True
 
     @cached_property
     def packings(self) -> tuple[Packing | None, Packing | None]:
@@ -65,16 +66,17 @@ class Product:
     @cached_property
     def plan(self) -> Plan:
         """What the kernel is compiled for."""
-        described, columns_first = output_form(self.out)
+        out = output_form(self.out)
         scales = (self.scale_a, self.scale_b)
-        dtype = self.out.dtype
         if self.splits > 1:
             # Parts go to memory that has a descriptor, and get their scales when they are added.
-            described, scales, dtype = True, ("", ""), "int32" if self.integers else "float32"
+            scales = ("", "")
+            out = OutputForm("int32" if self.integers else "float32", True, out.columns_first, 1)
         config = self.config
         group = config.group or best_group(self.multiprocessors, config.block_m, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
-        return make_plan(form_of(self.a), form_of(self.b), dtype, described, columns_first, *scales, exact)
+        forms = (form_of(operand, config.copy) for operand in (self.a, self.b))
+        return make_plan(*forms, out, *scales, exact, self.fast)
 
     @property
     def integers(self) -> bool:
@@ -138,7 +140,7 @@ class Product:
         if self.config.swap:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
         if self.config.pack:
-            a, b = (x if p is None else p.run(x, stream) for p, x in zip(self.packings, (a, b), strict=True))
+            a, b = packed(self.packings, (a, b), stream)
         if self.splits > 1:
             return self._run_in_parts(a, b, out, scale_a, scale_b, stream)
         arguments = self.arguments(a, b, out, scale_a, scale_b)

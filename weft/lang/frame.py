@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from weft.errors import ErrorGroup, Loc, Row, UserError, WeftError, fail
 from weft.errors import lang as errors
 from weft.ir.build import Builder
+from weft.ir.core import Value
 from weft.ir.types import Type
 from weft.lang.source import Source
 
@@ -103,7 +104,8 @@ class Trace:
     """A kernel under construction: its builder, the functions being read, what was read from outside, and mistakes.
 
     `promoted` remembers for each loop the types of what goes round in another type than it came in, by path; `unrolled` are
-    the rounds of the unrolled loops around the current line, without which a place does not say which loop is meant.
+    the rounds of the unrolled loops around the current line, without which a place does not say which loop is meant. `named`
+    remembers how many calls deep a handle got its name.
     """
 
     builder: Builder
@@ -112,6 +114,7 @@ class Trace:
     errors: list[UserError] = field(default_factory=list[UserError])
     promoted: dict[object, dict[str, Type]] = field(default_factory=dict[object, dict[str, Type]])
     unrolled: list[int] = field(default_factory=list[int])
+    named: dict[Value, int] = field(default_factory=dict[Value, int])
 
     def report(self, error: UserError) -> None:
         """Keep a mistake, once for each place. Raises them all when there are too many to go on."""

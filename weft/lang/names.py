@@ -130,9 +130,18 @@ def _in_class(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
+_CALLED_OTHERWISE = {
+    "T": ": .permute([1, 0]) is the transpose",
+    "dot": ": products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
+}
+"""What authors look for under a name that it has elsewhere."""
+
+
 def _no_attribute(owner: Any, name: str) -> Any:
     what = f"module {owner.__name__}" if isinstance(owner, ModuleType) else show(owner)
     hint = suggestion(name, dir(owner))
+    if isinstance(owner, (RuntimeValue, ModuleType)):
+        hint = _CALLED_OTHERWISE.get(name, hint)
     if isinstance(owner, tensor) and name in language.__all__:
         hint = f"; did you mean gl.{name}(...)?"
     raise fail(errors.ATTRIBUTE, owner=what, name=name, hint=hint)

@@ -120,6 +120,7 @@ def assertion(frame: Frame, node: ast.Assert, after: After) -> Outcome:
 def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     """Assign to a name, a tuple of targets, or an attribute of an aggregate."""
     if isinstance(target, ast.Name):
+        _name_outside(frame, value)
         name_leaves(target.id, value)
         frame.bind(target.id, value, frame.builder.loc)
     elif isinstance(target, (ast.Tuple, ast.List)):
@@ -130,6 +131,16 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
         _set_item(frame, target, value)
     else:
         raise fail(errors.IMMUTABLE, got=ast.unparse(target), instead="assign to a name")
+
+
+def _name_outside(frame: Frame, value: Any) -> None:
+    """Take the name from a handle that an inlined function has made and named: its caller's name says more to the author."""
+    if isinstance(value, RuntimeValue) and is_handle(value):
+        depth, named = len(frame.trace.frames), frame.trace.named
+        if value.handle.name and named.get(value.handle, 0) > depth:
+            value.handle.name = ""
+        if not value.handle.name:
+            named[value.handle] = depth
 
 
 def name_leaves(name: str, value: Any) -> None:

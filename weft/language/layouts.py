@@ -86,7 +86,7 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
     check_tile_shape(shape)
     if layout.is_resolved:
         layout.to_linear(shape)
-        check_num_warps(layout, current().num_warps)
+        check_num_warps(layout, current().num_warps, current().partition)
     return in_cluster(layout, current().num_ctas)
 
 

@@ -284,13 +284,18 @@ class DistributedLinearLayout(DistributedLayout):
         return replace(self, block_bases=[[0] * self.rank] * bits)
 
 
-def check_num_warps(layout: DistributedLayout, num_warps: int) -> None:
-    """Raise LayoutError unless the layout is spread over `num_warps` warps; layouts not yet resolved fit any number."""
+def check_num_warps(layout: DistributedLayout, num_warps: int, partition: str = "") -> None:
+    """Raise LayoutError unless the layout is spread over `num_warps` warps; layouts not yet resolved fit any number.
+
+    `partition` names the function whose warps they are, where they are not the kernel's."""
     if not is_power_of_two(num_warps):
         raise fail(errors.POWER_OF_TWO, what="num_warps", value=num_warps, found=num_warps)
     own = layout.num_warps
     if own is not None and own != num_warps:
-        raise fail(errors.NUM_WARPS, layout=layout, layout_warps=own, num_warps=num_warps)
+        who, ask = ("the kernel", "launch with")
+        if partition:
+            who, ask = f"the partition of {partition}", "let gl.warp_specialize give it"
+        raise fail(errors.NUM_WARPS, layout=layout, layout_warps=own, num_warps=num_warps, who=who, ask=ask)
 
 
 def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:

@@ -162,8 +162,8 @@ def pick_wgmma_layout(
     columns. Raises LayoutError (layout-mma-warps) where the warps make no warpgroups.
     """
     if num_warps % 4 or not is_power_of_two(num_warps):
-        raise fail(errors.MMA_WARPS, layout="the result", warps=num_warps)
-    check_ranks("the result", dimensions=range(2), shape=shape)
+        raise fail(errors.MMA_WARPS, layout="the accumulator", warps=num_warps)
+    check_ranks("the accumulator", dimensions=range(2), shape=shape)
     check_tile_shape(shape)
     rows, columns = block_shape(vectors(cga_layout or ()), shape)
     down = 4

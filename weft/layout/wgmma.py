@@ -131,7 +131,8 @@ def plan_operand(side: SharedSide, bits: int, k: int, blocks: Blocks) -> Operand
         warps = tuple(f2.apply(plain_outer, at) for at in blocks.warps)
         return OperandPlan(Operand(swizzle, transposed, leading, stride, warps), offsets)
     reason = f"tiles in it are aligned to {has} bytes, but its swizzle needs {needed}" if needed else _misfit(place, k)
-    return Unreadable(reason, _fix(side, k, bits))
+    down = (along_k if k == 0 else along_outer)[:1] == [bits // 8]
+    return Unreadable(reason, _fix(side, k, bits, down))
 
 
 def swizzled(offset: int, swizzle: int) -> int:
@@ -185,13 +186,15 @@ def _misfit(place: _Places, k: int) -> str:
     )
 
 
-def _fix(side: SharedSide, k: int, bits: int) -> str:
-    """A layout that can be read: contiguous along k, or along the last dimension where the element allows."""
+def _fix(side: SharedSide, k: int, bits: int, down: bool = False) -> str:
+    """A layout that can be read: contiguous along k, or where the element allows along the dimension that memory has it now.
+
+    `down`: that is the first one, as of a buffer that was permuted."""
     shape = list(side.tile)
-    if k == 1 or bits == TRANSPOSABLE_BITS:
+    as_it_is = not down if bits == TRANSPOSABLE_BITS else k == 1
+    if as_it_is:
         return f"allocate it in NVMMASharedLayout.get_default_for({shape}, dtype)"
-    turned = shape[::-1]
+    turned, along = shape[::-1], ", contiguous along k," if k == 0 else ""
     return (
-        f"keep it as {turned} in NVMMASharedLayout.get_default_for({turned}, dtype), contiguous along k, and pass "
-        "its permute((1, 0))"
+        f"keep it as {turned} in NVMMASharedLayout.get_default_for({turned}, dtype){along} and pass its permute((1, 0))"
     )

@@ -36,7 +36,7 @@ def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_impreci
     """Start acc + a @ b, or a @ b where the scalar `use_acc` does not hold (None: it holds).
 
     `a` is shared memory or a tile, `b` shared memory. With `max_imprecise` of n, every n elements along k the sum is formed in
-    fp32 by ordinary additions (fp8; the tensor core keeps fewer bits); the result is complete then, not in flight."""
+    fp32 by ordinary additions (fp8; the tensor core keeps fewer bits); `acc` must be complete then, and the result is."""
     _product(a, b, acc)
     shared(b)
     if use_acc is not None:
@@ -46,10 +46,11 @@ def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_impreci
 
 
 @op("mma.warpgroup_wait", effects=(WAITS,), needs="block")
-def warpgroup_wait(*values: Value, pendings: int) -> tuple[Type, ...]:
+def warpgroup_wait(*values: Value, pendings: int, reason: str = "") -> tuple[Type, ...]:
     """Wait until at most the `pendings` latest groups are under way. The results are `values`; those complete are readable.
 
-    `values` are accumulators. Other accumulators are as they were: unreadable, though the wait may have completed them."""
+    `values` are accumulators. Other accumulators are as they were: unreadable, though the wait may have completed them.
+    `reason` says why `overlap_products` placed it; where the author did, there is none."""
     require(pendings >= 0, "at least 0 groups stay pending")
     return tuple(value.type for value in values)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import op
-from weft.ir.types import DType, RegsType, ScalarType, Type, bfloat16, float16, float32
+from weft.ir.types import DType, RegsType, ScalarType, Type, bfloat16, float8e4nv, float8e5, float16, float32
 from weft.ops.check import floating, integer, regs, require, same_type, scalar
 
 Table = tuple[int, ...]
+NARROW = (float16, bfloat16, float8e4nv, float8e5)
+"""What `narrow` makes of float32; the last two only on targets with conversions of fp8."""
 
 
 @op("regs.gather", stage="lowered")
@@ -31,10 +33,10 @@ def concat(*parts: Value) -> Type:
 
 @op("regs.narrow", stage="lowered")
 def narrow(x: Value, dtype: DType) -> Type:
-    """Registers of float32 as float16 or bfloat16, rounded to nearest even, two neighbours by one instruction."""
+    """Registers of float32 as floats of 16 or 8 bits, rounded as `arith.cast` does, two neighbours by one instruction."""
     t = regs(x)
     require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
-    require(dtype in (float16, bfloat16), "no type to narrow to: {}", dtype)
+    require(dtype in NARROW, "no type to narrow to: {}", dtype)
     return RegsType(dtype, t.count)
 
 

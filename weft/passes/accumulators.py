@@ -176,14 +176,16 @@ class Flow:
         """Starts a group, in place of what it adds to."""
         acc = op.operand("acc")
         assert acc is not None
+        if op.attrs.get("max_imprecise"):
+            # The threads themselves add to the accumulator, and wait for each part.
+            self._uses(op, list(op.uses), flights)
+            self._complete(0, flights)
+            return
         self._uses(op, [value for value in op.uses if value is not acc], flights)
         self._hand(op, acc, op.result, flights)
         for value, flight in flights.items():
             flights[value] = replace(flight, age=min(flight.age + 1, COMPLETE))
-        if op.attrs.get("max_imprecise"):
-            self._complete(0, flights)
-        else:
-            flights[op.result] = Flight(op)
+        flights[op.result] = Flight(op)
 
     def wait(self, op: Op, flights: Flights) -> None:
         """Completes groups that enough others follow; the results of those have values."""

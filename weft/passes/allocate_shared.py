@@ -11,9 +11,8 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import lowering as errors
-from weft.ir.core import Func, Op
-from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
-from weft.passes.handles import is_alloc
+from weft.ir.core import Func
+from weft.ir.rebuild import with_op_attrs
 from weft.passes.liveness import Placed, bill, lifetimes, place, total_bytes
 from weft.targets import Target
 
@@ -41,13 +40,5 @@ def with_offsets(func: Func, placed: list[Placed], target: Target, **attrs: Any)
         raise fail(
             errors.SHARED_MEMORY, loc=largest.alloc.loc, total=total, limit=target.shared_bytes, bill=bill(placed)
         )
-    offsets = {p.alloc: p.offset for p in placed}
-
-    # The rule sees new operands but the old operations, which is how it knows the allocations.
-    def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        if not is_alloc(op):
-            return None
-        attrs: dict[str, Any] = {**op.attrs, "offset": offsets[op]}
-        return (out.emit(op.kind, name=op.result.name, **attrs),)
-
-    return rebuild(func, rule, shared_bytes=total, **attrs)
+    offsets = {p.alloc: {**p.alloc.attrs, "offset": p.offset} for p in placed}
+    return with_op_attrs(func, offsets, shared_bytes=total, **attrs)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import RegsType, ScratchType
-from weft.ops import arith, regs
+from weft.ops import arith, mma, regs
 from weft.targets import Target
 
 SPARE = 24
@@ -34,7 +34,8 @@ def bound_blocks(func: Func, target: Target) -> Func:
         return func.with_attrs(min_blocks=1)
     warps = int(func.attrs["num_warps"])
     inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
-    peak = Pressure(lambda value: 0 if value in inline else _registers(value)).peak(func.body, set())
+    single = {result for op in walk(func.body) if op.attrs.get("vec") == 1 for result in op.results}
+    peak = Pressure(lambda value: 0 if value in inline else _registers(value, value in single)).peak(func.body, set())
     if peak < ENOUGH:
         return func
     blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
@@ -56,12 +57,21 @@ class Pressure:
             for inner in op.regions:
                 # A loop's body is followed by itself.
                 highest = max(highest, self.peak(inner, (live - set(op.results)) | free))
-            highest = max(highest, self._size(live | set(op.results)))
+            highest = max(highest, self._size(live | set(op.results)) + self._size(_copied(op, live)))
             live = (live - set(op.results)) | set(op.uses) | free
         return highest
 
     def _size(self, values: Iterable[Value]) -> int:
         return sum(map(self._of, values))
+
+
+def _copied(op: Op, after: set[Value]) -> set[Value]:
+    """What an operation has a copy of beside the value itself, which is needed after it too.
+
+    Instructions of tensor cores take elements of memory that lie in registers as whole words, which are made for them.
+    """
+    held = [op.operand("a")] if op.kind is mma.wgmma and op.attrs["left"] is None else []
+    return {value for value in held if value in after}
 
 
 def _free(op: Op) -> set[Value]:
@@ -76,9 +86,10 @@ def _free(op: Op) -> set[Value]:
     return used - made
 
 
-def _registers(value: Value) -> int:
+def _registers(value: Value, single: bool) -> int:
+    """Of a value. Elements of less than 32 bits share a register, but not those that come in one at a time (`single`)."""
     if isinstance(value.type, ScratchType):
         return 0
     count = value.type.count if isinstance(value.type, RegsType) else 1
     bits = value.type.element.bits
-    return 0 if bits == 1 else -(-count * bits // 32)
+    return 0 if bits == 1 else -(-count * (max(bits, 32) if single else bits) // 32)

@@ -12,6 +12,7 @@ from weft.errors import PerformanceWarning, Row, UserError, fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
+from weft.ops import arith, tile
 from weft.passes.accumulators import PRODUCTS, Flight, Flow, Watcher, accumulators
 from weft.passes.bound_blocks import SPARE, Pressure
 from weft.passes.partition_plan import plan_partitions
@@ -71,7 +72,8 @@ def _error(row: Row, value: Value, flight: Flight, op: Op) -> UserError:
 def _check_registers(func: Func, target: Target) -> None:
     """Warn of every partition whose accumulators do not fit, at the largest one's product."""
     plan = plan_partitions(func, target)
-    values = accumulators(func)
+    # Zeros that a sum begins with may be those of other lines too; they take no registers before the product.
+    values = accumulators(func) - {op.result for op in walk(func.body) if op.kind in (arith.constant, tile.splat)}
     total = plan.total_warps if plan else int(func.attrs["num_warps"])
     most = target.registers_per_block // (total * target.warp_size) // WARP_REGISTERS * WARP_REGISTERS
     most = min(most, target.registers_per_thread, func.attrs.get("maxnreg") or most)
@@ -100,7 +102,10 @@ def _check_partition(region: Region, values: set[Value], limit: int, warps: int)
         widest = max(products, key=lambda op: _bytes(op.result))
         warning = fail(errors.ACCUMULATOR_SIZE, loc=widest.loc, bytes=peak, limit=limit * REGISTER_BYTES, warps=warps)
         assert isinstance(warning, PerformanceWarning)
-        warnings.warn(warning, stacklevel=2)
+        if widest.loc is None:
+            warnings.warn(warning, stacklevel=2)
+        else:
+            warnings.warn_explicit(warning, None, widest.loc.file, widest.loc.line)
 
 
 def _bytes(value: Value) -> int:

@@ -34,10 +34,15 @@ def overlap_products(func: Func) -> Func:
             return None
         results = out.keep(op, operands)
         out.loc = behind[op].loc
-        out.emit(mma.warpgroup_wait, pendings=behind[op].attrs["pendings"] + 1)
+        out.emit(mma.warpgroup_wait, pendings=behind[op].attrs["pendings"] + 1, reason=_reason(op))
         return results
 
     return rebuild(func, rule)
+
+
+def _reason(product: Op) -> str:
+    line = "" if product.loc is None else f" of line {product.loc.line}"
+    return f"behind the product{line}, which adds to what it waits for"
 
 
 def _pairs(region: Region) -> Iterator[tuple[Op, Op]]:

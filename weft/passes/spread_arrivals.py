@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from weft.ir.core import Func, Op, Region, walk
-from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
+from weft.ir.core import Attrs, Func, Op, Region, walk
+from weft.ir.rebuild import with_op_attrs
 from weft.ops import mbarrier
 from weft.passes.handles import handles
 from weft.passes.partition_plan import run_by, specialisations
@@ -29,21 +28,12 @@ from weft.passes.partition_plan import run_by, specialisations
 
 def spread_arrivals(func: Func) -> Func:
     """The function with `each_warp` arrivals, and counts of barriers to match; unchanged where there is nothing to spread."""
-    factors = {op: group.factor for group in _groups(func) if group.spreads for op in (*group.inits, *group.arrivals)}
-    if not factors:
-        return func
-
-    # The rule sees new operands but the old operations, by which the groups are known.
-    def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        if op not in factors:
-            return None
-        attrs: dict[str, Any] = {**op.attrs, "each_warp": True}
-        if op.kind is mbarrier.init:
-            attrs = {"count": op.attrs["count"] * factors[op]}
-        out.emit(op.kind, *operands, **attrs)
-        return ()
-
-    return rebuild(func, rule)
+    changed: dict[Op, Attrs] = {}
+    for group in _groups(func):
+        if group.spreads:
+            changed.update((op, {**op.attrs, "each_warp": True}) for op in group.arrivals)
+            changed.update((op, {"count": op.attrs["count"] * group.factor}) for op in group.inits)
+    return with_op_attrs(func, changed) if changed else func
 
 
 @dataclass(slots=True)
@@ -78,7 +68,7 @@ class _Group:
         taken = {op.attrs["count"] for op in self.inits}
         alone = {count for _, count in self.counts}
         apart = len(self.counts) == len({partition for partition, _ in self.counts})
-        return taken == alone and len(taken) == 1 or (apart and taken == {sum(count for _, count in self.counts)})
+        return (taken == alone and len(taken) == 1) or (apart and taken == {sum(count for _, count in self.counts)})
 
     def add(self, other: _Group) -> None:
         """Take in what cannot be told apart from these."""

@@ -1,9 +1,10 @@
-"""What synchronisation a kernel has, by the author's line: inserted with its reason, or the author's own.
+"""What synchronisation a kernel has, by the author's line: inserted with its reason, moved, or the author's own.
 
 kernel.py:12: fence.async, inserted before tma.store of c (written at line 11)
 kernel.py:14: barrier, as written
 kernel.py:15: barrier, as written, but nothing was left to order
 kernel.py:17: arrive on empty, each of 4 warps for itself
+kernel.py:21: wait for products, behind the product of line 24, which adds to what it waits for
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Literal
 from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
-from weft.ops import cluster, mbarrier, program
+from weft.ops import cluster, mbarrier, mma, program
 from weft.passes.handles import handles
 from weft.passes.insert_sync import unneeded
 from weft.passes.partition_plan import run_by
 
-Kind = Literal["barrier", "fence.async", "barrier of the cluster", "arrive"]
+Kind = Literal["barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products"]
 KINDS: dict[OpDef, Kind] = {
     program.barrier: "barrier",
     program.fence_async: "fence.async",
@@ -31,7 +32,8 @@ KINDS: dict[OpDef, Kind] = {
 class Sync:
     """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it has a use.
 
-    Or an arrival that takes no barrier; `reason` says on what, and why it takes none.
+    Or an arrival that takes no barrier: `reason` says on what, and why it takes none. Or a wait that stands elsewhere than the
+    author wrote it: `reason` says where, and why.
     """
 
     kind: Kind
@@ -42,6 +44,8 @@ class Sync:
     def __str__(self) -> str:
         if self.kind == "arrive":
             return f"{self.kind} {self.reason}"
+        if self.kind == "wait for products":
+            return f"{self.kind}, {self.reason}"
         if self.reason:
             return f"{self.kind}, inserted {self.reason}"
         return f"{self.kind}, as written" + ("" if self.needed else ", but nothing was left to order")
@@ -65,6 +69,8 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
             (bar, *_) = op.uses
             name = min(place.alloc.result.name for place in places[bar])
             found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, each of {warps} warps for itself"))
+        elif op.kind is mma.warpgroup_wait and op.attrs["reason"]:
+            found.append(Sync("wait for products", op.loc, op.attrs["reason"]))
     return found
 
 

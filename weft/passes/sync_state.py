@@ -21,7 +21,6 @@ from weft.ops import mbarrier, scratch, shared
 from weft.passes.handles import handles
 from weft.passes.sync_owners import Owners, owners
 
-
 Known = int
 """How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
 PENDING, OPEN, FENCED, CLOSED = 1, 2, 4, 8
@@ -114,7 +113,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What has to stand between two accesses that overlap: something that orders them, a fence, or both; and where they meet."""
+    """What has to stand between two accesses that overlap: something that orders them, a fence, or both. Where they meet."""
 
     order: bool
     fence: bool

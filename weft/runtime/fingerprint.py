@@ -96,8 +96,31 @@ def source_digest(function: FunctionType) -> str:
 
 def text_of(function: FunctionType, lines: list[str]) -> list[str]:
     """The lines of a function in those of its file; its byte code where there is no text (REPL, exec)."""
-    below = lines[function.__code__.co_firstlineno - 1 :]
-    return inspect.getblock(below) if below else _code_texts(function.__code__)
+    code = function.__code__
+    first = code.co_firstlineno - 1
+    if first >= len(lines):
+        return _code_texts(code)
+    end, margin = _last_line(code), _indentation(lines[first])
+    if not end:
+        return inspect.getblock(lines[first:])
+    # Python's own search reads the function word by word, which takes ten times as long. Nothing in a function is indented less
+    # than its first line but strings and brackets, and the place where its code ends is behind those.
+    while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > margin):
+        end += 1
+    return lines[first:end]
+
+
+def _last_line(code: CodeType) -> int:
+    """The line in which the last instruction's text ends, counted from 1; 0 where Python does not tell."""
+    if sys.version_info < (3, 11):
+        return 0
+    ends = [end for _, end, _, _ in code.co_positions() if end is not None]
+    inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return max([*ends, *inner], default=0)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def key0(request: CompileRequest) -> str:

@@ -58,7 +58,7 @@ def _wrapping(
         dtype = lhs.array.dtype
         if dtype.kind not in "iu":
             return Data(numbers.through32(compute, lhs.array, rhs.array), undefined_in((lhs, rhs)))
-        if not (np.ndim(lhs.array) or np.ndim(rhs.array)):
+        if not (lhs.array.ndim or rhs.array.ndim):
             low, high = _range(dtype)
             exact = alone(int(lhs.array), int(rhs.array))
             if low <= exact <= high:
@@ -108,7 +108,7 @@ def _dividing(
         undefined = undefined_in((lhs, rhs))
         if lhs.array.dtype.kind not in "iu":
             return Data(floats(lhs.array, rhs.array), undefined)
-        if not (np.ndim(lhs.array) or np.ndim(rhs.array)) and lhs.array >= 0 and rhs.array > 0:
+        if not (lhs.array.ndim or rhs.array.ndim) and lhs.array >= 0 and rhs.array > 0:
             return Data(lhs.array.dtype.type(alone(int(lhs.array), int(rhs.array))), undefined)
         if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
             task.machine.report.advise("negative-division", NEGATIVE, op.loc)

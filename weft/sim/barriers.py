@@ -55,6 +55,8 @@ class Barrier:
     count: int
     op: Op
     partition: Callable[[int], str]
+    # How many arrivals are counted for one that the author wrote.
+    share: Callable[[], int] = lambda: 1
     completed: int = 0
     pending: int = 0
     expected: int = 0
@@ -129,11 +131,13 @@ class Barrier:
         # Who does not know that copies have completed a phase may arrive before they do.
         unknown = self.held_up and clock.known.get(self.component, 0) < self.completed
         if count > self.pending or unknown:
-            related = self.arrivals or self.earlier or [self.op]
+            related, share = self.arrivals or self.earlier or [self.op], self.share()
+            times = -(-count // share)
             raise self._report(
                 hazard.TOO_MANY_ARRIVALS, op, related[-1], "the phase has an arrival here", slot=clock.slot,
-                times="once" if count == 1 else f"{count} times", over=count if unknown else count - self.pending,
-                phase=self.completed - unknown, had=self.count if unknown else self.count - self.pending, expected=self.count,
+                times="once" if times == 1 else f"{times} times", phase=self.completed - unknown,
+                over=times if unknown else -(-(count - self.pending) // share),
+                had=(self.count - self.pending * (not unknown)) // share, expected=self.count // share,
             )  # fmt: skip
 
     def _check_bytes(self, op: Op) -> None:
@@ -205,7 +209,8 @@ class Barrier:
         """Words for what a phase still lacks. `arriving` are the operations of the kernel that may arrive at the barrier."""
         words: list[str] = []
         if self.pending:
-            words.append(f"{self.pending} of {self.count} arrivals")
+            share = self.share()
+            words.append(f"{-(-self.pending // share)} of {-(-self.count // share)} arrivals")
         if self.expected > self.brought:
             words.append(f"{self.expected - self.brought} of {self.expected} bytes")
         if self.expected < self.brought:

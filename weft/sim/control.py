@@ -111,7 +111,7 @@ class JoinWait(Wait):
 def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
     """Which way all active threads go, or None where they differ. Raises UndefinedValue."""
     task.demand(op, condition, sink)
-    if np.ndim(condition.array) == 0:
+    if condition.array.ndim == 0:
         return bool(condition.array)
     if not np.any(task.under(condition.array)):
         return False

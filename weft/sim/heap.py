@@ -191,7 +191,7 @@ class Heap:
         """Bits at the addresses (which lie at `places`): their shape, and a last axis of `vec` where that is more than one."""
         places = self.places(access) if places is None else places
         if len(places) == 1 and places[0].which is None:
-            return places[0].view[places[0].index]
+            return places[0].view.take(places[0].index)
         shape = np.shape(access.addresses) + ((access.vec,) if access.vec > 1 else ())
         out = np.zeros(shape, bits_dtype(access.itemsize))
         for place in places:

@@ -300,7 +300,7 @@ class Task:
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:
         """A scalar that must be equal in all active threads, as one of shape (). Raises BrokenPromise."""
-        if np.ndim(data.array) == 0:
+        if data.array.ndim == 0:
             return data
         self.demand(op, data, what)
         active = np.broadcast_to(True if self.active is None else self.active, data.array.shape)

@@ -20,7 +20,7 @@ from weft.sim.data import Array, Data
 from weft.sim.machine import Task
 from weft.sim.operands import operand_place
 from weft.sim.places import Place
-from weft.sim.products import InFlight, Product, misused, multiply
+from weft.sim.products import InFlight, NotReady, Product, misused, multiply
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 from weft.sim.shadow import MANY
@@ -50,10 +50,13 @@ def _warpgroup(task: Task, op: Op, a: Data | Handle, b: Handle, acc: Data, use_a
     def compute(before: Array) -> Array:
         return multiply(fetch_a(), fetch_b(), before if adds else None, left, right, result, imprecise)
 
+    if imprecise and isinstance(acc, InFlight):
+        # Partial sums are added by the threads, which have to know the rest.
+        raise NotReady(acc)
     started = _start(task, op, acc, adds, compute)
     if not imprecise:
         return started
-    # Partial sums are added by the threads, which wait for each.
+    # They wait for each part.
     _complete(task, 0)
     return Data(started.product.result())
 

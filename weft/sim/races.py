@@ -41,7 +41,7 @@ NEVER = -2
 """In place of a component of the clocks: an access of threads themselves, and one that no task ever knows to be over."""
 UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: no release has published it."""
-LATER = 1 << 14
+LATER = 1 << 16
 """So many reads of an array are kept before they are put down."""
 SINGLE = 32
 """So many addresses of an atomic are followed one by one; a wider one counts for the whole array."""

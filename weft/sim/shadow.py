@@ -162,7 +162,7 @@ class Shadow:
             numbers = seen.ravel().tolist()
             low, high = min(numbers), max(numbers)
         else:
-            low, high = int(seen.min()), int(seen.max())
+            low, high = int(np.minimum.reduce(seen, axis=None)), int(np.maximum.reduce(seen, axis=None))
         for number in (high,) if low == high else np.unique(seen).tolist():
             if not number:
                 continue
@@ -242,7 +242,7 @@ class Channel:
         """Where the last event is `opened` or later and another thread's, several threads have an event now."""
         before = self.events[area.where]
         threads: Array | int = area.threads
-        if before.size and int(before.max()) >= opened:
+        if before.size and np.maximum.reduce(before, axis=None) >= opened:
             others = (before >= opened) & (self.threads[area.where] != threads)
             threads = where(others, np.int16(MANY), np.int16(threads) if isinstance(threads, int) else threads)
         self.put(area, number, threads)

@@ -112,9 +112,7 @@ class SharedMemory:
 
     def unwritten(self, handle: Handle, where: slice | Array) -> bool:
         """Whether some of these granules were never written in the handle's lifetime."""
-        owners = self.owner[where]
-        number = handle.memory.number
-        return bool(owners.size) and not (int(owners.min()) == int(owners.max()) == number)
+        return bool((self.owner[where] != handle.memory.number).any())
 
     @property
     def holds_undefined(self) -> bool:

@@ -95,17 +95,18 @@ def _instruction(
     x: Array, y: Array, acc: Array, up: Array, across: Array, precision: Precision, terms: tuple[Array, Array] | None
 ) -> Array:
     """One instruction's sums; `terms` is room for its terms' exponents and values, if 32-bit numbers will do."""
-    top = _exponents(acc)
     if terms is None:
+        top = _exponents(acc)
         for i in range(len(x)):
             np.maximum(top, up[i, :, :, None] + across[i, :, None], out=top)
         return _wide(x, y, acc, top, precision)
     exponents, values = terms[0][: len(x)], terms[1][: len(x)]
+    top = _fields(acc)
     np.add(up[..., None], across[:, :, None], out=exponents)
     np.maximum(top, np.maximum.reduce(exponents, axis=0), out=top)
     tiny = np.minimum.reduce(top, axis=None) < SMALLEST and np.any((top < SMALLEST) & (acc != 0))
-    if tiny or np.maximum.reduce(top, axis=None) > LARGEST or not np.isfinite(acc).all():
-        return _wide(x, y, acc, top, precision)
+    if tiny or np.maximum.reduce(top, axis=None) > LARGEST:
+        return _wide(x, y, acc, np.maximum(top, _exponents(acc)), precision)
     scale = _power(precision.fraction - np.maximum(top, SMALLEST))
     np.einsum("kbm,kbn->kbmn", x, y, out=values)
     np.multiply(values, scale, out=values)
@@ -138,7 +139,12 @@ def _cut(x: Array, mantissa: int) -> Array:
 
 def _power(exponents: Array) -> Array:
     """Powers of two in float32, of exponents that it has."""
-    return np.left_shift(exponents.astype(np.int32) + 127, 23).view(np.float32)
+    return np.left_shift((exponents + np.int16(127)).astype(np.int32), 23).view(np.float32)
+
+
+def _fields(x: Array) -> Array:
+    """As `_exponents` of float32, but -127 for zeros and subnormal numbers, and 128 for what is not finite."""
+    return (np.right_shift(x.view(np.int32), 23) & np.int32(255)).astype(np.int16) - np.int16(127)
 
 
 def _exponents(x: Array) -> Array:

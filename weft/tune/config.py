@@ -105,7 +105,9 @@ Configs = Iterable["Config | Space | Mapping[str, Any]"] | Space | Mapping[str, 
 
 def expand(name: str, configs: Configs) -> tuple[Config, ...]:
     """The configs of what a user gave for `name`, each once. Raises TuningError: tune-configs-kind, tune-empty-space."""
-    listed: list[Any] = [configs] if isinstance(configs, (Mapping, Space)) else list(configs)
+    given: Any = configs
+    one = isinstance(given, (Mapping, Space)) or not isinstance(given, Iterable)
+    listed: list[Any] = [given] if one else list(cast("Iterable[Any]", given))
     found = dict.fromkeys(config for given in listed for config in _configs_of(name, given))
     if not found:
         raise fail(EMPTY_SPACE, name=name, reason=_why_empty(listed))

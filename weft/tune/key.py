@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
 from weft.errors import CompilationError, fail
-from weft.errors.tune import KEY_VALUE, TUNED_NAME, UNKNOWN_NAME
+from weft.errors.tune import KEY_VALUE, OPTION_KIND, TUNED_NAME, UNKNOWN_NAME
 from weft.runtime import driver
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.descriptor import HostDescriptor
@@ -97,7 +97,11 @@ class Keys:
 
 
 def parts_of(name: str, key: Sequence[Part], parameters: Sequence[str], tuned: frozenset[str]) -> Keys:
-    """The keys that a user asked for. Raises TuningError: tune-unknown-name, tune-tuned-name."""
+    """The keys that a user asked for. Raises TuningError: tune-unknown-name, tune-tuned-name, tune-option-kind."""
+    for part in key:
+        if not (isinstance(part, str) or callable(part)):
+            want, fix = "the name of an argument or a function of the arguments", "write key=['n']"
+            raise fail(OPTION_KIND, option="a part of key", name=name, value=repr(part), want=want, fix=fix)
     named = [part for part in key if isinstance(part, str)]
     check_names(name, "key", named, parameters, tuned)
     functions = [part for part in key if not isinstance(part, str)]

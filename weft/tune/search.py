@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from weft import targets
-from weft.errors import fail
-from weft.errors.tune import ALL_FAILED, DEVICE_LOST
+from weft.errors import UserError, fail
+from weft.errors.tune import ALL_FAILED, DEVICE_LOST, OPTION_KIND
 from weft.ir.core import walk
 from weft.ir.types import DType, TileType
 from weft.runtime import driver
 from weft.runtime.arguments import HOST
 from weft.runtime.compiled import WARP_SIZE, CompiledKernel
 from weft.runtime.rehearsal import rehearsal
+from weft.runtime.specialise import as_number
 from weft.tune import measure
 from weft.tune.config import Config
 from weft.tune.progress import Display, display
@@ -53,6 +54,21 @@ class Plan:
     rounds: int = 3
     within: float = 1.25
     progress: bool | None = None
+
+
+def check_plan(name: str, plan: Plan) -> None:
+    """Raises TuningError (tune-option-kind) for an option of `name` that cannot be what it has to be."""
+    for option in ("prune", "model", "check", "bench"):
+        value = getattr(plan, option)
+        if value is not None and not callable(value):
+            raise _wrong(name, option, value, "a function", f"write a def above it, and {option}= its name")
+    top_k: Any = plan.top_k
+    if top_k is not None and not (isinstance(top_k, int) and top_k >= 1):
+        raise _wrong(name, "top_k", top_k, "a number of configs", "write top_k=10")
+
+
+def _wrong(name: str, option: str, value: object, want: str, fix: str) -> UserError:
+    return fail(OPTION_KIND, option=option, name=name, value=repr(value), want=want, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +139,21 @@ def search(call: Call, configs: Sequence[Config], plan: Plan) -> Results:
 
 
 def select(call: Call, configs: Sequence[Config], plan: Plan) -> tuple[list[Config], list[Result]]:
-    """The configs to compile, as the user's `prune` and `model` say, and rows for the others."""
+    """The configs to compile, as the user's `prune` and `model` say, and rows for the others.
+
+    Raises TuningError (tune-option-kind)."""
     kept = list(configs)
     refused: list[Result] = []
     if plan.prune is not None:
-        chosen = set(plan.prune(list(kept), call.bound))
+        given: Any = plan.prune(list(kept), call.bound)
+        if not isinstance(given, Iterable):
+            fix = "return the configs to keep: [config for config in configs if ...]"
+            raise _wrong(call.name, "what prune= returns", given, "a list of configs", fix)
+        chosen = set(cast("Iterable[Config]", given))
         refused += [Result(config, "refused", reason="left out by prune=") for config in kept if config not in chosen]
         kept = [config for config in kept if config in chosen]
     if plan.model is not None:
-        estimate = {config: plan.model(config, call.bound) for config in kept}
+        estimate = {config: _estimate(call, plan.model, config) for config in kept}
         kept.sort(key=estimate.__getitem__)
         rest = kept[plan.top_k :] if plan.top_k is not None else []
         refused += [
@@ -142,6 +164,15 @@ def select(call: Call, configs: Sequence[Config], plan: Plan) -> tuple[list[Conf
         ]
         kept = kept[: plan.top_k]
     return kept, refused
+
+
+def _estimate(call: Call, model: Callable[[Config, Arguments], float], config: Config) -> float:
+    found = as_number(model(config, call.bound))
+    if found is None:
+        raise _wrong(
+            call.name, "what model= returns", model(config, call.bound), "a number", "return a time, in any unit"
+        )
+    return found
 
 
 def first_valid(call: Call, configs: Sequence[Config], plan: Plan) -> Config:

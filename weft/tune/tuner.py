@@ -13,12 +13,12 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from weft import settings
 from weft.errors import fail
 from weft.errors.launch import NO_BENCHMARK_DEVICE
-from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, GRID_MISSING, NO_GRID
+from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.rehearsal import visitor
 from weft.tune import measure
@@ -26,7 +26,7 @@ from weft.tune.config import Config, Configs, expand
 from weft.tune.identity import identity
 from weft.tune.key import Part, Point, check_names, parts_of
 from weft.tune.results import Results
-from weft.tune.search import Call, Plan, compile_all, first_valid, search
+from weft.tune.search import Call, Plan, check_plan, compile_all, first_valid, search
 from weft.tune.store import Choice, default
 from weft.tune.subject import Subject, subject_of
 
@@ -57,6 +57,7 @@ class Autotuner:
         for config in self.configs:
             subject.check_config(config)
         self._tuned = tuned = frozenset(name for config in self.configs for name in config.arguments)
+        check_plan(self.name, plan)
         self._keys = parts_of(self.name, key, subject.parameters, tuned)
         check_names(self.name, "restore", plan.restore, subject.parameters, tuned)
         check_names(self.name, "reset", plan.reset, subject.parameters, tuned)
@@ -117,9 +118,11 @@ class Autotuner:
     def _run(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         bound = self._bound(args, keywords)
         try:
-            config = self._chosen[self._keys.quick(bound)]
+            config = self._chosen.get(self._keys.quick(bound))
         except (KeyError, TypeError):
-            # New, or with a part that cannot be hashed: the checked way tells which.
+            # An argument is missing, or a part cannot be hashed: the checked way tells which.
+            config = None
+        if config is None:
             config = self._choose(grid, args, keywords, bound)
         self.best_config = config
         if config.pre_hook is not None and visitor() is None:
@@ -248,10 +251,20 @@ def autotune(
     one, or the first config that compiles (while capturing, with a warning, that of the nearest key, or the first).
 
     Raises TuningError: tune-subject, tune-configs-kind, tune-empty-space, tune-constraint, tune-unknown-parameter,
-    tune-unknown-name, tune-tuned-name; calls raise tune-argument-twice, tune-key-value and what a search raises.
+    tune-unknown-name, tune-tuned-name, tune-option-kind; calls raise tune-argument-twice, tune-key-value and what a search
+    raises.
     """
+    if callable(configs):
+        raise fail(CONFIGS_KIND, name="weft.autotune", value=repr(configs))
     plan = Plan(
-        prune=prune, model=model, top_k=top_k, check=check, restore=tuple(restore), reset=tuple(reset), spills=spills,
+        prune=prune, model=model, top_k=top_k, check=check, restore=_names(restore), reset=_names(reset), spills=spills,
         bench=bench, warmup=warmup, rep=rep, rounds=rounds, within=within, progress=progress,
     )  # fmt: skip
-    return lambda fn: Autotuner(subject_of(fn), configs, key, plan)
+    return lambda fn: Autotuner(subject_of(fn), configs, _names(key), plan)
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    """The parts of an option; one alone, or None, need not stand in a list."""
+    if given is None:
+        return ()
+    return tuple(cast("Sequence[Any]", given)) if isinstance(given, (list, tuple)) else (given,)

@@ -106,14 +106,21 @@ def store_tile(
                 fence_async_shared()
                 tma.async_copy_shared_to_global(out, [below + i_row, i_column], buffer)
         else:
-            store_piece(out, x, i_row, i_column, row_stride, column_stride, M, N)
+            store_piece(out, x, i_row, i_column, row_stride, column_stride, M, N, plan.out)
 
 
 @jit
-def store_piece(out, x, row, column, row_stride, column_stride, M, N):
+def store_piece(out, x, row, column, row_stride, column_stride, M, N, form: gl.constexpr):
     """Store a tile from registers, as far as it lies within the output."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [gl.num_warps(), 1], [1, 0])
+    layout: gl.constexpr = form.registers
     x = gl.convert_layout(x, layout)
+    if form.unit > 1:
+        # What threads store at a time is aligned and lies within the output or without.
+        out = gl.multiple_of(out, form.unit * form.dtype.itemsize)
+        if form.columns_first:
+            row_stride, column_stride, M = 1, gl.multiple_of(column_stride, form.unit), gl.multiple_of(M, form.unit)
+        else:
+            row_stride, column_stride, N = gl.multiple_of(row_stride, form.unit), 1, gl.multiple_of(N, form.unit)
     i = gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
     j = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
     start = out + gl.cast(row, gl.int64) * row_stride + gl.cast(column, gl.int64) * column_stride

@@ -1,4 +1,4 @@
-"""The kernel that copies an operand to where TMA can read it: contiguous along one dimension, rows aligned."""
+"""The kernel that copies operands to where TMA can read them: contiguous along one dimension, rows aligned."""
 
 from __future__ import annotations
 
@@ -14,10 +14,31 @@ TILE = 64
 def pack(source, target, rows, columns, row_stride, column_stride, across, turn: gl.constexpr):
     """target[i, j] = source[i, j] for a target whose rows are `across` elements apart; `turn` where source's columns are
     contiguous, so that threads stand side by side along them to read."""
+    pack_tile(gl.program_id(0), source, target, rows, columns, row_stride, column_stride, across, turn)
+
+
+@jit
+def pack_both(
+    a, a_target, a_rows, a_columns, a_row_stride, a_column_stride, a_across, a_turn: gl.constexpr,
+    b, b_target, b_rows, b_columns, b_row_stride, b_column_stride, b_across, b_turn: gl.constexpr,
+):  # fmt: skip
+    """What `pack` does for two operands, side by side."""
+    number = gl.program_id(0)
+    tiles = gl.cdiv(a_rows, TILE) * gl.cdiv(a_columns, TILE)
+    if number < tiles:
+        pack_tile(number, a, a_target, a_rows, a_columns, a_row_stride, a_column_stride, a_across, a_turn)
+    else:
+        pack_tile(number - tiles, b, b_target, b_rows, b_columns, b_row_stride, b_column_stride, b_across, b_turn)
+
+
+@jit
+def pack_tile(number, source, target, rows, columns, row_stride, column_stride, across, turn: gl.constexpr):
+    """Copy one tile; see `pack`."""
     wide: gl.constexpr = gl.BlockedLayout([2, 1], [1, 32], [WARPS, 1], [1, 0])
     tall: gl.constexpr = gl.BlockedLayout([1, 2], [32, 1], [1, WARPS], [0, 1])
     reads: gl.constexpr = tall if turn else wide
-    start_row, start_column = gl.program_id(0) * TILE, gl.program_id(1) * TILE
+    tiles = gl.cdiv(columns, TILE)
+    start_row, start_column = number // tiles * TILE, number % tiles * TILE
     i = start_row + gl.arange(0, TILE, gl.SliceLayout(1, reads))
     j = start_column + gl.arange(0, TILE, gl.SliceLayout(0, reads))
     mask = (i < rows)[:, None] & (j < columns)[None, :]

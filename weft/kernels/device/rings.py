@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.language.nvidia.hopper import mbarrier, tma
+from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 
 
 @gl.aggregate
@@ -93,6 +93,14 @@ def request_both(ring, at, a, b, row, column, k, pred=True):
     mbarrier.expect(bar, plan.a.nbytes + plan.b.nbytes, pred=pred)
     request(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
     request(b, column, k, bar, ring.b.index(at.slot), plan.b, pred)
+
+
+@jit
+def start_product(left, right, acc, use_acc, plan: gl.constexpr):
+    """Start acc + left @ right, or left @ right unless `use_acc`. Promoted sums are complete afterwards: threads add them."""
+    if plan.promoted:
+        return warpgroup_mma(left, right, acc, use_acc=use_acc, max_num_imprecise_acc=plan.promoted)
+    return warpgroup_mma(left, right, acc, use_acc=use_acc, is_async=True)
 
 
 @jit

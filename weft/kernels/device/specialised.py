@@ -11,13 +11,12 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
 from weft.kernels.device.feeding import produce
-from weft.kernels.device.rings import Ring, barriers_of, blocks_of
+from weft.kernels.device.rings import Ring, barriers_of, blocks_of, start_product
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_layout,
     warpgroup_mma_wait,
 )  # fmt: skip
@@ -34,7 +33,7 @@ def multiply(ring, at, acc, first_row: gl.constexpr, use_acc: gl.constexpr):
     left = ring.left(at.slot)
     if acc.shape[0] != plan.block_m:
         left = left.slice(first_row, acc.shape[0], dim=0)
-    return warpgroup_mma(left, ring.right(at.slot), acc, use_acc=use_acc, is_async=True)
+    return start_product(left, ring.right(at.slot), acc, use_acc, plan)
 
 
 @jit

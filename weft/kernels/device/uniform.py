@@ -9,9 +9,9 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
-from weft.kernels.device.rings import Place, Ring, blocks_of, request_both
+from weft.kernels.device.rings import Place, Ring, blocks_of, request_both, start_product
 from weft.kernels.device.schedules import Schedule
-from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_layout, warpgroup_mma_wait
+from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_layout, warpgroup_mma_wait
 
 
 @gl.aggregate
@@ -71,7 +71,7 @@ def matmul_uniform(a, b, out, scale_a, scale_b, row_stride, column_stride, M, N,
                 cursor = cursor.ask(ring, schedule, count, a, b, K)
         for k in range(first, end):
             mbarrier.wait(ring.ready.index(at.slot), at.phase)
-            acc = warpgroup_mma(ring.left(at.slot), ring.right(at.slot), acc, use_acc=k > first, is_async=True)
+            acc = start_product(ring.left(at.slot), ring.right(at.slot), acc, k > first, plan)
             # The product before this one has read its slot, which the cursor is at.
             acc = warpgroup_mma_wait(1, acc)
             cursor = cursor.ask(ring, schedule, count, a, b, K)

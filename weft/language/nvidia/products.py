@@ -28,6 +28,7 @@ PRODUCTS: dict[tuple[DType, DType], tuple[DType, ...]] = {
     **{(one, other): (int32,) for one in _BYTES for other in _BYTES},
 }
 """Element types that tensor cores multiply, and those that they add the products to (PTX ISA, wgmma.mma_async and mma)."""
+OPERANDS = tuple(dict.fromkeys(left for left, _ in PRODUCTS))
 
 _WANTED: dict[type[RuntimeValue], str] = {
     tensor: "a tile in registers",

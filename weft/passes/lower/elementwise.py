@@ -6,14 +6,11 @@ from typing import Any
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, ScalarType, TileType, Type, bfloat16, float16, float32, int64, wrap
+from weft.ir.types import DType, ScalarType, TileType, Type, float32, int64, wrap
 from weft.ops import arith, memory, regs, tile
 from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
 from weft.passes.lower.state import Lowering, LowerRule
-
-# float32 becomes one of these two registers at a time.
-_NARROW = (float16, bfloat16)
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
@@ -148,7 +145,8 @@ def cast(lo: Lowering, op: Op) -> None:
     form = lo.form(source)
     was = source.type.element
     widens = isinstance(was, DType) and was.is_int() and not was.is_bool() and dtype.is_int() and dtype.bits > was.bits
-    if was == float32 and dtype in _NARROW and not isinstance(form, Splat) and op.attrs["rounding"] == "rn":
+    narrows = was == float32 and dtype in regs.NARROW and (lo.target.has_fp8_cvt or not dtype.is_fp8())
+    if narrows and not isinstance(form, Splat) and op.attrs["rounding"] == "rn":
         value = lo.array(form)
         if lo.count(Array(value)) % 2 == 0:
             lo.define(op, Array(lo.emit(regs.narrow, value, dtype=dtype)))

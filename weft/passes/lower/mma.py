@@ -109,10 +109,10 @@ def warpgroup_wait(lo: Lowering, op: Op) -> None:
     """Accumulators that somebody reads afterwards go through the wait; those still under way nobody may touch."""
     through: list[tuple[Value, Value]] = []
     for value, result in zip(op.uses, op.results, strict=True):
-        if result in lo.left_in_flight:
-            lo.forms[result] = lo.form(value)
-        elif result in lo.used:
+        if result in lo.used and result not in lo.left_in_flight:
             through.append((value, result))
+        else:
+            lo.forms[result] = lo.form(value)
     arrays = [lo.array(lo.form(value)) for value, _ in through]
     made = lo.emit_all(mma.warpgroup_wait, *arrays, **op.attrs)
     for (_, result), new in zip(through, made, strict=True):

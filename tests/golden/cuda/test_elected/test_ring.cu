@@ -23,6 +23,7 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
   }
 #line 18
   __syncthreads();
+  #pragma unroll 1
 #line 12
   for (int i = 0; i < count; ++i) {
     const int t_17 = add_wrap(i, 1); const bool more = t_17 < count;

@@ -24,6 +24,7 @@ from weft.language.marks import builtin, constexpr_function
 from weft.language.nvidia.checks import check_pendings, demand
 from weft.language.nvidia.products import (
     INSTRUCTION_BITS,
+    OPERANDS,
     SIDES,
     accumulator_layout,
     check_precision,
@@ -60,8 +61,12 @@ def warpgroup_mma_layout(
 ) -> NVMMADistributedLayout:
     """The layout of an accumulator [M, N] of products of `dtype` operands, by the widest instructions that divide it.
 
-    Works on the host too. Raises LayoutError (layout-mma-warps) unless warps come in fours.
+    Works on the host too. Raises CompilationError (mma-layout-dtype) for a dtype that is not multiplied, LayoutError
+    (layout-mma-warps) unless warps come in fours.
     """
+    if dtype not in OPERANDS:
+        known = ", ".join(f"gl.{each.name}" for each in OPERANDS)
+        raise fail(errors.LAYOUT_DTYPE, got=repr(dtype), known=known)
     return pick_wgmma_layout(dtype.primitive_bitwidth, tuple(shape), num_warps, cga_layout)
 
 
@@ -110,14 +115,15 @@ def warpgroup_mma(
         a = fragments(what, 0, a, layout, ", or pass it in shared memory")
     (rows, columns), length = acc.shape, a.shape[1]
     plan_product(layout, (rows, columns, length), left.bits, left_side or a.layout, right_side)
-    limit = _imprecise(max_num_imprecise_acc, left, length, is_async)
+    asynchronous = check_int("warpgroup_mma, is_async,", is_async) != 0
+    limit = _imprecise(max_num_imprecise_acc, left, length, asynchronous)
     condition = predicate("warpgroup_mma, use_acc,", use_acc)
     operands = (a.handle, b.handle, acc.handle, None if condition is None else condition.handle)
     made = current().builder.emit(ops.warpgroup, *operands, max_imprecise=limit)
     if limit:
         return tensor(made)
     started = warpgroup_mma_accumulator(made)
-    return started if is_async else _wait(0, [started])[0]
+    return started if asynchronous else _wait(0, [started])[0]
 
 
 @builtin
@@ -165,7 +171,7 @@ def _side(what: str, number: int, x: shared_memory_descriptor) -> SharedSide:
     return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
 
-def _imprecise(limit: Any, dtype: DType, length: int, is_async: Any) -> int:
+def _imprecise(limit: Any, dtype: DType, length: int, is_async: bool) -> int:
     """How many elements along K are added with the tensor core's own precision; 0 for all. Raises mma-imprecise."""
     if limit is None:
         return 0
