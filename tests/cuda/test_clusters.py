@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.build import Kernel, needs_nvrtc, pointer, text_of
+from tests.kernels.test_cluster_senders import swap_work
 from tests.kernels.test_clusters import add_row_block, copy_blocks, scale, specialised_sum
 from weft import language as gl
 from weft.ir.types import int32
@@ -74,8 +75,26 @@ def test_arrivals_at_the_first_block(arch):
     text = compiled.asm["cuda"]
     assert "mbar_arrive_in(empty, cluster_rank() & -2, 1);" in text
     assert "mbar_init(empty, 2);" in text
-    assert "fence_cluster();" in text
+    # All that blocks tell each other of is shared memory.
+    assert "mbarrier.arrive.shared::cluster.b64" in text and "fence_cluster" not in text
     assert "MULTICAST" in machine_code(compiled)
+
+
+@needs_nvrtc
+@each_hopper
+def test_every_block_sends(arch):
+    layout = gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0], cga_layout=COPIES)
+    b = described((16, 448), [16, 64], COPIES)
+    compiled = swap_work.warmup(gl.float32, b, layout, 7, 2, target=arch, num_ctas=2)
+    text = compiled.asm["cuda"]
+    assert re.search(r"r < 2; \+\+r\) mbar_arrive_in\(\w+, r, 1\);", text)
+    assert "rank == 0" in text and "rank == 1" in text
+    assert "UTMALDG.2D.MULTICAST" in machine_code(compiled)
+    quarters = [[0, 0], [1, 0]]
+    layout = gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0], cga_layout=quarters)
+    b = described((16, 448), [16, 64], quarters)
+    text = swap_work.warmup(gl.float32, b, layout, 7, 2, target=arch, num_ctas=4).asm["cuda"]
+    assert "(u16)(0x3 << (cluster_rank() & -2))" in text
 
 
 @needs_nvrtc
@@ -86,7 +105,10 @@ def test_all_warps_come_to_the_barrier(arch):
     compiled = specialised_sum.warmup(
         gl.float32, described((16, 448), [16, 64], COPIES), 7, layout, [[0]], target=arch, num_ctas=2
     )
-    assert compiled.asm["cuda"].count("cluster_wait();") == 3 * 2
+    text = compiled.asm["cuda"]
+    assert text.count("cluster_wait();") == 3 * 2
+    # Threads write to global memory.
+    assert "mbarrier.arrive.release.cluster.shared::cluster.b64" in text and "fence_cluster();" in text
     assert "UCGABAR_ARV" in machine_code(compiled)
 
 

@@ -43,14 +43,14 @@ def test_large_operands_without_descriptors_are_copied_first():
     assert not choose(problem(256, 256, 255, described=False)).pack
 
 
-def test_operands_that_tma_reads_slowly_are_copied():
+def test_operands_that_tma_reads_slowly():
     known = problem(2000, 1000, 2000)
-    assert not any(config.copy for config in candidates(known))
-    assert choose(replace(known, slow_b=True)).copy
     config = MatmulConfig(block_m=128, block_n=128).filled(2, 2)
     slow = [cost(replace(known, slow_a=a, slow_b=b), config) for a, b in ((False, False), (False, True), (True, True))]
     assert slow == sorted(set(slow))
     assert cost(replace(known, slow_b=True), replace(config, copy=True)) == slow[0]
+    assert choose(replace(known, slow_b=True)).cluster == 2, "two blocks share what is read slowly"
+    assert choose(known).cluster == 1
 
 
 def test_stages_are_no_more_than_blocks():

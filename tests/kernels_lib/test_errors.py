@@ -161,13 +161,20 @@ def test_a_variant_that_cannot_take_the_path(variant):
     refused("kernels-variant-path", lambda: matmul(moved, B, variant=variant), "starts")
 
 
+def test_a_cluster_that_cannot_take_the_path():
+    odd, config = np.ones((24, 41), np.float16)[:, :40], MatmulConfig(cluster=2)
+    refused("kernels-variant-path", lambda: matmul(odd, B, config=config), "cluster=2", "a has no", "82 bytes")
+    matmul(odd, B, config=MatmulConfig(cluster=2, pack=True))
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
         ("block_m", 100, ("128, 256 or 512",)), ("block_m", 64, ("128",)), ("block_n", 48, ("power of two",)),
         ("block_k", 8, ("from 16",)), ("stages", 1, ("at least 2",)), ("stages", 9, ("shared memory",)),
         ("order", "hilbert", ("serpentine",)), ("consumers", 3, ("1 or 2",)), ("splits", 0, ("at least 1",)),
-        ("buffers", 3, ("1, 2 or 4",)), ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
+        ("buffers", 3, ("1, 2 or 4",)), ("cluster", 4, ("1, or 2",)),
+        ("group", -1, ("at least 0",)), ("programs", -1, ("at least 0",)),
         ("stages", -1, ("at least 2",)), ("block_k", -1, ("from 16",)), ("consumers", 0, ("1 or 2",)),
     ],
 )  # fmt: skip

@@ -31,6 +31,9 @@ CASES = {
     "ping pong": (operands(np.float16), SQUARE, {}),
     "tall": (operands(np.float16), MatmulConfig(block_m=256, block_n=128), {}),
     "one consumer": (operands(np.float16), MatmulConfig(consumers=1, block_m=64, block_n=128, stages=6), {}),
+    "two blocks": (operands(np.float16), replace(WIDE, cluster=2), {}),
+    "two blocks, parts": (operands(np.float16), replace(WIDE, cluster=2, splits=2), {}),
+    "two blocks, fp8, sums in float32": (operands(FP8), MatmulConfig(cluster=2), {"fast_accumulate": False}),
     "pipelined": (operands(np.float16), replace(WIDE, variant="pipelined"), {}),
     "persistent": (operands(np.float16), replace(WIDE, variant="persistent"), {}),
     "persistent pipelined": (operands(np.float16), replace(WIDE, variant="persistent_pipelined"), {}),
@@ -54,7 +57,7 @@ CASES = {
     "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
     "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),
 }  # fmt: skip
-QUICK = ("cooperative", "ping pong", "persistent pipelined", "fp8", "fp8, sums in float32", "loads")
+QUICK = ("cooperative", "two blocks", "ping pong", "persistent pipelined", "fp8", "fp8, sums in float32", "loads")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else MATRIX) for name in CASES])
@@ -63,6 +66,16 @@ def test_machine_code(name):
     made = compile_matmul(a, b, config=config, **options).front.machine_code
     assert (made.n_spills, made.stack) == (0, 0)
     assert SERIALISED.findall(made.log) == []
+
+
+def test_a_cluster_reads_b_once():
+    """Requests of b are for both blocks; a slot is given to them without a fence for the whole GPU."""
+    compiled = compile_matmul(*operands(np.float16), config=replace(WIDE, cluster=2))
+    loads = re.findall(r"UTMALDG\.2D(?:\.MULTICAST)?", compiled.asm["sass"])
+    # A block of b is 256 columns wide, 64 to a request, and each block sends half of them; a block of a is each consumer's.
+    assert (loads.count("UTMALDG.2D.MULTICAST"), loads.count("UTMALDG.2D")) == (4, 2)
+    assert "release.cluster" not in re.sub("fence_mbar_init.*", "", compiled.asm["cuda"])
+    assert "fence_cluster" not in compiled.asm["cuda"]
 
 
 def test_nothing_stands_between_the_products_of_a_block():

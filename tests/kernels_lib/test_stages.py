@@ -19,7 +19,7 @@ PATHS = {
     "loads": (MatmulConfig(block_n=32, block_k=32, stages=3, programs=2), (200, 72, 101)),
 }
 CASES = {**{name: (config, SIZES) for name, config in TILES.items()}, **PATHS}
-QUICK = ("persistent_pipelined", "cooperative", "ping_pong", "copies", "loads")
+QUICK = ("persistent_pipelined", "cooperative", "cooperative, two blocks", "ping_pong", "copies", "loads")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.matrix) for n in CASES])
@@ -36,5 +36,5 @@ def test_stages_agree(rng, name, dtype):
     ]
     target = Described(out, list(plan.out.block), plan.out.layout)
     arguments = (*given, target, None, None, *product.sizes, plan)
-    Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, num_warps=config.num_warps)
+    Runner(Device("sim"))(KERNELS[config.variant], product.grid, *arguments, **product.options)
     check(out, a, b.T)

@@ -30,6 +30,10 @@ TILES = {
     "cooperative, one consumer": MatmulConfig(
         variant="cooperative", consumers=1, block_m=64, block_n=32, block_k=32, stages=4, programs=3
     ),
+    "cooperative, two blocks": MatmulConfig(block_m=128, block_n=64, block_k=32, stages=3, programs=2, cluster=2),
+    "cooperative, two blocks of one consumer": MatmulConfig(
+        consumers=1, block_m=64, block_n=32, block_k=32, stages=2, programs=3, cluster=2
+    ),
     "ping_pong": MatmulConfig(variant="ping_pong", block_m=64, block_n=64, block_k=32, stages=4, programs=2),
     "ping_pong, tall": MatmulConfig(variant="ping_pong", block_m=128, block_n=64, block_k=64, stages=3, programs=1),
 }
@@ -98,6 +102,16 @@ def test_parts_of_sums(device, rng, name, splits):
     multiplied(device, rng, replace(TILES[name], splits=splits, block_k=16, stages=3))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("block_n", "block_k"), [(32, 16), (64, 32), (128, 64)])
+def test_halves_that_blocks_send(device, rng, order, block_n, block_k):
+    """Halves of a block of b lie in shared memory as the whole block does, in either order and with every swizzle."""
+    m, n, k = SIZES[device.name]
+    a, b = operand(device, rng, "float16", (m, k), Lies()), operand(device, rng, "float16", (k, n), Lies(order))
+    config = MatmulConfig(block_n=block_n, block_k=block_k, stages=3, cluster=2, programs=2)
+    check(device.numpy(matmul(a.array, b.array, config=config)), a.values, b.values, config=config)
+
+
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("rows", [1, 5, 16, 64])
 def test_the_transpose_is_computed(device, rng, rows, splits):
@@ -106,7 +120,7 @@ def test_the_transpose_is_computed(device, rng, rows, splits):
     multiplied(device, rng, config, sizes=(rows, 200, 136))
 
 
-@pytest.mark.parametrize("name", ["pipelined", "cooperative", "ping_pong"])
+@pytest.mark.parametrize("name", ["pipelined", "cooperative", "cooperative, two blocks", "ping_pong"])
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_sums_shorter_than_the_pipeline(device, rng, name, blocks):
     config = TILES[name]
@@ -123,6 +137,7 @@ OUTPUTS = [
 @pytest.mark.parametrize(
     ("name", "splits", "out"),
     [("cooperative", 1, "float16"), ("cooperative", 2, "float16"), ("pipelined", 1, "float32"),
+     ("cooperative, two blocks", 1, "float16"), pytest.param("cooperative, two blocks", 2, "float32", marks=MATRIX),
      pytest.param("ping_pong", 1, "bfloat16", marks=MATRIX), pytest.param("persistent", 3, "float32", marks=MATRIX)],
 )  # fmt: skip
 def test_outputs(device, rng, lies, name, splits, out):
@@ -138,7 +153,8 @@ def test_outputs(device, rng, lies, name, splits, out):
 @pytest.mark.parametrize("sizes", [(129, 65, 33), (63, 33, 65), (300, 7, 31), (1, 129, 17)])
 @pytest.mark.parametrize("name", [name for name in TILES if "cooperative" in name or "ping" in name])
 def test_odd_sizes(device, rng, name, sizes):
-    multiplied(device, rng, TILES[name], sizes=sizes)
+    config = TILES[name]
+    multiplied(device, rng, replace(config, pack=config.cluster > 1), sizes=sizes)
 
 
 @pytest.mark.parametrize("sizes", [(200, 136, 264), (8, 264, 520), (129, 65, 33)])

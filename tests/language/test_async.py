@@ -95,9 +95,10 @@ def test_life_of_a_barrier(kernel):
     names = ["init", "expect", "arrive", "arrive", "wait", "invalidate"]
     made = [op for op in kernel.ops if op.name.startswith("mbarrier.")]
     assert [op.name for op in made] == [f"mbarrier.{name}" for name in names]
+    plain = {"shared_by": 0, "each_warp": False, "everywhere": False}
     assert [op.attrs for op in made] == [
-        {"count": 2}, {"bytes": 4096, "shared_by": 0}, {"count": 1, "shared_by": 0, "each_warp": False},
-        {"count": 2, "shared_by": 0, "each_warp": False}, {"shared_by": 0}, {},
+        {"count": 2}, {"bytes": 4096, "shared_by": 0}, {"count": 1, **plain},
+        {"count": 2, **plain}, {"shared_by": 0}, {},
     ]  # fmt: skip
     assert all(op.operands[0] is bar.handle for op in made)
 
@@ -162,7 +163,7 @@ def test_load(kernel):
     tma.async_copy_global_to_shared(desc, (0, x), bar, smem, pred=x < 3, multicast=True)
     op = kernel.last("tma.load")
     assert op.operands[3].type.element == gl.int1
-    assert op.attrs == {"multicast": False, "boxes": ()}
+    assert op.attrs == {"multicast": False, "sender": 0, "boxes": ()}
 
 
 @pytest.mark.parametrize("element", [gl.int8, gl.uint16, gl.uint32])

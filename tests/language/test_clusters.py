@@ -128,6 +128,39 @@ def test_copies_signal_a_block_of_their_own():
     assert error.code == "cluster-signal"
 
 
+def send(kernel, sender, cga=None, multicast=True):
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16, cga_layout=cga)
+    desc = kernel.descriptor(layout=layout)
+    memory = gl.allocate_shared_memory(desc.dtype, desc.block_shape, desc.layout)
+    tma.async_load(desc, [0, 0], mbarrier.allocate_mbarrier(), memory, multicast=multicast, sender=sender)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "cga", "senders"),
+    [(1, None, [0]), (2, [[0, 0]], [0, 1]), (2, [[1, 0]], [0]), (4, [[1, 0], [0, 0]], [0, 2]), (4, None, [0, 1, 2, 3])],
+)
+def test_blocks_that_may_send(blocks, cga, senders):
+    for sender in range(-1, 5):
+        if sender in senders:
+            with building(num_ctas=blocks) as kernel:
+                send(kernel, sender, cga)
+                assert kernel.last("tma.load").attrs["sender"] == sender
+        else:
+            error = refused(lambda kernel, sender=sender: send(kernel, sender, cga), num_ctas=blocks)
+            assert error.code == "cluster-sender"
+            assert f"sender is {sender}," in error.message and str(senders) in error.message
+    assert refused(lambda kernel: send(kernel, 1, multicast=False), num_ctas=2).code == "cluster-sender"
+
+
+def test_arrivals_everywhere():
+    for blocks in (1, 2):
+        with building(num_ctas=blocks) as kernel:
+            mbarrier.arrive(mbarrier.allocate_mbarrier(), everywhere=True)
+            assert kernel.last("mbarrier.arrive").attrs["everywhere"] is (blocks == 2)
+    shared = refused(lambda _: mbarrier.arrive(mbarrier.allocate_mbarrier(two_ctas=True), everywhere=True), num_ctas=2)
+    assert shared.code == "cluster-signal"
+
+
 def test_pairs_of_blocks_need_a_cluster():
     assert refused(lambda kernel: mbarrier.allocate_mbarrier(two_ctas=True)).code == "async-two-ctas"
 

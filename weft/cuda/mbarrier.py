@@ -9,7 +9,7 @@ from weft.cuda.program import program_index
 from weft.cuda.refs import Inline
 from weft.cuda.rules import Repeated, elects, emits
 from weft.cuda.spelling import string
-from weft.ir.core import Op, Value
+from weft.ir.core import Op, Value, walk
 from weft.ops import async_copy, mbarrier
 
 if TYPE_CHECKING:
@@ -44,16 +44,6 @@ _PIECES = {
         "  for (u32 i = 0; i < count; ++i) {\n"
         '    u64 state; asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory"); } }'
     ),
-    **{
-        f"mbar_{name}_in": Piece(
-            "// on the barrier that lies there in another block\n"
-            f"DEV void mbar_{name}_in(u32 bar, u32 block, u32 number) {{\n"
-            '  asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"\n'
-            f'               "mbarrier.arrive{ptx}.release.cluster.shared::cluster.b64 _, [there], %2;\\n}}"\n'
-            '               :: "r"(bar), "r"(block), "r"(number) : "memory"); }'
-        )
-        for name, ptx in (("arrive", ""), ("expect", ".expect_tx"))
-    },
     "mbar_wait": Piece(
         "DEV void mbar_wait(u32 bar, u32 parity) {\n"
         '  asm volatile("{\\n.reg .pred p;\\nWAIT:\\n"\n'
@@ -98,6 +88,26 @@ _WATCHED = (
 )
 
 
+def _there(name: str, ptx: str) -> Piece:
+    """`mbar_<name>_in`: an arrival on the barrier of another block."""
+    return Piece(
+        "// on the barrier that lies there in another block\n"
+        f"DEV void mbar_{name}_in(u32 bar, u32 block, u32 number) {{\n"
+        '  asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"\n'
+        f'               "mbarrier.arrive{ptx}.shared::cluster.b64 _, [there], %2;\\n}}"\n'
+        '               :: "r"(bar), "r"(block), "r"(number) : "memory"); }'
+    )
+
+
+def _tells_of_global(e: Emitter) -> bool:
+    """Whether blocks may learn from one another's arrivals what threads wrote to global memory.
+
+    That takes a fence for the whole GPU. Shared memory does not: what other blocks write there comes by TMA, after this
+    block's own accesses are done."""
+    effects = (effect for op in walk(e.func.body) for effect in op.kind.effects)
+    return any((x.kind, x.proxy) == ("write", "generic") and x.space in ("global", "io") for x in effects)
+
+
 def _call(e: Emitter, name: str, *arguments: str) -> str:
     """A call of a function of this family."""
     return f"{e.pieces.define(name, _PIECES[name])}({', '.join(arguments)});"
@@ -133,6 +143,9 @@ def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 @elects(mbarrier.arrive)
 def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    if op.attrs["everywhere"]:
+        call, bar, count = _define_there(e, op), _bar(e, op), op.attrs["count"]
+        return [(e.func.attrs["num_ctas"], lambda block: f"{call}({bar}, {block}, {count});")]
     name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
     return [_once(_arrival(e, op, name, op.attrs["count"]))]
 
@@ -142,7 +155,14 @@ def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
     blocks = op.attrs["shared_by"]
     if not blocks:
         return _call(e, name, _bar(e, op), str(number))
-    return _call(e, f"{name}_in", _bar(e, op), f"{e.call('cluster_rank')} & {~blocks}", str(number))
+    return f"{_define_there(e, op)}({_bar(e, op)}, {e.call('cluster_rank')} & {~blocks}, {number});"
+
+
+def _define_there(e: Emitter, op: Op) -> str:
+    """The function that arrives at another block's barrier."""
+    scope = ".release.cluster" if _tells_of_global(e) else ""
+    name, ptx = ("expect", f".expect_tx{scope}") if op.kind is mbarrier.expect else ("arrive", scope)
+    return e.pieces.define(f"mbar_{name}_in", _there(name, ptx))
 
 
 @emits(mbarrier.wait)
@@ -151,7 +171,7 @@ def _wait(e: Emitter, op: Op) -> None:
     assert bar is not None and phase is not None
     on = e.operand(op, "pred")
     _wait_for(e, op, "" if on is None else f"if ({on}) ", bar, phase)
-    if op.attrs["shared_by"]:
+    if op.attrs["shared_by"] and _tells_of_global(e):
         # The wait orders what the block did, the fence what other blocks did before they arrived.
         e.out.line(f"{e.call('fence_cluster')};")
 

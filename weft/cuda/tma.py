@@ -99,7 +99,7 @@ def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 def _receivers(e: Emitter, op: Op) -> list[str]:
-    """The mask of the blocks that receive a multicast, for the first of them, which makes the request."""
+    """The mask of the blocks that receive a multicast, for the one of them that makes the request."""
     if not op.attrs["multicast"]:
         return []
     desc = op.operands[0]
@@ -107,7 +107,10 @@ def _receivers(e: Emitter, op: Op) -> list[str]:
     count = e.func.attrs["num_ctas"]
     bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), count)
     mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
-    return [f"{mask:#x}" if bits == count - 1 else f"(u16)({mask:#x} << {e.call('cluster_rank')})"]
+    first = e.call("cluster_rank") if bits != count - 1 else ""
+    if op.attrs.get("sender"):
+        first = first and f"({first} & {~bits})"
+    return [f"(u16)({mask:#x} << {first})" if first else f"{mask:#x}"]
 
 
 @elects(tma.load_im2col)

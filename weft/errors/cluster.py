@@ -34,6 +34,12 @@ SIGNAL = row(
     "{what} signals a barrier that several blocks share ({layout}), but copies signal each block's own",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
 )
+SENDER = row(
+    "cluster-sender",
+    CompilationError,
+    "sender is {got}, but of the blocks that {desc} are sent to the senders are {known}",
+    "pass one of these, and launch with num_ctas and a cga_layout of zero vectors if several blocks are to send",
+)
 IM2COL = row(
     "cluster-im2col",
     LayoutError,

@@ -81,7 +81,8 @@ VARIANT_PATH = row(
     "kernels-variant-path",
     LaunchError,
     "variant {variant} asks TMA for every block, but {name} has no descriptor: {reason}",
-    "take the variant cooperative or ping_pong, whose warps can copy blocks themselves, or leave the choice to matmul",
+    "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice "
+    "to matmul",
 )
 CONFIG = row(
     "kernels-config",

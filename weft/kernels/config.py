@@ -23,6 +23,8 @@ ORDERS = ("rows", "grouped", "serpentine")
 WARPGROUP_ROWS = 64
 WIDTHS = (256, 128, 64, 32, 16, 8)
 """Columns of a tile."""
+LEAST_SHARED = 32
+"""Columns of a tile of which each of two blocks of threads can send half."""
 PIECE_BYTES = 128
 SHARED_BYTES = 227 * 1024
 PROGRAM_BYTES = 1024
@@ -51,7 +53,8 @@ class MatmulConfig:
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
     four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
     `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `copy`, warps copy those
-    whose rows are no multiples of 32 bytes apart, which TMA reads at half its speed.
+    whose rows are no multiples of 32 bytes apart, which TMA reads at half its speed. With `cluster=2` a program is two blocks
+    of threads, whose tiles lie in the same columns; each reads half of what they multiply of b and sends it to both.
     """
 
     variant: str = "cooperative"
@@ -68,6 +71,7 @@ class MatmulConfig:
     programs: int = 0
     pack: bool = False
     copy: bool = False
+    cluster: int = 1
 
     @property
     def persistent(self) -> bool:
@@ -83,6 +87,11 @@ class MatmulConfig:
     def num_warps(self) -> int:
         """Warps of the kernel, which are those of the first consumer where warps have trades."""
         return 4 * self.consumers if self.variant in UNIFORM else 4
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tiles of all blocks of a cluster together."""
+        return self.cluster * self.block_m
 
     @property
     def rows_of_warps(self) -> int:
@@ -152,7 +161,10 @@ class MatmulConfig:
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
-            ("copy", not (self.copy and self.variant in UNIFORM), "False"),
+            ("copy", not (self.copy and (self.variant in UNIFORM or self.cluster > 1)), "False"),
+            ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED, f"at least {LEAST_SHARED} in a cluster"),
+            ("cluster", self.cluster == 1 or (self.cluster == 2 and self.variant == "cooperative" and self.block_m == rows),
+             f"1, or 2 in the variant cooperative with tiles of {rows} rows"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
 

@@ -15,6 +15,7 @@ from weft.kernels.config import (
     PIECE_BYTES,
     PROGRAM_BYTES,
     PROGRAMS_BYTES,
+    SHARED_BYTES,
     WARPGROUP_ROWS,
     WIDTHS,
     MatmulConfig,
@@ -82,10 +83,17 @@ COPIED_CYCLES = 0.15
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
-    found = tuned(problem.dtype, problem.m, problem.n, problem.k) if problem.described else None
-    if found is not None and found.sums_per_thread <= most_sums(problem.fast):
+    slow = problem.slow_b
+    found = tuned(problem.dtype, problem.m, problem.n, problem.k, slow) if problem.described else None
+    if found is not None and _works(problem, found):
         return found
     return min(candidates(problem), key=lambda config: cost(problem, config))
+
+
+def _works(problem: Problem, config: MatmulConfig) -> bool:
+    """Whether a configuration that was measured with outputs as wide as the operands holds these sums and outputs."""
+    fits = config.shared_bytes(problem.itemsize, problem.stored_by(config)) <= SHARED_BYTES
+    return fits and config.sums_per_thread <= most_sums(problem.fast)
 
 
 def candidates(problem: Problem) -> Iterator[MatmulConfig]:
@@ -107,13 +115,13 @@ def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
         yield from _described(widths)
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
-    if not problem.described or problem.slow_a or problem.slow_b:
+    if not problem.described:
         for n in widths:
             if n <= 128:
-                yield {"variant": "cooperative", "block_m": 128, "block_n": n, "copy": problem.described}
-                yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1, "copy": problem.described}
+                yield {"variant": "cooperative", "block_m": 128, "block_n": n}
+                yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
             if n == 64:
-                yield {"variant": "cooperative", "block_m": 256, "block_n": n, "copy": problem.described}
+                yield {"variant": "cooperative", "block_m": 256, "block_n": n}
 
 
 def _described(widths: list[int]) -> Iterator[dict[str, Any]]:

@@ -281,12 +281,13 @@ def _scale(name: str, scale: Any, extent: int, what: str, left: Matrix) -> str:
 
 def _check_variant(config: MatmulConfig, left: Matrix, right: Matrix) -> None:
     """Raises LaunchError (kernels-variant-path)."""
-    if config.variant not in UNIFORM or config.pack:
+    if (config.variant not in UNIFORM and config.cluster == 1) or config.pack:
         return
     for name, operand in (("a", left), ("b", right.turned)):
         reason = "" if form_of(operand).path == "descriptor" else why_undescribed(operand)
         if reason:
-            raise fail(errors.VARIANT_PATH, variant=config.variant, name=name, reason=reason)
+            variant = f"{config.variant} with cluster={config.cluster}" if config.cluster > 1 else config.variant
+            raise fail(errors.VARIANT_PATH, variant=variant, name=name, reason=reason)
 
 
 def _check_target(device: int) -> None:

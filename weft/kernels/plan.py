@@ -103,6 +103,8 @@ class Plan:
     """What a kernel is compiled for. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
 
     `promoted` is after how many elements along K sums of the tensor core are added in float32; None where they stay in it.
+    Tiles, and blocks of a, are of all `cluster` blocks of threads of a program, which share their rows; a slot has as many
+    blocks of b, each of which one of them sends to all.
     """
 
     a: Side
@@ -120,6 +122,7 @@ class Plan:
     order: str
     group: int
     consumers: int
+    cluster: int
     overlap: bool
     registers: tuple[int, ...] | None
     promoted: int | None
@@ -128,6 +131,21 @@ class Plan:
     def described(self) -> bool:
         """Both operands come by TMA."""
         return self.a.path == self.b.path == "descriptor"
+
+    @property
+    def parts(self) -> int:
+        """Blocks of a in a slot: one for each consumer in a cluster, where a part of the rows is no slice, else one for all."""
+        return self.consumers if self.cluster > 1 else 1
+
+    @property
+    def b_block(self) -> tuple[int, int]:
+        """Shape in memory of a slot's block of b."""
+        return (self.block_n, self.block_k) if self.b.along_k else (self.block_k, self.block_n)
+
+    @property
+    def split_rows(self) -> list[list[int]] | None:
+        """How the rows of tiles [rows, columns] are spread over the blocks of a cluster."""
+        return _split(self.cluster, 0)
 
     @property
     def producers(self) -> int:
@@ -151,8 +169,9 @@ class Plan:
 
     @property
     def expected(self) -> int:
-        """Bytes that TMA brings into a slot."""
-        return sum(side.nbytes for side in (self.a, self.b) if side.path == "descriptor")
+        """Bytes that TMA brings into a slot of a block of threads."""
+        a, b = (side.nbytes if side.path == "descriptor" else 0 for side in (self.a, self.b))
+        return self.parts * a // self.cluster + self.cluster * b
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +190,18 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan of a product: operands and output as they lie in memory, kinds of scales, and the configuration."""
     integers = a.dtype in ("int8", "uint8")
-    output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps)
-    pieces = config.sums_per_thread * 32 * config.num_warps // (output.height * output.width)
+    cluster = config.cluster
+    output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps, cluster)
+    pieces = config.sums_per_thread * 32 * config.num_warps // (config.rows_of_warps * output.width)
+    rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
-        side_of(a, config.block_m, config.block_k),
-        side_of(b, config.block_n, config.block_k),
+        side_of(a, rows, config.block_k, cluster, shared=False),
+        side_of(b, config.block_n // cluster, config.block_k, cluster, shared=True),
         output,
         gl.int32 if integers else gl.float32,
         scale_a,
         scale_b,
-        config.block_m,
+        config.rows,
         config.block_n,
         config.block_k,
         config.stages,
@@ -190,19 +211,21 @@ def make_plan(
         config.order,
         config.group,
         config.consumers,
+        cluster,
         config.overlap,
         config.registers_for(a.path == b.path == "descriptor"),
         None if fast else min(PROMOTED, config.block_k),
     )
 
 
-def side_of(form: Form, rows: int, depth: int) -> Side:
-    """An operand's blocks of `rows` and `depth` elements along K."""
+def side_of(form: Form, rows: int, depth: int, cluster: int, shared: bool) -> Side:
+    """An operand's blocks of `rows` and `depth` elements along K. Blocks of a cluster all have theirs, or share its rows."""
     dtype = DTYPES[form.dtype]
     # Tensor cores read elements of 16 bits along any dimension, all others along K only.
     along_k = form.contiguous != "rows" or dtype.itemsize != 2
     block = (rows, depth) if along_k else (depth, rows)
-    layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
+    cga = _split(cluster, None if shared else 0 if along_k else 1)
+    layout = gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga)
     unit = max(form.unit // dtype.itemsize, 1)
     turned = along_k and form.contiguous == "rows"
     vec = max(unit, THREAD_BYTES // dtype.itemsize) if form.path == "copies" else THREAD_BYTES // dtype.itemsize
@@ -212,6 +235,11 @@ def side_of(form: Form, rows: int, depth: int) -> Side:
     step = min(block[cut], held)
     nbytes = rows * depth * dtype.itemsize
     return Side(dtype, form.path, form.contiguous, along_k, block, layout, nbytes, registers, cut, step, unit)
+
+
+def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
+    """The `cga_layout` of a matrix of which the two blocks of a cluster hold halves along a dimension, or all of it."""
+    return None if cluster == 1 else [[int(d == dim) for d in range(2)]]
 
 
 def _straight(block: tuple[int, int], vec: int) -> gl.BlockedLayout:
@@ -225,14 +253,17 @@ def _turning(vec: int) -> gl.BlockedLayout:
     return gl.BlockedLayout([vec, max(vec, 4)], [32, 1], [1, LOADING_WARPS], [0, 1])
 
 
-def output_of(form: OutputForm, rows: int, columns: int, warps: int) -> Output:
-    """The output's pieces: of all rows that some warps hold together, and as many columns as a swizzle spans."""
+def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: int) -> Output:
+    """The output's pieces: of all rows that some warps hold together, in each block of a cluster, and as many columns as a
+    swizzle spans."""
     kind = DTYPES[form.dtype]
     width = min(SWIZZLE_BYTES // kind.itemsize, columns)
-    block = (width, rows) if form.columns_first else (rows, width)
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-    lanes = min(block[1] // form.unit, 32)
-    registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0])
+    height = cluster * rows
+    block = (width, height) if form.columns_first else (height, width)
+    layout = gl.NVMMASharedLayout.get_default_for(block, kind, cga_layout=_split(cluster, int(form.columns_first)))
+    lanes = min((rows if form.columns_first else width) // form.unit, 32)
+    cga = _split(cluster, 0)
+    registers = gl.BlockedLayout([1, form.unit], [32 // lanes, lanes], [warps, 1], [1, 0], cga_layout=cga)
     if form.columns_first:
-        registers = gl.BlockedLayout([form.unit, 1], [lanes, 32 // lanes], [1, warps], [0, 1])
-    return Output(kind, form.described, form.columns_first, rows, width, layout, registers, form.unit)
+        registers = gl.BlockedLayout([form.unit, 1], [lanes, 32 // lanes], [1, warps], [0, 1], cga_layout=cga)
+    return Output(kind, form.described, form.columns_first, height, width, layout, registers, form.unit)

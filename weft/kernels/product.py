@@ -73,7 +73,7 @@ class Product:
             scales = ("", "")
             out = OutputForm("int32" if self.integers else "float32", True, out.columns_first, 1)
         config = self.config
-        group = config.group or best_group(self.multiprocessors, config.block_m, config.block_n)
+        group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
         forms = (form_of(operand, config.copy) for operand in (self.a, self.b))
         return make_plan(*forms, out, *scales, exact, self.fast)
@@ -93,11 +93,12 @@ class Product:
     def grid(self) -> int:
         """Programs."""
         config, (m, n) = self.config, self.out.shape
-        tiles = -(-m // config.block_m) * -(-n // config.block_n) * self.splits
+        tiles = -(-m // config.rows) * -(-n // config.block_n) * self.splits
         if not config.persistent:
             return tiles
         itemsize = 4 if self.splits > 1 else self.out.itemsize
-        most = config.programs or self.multiprocessors * residents(config, self.a.itemsize, itemsize)
+        at_a_time = self.multiprocessors * residents(config, self.a.itemsize, itemsize) // config.cluster
+        most = config.programs or at_a_time
         return min(tiles, most)
 
     @cached_property
@@ -121,7 +122,7 @@ class Product:
     def partials(self) -> tuple[int, int]:
         """Shape of the parts' outputs, which lie below one another, their rows as the output's lie in memory."""
         (m, n), config = self.out.shape, self.config
-        rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.block_m)
+        rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.rows)
         return self.splits * -(-rows // block) * block, -(-columns // 4) * 4
 
     @cached_property
@@ -129,6 +130,11 @@ class Product:
         """Arguments of the kernel that are numbers."""
         numbers = (*self.out.strides, *self.out.shape, self.a.shape[1])
         return numbers if self.config.variant in UNIFORM else (*numbers, *self.a.strides, *self.b.strides)
+
+    @cached_property
+    def options(self) -> dict[str, int]:
+        """Warps, and blocks of threads, of a program."""
+        return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
 
     @cached_property
     def launch(self) -> Callable[..., CompiledKernel]:
@@ -144,7 +150,7 @@ class Product:
         if self.splits > 1:
             return self._run_in_parts(a, b, out, scale_a, scale_b, stream)
         arguments = self.arguments(a, b, out, scale_a, scale_b)
-        return self.launch(*arguments, num_warps=self.config.num_warps, stream=stream)
+        return self.launch(*arguments, **self.options, stream=stream)
 
     def arguments(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> tuple[Any, ...]:
         """Arguments of the kernel, from arrays in its own order."""
@@ -165,14 +171,14 @@ class Product:
             out, scale_a, scale_b = self._sums(a), None, None
         a, b = (x if p is None else p.empty(x) for p, x in zip(self.packings, (a, b), strict=True))
         arguments = self.arguments(a, b, out, scale_a, scale_b)
-        return KERNELS[self.config.variant].warmup(*arguments, num_warps=self.config.num_warps)
+        return KERNELS[self.config.variant].warmup(*arguments, **self.options)
 
     def _sums(self, like: Any) -> Any:
         return empty_like(like, self.partials, "int32" if self.integers else "float32")
 
     def _run_in_parts(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
         sums = self._sums(a)
-        compiled = self.launch(*self.arguments(a, b, sums, None, None), num_warps=self.config.num_warps, stream=stream)
+        compiled = self.launch(*self.arguments(a, b, sums, None, None), **self.options, stream=stream)
         lies, scales, kinds = self.out, (scale_a, scale_b), (self.scale_a, self.scale_b)
         if self.plan.out.columns_first:
             lies, scales, kinds = lies.turned, scales[::-1], kinds[::-1]

@@ -45,15 +45,19 @@ def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> No
 
 
 @op("mbarrier.arrive", effects=(UPDATES, RELEASES), needs="block")
-def arrive(bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False) -> None:
+def arrive(
+    bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False, everywhere: bool = False
+) -> None:  # fmt: skip
     """`count` arrivals where `pred` holds, for the whole partition: what its threads did before is visible to who waits.
 
     With `each_warp` (set by `spread_arrivals`, which makes the barrier count accordingly) every warp arrives so often, once its
     own threads have come here; that takes no barrier, and those who wait still know what all threads did before.
 
-    In a cluster the barrier is that of the block whose index has the bits of `shared_by` clear (see `blocks_sharing`)."""
+    In a cluster the barrier is that of the block whose index has the bits of `shared_by` clear (see `blocks_sharing`), or with
+    `everywhere` each block's that lies there."""
     barrier(bar)
     _predicate(pred)
+    require(not (everywhere and (shared_by or each_warp)), "an arrival everywhere is a partition's, at own barriers")
     require(1 <= count <= COUNT_LIMIT, "1 to {} arrivals", COUNT_LIMIT)
 
 

@@ -44,12 +44,14 @@ def load(
     pred: Value | None,
     *coords: Value,
     multicast: bool = False,
+    sender: int = 0,
     boxes: Boxes = (),
 ) -> None:
     """Start to copy the block at `coords` (elements, outermost first; int32) to shared memory, where `pred` holds.
 
     Elements outside of the tensor arrive as zeros, or NaNs if the descriptor says so. The barrier's phase receives the bytes of
-    the whole block. `multicast` sends one block to all blocks of the cluster that share it."""
+    the whole block. `multicast` sends one block to all blocks of the cluster that share it; the one of them in whose number
+    the bits in which they differ are `sender` does so."""
     d = descriptor(desc)
     require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
     _block(d, handle)

@@ -48,7 +48,7 @@ def _reaches(op: Op, blocks: int) -> bool:
         desc = op.operand("desc")
         assert desc is not None and isinstance(desc.type, DescriptorType)
         return receivers(desc.type.layout.to_linear(desc.type.block_shape), blocks) > 0
-    return bool(op.attrs.get("shared_by"))
+    return bool(op.attrs.get("shared_by") or op.attrs.get("everywhere"))
 
 
 def _meets(ops: Sequence[Op]) -> bool:

@@ -103,7 +103,8 @@ def _uses(func: Func) -> Iterator[_Group]:
             if bar is None:
                 continue
             allocs = {place.alloc for place in places[bar]}
-            shared = bool(op.attrs.get("shared_by") or mbarrier.blocks_sharing(bar))
+            crosses = op.attrs.get("shared_by") or op.attrs.get("everywhere")
+            shared = bool(crosses or mbarrier.blocks_sharing(bar))
             if op.kind is mbarrier.init:
                 yield _Group(allocs, inits=[op], plain=not shared)
             elif op.kind is mbarrier.arrive:

@@ -152,9 +152,15 @@ def _expect(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
 
 @rule(mbarrier.arrive)
 def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
-    if holds(task, op, pred):
+    if not holds(task, op, pred):
+        return
+    count = int(op.attrs["count"])
+    if op.attrs["everywhere"]:
+        released = task.clock.release()
+        for rank in range(task.machine.blocks):
+            barrier_at(task, op, bar, block=peer(task, op, rank)).arrive(op, task.clock, count, released)
+    else:
         barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
-        count = int(op.attrs["count"])
         if op.attrs["each_warp"]:
             barrier.arrive(op, task.clock, count * task.warps, task.clock.release_all())
         else:

@@ -266,13 +266,13 @@ def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> li
 
 
 def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place) -> None:
-    """A copy to the executing block; with "multicast" one to all blocks that hold copies, which the first of them makes."""
+    """A copy to the executing block; with "multicast" one to all blocks that hold copies, which one of them makes."""
     shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
-    if task.rank & shared:
+    if task.rank & shared != op.attrs.get("sender", 0):
         return
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
     for rank in range(task.machine.blocks):
-        if rank & ~shared == task.rank:
+        if rank & ~shared == task.rank & ~shared:
             _bring(task, op, request, bar, handle, place, peer(task, op, rank))
 
 

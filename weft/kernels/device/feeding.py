@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import blocks_of, request, request_both
+from weft.kernels.device.rings import blocks_of, request, request_both, request_for_cluster
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 
 @jit
-def produce(ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: gl.constexpr):
-    """Bring the blocks of all tiles of the program, each as soon as its slot is free."""
+def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: gl.constexpr):
+    """Bring the blocks of all tiles of the program, each as soon as its slot is free.
+
+    In a cluster, barriers of `both_free` say that a slot is so in both blocks."""
     schedule = Schedule.make(M, N, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -24,7 +26,9 @@ def produce(ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: gl.constexp
         for block in range(first, end):
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
-            if plan.described:
+            if plan.cluster > 1:
+                request_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.block_n, k)
+            elif plan.described:
                 request_both(ring, at, a, b, row * plan.block_m, column * plan.block_n, k)
             else:
                 if plan.expected:

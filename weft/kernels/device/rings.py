@@ -45,8 +45,8 @@ class Ring:
     @jit
     def make(plan: gl.constexpr):
         """A ring whose slots are empty."""
-        a = gl.allocate_shared_memory(plan.a.dtype, [plan.stages, *plan.a.block], plan.a.layout)
-        b = gl.allocate_shared_memory(plan.b.dtype, [plan.stages, *plan.b.block], plan.b.layout)
+        a = gl.allocate_shared_memory(plan.a.dtype, [plan.stages * plan.parts, *plan.a.block], plan.a.layout)
+        b = gl.allocate_shared_memory(plan.b.dtype, [plan.stages * plan.cluster, *plan.b.block], plan.b.layout)
         return Ring(a, b, barriers_of(plan.stages, plan.arrivals), plan)
 
     @jit
@@ -55,16 +55,20 @@ class Ring:
         return Place(0, 0, self.plan.stages)
 
     @jit
-    def left(self, slot):
-        """The block of a in a slot, [rows, K]."""
-        memory = self.a.index(slot)
+    def left(self, slot, part: gl.constexpr = 0):
+        """A block of a in a slot, [rows, K]."""
+        memory = self.a.index(slot * self.plan.parts + part)
         return memory if self.plan.a.along_k else memory.permute([1, 0])
 
     @jit
     def right(self, slot):
         """The block of b in a slot, [K, columns]."""
-        memory = self.b.index(slot)
-        return memory.permute([1, 0]) if self.plan.b.along_k else memory
+        plan: gl.constexpr = self.plan
+        memory = self.b.index(slot * plan.cluster)
+        if plan.cluster > 1:
+            # The parts that were sent follow one another, as those of one block do.
+            memory = memory._reinterpret(plan.b.dtype, plan.b_block, plan.b.layout)  # noqa: SLF001 so the language calls it
+        return memory.permute([1, 0]) if plan.b.along_k else memory
 
 
 @jit
@@ -77,12 +81,14 @@ def barriers_of(stages: gl.constexpr, arrivals: gl.constexpr):
 
 
 @jit
-def request(desc, row, k, bar, memory, side: gl.constexpr, pred=True):
-    """Have TMA bring the block of an operand at a row and a place along K."""
+def request(desc, row, k, bar, memory, side: gl.constexpr, pred=True, sender: gl.constexpr = None):
+    """Have TMA bring the block of an operand at a row and a place along K; a `sender` of a cluster sends it to all."""
+    send: gl.constexpr = sender is not None
+    first: gl.constexpr = sender if send else 0
     if side.along_k:
-        tma.async_load(desc, [row, k], bar, memory, pred=pred)
+        tma.async_load(desc, [row, k], bar, memory, pred=pred, multicast=send, sender=first)
     else:
-        tma.async_load(desc, [k, row], bar, memory, pred=pred)
+        tma.async_load(desc, [k, row], bar, memory, pred=pred, multicast=send, sender=first)
 
 
 @jit
@@ -93,6 +99,26 @@ def request_both(ring, at, a, b, row, column, k, pred=True):
     mbarrier.expect(bar, plan.a.nbytes + plan.b.nbytes, pred=pred)
     request(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
     request(b, column, k, bar, ring.b.index(at.slot), plan.b, pred)
+
+
+@jit
+def request_for_cluster(ring, both_free, at, a, b, row, column, k):
+    """Have TMA bring each block of a cluster its rows of a, and all of them the same block of b, of which each sends a part.
+
+    The slot must be free in the block itself. Before it sends, a block waits until it is in the others too, and until they
+    expect the bytes.
+    """
+    plan: gl.constexpr = ring.plan
+    bar = ring.ready.index(at.slot)
+    mbarrier.expect(bar, plan.expected)
+    for part in gl.static_range(plan.parts):
+        memory = ring.a.index(at.slot * plan.parts + part)
+        request(a, row + part * (plan.block_m // plan.parts), k, bar, memory, plan.a)
+    mbarrier.arrive(both_free.index(at.slot), count=1, everywhere=True)
+    mbarrier.wait(both_free.index(at.slot), at.phase)
+    for sender in gl.static_range(plan.cluster):
+        memory = ring.b.index(at.slot * plan.cluster + sender)
+        request(b, column + sender * (plan.block_n // plan.cluster), k, bar, memory, plan.b, sender=sender)
 
 
 @jit

@@ -30,8 +30,9 @@ def multiply(ring, at, acc, first_row: gl.constexpr, use_acc: gl.constexpr):
     if plan.copies:
         # cp.async writes as threads do, and tensor cores read as TMA does.
         fence_async_shared()
-    left = ring.left(at.slot)
-    if acc.shape[0] != plan.block_m:
+    part: gl.constexpr = first_row // acc.shape[0] if plan.parts > 1 else 0
+    left = ring.left(at.slot, part)
+    if left.shape[0] != acc.shape[0]:
         left = left.slice(first_row, acc.shape[0], dim=0)
     return start_product(left, ring.right(at.slot), acc, use_acc, plan)
 
@@ -64,7 +65,7 @@ def finish(free, last, acc):
 def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
     """An accumulator of a partition."""
     shape: gl.constexpr = [rows, plan.block_n]
-    return gl.zeros(shape, plan.sums, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps()))
+    return gl.zeros(shape, plan.sums, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps(), plan.split_rows))
 
 
 @jit
@@ -152,9 +153,10 @@ def matmul_cooperative(
     """The product, each tile shared by `plan.consumers` groups of warps; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
+    both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
     outputs = (out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
     first = (ring, free, out, buffers_of(plan), *outputs[1:])
-    source = (produce, (ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan))
+    source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan))
     if plan.consumers == 1:
         gl.warp_specialize([(share_tiles, (0, *first)), source], [plan.producers])
     else:
@@ -176,7 +178,7 @@ def matmul_ping_pong(
         [
             (take_turns, (0, ring, free, turn, out, buffers_of(plan), *rest)),
             (take_turns, (1, ring, free, turn, out, buffers_of(plan), *rest)),
-            (produce, (ring, free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan)),
+            (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, plan)),
         ],
         [4, plan.producers],
         plan.registers,

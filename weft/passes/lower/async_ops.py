@@ -174,12 +174,12 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
 
 
 def tma_load(lo: Lowering, op: Op) -> None:
-    """One request per box, all on one barrier. One for several blocks is made by the first of them."""
+    """One request per box, all on one barrier. One for several blocks is made by one of them."""
     attrs = _attrs(lo, op)
     desc, bar, handle, pred, *coords = op.operands
     shared = receivers(_linear(op), lo.num_ctas) if op.attrs["multicast"] else 0
     attrs["multicast"] = bool(shared)
-    with where(lo, in_first(lo, shared)):
+    with where(lo, in_first(lo, shared, op.attrs.get("sender", 0))):
         lo.emit(
             op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), _optional(lo, pred), *_coordinates(lo, op, coords),
             **attrs,

@@ -13,8 +13,10 @@ from weft.ops import arith, control
 from weft.passes.lower.state import Lowering
 
 
-def in_first(lo: Lowering, bits: int = -1) -> Value | None:
-    """The predicate of blocks in whose numbers these bits are clear (all of them: the first block); None when all are."""
+def in_first(lo: Lowering, bits: int = -1, chosen: int = 0) -> Value | None:
+    """The predicate of blocks in whose numbers these bits are clear (all of them: the first block); None when all are.
+
+    Of the numbers that the bits tell apart another than 0 may be `chosen`."""
     mask = bits & lo.num_ctas - 1
     if not mask:
         return None
@@ -22,7 +24,7 @@ def in_first(lo: Lowering, bits: int = -1) -> Value | None:
         number = lo.rank()
         if mask != lo.num_ctas - 1:
             number = lo.emit(arith.and_, number, lo.constant(mask, int32))
-        return lo.emit(arith.cmp, number, lo.constant(0, int32), predicate="eq")
+        return lo.emit(arith.cmp, number, lo.constant(chosen, int32), predicate="eq")
 
 
 def both(lo: Lowering, first: Value | None, second: Value | None) -> Value | None:

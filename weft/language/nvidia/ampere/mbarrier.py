@@ -21,7 +21,7 @@ from weft.language.broadcast import constant
 from weft.language.context import current
 from weft.language.creation import check_int
 from weft.language.marks import builtin
-from weft.language.nvidia.checks import check_barrier, demand
+from weft.language.nvidia.checks import check_barrier, check_own_barrier, demand
 from weft.language.promote import convert
 from weft.language.runtime_value import name_of
 from weft.language.scalars import is_integer_scalar, predicate
@@ -61,20 +61,22 @@ def invalidate(mbarrier: shared_memory_descriptor) -> None:
 
 
 @builtin
-def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True) -> None:
+def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True, everywhere: bool = False) -> None:
     """`count` arrivals for the whole block (the partition), where `pred` holds.
 
-    Who waits for the phase sees what the block's threads did before. On a barrier that blocks share, each of them arrives.
-    Raises async-barrier-count, language-predicate.
+    Who waits for the phase sees what the block's threads did before. On a barrier that blocks share, each of them arrives. With
+    `everywhere` the block arrives at the barriers of all blocks of the cluster, each of which has its own.
+    Raises async-barrier-count, language-predicate, cluster-signal.
     """
     demand("arrive", "mbarriers")
-    bar = check_barrier("arrive", mbarrier)
+    bar = check_own_barrier("arrive", mbarrier) if everywhere else check_barrier("arrive", mbarrier)
     number = _check_count("arrive", count)
     target = current().target
     if number != 1 and not target.has_mbarrier_tx:
         raise fail(errors.COUNT_TARGET, count=number, target=target.name)
     shared_by = ops.blocks_sharing(bar.handle)
-    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number, shared_by=shared_by)
+    far = bool(everywhere) and current().num_ctas > 1
+    apply_many(ops.arrive, (bar, predicate("arrive", pred)), count=number, shared_by=shared_by, everywhere=far)
 
 
 @builtin

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.errors import asynchronous as errors
+from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.ir.types import (
     DType,
@@ -33,7 +34,7 @@ from weft.ir.types import (
 )  # fmt: skip
 from weft.language.broadcast import constant
 from weft.language.context import current
-from weft.language.creation import check_shape
+from weft.language.creation import check_int, check_shape
 from weft.language.descriptor import (
     tensor_descriptor,
     tensor_descriptor_im2col,
@@ -47,6 +48,7 @@ from weft.language.scalars import is_integer_scalar, predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.layout import NVMMASharedLayout, SharedLayout
+from weft.layout.cga import receivers
 from weft.layout.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
 from weft.ops import tma as ops
 
@@ -66,7 +68,7 @@ REDUCIBLE: dict[str, tuple[DType, ...]] = {
 @builtin
 def async_copy_global_to_shared(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], barrier: shared_memory_descriptor,
-    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
+    result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, sender: int = 0,
 ) -> None:  # fmt: skip
     """Start to copy the block whose first element is at `coord` to shared memory, where `pred` holds.
 
@@ -75,9 +77,10 @@ def async_copy_global_to_shared(
 
     In a cluster each block copies its own part, `tensor_desc.nbytes_per_cta` bytes, and its own barrier is signalled. With
     `multicast` the first of the blocks that hold copies of a part (zero vectors in `cga_layout`) reads it once and sends it to
-    all of them: they must have done with the buffer by then.
+    all of them: they must have done with the buffer by then. `sender` makes it another one than the first: that in whose number
+    the bits in which they differ are these. So blocks can share the work, and each sends a part.
 
-    Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
+    Raises CompilationError: cluster-sender, async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
     async-coordinate-step, async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for;
     LayoutError (async-block).
     """
@@ -85,7 +88,9 @@ def async_copy_global_to_shared(
     desc = _tiled(what, tensor_desc)
     bar, memory = check_own_barrier(what, barrier), _check_block(what, desc, result)
     coords = _coordinates(what, desc, coord, desc.rank)
-    apply_many(ops.load, (desc.handle, bar, memory, predicate(what, pred), *coords), multicast=_multicast(multicast))
+    many = _multicast(multicast)
+    operands = (desc.handle, bar, memory, predicate(what, pred), *coords)
+    apply_many(ops.load, operands, multicast=many, sender=_check_sender(desc, many, sender))
 
 
 @builtin
@@ -273,6 +278,16 @@ def _integer(what: str, number: int, x: Any, dtype: DType) -> tensor:
     if not is_integer_scalar(x) or x.element.bits > max(dtype.bits, int32.bits):
         raise fail(errors.COORDINATE_TYPE, number=number, what=what, got=name_of(x))
     return convert(x, dtype)
+
+
+def _check_sender(desc: tensor_descriptor, multicast: bool, sender: Any) -> int:
+    number, blocks, t = check_int("sender", sender), current().num_ctas, desc.handle.descriptor
+    bits = receivers(t.layout.to_linear(t.block_shape), blocks) if multicast else 0
+    known = [rank for rank in range(blocks) if not rank & ~bits]
+    if number not in known:
+        what = f"blocks of {describe(desc.handle)}"
+        raise fail(cluster_errors.SENDER, got=number, desc=what, known=known)
+    return number
 
 
 def _multicast(multicast: Any) -> bool:
