@@ -13,10 +13,9 @@ from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type
 from weft.ir.core import Op, Region, Value, walk
 from weft.ir.define import Completion
+from weft.layout.base import WARPGROUP
 from weft.ops import control
 
-WARPGROUP = 4
-"""Warps that change their registers together."""
 UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma"})
 """How accesses of the units that run beside the warps complete: of TMA, and of the tensor cores."""
 

@@ -20,13 +20,13 @@ from weft.cuda.spelling import C_NAMES, c_type_of, is_small_float
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
 from weft.ir.types import DTYPES, DType, RegsType, uint32
+from weft.layout.base import WARPGROUP
 from weft.layout.wgmma import Operand
 from weft.ops import mma
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
-WARPGROUP = 4
 WORD_BITS = 32
 PER_LINE = 16
 """Operands of an instruction on a line of its wrapper."""

@@ -19,6 +19,8 @@ from weft.layout.f2 import is_power_of_two, log2
 from weft.layout.linear import LinearLayout
 
 WARP_SIZE = 32
+WARPGROUP = 4
+"""Warps that multiply together (wgmma), and that change their registers together (setmaxnreg)."""
 
 
 class Layout:

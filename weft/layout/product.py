@@ -11,13 +11,13 @@ from itertools import zip_longest
 
 from weft.errors import UserError, fail
 from weft.errors import layout as errors
+from weft.layout.base import WARPGROUP
 from weft.layout.distributed import DistributedLayout
 from weft.layout.fragments import MMA_ACCUMULATOR, MMA_LEFT, MMA_RIGHT, WGMMA_ACCUMULATOR, Fragment, fragment_starts
 from weft.layout.linear import LinearLayout
 from weft.layout.mma import NVMMADistributedLayout, pick_wgmma_layout
 from weft.layout.wgmma import K_BITS, Blocks, Operand, SharedSide, Unreadable, plan_operand
 
-WARPGROUP = 4
 WARPGROUP_ROWS = 64
 WORD_BITS = 32
 

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from weft.errors import Loc, fail
 from weft.errors import partitions as errors
 from weft.ir.core import Func, Op, Region, walk
+from weft.layout.base import WARPGROUP
 from weft.ops import control, program
 from weft.targets import Target
 
-WARPGROUP = 4
-"""Warps that change their registers together, and that wgmma takes together."""
 GRANULARITY, LEAST, MOST = 8, 24, 256
 """What setmaxnreg takes (PTX ISA)."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.ir.types import ScratchType, SharedType
+from weft.layout.base import WARPGROUP
 from weft.ops import mbarrier, scratch, shared
 from weft.passes.handles import handles
 from weft.passes.sync_owners import Owners, owners
@@ -31,8 +32,6 @@ CLOSES = {OPEN: CLOSED, FENCED: NONE}
 UNORDERED = OPEN | FENCED
 UNFENCED = OPEN | CLOSED
 
-WARPGROUP = 4
-"""Warps that make products together."""
 MOST_PENDING = 7
 """A product that more have followed is like one that so many have."""
 EVERY_WARP = 1 << 30

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType
+from weft.layout.base import WARPGROUP
 from weft.layout.wgmma import Operand
 from weft.ops import mma
 from weft.sim import fragments, places
@@ -27,8 +28,6 @@ from weft.sim.shadow import MANY
 from weft.sim.shared import shared_type
 from weft.sim.shared_memory import Handle
 
-WARPGROUP = 4
-"""Warps of a warpgroup."""
 ROWS = 64
 """Rows of a `wgmma`."""
 COLUMNS = 8
