@@ -48,7 +48,6 @@ def test_operands_that_tma_reads_slowly():
     config = MatmulConfig(block_m=128, block_n=128).filled(2, 2)
     slow = [cost(replace(known, slow_a=a, slow_b=b), config) for a, b in ((False, False), (False, True), (True, True))]
     assert slow == sorted(set(slow))
-    assert cost(replace(known, slow_b=True), replace(config, copy=True)) == slow[0]
     assert choose(replace(known, slow_b=True)).cluster == 2, "two blocks share what is read slowly"
     assert choose(known).cluster == 1
 

@@ -188,13 +188,6 @@ def test_sums_that_do_not_fit_in_registers():
     refused("kernels-config", lambda: matmul(A, B, config=config), "block_n", "128 sums", "not 256")
 
 
-@pytest.mark.parametrize("variant", ["pipelined", "persistent", "persistent_pipelined"])
-def test_variants_that_do_not_copy(variant):
-    refused(
-        "kernels-config", lambda: matmul(A, B, variant=variant, config={"copy": True}), "copy", "True", variant, "False"
-    )
-
-
 def test_sums_of_fp8_in_float32_do_not_fit_in_registers():
     fp8 = [np.ones(shape, ml_dtypes.float8_e4m3fn) for shape in ((24, 48), (48, 16))]
     config = MatmulConfig(block_m=128, block_n=256)

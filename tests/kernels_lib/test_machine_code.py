@@ -51,8 +51,6 @@ CASES = {
     "int8": (operands(np.int8), replace(WIDE, block_k=128), {}),
     "parts": (operands(np.float16), replace(WIDE, splits=2), {}),
     "few rows": (tuple(x.T for x in operands(np.float16)[::-1]), MatmulConfig(swap=True, block_n=16, stages=6), {}),
-    "slow rows": (operands(np.float16, k=SIZE - 8), MatmulConfig(block_n=128, copy=True), {}),
-    "slow rows, tall": (operands(np.float16, k=SIZE - 8), MatmulConfig(block_m=256, block_n=64, copy=True), {}),
     "copies": (operands(np.float16, k=SIZE - 2), MatmulConfig(block_n=128), {}),
     "loads": (operands(np.float16, k=SIZE - 1), MatmulConfig(block_n=128), {}),
     "turned over": (operands(FP8, rows_first=True), MatmulConfig(block_n=128, block_k=128), {}),

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Device
 from tests.kernels_lib.matrices import Lies, check, operand
 from weft.kernels import MatmulConfig, matmul
-from weft.kernels.operands import PATHS, Matrix, form_of, matrix
+from weft.kernels.operands import PATHS, Matrix, form_of, matrix, read_slowly
 
 SIZES = {"sim": (70, 72, 104), "gpu": (1000, 520, 1048)}
 """M, N, K: rows of 16-bit elements are multiples of 16 bytes, and tiles stick out everywhere."""
@@ -67,22 +67,10 @@ def test_what_takes_which_path(rng, dtype, order, lies, path):
     assert form_of(matrix("a", a.array)).path == path
 
 
-@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
-@pytest.mark.parametrize("variant", ["cooperative", "ping_pong"])
-def test_operands_that_tma_reads_slowly_are_copied(device, rng, orders, variant):
-    """Rows that are an odd number of 16 bytes apart. The other operand still comes by TMA."""
-    m, n, k = (72, 96, 120) if not device.is_gpu else (1000, 512, 1016)
-    a = operand(device, rng, "float16", (m, k), lying(orders[0], ALIGNED))
-    b = operand(device, rng, "float16", (k, n), lying(orders[1], ALIGNED))
-    config = small(2, variant=variant, copy=True, block_m=64 if variant == "ping_pong" else 128)
-    check(device.numpy(matmul(a.array, b.array, config=config)), a.values, b.values)
-
-
 def test_what_tma_reads_slowly():
-    for columns, pointer, path in ((64, 0, "descriptor"), (80, 0, "descriptor"), (72, 0, "copies"), (64, 16, "copies")):
+    for columns, pointer, slow in ((64, 0, False), (80, 0, False), (72, 0, True), (64, 16, True)):
         a = Matrix("float16", (64, columns), (columns, 1), pointer, -1)
-        form = form_of(a, copy=True)
-        assert (form.path, form.unit) == (path, 16)
+        assert read_slowly(a) == slow
         assert form_of(a).path == "descriptor"
 
 

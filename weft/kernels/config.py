@@ -52,9 +52,8 @@ class MatmulConfig:
     `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
     four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
-    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `copy`, warps copy those
-    whose rows are no multiples of 32 bytes apart, which TMA reads at half its speed. With `cluster=2` a program is two blocks
-    of threads, whose tiles lie in the same columns; each reads half of what they multiply of b and sends it to both.
+    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `cluster=2` a program is two
+    blocks of threads, whose tiles lie in the same columns; each reads half of what they multiply of b and sends it to both.
     """
 
     variant: str = "cooperative"
@@ -70,7 +69,6 @@ class MatmulConfig:
     buffers: int = 2
     programs: int = 0
     pack: bool = False
-    copy: bool = False
     cluster: int = 1
 
     @property
@@ -161,7 +159,6 @@ class MatmulConfig:
              f"at least 2, and so few that a program's {used} bytes of shared memory fit in {SHARED_BYTES}"),
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
-            ("copy", not (self.copy and (self.variant in UNIFORM or self.cluster > 1)), "False"),
             ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED, f"at least {LEAST_SHARED} in a cluster"),
             ("cluster", self.cluster == 1 or (self.cluster == 2 and self.variant == "cooperative" and self.block_m == rows),
              f"1, or 2 in the variant cooperative with tiles of {rows} rows"),

@@ -198,11 +198,11 @@ def cost(problem: Problem, config: MatmulConfig) -> float:
     products = config.block_m * max(config.block_n, LEAST_WIDTH) * depth / (PRODUCTS_PER_CYCLE * 2 / size)
     asked = beside * config.stages * (config.block_m + config.block_n) * config.block_k * size
     rate = min(CACHE_BYTES_PER_CYCLE, asked / LATENCY_CYCLES)
-    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described and not config.copy else (False, False)
+    slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
     # What lies beyond the operands is not read.
     rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.block_n, seen.n) * (1 + slow_b)
     tile = max(products, rows * depth * size / rate)
-    if config.copy or not (seen.described or config.pack):
+    if not (seen.described or config.pack):
         tile = max(tile, (config.block_m + config.block_n) * depth * COPIED_CYCLES * size / seen.unit)
     # All programs together read each byte once from memory, and blocks in common from the cache.
     once = (seen.m + seen.n) * seen.k * size / min(BYTES_PER_CYCLE * problem.programs, rate * busy)

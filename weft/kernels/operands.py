@@ -105,17 +105,15 @@ def matrix(name: str, value: Any) -> Matrix:
     return Matrix(found.dtype, (rows, columns), (down, right), found.pointer, found.device)
 
 
-def form_of(operand: Matrix, copy: bool = False) -> Form:
-    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it.
-
-    With `copy`, what TMA is slow to read takes the path after its own."""
+def form_of(operand: Matrix) -> Form:
+    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it."""
     contiguous = contiguous_along(operand)
     unit = granule_of(operand, contiguous)
     bits = 8 * operand.itemsize
     for rule in PATHS:
         if bits not in rule.bits or rule.contiguous not in (contiguous, "any"):
             continue
-        if rule.path == "descriptor" and not why_undescribed(operand) and not (copy and read_slowly(operand)):
+        if rule.path == "descriptor" and not why_undescribed(operand):
             return Form(operand.dtype, "descriptor", contiguous, GRANULE)
         if rule.path != "descriptor" and unit >= rule.granule:
             unit = min(unit, COPY_BYTES[-1]) if rule.path == "copies" else min(unit, COPY_BYTES[0])

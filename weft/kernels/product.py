@@ -75,7 +75,7 @@ class Product:
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
-        forms = (form_of(operand, config.copy) for operand in (self.a, self.b))
+        forms = (form_of(operand) for operand in (self.a, self.b))
         return make_plan(*forms, out, *scales, exact, self.fast)
 
     @property
