@@ -14,6 +14,7 @@ import numpy as np
 from tests.conftest import Device
 from weft.ir.types import float32
 from weft.kernels import MatmulConfig
+from weft.layout.fragments import K_BITS
 from weft.sim import products
 from weft.sim.tensor_core import FP8, FULL, Precision, accumulate
 
@@ -137,7 +138,7 @@ class Adding:
         blocks = -(-k // config.block_k)
         part = -(-blocks // min(config.splits, blocks)) * config.block_k
         precision = None if dtype in ("int8", "uint8") else FP8 if bits == 8 else FULL
-        return Adding(products.INSTRUCTION_BITS // bits, part, 0 if fast else min(PROMOTED, config.block_k), precision)
+        return Adding(K_BITS // bits, part, 0 if fast else min(PROMOTED, config.block_k), precision)
 
     def sums(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """a @ b of float32 as hardware forms it, bit for bit; integers as float32 converts them."""

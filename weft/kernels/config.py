@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.layout.fragments import WARPGROUP_ROWS
 
 VARIANTS = ("pipelined", "persistent", "persistent_pipelined", "cooperative", "ping_pong")
 UNIFORM = VARIANTS[:3]
 """Variants whose warps all do the same."""
 ORDERS = ("rows", "grouped", "serpentine")
 """Orders of tiles; see `weft.kernels.device.schedules`."""
-WARPGROUP_ROWS = 64
 WIDTHS = (256, 128, 64, 32, 16, 8)
 """Columns of a tile."""
 LEAST_SHARED = 32

@@ -16,7 +16,6 @@ from weft.kernels.config import (
     PROGRAM_BYTES,
     PROGRAMS_BYTES,
     SHARED_BYTES,
-    WARPGROUP_ROWS,
     WIDTHS,
     MatmulConfig,
     best_group,
@@ -24,6 +23,7 @@ from weft.kernels.config import (
     most_sums,
 )  # fmt: skip
 from weft.kernels.tuned import tuned
+from weft.layout.fragments import WARPGROUP_ROWS
 
 MOST_SPLITS = 32
 MOST_STAGES = 16

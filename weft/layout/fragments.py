@@ -14,6 +14,10 @@ from weft.layout.base import Step, cover
 from weft.layout.columns import combinations
 from weft.layout.linear import LinearLayout
 
+K_BITS = 256
+"""Bits of an operand along k that one instruction takes."""
+WARPGROUP_ROWS = 64
+"""Rows of the accumulator that one instruction of a warpgroup takes."""
 LANES_INNER = 4
 LANES_OUTER = 8
 

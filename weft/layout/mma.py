@@ -171,7 +171,9 @@ def pick_wgmma_layout(
         down *= 2
     across = num_warps // down
     n = min(max(columns // across, min(fragments.WGMMA_ACCUMULATOR)), max(fragments.WGMMA_ACCUMULATOR))
-    return NVMMADistributedLayout([3, 0], [down, across], [16, n, 256 // element_bits], cga_layout=cga_layout)
+    return NVMMADistributedLayout(
+        [3, 0], [down, across], [16, n, fragments.K_BITS // element_bits], cga_layout=cga_layout
+    )
 
 
 def _accumulator(version: tuple[int, ...], instr_shape: tuple[int, ...]) -> fragments.Fragment:

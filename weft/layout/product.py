@@ -13,12 +13,20 @@ from weft.errors import UserError, fail
 from weft.errors import layout as errors
 from weft.layout.base import WARPGROUP
 from weft.layout.distributed import DistributedLayout
-from weft.layout.fragments import MMA_ACCUMULATOR, MMA_LEFT, MMA_RIGHT, WGMMA_ACCUMULATOR, Fragment, fragment_starts
+from weft.layout.fragments import (
+    K_BITS,
+    MMA_ACCUMULATOR,
+    MMA_LEFT,
+    MMA_RIGHT,
+    WARPGROUP_ROWS,
+    WGMMA_ACCUMULATOR,
+    Fragment,
+    fragment_starts,
+)
 from weft.layout.linear import LinearLayout
 from weft.layout.mma import NVMMADistributedLayout, pick_wgmma_layout
-from weft.layout.wgmma import K_BITS, Blocks, Operand, SharedSide, Unreadable, plan_operand
+from weft.layout.wgmma import Blocks, Operand, SharedSide, Unreadable, plan_operand
 
-WARPGROUP_ROWS = 64
 WORD_BITS = 32
 
 Starts = dict[tuple[int, int], int]

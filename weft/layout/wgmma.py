@@ -18,11 +18,10 @@ from weft.layout import f2
 from weft.layout.access import solved
 from weft.layout.f2 import Span
 from weft.layout.flat import join
+from weft.layout.fragments import K_BITS
 from weft.layout.shared import PaddedSharedLayout, SharedLayout
 from weft.layout.shared_size import alignment
 
-K_BITS = 256
-"""Bits of an operand along k that one instruction takes."""
 MODES = {128: 1, 64: 2, 32: 3, 0: 0}
 """Widths of swizzles, the widest first, with the field of a matrix descriptor that chooses them."""
 GRANULE = 16

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
 from weft.ops import control, mma
+from weft.passes.edges import edges
 
 PRODUCTS = (mma.warpgroup, mma.wgmma)
 COMPLETE = 1 << 30
@@ -30,21 +31,8 @@ def links(op: Op) -> Iterator[tuple[Value, Value]]:
         yield op.result, acc
     elif op.kind is mma.warpgroup_wait:
         yield from zip(op.results, op.uses, strict=True)
-    elif op.kind is control.for_:
-        (body,) = op.regions
-        yield from zip(body.args[1:], list(op.uses)[3:], strict=True)
-        yield from zip(body.args[1:], body.terminator.uses, strict=True)
-        yield from zip(body.args[1:], op.results, strict=True)
-    elif op.kind is control.while_:
-        before, after = op.regions
-        passed = list(before.terminator.uses)[1:]
-        yield from zip(before.args, op.uses, strict=True)
-        yield from zip(before.args, after.terminator.uses, strict=True)
-        yield from zip(after.args, passed, strict=True)
-        yield from zip(op.results, passed, strict=True)
-    elif op.kind in (control.if_, control.warp_specialize):
-        for region in op.regions:
-            yield from zip(op.results, region.terminator.uses, strict=False)
+    else:
+        yield from edges(op)
 
 
 def accumulators(func: Func) -> set[Value]:

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OPS
 from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, tile
+from weft.passes.edges import Pair, edges
 
-Pair = tuple[Value, Value]
 Live = frozenset[Value]
 
 # Written inline by whoever uses them, so that they have no variable to share.
@@ -56,23 +56,9 @@ def assign_registers(func: Func) -> Func:
 
 
 def _wanted(op: Op) -> Iterator[Pair]:
-    """Pairs of values that an edge of control flow copies one to the other, inner edges of a loop first."""
-    if op.kind is control.for_:
-        (body,) = op.regions
-        yield from zip(body.args[1:], body.terminator.uses, strict=True)
-        yield from zip(body.args[1:], op.results, strict=True)
-        yield from zip(body.args[1:], list(op.uses)[3:], strict=True)
-    elif op.kind is control.while_:
-        before, after = op.regions
-        passed = list(before.terminator.uses)[1:]
-        yield from zip(before.args, after.terminator.uses, strict=True)
-        yield from zip(after.args, passed, strict=True)
-        yield from zip(op.results, passed, strict=True)
-        yield from zip(before.args, op.uses, strict=True)
-    elif op.kind is control.if_:
-        for region in op.regions:
-            yield from zip(op.results, region.terminator.uses, strict=True)
-    elif op.kind in _PRODUCTS:
+    """Pairs of values of which one takes the other's place: on an edge of control flow, or in the operation."""
+    yield from edges(op)
+    if op.kind in _PRODUCTS:
         yield op.result, list(op.uses)[2]
     elif op.kind in _IN_PLACE:
         yield from zip(op.results, op.uses, strict=True)

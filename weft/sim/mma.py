@@ -13,6 +13,7 @@ import numpy as np
 from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType
 from weft.layout.base import WARPGROUP
+from weft.layout.fragments import WARPGROUP_ROWS
 from weft.layout.wgmma import Operand
 from weft.ops import mma
 from weft.sim import fragments, places
@@ -28,8 +29,6 @@ from weft.sim.shadow import MANY
 from weft.sim.shared import shared_type
 from weft.sim.shared_memory import Handle
 
-ROWS = 64
-"""Rows of a `wgmma`."""
 COLUMNS = 8
 """Columns of an `mma.sync`."""
 SINK = "a matrix product"
@@ -175,7 +174,7 @@ def _wgmma(task: Task, op: Op, a: Data | Handle, b: Handle, acc: Data, use_acc: 
     firsts = [chain.acc for chain in chains]
     fresh = np.array([chain.fresh and not adds for chain in chains])
     if isinstance(a, Handle):
-        fetch_a = _described(task, op, a, left, op.attrs["left"], ROWS, tuple(chain.left for chain in chains))
+        fetch_a = _described(task, op, a, left, op.attrs["left"], WARPGROUP_ROWS, tuple(chain.left for chain in chains))
     else:
         task.demand(op, a, SINK)
         registers = per_thread(task, a, _count(op.operands[0])).array

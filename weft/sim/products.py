@@ -13,6 +13,7 @@ import numpy as np
 from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, float16, float32
+from weft.layout.fragments import K_BITS
 from weft.ops import mma
 from weft.sim import numbers
 from weft.sim.barriers import Agent
@@ -22,8 +23,6 @@ from weft.sim.tensor_core import FP8, FULL, Precision, accumulate
 if TYPE_CHECKING:
     from weft.sim.machine import Task
 
-INSTRUCTION_BITS = 256
-"""Bits of an operand along k that one instruction takes."""
 TF32_MASK = np.uint32(0xFFFFE000)
 """What the tensor core looks at of a float32: sign, exponent and ten bits of mantissa."""
 
@@ -37,7 +36,7 @@ def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, r
     if not left.is_floating():
         exact = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
         return (total.astype(np.int64) + exact).astype(np.int32)
-    step = INSTRUCTION_BITS // left.bits
+    step = K_BITS // left.bits
     precision = FP8 if left.bits == 8 else FULL
     x, y = operand(a, left), operand(b, right)
     if not chunk:

@@ -13,8 +13,6 @@ from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import check_ready, tensor
 from weft.layout import DotOperandLayout, NVMMADistributedLayout
 
-INSTRUCTION_BITS = 256
-"""What one instruction takes along K of every element type."""
 REGISTER_BITS = 32
 SIDES = ("a", "b")
 

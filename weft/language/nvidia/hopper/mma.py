@@ -23,7 +23,6 @@ from weft.language.layouts import set_auto_layout
 from weft.language.marks import builtin, constexpr_function
 from weft.language.nvidia.checks import check_pendings, demand
 from weft.language.nvidia.products import (
-    INSTRUCTION_BITS,
     OPERANDS,
     SIDES,
     accumulator_layout,
@@ -38,6 +37,7 @@ from weft.language.scalars import predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import tensor
 from weft.layout import NVMMADistributedLayout
+from weft.layout.fragments import K_BITS
 from weft.layout.mma import WGMMA, pick_wgmma_layout
 from weft.layout.product import plan_product
 from weft.layout.wgmma import SharedSide
@@ -108,7 +108,7 @@ def warpgroup_mma(
     check_types(what, left, right, acc)
     check_precision(what, left, precision)
     _, n, k = layout.instr_shape
-    want = INSTRUCTION_BITS // left.bits
+    want = K_BITS // left.bits
     if k != want:
         raise fail(errors.INSTRUCTION_K, layout=layout, got=k, dtype=left.name, want=want, n=n)
     if isinstance(a, tensor):
@@ -175,7 +175,7 @@ def _imprecise(limit: Any, dtype: DType, length: int, is_async: bool) -> int:
     """How many elements along K are added with the tensor core's own precision; 0 for all. Raises mma-imprecise."""
     if limit is None:
         return 0
-    count, step = check_int("max_num_imprecise_acc", limit), INSTRUCTION_BITS // dtype.bits
+    count, step = check_int("max_num_imprecise_acc", limit), K_BITS // dtype.bits
     problem = fix = ""
     if not dtype.is_fp8():
         problem, fix = f"with {dtype.name} operands, whose products are added in full", "leave it out"
