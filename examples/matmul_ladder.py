@@ -37,6 +37,28 @@ def make_barriers(count: gl.constexpr):
 
 
 @weft.jit
+def multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K: gl.constexpr, num_buffers: gl.constexpr):
+    # Loads run num_buffers - 2 steps ahead: a product reads one buffer, and the next load fills one that none reads any more.
+    for k in gl.static_range(0, BLOCK_K * (num_buffers - 2), BLOCK_K):
+        producer = operands.issue_loads(producer, off_m, off_n, k)
+    for k in range(BLOCK_K * (num_buffers - 2), K, BLOCK_K):
+        producer = operands.issue_loads(producer, off_m, off_n, k)
+        consumer, mma = operands.issue_mma(consumer, mma)
+    for _ in gl.static_range(num_buffers - 2):
+        consumer, mma = operands.issue_mma(consumer, mma)
+    return producer, consumer, mma.wait_num_outstanding(0)
+
+
+@weft.jit
+def store(c_desc, off_m, off_n, c):
+    c_smem = gl.allocate_shared_memory(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+    c_smem.store(c)
+    fence_async_shared()
+    tma.async_copy_shared_to_global(c_desc, [off_m, off_n], c_smem)
+    tma.store_wait(pendings=0)
+
+
+@weft.jit
 def matmul_pipelined_kernel(
     a_desc, b_desc, c_desc, MMAImpl: gl.constexpr, num_buffers: gl.constexpr, num_warps: gl.constexpr,
     trace: gl.constexpr = None, log=None,
@@ -57,24 +79,12 @@ def matmul_pipelined_kernel(
     off_n = pid_n * BLOCK_N
     if trace is not None:
         trace(log, 0, pid_m, pid_n, 0)
-    # Loads run num_buffers - 2 steps ahead: a product reads one buffer, and the next load fills one that none reads any more.
-    for k in gl.static_range(0, BLOCK_K * (num_buffers - 2), BLOCK_K):
-        producer = operands.issue_loads(producer, off_m, off_n, k)
-    for k in range(BLOCK_K * (num_buffers - 2), K, BLOCK_K):
-        producer = operands.issue_loads(producer, off_m, off_n, k)
-        consumer, mma = operands.issue_mma(consumer, mma)
-    for _ in gl.static_range(num_buffers - 2):
-        consumer, mma = operands.issue_mma(consumer, mma)
-    mma = mma.wait_num_outstanding(0)
+    producer, consumer, mma = multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K, num_buffers)
     if trace is not None:
         trace(log, 0, pid_m, pid_n, 1)
     # The operands are not needed any more, so this takes their place in shared memory.
-    c_smem = gl.allocate_shared_memory(dtype, c_desc.block_type.shape, c_desc.layout)
     c, mma = mma.take_result()
-    c_smem.store(c.to(dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(c_desc, [off_m, off_n], c_smem)
-    tma.store_wait(pendings=0)
+    store(c_desc, off_m, off_n, c.to(dtype))
     if trace is not None:
         trace(log, 0, pid_m, pid_n, 2)
 
@@ -104,22 +114,11 @@ def persistent_matmul_kernel(
             trace(log, idx, pid_m, pid_n, 0)
         # Allocated in the loop, the operands and the tile of C live one after the other, in the same memory.
         operands = Operands.allocate(a_desc, b_desc, bars, num_buffers, num_buffers)
-        for k in gl.static_range(0, BLOCK_K * (num_buffers - 2), BLOCK_K):
-            producer = operands.issue_loads(producer, off_m, off_n, k)
-        for k in range(BLOCK_K * (num_buffers - 2), K, BLOCK_K):
-            producer = operands.issue_loads(producer, off_m, off_n, k)
-            consumer, mma = operands.issue_mma(consumer, mma)
-        for _ in gl.static_range(num_buffers - 2):
-            consumer, mma = operands.issue_mma(consumer, mma)
-        mma = mma.wait_num_outstanding(0)
+        producer, consumer, mma = multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K, num_buffers)
         if trace is not None:
             trace(log, idx, pid_m, pid_n, 1)
-        c_smem = gl.allocate_shared_memory(dtype, c_desc.block_type.shape, c_desc.layout)
         c, mma = mma.take_result()
-        c_smem.store(c.to(dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(c_desc, [off_m, off_n], c_smem)
-        tma.store_wait(pendings=0)
+        store(c_desc, off_m, off_n, c.to(dtype))
         if trace is not None:
             trace(log, idx, pid_m, pid_n, 2)
 
