@@ -13,11 +13,11 @@ from weft.ir.types import Pointer, int1, int32
 from weft.ir.verify import verify
 from weft.lang import RuntimeParam
 from weft.ops import arith, control, globals, memory, program, scratch, shared, tile
+from weft.ops.control import run_by
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
 from weft.passes.facts import facts
 from weft.passes.lower import lower_tiles
-from weft.passes.partition_plan import run_by
 from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Region, Value
+from collections.abc import Iterator
+
+from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, Type
 from weft.ops.check import boolean, integer, require, same_type, scalar, yields
@@ -87,3 +89,24 @@ def condition(condition: Value, *values: Value) -> None:
 @op("control.return", terminator=True)
 def return_() -> None:
     """End the kernel. It stands at the end of the function's body only; early returns are structured by the reader."""
+
+
+def run_by(func: Func) -> Iterator[tuple[Op, int]]:
+    """Every operation of either stage, outer before inner, with the number of warps that run it."""
+    return _run_by(func.body, int(func.attrs["num_warps"]))
+
+
+def _run_by(region: Region, warps: int) -> Iterator[tuple[Op, int]]:
+    for each in region.ops:
+        yield each, warps
+        for inner, count in zip(each.regions, _counts(each, warps), strict=True):
+            yield from _run_by(inner, count)
+
+
+def _counts(each: Op, warps: int) -> tuple[int, ...]:
+    """The number of warps that run each region of an operation."""
+    if each.kind is partitions:
+        return each.attrs["num_warps"]
+    if each.kind is warp_specialize:
+        return (warps, *each.attrs["num_warps"])
+    return (warps,) * len(each.regions)

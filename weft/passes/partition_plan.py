@@ -12,7 +12,6 @@ it has the warps and registers that they ask for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.errors import Loc, fail
@@ -55,27 +54,6 @@ class Plan:
 def specialisations(func: Func) -> list[Op]:
     """The function's `control.warp_specialize` operations, which stand at the top level of its body."""
     return [op for op in func.body.ops if op.kind is control.warp_specialize]
-
-
-def run_by(func: Func) -> Iterator[tuple[Op, int]]:
-    """Every operation of either stage, outer before inner, with the number of warps that run it."""
-    return _run_by(func.body, int(func.attrs["num_warps"]))
-
-
-def _run_by(region: Region, warps: int) -> Iterator[tuple[Op, int]]:
-    for op in region.ops:
-        yield op, warps
-        for inner, count in zip(op.regions, _counts(op, warps), strict=True):
-            yield from _run_by(inner, count)
-
-
-def _counts(op: Op, warps: int) -> tuple[int, ...]:
-    """The number of warps that run each region of an operation."""
-    if op.kind is control.partitions:
-        return op.attrs["num_warps"]
-    if op.kind is control.warp_specialize:
-        return (warps, *op.attrs["num_warps"])
-    return (warps,) * len(op.regions)
 
 
 def check_partitions(func: Func, target: Target) -> Func:

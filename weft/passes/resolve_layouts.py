@@ -23,10 +23,10 @@ from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import Pointer, TileType, Type, tile_type
 from weft.layout import CoalescedLayout, DistributedLayout
 from weft.ops import memory, tile
+from weft.ops.control import run_by
 from weft.passes.coalesce import Access, coalesced, row_major
 from weft.passes.facts import facts
 from weft.passes.layout_links import Link, Tie, links_of
-from weft.passes.partition_plan import run_by
 from weft.targets import Target
 
 ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from weft.ir.core import Attrs, Func, Op, Region, walk
 from weft.ir.rebuild import with_op_attrs
 from weft.ops import mbarrier
+from weft.ops.control import run_by
 from weft.passes.handles import handles
-from weft.passes.partition_plan import run_by, specialisations
+from weft.passes.partition_plan import specialisations
 
 
 def spread_arrivals(func: Func) -> Func:

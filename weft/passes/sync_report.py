@@ -16,9 +16,9 @@ from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
 from weft.ops import cluster, mbarrier, mma, program
+from weft.ops.control import run_by
 from weft.passes.handles import handles
 from weft.passes.insert_sync import unneeded
-from weft.passes.partition_plan import run_by
 
 Kind = Literal["barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products"]
 KINDS: dict[OpDef, Kind] = {

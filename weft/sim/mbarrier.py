@@ -6,11 +6,10 @@ far as races go, since arrivals are atomic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from weft.errors import Loc, UserError, cluster_hazard, hazard
-from weft.ir.core import Op, Region, Value, walk
-from weft.ops import arith, async_copy, control, mbarrier, shared
+from weft.ir.core import Op, Value, walk
+from weft.ops import arith, async_copy, mbarrier, shared
+from weft.ops.control import run_by
 from weft.sim import places
 from weft.sim.barriers import Barrier
 from weft.sim.blocks import Block
@@ -119,20 +118,8 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
 def _share(task: Task, bar: Handle, count: int) -> int:
     """How many of a phase's `count` arrivals stand for one of the author's: as many as warps that arrive each for itself."""
     spread = {op for op in _arriving(task, bar) if op.attrs.get("each_warp")}
-    func = task.machine.func
-    share = max((warps for op, warps in _with_warps(func.body, func.attrs["num_warps"]) if op in spread), default=1)
+    share = max((warps for op, warps in run_by(task.machine.func) if op in spread), default=1)
     return 1 if count % share else share
-
-
-def _with_warps(region: Region, warps: int) -> Iterator[tuple[Op, int]]:
-    """All operations, each with how many warps execute it."""
-    for op in region.ops:
-        yield op, warps
-        several = op.kind in (control.warp_specialize, control.partitions)
-        others = op.attrs["num_warps"] if several else ()
-        own = others if op.kind is control.partitions else (warps, *others)
-        for number, inner in enumerate(op.regions):
-            yield from _with_warps(inner, own[number] if several else warps)
 
 
 @rule(mbarrier.invalidate)
