@@ -42,7 +42,7 @@ class Effect:
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
-    space: Literal["global", "shared", "io", "threads"]
+    space: Literal["global", "shared", "local", "io", "threads"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
     completes: Completion | None = None

@@ -15,6 +15,7 @@ from weft.ir.types import (
     DescriptorType,
     DType,
     Element,
+    LocalType,
     Pointer,
     RegsType,
     ScalarType,
@@ -43,6 +44,9 @@ def parse_type(text: str) -> Type:
     if head == "scratch":
         (count,), element = _dims(inside)
         return ScratchType(_number(element, text), count)
+    if head == "local":
+        (count,), element = _dims(inside)
+        return LocalType(_number(element, text), count)
     if head == "tile":
         dims, _, layout = inside.partition(", ")
         shape, element = _dims(dims)

@@ -27,7 +27,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import DType, Pointer, Type
-from weft.layout import Layout
+from weft.layout import TileLayout
 
 
 class TextError(WeftError):
@@ -173,7 +173,7 @@ def spell(value: object) -> str:
     speller = _SPELLERS.get(type(value))
     if speller is not None:
         return speller(value)
-    if isinstance(value, Layout):
+    if isinstance(value, TileLayout):
         return repr(value)
     if callable(value):
         return "<function>"

@@ -1,7 +1,7 @@
 """The types of IR values.
 
 An element type is a `DType` or a `Pointer`. A value is a scalar, a tile spread over a block's threads by a layout, a
-per-thread register array (lowered stage only), or memory. Scopes of scalars (block, warp, thread) are an analysis, not a
+per-thread register array, or memory. Scopes of scalars (block, warp, thread) are an analysis, not a
 part of the type: see `weft.passes.scopes`.
 """
 
@@ -242,7 +242,7 @@ def tile_type(element: Element, shape: tuple[int, ...], layout: DistributedLayou
 
 @dataclass(frozen=True, slots=True)
 class RegsType:
-    """Lowered stage: an array of `count` elements in each thread's registers, indexed by constants only."""
+    """An array of `count` elements in each thread's registers, indexed by constants only: tiles when lowered, and vectors."""
 
     element: Element
     count: int
@@ -280,7 +280,7 @@ class DescriptorType:
 
 @dataclass(frozen=True, slots=True)
 class ScratchType:
-    """Lowered stage: `count` elements of shared memory that the compiler took for its own use."""
+    """`count` elements of shared memory one after another: what tiles' memory becomes, and what threads share."""
 
     element: DType
     count: int
@@ -289,7 +289,18 @@ class ScratchType:
         return f"scratch<{self.count}x{self.element}>"
 
 
-Type = ScalarType | TileType | RegsType | SharedType | DescriptorType | ScratchType
+@dataclass(frozen=True, slots=True)
+class LocalType:
+    """An array of `count` elements of each thread's own."""
+
+    element: DType
+    count: int
+
+    def __str__(self) -> str:
+        return f"local<{self.count}x{self.element}>"
+
+
+Type = ScalarType | TileType | RegsType | SharedType | DescriptorType | ScratchType | LocalType
 
 
 def with_element(type: Type, element: Element) -> Type:

@@ -14,10 +14,10 @@ from weft.errors import Loc, WeftError, render
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.text import format_op
-from weft.ir.types import DescriptorType, RegsType, ScalarType, ScratchType, SharedType, TileType
+from weft.ir.types import DescriptorType, ScalarType, SharedType, TileType
 
 # Types that only one stage has.
-FOREIGN = {"tile": (RegsType, ScratchType), "lowered": (TileType, SharedType)}
+FOREIGN: dict[str, tuple[type, ...]] = {"tile": (), "lowered": (TileType, SharedType)}
 
 
 class VerificationError(WeftError):

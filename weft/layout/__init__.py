@@ -1,7 +1,7 @@
 """Layouts: pure algebra of where the elements of a tile lie. Other packages import from here."""
 
 from weft.layout import infer
-from weft.layout.base import WARP_SIZE, Layout, check_tile_shape
+from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
 from weft.layout.convert import Plan, describe, is_trivial, plan_conversion
 from weft.layout.cost import coalescing
 from weft.layout.distributed import (
@@ -47,7 +47,7 @@ __all__ = [
     "DotOperandLayout",
     "LaneScan",
     "LaneStep",
-    "Layout",
+    "TileLayout",
     "LinearLayout",
     "MBarrierLayout",
     "NVMMADistributedLayout",

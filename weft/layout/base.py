@@ -23,7 +23,7 @@ WARPGROUP = 4
 """Warps that multiply together (wgmma), and that change their registers together (setmaxnreg)."""
 
 
-class Layout:
+class TileLayout:
     """Base of distributed and shared layouts: equality by value, cached hash, a `repr` that evaluates to the layout."""
 
     __slots__ = ("_hash", "_key")
@@ -69,7 +69,7 @@ class Layout:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and isinstance(other, Layout) and self._key == other._key
+        return type(self) is type(other) and isinstance(other, TileLayout) and self._key == other._key
 
     def __hash__(self) -> int:
         return self._hash
@@ -94,7 +94,7 @@ def _fields(cls: Any) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _resolve(layout: Layout, shape: tuple[int, ...]) -> LinearLayout:
+def _resolve(layout: TileLayout, shape: tuple[int, ...]) -> LinearLayout:
     if len(shape) != layout.rank:
         raise fail(errors.RANK, layout=layout, rank=layout.rank, shape=list(shape), got=len(shape))
     check_tile_shape(shape)

@@ -18,7 +18,7 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import (
     WARP_SIZE,
-    Layout,
+    TileLayout,
     Step,
     check_bases,
     check_onto,
@@ -39,7 +39,7 @@ from weft.layout.linear import LinearLayout
 IN_DIMS = ("register", "lane", "warp", "block")
 
 
-class DistributedLayout(Layout):
+class DistributedLayout(TileLayout):
     """Base of the layouts of tiles in registers."""
 
     __slots__ = ()
@@ -308,7 +308,7 @@ def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
     return layout.copied(log2(num_ctas))
 
 
-def check_num_ctas(layout: Layout, own: int, num_ctas: int) -> None:
+def check_num_ctas(layout: TileLayout, own: int, num_ctas: int) -> None:
     """Raise LayoutError (layout-num-ctas) unless a layout is over all `num_ctas` blocks or (`own` 1) says nothing of them."""
     if own not in (1, num_ctas):
         bits = log2(num_ctas)

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import Layout, check_order, check_tile_shape, tile_dims
+from weft.layout.base import TileLayout, check_order, check_tile_shape, tile_dims
 from weft.layout.distributed import (
     AutoLayout,
     BlockedLayout,
@@ -40,7 +40,7 @@ def _memoised(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _hashable(value: Any) -> Any:
-    return value if isinstance(value, Layout | LinearLayout | int) else tuple(value)
+    return value if isinstance(value, TileLayout | LinearLayout | int) else tuple(value)
 
 
 @_memoised

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from weft.errors import fail
 from weft.errors import show as errors
-from weft.layout.base import Layout
+from weft.layout.base import TileLayout
 from weft.layout.distributed import (
     AutoLayout,
     BlockedLayout,
@@ -25,7 +25,7 @@ from weft.layout.shared import (
     SwizzledSharedLayout,
 )
 
-CONSTRUCTORS: Mapping[str, type[Layout]] = {
+CONSTRUCTORS: Mapping[str, type[TileLayout]] = {
     layout.__name__: layout
     for layout in (
         AutoLayout,
@@ -44,7 +44,7 @@ CONSTRUCTORS: Mapping[str, type[Layout]] = {
 }
 
 
-def parse_layout(text: str) -> Layout:
+def parse_layout(text: str) -> TileLayout:
     """The layout that `text` spells: a constructor call over literals and layouts, with or without a module prefix.
 
     Raises LayoutError where the text is anything else, and whatever the constructor raises.
@@ -54,7 +54,7 @@ def parse_layout(text: str) -> Layout:
     except SyntaxError as error:
         raise fail(errors.TEXT, text=text, reason=error.msg) from None
     layout = _value(tree, text)
-    if not isinstance(layout, Layout):
+    if not isinstance(layout, TileLayout):
         raise fail(errors.TEXT, text=text, reason="it is not a call of a layout's constructor")
     return layout
 

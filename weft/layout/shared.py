@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import (
-    Layout,
+    TileLayout,
     Step,
     check_bases,
     check_onto,
@@ -35,7 +35,7 @@ from weft.layout.padding import Pads, padded
 IN_DIMS = ("offset", "block")
 
 
-class SharedLayout(Layout):
+class SharedLayout(TileLayout):
     """Base of the layouts of tiles in shared memory."""
 
     __slots__ = ()

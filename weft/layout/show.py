@@ -17,7 +17,7 @@ from math import prod
 
 from weft.errors import fail
 from weft.errors import show as errors
-from weft.layout.base import WARP_SIZE, Layout
+from weft.layout.base import WARP_SIZE, TileLayout
 from weft.layout.distributed import AutoLayout, CoalescedLayout
 from weft.layout.linear import LinearLayout
 from weft.layout.shared import PaddedSharedLayout
@@ -56,7 +56,7 @@ class Picture:
     rows: tuple[Row, ...]
 
 
-def draw(layout: Layout | LinearLayout, shape: Sequence[int]) -> Picture:
+def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     """The picture of a layout for a tile of this shape.
 
     Raises LayoutError for layouts that have none (AutoLayout, CoalescedLayout, PaddedSharedLayout) or another shape, and
@@ -73,7 +73,7 @@ def draw(layout: Layout | LinearLayout, shape: Sequence[int]) -> Picture:
     return Picture(tuple(shape), tuple(map(tuple, cells)), rows)
 
 
-def format_tensor_view(layout: Layout | LinearLayout, shape: Sequence[int]) -> str:
+def format_tensor_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
     """The tile as a bracketed grid, each cell with everybody who holds that element: `T0:0|T32:0`.
 
     Raises as `draw` does.
@@ -81,7 +81,7 @@ def format_tensor_view(layout: Layout | LinearLayout, shape: Sequence[int]) -> s
     return "".join(text for text, _ in tensor_fragments(draw(layout, shape)))
 
 
-def format_hardware_view(layout: Layout | LinearLayout, shape: Sequence[int]) -> str:
+def format_hardware_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
     """One line per thread, with the coordinates in each of its registers; for shared layouts, runs of offsets.
 
     Raises as `draw` does.
@@ -112,12 +112,12 @@ def hardware_fragments(picture: Picture) -> Iterator[Fragment]:
             yield _coordinates(element, picture.shape), place
 
 
-def _drawable(layout: Layout | LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
+def _drawable(layout: TileLayout | LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
     if isinstance(layout, AutoLayout | CoalescedLayout):
         raise fail(errors.UNRESOLVED, layout=layout)
     if isinstance(layout, PaddedSharedLayout):
         raise fail(errors.PADDED, layout=layout)
-    if isinstance(layout, Layout):
+    if isinstance(layout, TileLayout):
         return layout.to_linear(shape)
     if layout.out_sizes != shape:
         raise fail(errors.SHAPE, own=list(layout.out_sizes), shape=list(shape))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from math import prod
 
-from weft.layout.base import Layout
+from weft.layout.base import TileLayout
 from weft.layout.linear import LinearLayout
 from weft.layout.show import Picture, Place, draw
 
@@ -19,7 +19,7 @@ LABELS = 34
 SLICE_GAP = 28
 
 
-def format_svg(layout: Layout | LinearLayout, shape: Sequence[int]) -> str:
+def format_svg(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
     """The tensor view of a layout as an SVG document.
 
     A cell shows the first place that holds the element, how many more there are, and all of them in its tooltip. Tiles of

@@ -16,11 +16,12 @@ from weft.ops import (
     regs,
     scratch,
     shared,
+    thread,
     tile,
     tma,
 )
 
 __all__ = [
     "arith", "asm", "async_copy", "cluster", "control", "debug", "globals", "mbarrier", "memory", "mma", "program", "reduce",
-    "regs", "scratch", "shared", "tile", "tma",
+    "regs", "scratch", "shared", "thread", "tile", "tma",
 ]  # fmt: skip

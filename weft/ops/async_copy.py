@@ -35,7 +35,7 @@ def global_to_shared(
 COPIES = (reads("ptr"), Effect("write", "shared", "scratch", completes="cp.async"))
 
 
-@op("async_copy.copy", effects=COPIES, stage="lowered")
+@op("async_copy.copy", effects=COPIES)
 def copy(
     scratch: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),

@@ -1,4 +1,4 @@
-"""Lowered stage: global memory, one instruction shape per operation.
+"""Global memory, one instruction shape per operation: of the lowered stage, and of threads that compute by themselves.
 
 Access `i` of `n` goes to address `ptr + offsets[0][i] + strides[0] * offsets[1][i] + ...` in elements, where `ptr` is one
 address per thread (a scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register numbers,
@@ -35,7 +35,7 @@ def _accesses(
     require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == n, "one predicate per access")
 
 
-@op("global.load", effects=(reads("ptr"),), stage="lowered", scope="thread")
+@op("global.load", effects=(reads("ptr"),), scope="thread")
 def load(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
@@ -48,7 +48,7 @@ def load(
     return RegsType(pointer_of(ptr).element_ty, count)
 
 
-@op("global.store", effects=(writes("ptr"),), stage="lowered")
+@op("global.store", effects=(writes("ptr"),))
 def store(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
@@ -58,7 +58,7 @@ def store(
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
 
 
-@op("global.atomic", effects=(reads("ptr"), writes("ptr")), stage="lowered", scope="thread")
+@op("global.atomic", effects=(reads("ptr"), writes("ptr")), scope="thread")
 def atomic(ptr: Value, value: Value, mask: Value | None, kind: Atomic, order: MemoryOrder, scope: MemoryScope) -> Type:
     """Read-modify-write, register by register: `ptr`, `value` and `mask` are arrays of one length."""
     boolean(mask)
@@ -66,7 +66,7 @@ def atomic(ptr: Value, value: Value, mask: Value | None, kind: Atomic, order: Me
     return value.type
 
 
-@op("global.atomic_cas", effects=(reads("ptr"), writes("ptr")), stage="lowered", scope="thread")
+@op("global.atomic_cas", effects=(reads("ptr"), writes("ptr")), scope="thread")
 def atomic_cas(
     ptr: Value, compare: Value, value: Value, mask: Value | None, order: MemoryOrder, scope: MemoryScope
 ) -> Type:

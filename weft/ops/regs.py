@@ -1,4 +1,4 @@
-"""Lowered stage: register arrays, and what threads of a warp exchange.
+"""Register arrays, and what threads of a warp exchange: of the lowered stage, and of threads that compute by themselves.
 
 Every index is a constant table, so that arrays live in registers. A scalar here is each thread's own (uniform ones included).
 """
@@ -15,7 +15,7 @@ NARROW = (float16, bfloat16, float8e4nv, float8e5)
 """What `narrow` makes of float32; the last two only on targets with conversions of fp8."""
 
 
-@op("regs.gather", stage="lowered")
+@op("regs.gather")
 def gather(x: Value, table: Table) -> Type:
     """`out[i] = x[table[i]]`: permute, repeat or drop registers."""
     t = regs(x)
@@ -23,7 +23,7 @@ def gather(x: Value, table: Table) -> Type:
     return RegsType(t.element, len(table))
 
 
-@op("regs.concat", stage="lowered")
+@op("regs.concat")
 def concat(*parts: Value) -> Type:
     """Register arrays (or scalars, as arrays of one) one after another."""
     counts = [p.type.count if isinstance(p.type, RegsType) else 1 for p in parts]
@@ -40,14 +40,14 @@ def narrow(x: Value, dtype: DType) -> Type:
     return RegsType(dtype, t.count)
 
 
-@op("regs.splat", stage="lowered")
+@op("regs.splat")
 def splat(x: Value, count: int) -> Type:
     """`count` copies of a scalar."""
     scalar(x)
     return RegsType(x.type.element, count)
 
 
-@op("regs.affine", stage="lowered")
+@op("regs.affine")
 def affine(base: Value, *strides: Value, offsets: tuple[Table, ...]) -> Type:
     """`out[i] = base + offsets[0][i] + strides[0] * offsets[1][i] + strides[1] * offsets[2][i] + ...` of integers."""
     scalar(base)
@@ -66,7 +66,7 @@ def xor(base: Value, offsets: Table) -> Type:
     return RegsType(base.type.element, len(offsets))
 
 
-@op("regs.extract", stage="lowered")
+@op("regs.extract")
 def extract(x: Value, index: int) -> Type:
     """One register as a scalar."""
     t = regs(x)
@@ -74,7 +74,7 @@ def extract(x: Value, index: int) -> Type:
     return ScalarType(t.element)
 
 
-@op("regs.dot", stage="lowered")
+@op("regs.dot")
 def dot(
     a: Value, b: Value, acc: Value, rows: Table, columns: Table, a_table: tuple[Table, ...], b_table: tuple[Table, ...]
 ) -> Type:
@@ -85,14 +85,14 @@ def dot(
     return t
 
 
-@op("warp.shuffle_xor", stage="lowered", needs="warp", scope="thread")
+@op("warp.shuffle_xor", needs="warp", scope="thread")
 def shuffle_xor(x: Value, mask: int) -> Type:
     """Each lane's value (scalar or array, element by element) from lane `lane ^ mask` (PTX `shfl.sync.bfly`)."""
     require(0 < mask < 32, "the mask picks another lane")
     return x.type
 
 
-@op("warp.shuffle_idx", stage="lowered", needs="warp", scope="thread")
+@op("warp.shuffle_idx", needs="warp", scope="thread")
 def shuffle_idx(x: Value, lane: Value) -> Type:
     """Each lane's value from the lane it names, modulo 32 (PTX `shfl.sync.idx`)."""
     scalar(lane)

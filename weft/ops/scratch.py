@@ -23,17 +23,18 @@ def _scratch(value: Value) -> ScratchType:
     return value.type
 
 
-@op("scratch.alloc", stage="lowered")
+@op("scratch.alloc")
 def alloc(
     dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES, ordered: bool = False
 ) -> Type:
     """`count` elements of shared memory. `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes, a
-    multiple of `align`) is set by `allocate_scratch`. `ordered`: the author's, whose accesses tile IR brought in order."""
+    multiple of `align`) is set by `allocate_scratch`. `ordered`: the author's, whose accesses are in order already: tile IR
+    brought them in order, or, where threads share memory (`weft.ops.thread`), the author did; `allocate_shared` places it."""
     require(count > 0, "an allocation has elements")
     return ScratchType(dtype, count)
 
 
-@op("scratch.view", stage="lowered")
+@op("scratch.view")
 def view(scratch: Value, offset: Value, element: DType, count: int) -> Type:
     """Part of an allocation: `count` elements from a byte on (int32 scalar). Nothing is checked before it is accessed."""
     _scratch(scratch)

@@ -1,0 +1,141 @@
+"""What each thread does by itself: its own arrays, and shared memory and registers as thread-level kernels see them.
+
+These operations stand in both stages as they are. A scalar that differs between threads, or a register array, is each thread's
+own value. What threads do to shared memory is ordered by the author's barriers, and none are inserted for it.
+Access `i` of `n` moves `vec` consecutive elements from element `index + offsets[i]` on, as registers `i * vec` and so on, by
+one instruction. `mask` is one predicate per access, or one for all.
+"""
+
+from __future__ import annotations
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op, reads, writes
+from weft.ir.types import DType, LocalType, RegsType, ScalarType, ScratchType, TileType, Type, int32, tile_type
+from weft.layout import DistributedLayout
+from weft.ops.check import TypingError, boolean, integer, regs, require, scalar, shared, tile
+from weft.ops.memory import Atomic
+from weft.ops.regs import Table
+from weft.ops.tile import LOWER
+
+
+@op("thread.alloc_local")
+def alloc_local(dtype: DType, count: int, tag: int) -> Type:
+    """An array of `count` elements of each thread's own, undefined until written. `tag` keeps allocations apart."""
+    require(count > 0, "an array has elements")
+    return LocalType(dtype, count)
+
+
+@op("thread.load_local", effects=(Effect("read", "local", "memory"),), scope="thread")
+def load_local(memory: Value, index: Value | None, offsets: Table) -> Type:
+    """Read element `index + offsets[i]` into register i; without an index the places are known at compile time."""
+    t = _local(memory)
+    _index(index, offsets, t.count)
+    return RegsType(t.element, len(offsets))
+
+
+@op("thread.store_local", effects=(Effect("write", "local", "memory"),))
+def store_local(memory: Value, index: Value | None, value: Value, mask: Value | None, offsets: Table) -> None:
+    """Write register i to element `index + offsets[i]`."""
+    t = _local(memory)
+    _index(index, offsets, t.count)
+    _mask(mask, len(offsets))
+    require(value.type == RegsType(t.element, len(offsets)), "{} into {}", value.type, t)
+
+
+@op("thread.load_shared", effects=(reads("memory", "shared"),), scope="thread")
+def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table, vec: int) -> Type:
+    """Read shared memory; registers of accesses that are masked off are undefined."""
+    t = _shared(memory)
+    _accesses(t, index, mask, offsets, vec)
+    return RegsType(t.element, len(offsets) * vec)
+
+
+@op("thread.store_shared", effects=(writes("memory", "shared"),))
+def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, offsets: Table, vec: int) -> None:
+    """Write shared memory."""
+    t = _shared(memory)
+    _accesses(t, index, mask, offsets, vec)
+    require(value.type == RegsType(t.element, len(offsets) * vec), "{} into {}", value.type, t)
+
+
+@op("thread.atomic_shared", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")
+def atomic_shared(memory: Value, index: Value, value: Value, mask: Value | None, kind: Atomic) -> Type:
+    """Combine a scalar into element `index` in one step; the old value, undefined where the scalar `mask` does not hold."""
+    t = _shared(memory)
+    _accesses(t, index, mask, (0,), 1)
+    scalar(value, t.element)
+    require(t.element.bits in (32, 64), "atomics on shared memory are of 32 or 64 bits: {}", t)
+    return ScalarType(t.element)
+
+
+@op("thread.shared_of", stage="tile", removed_by=LOWER)
+def shared_of(handle: Value) -> Type:
+    """The memory of a whole tile as threads see it: as many elements as the tile has, in the order of their offsets."""
+    t = shared(handle)
+    require(len(t.shape) == t.layout.rank and t.shape == t.alloc_shape, "a whole tile is needed: {}", t)
+    count = 1
+    for size in t.shape:
+        count *= size
+    return ScratchType(t.element, count)
+
+
+@op("thread.fragment", stage="tile", removed_by=LOWER, scope="thread")
+def fragment(x: Value) -> Type:
+    """The registers of a tile that each thread holds, in the order of its layout."""
+    t = tile(x)
+    require(t.resolved, "a fragment of a tile needs its layout")
+    return RegsType(t.element, t.registers)
+
+
+@op("thread.assemble", stage="tile", removed_by=LOWER)
+def assemble(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Type:
+    """The tile whose elements each thread holds in these registers; threads that hold an element in common agree on it."""
+    t = regs(x)
+    made = tile_type(t.element, shape, layout)
+    require(made.resolved and made.registers == t.count, "{} for {}", t, made)
+    return made
+
+
+@op("thread.bounds", effects=(Effect("write", "io"),))
+def bounds(*values: Value, sizes: Table, view: str) -> None:
+    """Indices into a view, checked by the simulator, and on a GPU under `debug` only.
+
+    Index i of the first `len(sizes)` scalars must be at least 0 and less than `sizes[i]`; a size of -1 stands for the next of
+    the scalars that follow. `view` is how the author made the view."""
+    count = len(sizes)
+    require(len(values) == count + sizes.count(-1), "an index per size, and the sizes that are not constants")
+    for value in values:
+        scalar(value)
+        integer(value)
+
+
+def _local(value: Value) -> LocalType:
+    if not isinstance(value.type, LocalType):
+        raise TypingError(f"a thread's own array is needed: {value.type}")
+    return value.type
+
+
+def _shared(value: Value) -> ScratchType:
+    if not isinstance(value.type, ScratchType):
+        raise TypingError(f"shared memory is needed: {value.type}")
+    return value.type
+
+
+def _index(index: Value | None, offsets: Table, count: int) -> None:
+    if index is None:
+        require(all(0 <= offset < count for offset in offsets), "a place outside of the array")
+    else:
+        scalar(index, int32)
+
+
+def _mask(mask: Value | None, count: int) -> None:
+    boolean(mask)
+    if mask is not None:
+        require(not isinstance(mask.type, TileType), "a predicate is a scalar or an array")
+        require(not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per access")
+
+
+def _accesses(t: ScratchType, index: Value, mask: Value | None, offsets: Table, vec: int) -> None:
+    scalar(index, int32)
+    _mask(mask, len(offsets))
+    require(vec * t.element.itemsize in (1, 2, 4, 8, 16), "no such access width")
