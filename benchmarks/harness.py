@@ -1,8 +1,9 @@
 """Timing variants of one job against each other: checked first, then interleaved, then summarised.
 
 Clocks drift by several percent while a card works, so only figures of one run compare, and only when the variants take turns.
-A round times every variant once, in an order that rotates; the median over the rounds is the figure. Each variant is
-checked once on a poisoned output before anything is timed.
+A round times every variant once, in an order of its own: what ran before leaves its heat and its power budget behind, so no
+variant may always follow the same one. The median over the rounds is the figure. Each variant is checked once on a poisoned
+output before anything is timed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Protocol
 
 from benchmarks.report import warn
@@ -103,7 +105,7 @@ def measure(variants: Sequence[Variant], clock: Clock, rounds: int) -> dict[str,
             clock.milliseconds(variant.run)
     times: dict[str, list[float]] = {variant.name: [] for variant in variants}
     for number in range(rounds if variants else 0):
-        for variant in rotated(variants, number):
+        for variant in shuffled(variants, number):
             times[variant.name].append(clock.milliseconds(variant.run))
     return {name: statistics.median(found) for name, found in times.items()}
 
@@ -129,10 +131,9 @@ def check(variant: Variant) -> None:
         raise WrongResultError("the output differs from the reference")
 
 
-def rotated(items: Sequence[Any], by: int) -> list[Any]:
-    """The items, starting at another one each time."""
-    start = by % len(items)
-    return [*items[start:], *items[:start]]
+def shuffled(items: Sequence[Any], seed: int) -> list[Any]:
+    """The items in an order that follows from the seed."""
+    return Random(seed).sample(items, len(items))
 
 
 def terabytes_per_second(nbytes: int, milliseconds: float) -> float:

@@ -108,7 +108,7 @@ def times(jobs: dict[str, Callable[[], Any]], rounds: int, synchronize: Callable
     gc.disable()
     try:
         for number in range(rounds):
-            for name in harness.rotated(list(jobs), number):
+            for name in harness.shuffled(list(jobs), number):
                 found[name].append(batch(jobs[name], synchronize))
     finally:
         gc.enable()

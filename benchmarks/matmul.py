@@ -195,7 +195,7 @@ def table(
     lines: list[Line] = []
     for suffix, clock, count in (
         ("", harness.CudaClock(), rounds),
-        (", graph", harness.GraphClock(), max(rounds // 4, 3)),
+        (", graph", harness.GraphClock(), max(rounds // 2, 3)),
     ):
         times = harness.measure(variants, clock, count)
         speeds = {name: operations / milliseconds / 1e9 for name, milliseconds in times.items()}

@@ -36,10 +36,13 @@ def test_median_over_rounds_without_the_warm_up():
     assert harness.measure([variant("a"), variant("b")], clock, rounds=3) == {"a": 2.0, "b": 5.0}
 
 
-def test_variants_take_turns():
-    clock = FakeClock({name: [1.0] * 10 for name in "abc"})
-    harness.measure([variant(name) for name in "abc"], clock, rounds=3)
-    assert "".join(clock.ran[3 * harness.WARM_UP :]) == "abcbcacab"
+def test_variants_take_turns_behind_each_other():
+    clock = FakeClock({name: [1.0] * 100 for name in "abc"})
+    harness.measure([variant(name) for name in "abc"], clock, rounds=60)
+    ran = "".join(clock.ran[3 * harness.WARM_UP :])
+    rounds = [ran[i : i + 3] for i in range(0, len(ran), 3)]
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    assert {each[i : i + 2] for each in rounds for i in range(2)} == {"ab", "ac", "ba", "bc", "ca", "cb"}
 
 
 def test_a_wrong_result_is_named_and_never_timed(capsys):
