@@ -1,6 +1,6 @@
 """Every benchmark by one command, with its table, its goals and a record of where and when.
 
-    python benchmarks/run.py [copies|elementwise|reductions|matmul|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
+    python benchmarks/run.py [copies|elementwise|reductions|matmul|threads|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
 
 Without names it runs all but the sweep. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left
 out, and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("copies", "elementwise", "reductions", "matmul", "launch", "compile", "front", "sim")
+COMMANDS = ("copies", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim")
 EXTRA = ("sweep",)
+NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,10 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 0
     for name in given.names or COMMANDS:
         module = import_module(f"benchmarks.{name.partition('.')[0]}")
-        if module.NEEDS_GPU and "driver" not in facts:
-            report.warn(f"{name}: left out, it needs a GPU and PyTorch with CUDA")
+        if module.NEEDS_GPU is True and "driver" not in facts:
+            report.warn(f"{name}: {NO_GPU}")
             continue
         for label, title, function in parts(module, name):
+            if "driver" not in facts and needs_gpu(module, label):
+                report.warn(f"{label}: {NO_GPU}")
+                continue
             try:
                 lines = function(given.quick)
             except Exception:  # noqa: BLE001 - whatever one of them does wrong, the others are still worth running
@@ -57,6 +61,12 @@ def parts(module: Any, name: str) -> Iterator[tuple[str, str, Callable[[bool], A
     for part, (title, function) in module.PARTS.items():
         if wanted in ("", part):
             yield f"{first}-{part}", title, function
+
+
+def needs_gpu(module: Any, label: str) -> bool:
+    """Whether a benchmark needs a GPU, or the part of it with this label: `NEEDS_GPU` says so of all, or names the parts."""
+    needs: bool | frozenset[str] = module.NEEDS_GPU
+    return needs if isinstance(needs, bool) else label.partition("-")[2] in needs
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

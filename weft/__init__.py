@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
     from weft.kernel import jit
     from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
+    from weft.language.views import (
+        UNKNOWN,
+        AddressSpace,
+        ComposedLayout,
+        Layout,
+        LayoutTensor,
+        LayoutTensorIter,
+        Swizzle,
+    )
     from weft.simulation import simulate
     from weft.tune import Config, autotune
 
@@ -25,6 +34,13 @@ _HOMES = {
     "aggregate": "weft.language",
     "cdiv": "weft.language",
     "next_power_of_2": "weft.language",
+    "LayoutTensor": "weft.language.views",
+    "LayoutTensorIter": "weft.language.views",
+    "Layout": "weft.language.views",
+    "UNKNOWN": "weft.language.views",
+    "AddressSpace": "weft.language.views",
+    "Swizzle": "weft.language.views",
+    "ComposedLayout": "weft.language.views",
     "simulate": "weft.simulation",
     "autotune": "weft.tune",
     "Config": "weft.tune",
@@ -52,6 +68,13 @@ __all__ = [
     "aggregate",
     "cdiv",
     "next_power_of_2",
+    "LayoutTensor",
+    "LayoutTensorIter",
+    "Layout",
+    "UNKNOWN",
+    "AddressSpace",
+    "Swizzle",
+    "ComposedLayout",
     "simulate",
     "autotune",
     "Config",

@@ -19,11 +19,11 @@ from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
 from weft.runtime import cache as caches
-from weft.runtime import manifest, nvrtc, tensormap
+from weft.runtime import manifest, nvrtc, tensormap, views
 from weft.runtime.arguments import HostBuffer
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.descriptor import Descriptor, HostMap, parts
-from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer
+from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer, Scalar, View
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -63,7 +63,12 @@ class Stages:
         params = {name: _parameter(name, kind) for name, kind in self.request.arguments.items()}
         fn, options = self.request.fn, self.request.options
         return lang.build_kernel(
-            fn.fn, params, num_warps=options.num_warps, target=self.target, num_ctas=options.num_ctas
+            fn.fn,
+            params,
+            num_warps=options.num_warps,
+            target=self.target,
+            num_ctas=options.num_ctas,
+            block=options.block,
         )
 
     @cached_property
@@ -114,8 +119,7 @@ class Stages:
     def binary(self) -> Binary:
         """Machine code and what it uses."""
         made, taken = self.machine_code, {param.name for param in self.lowered.params}
-        descriptors = [(name, kind) for name, kind in self.request.run_time.items() if isinstance(kind, Descriptor)]
-        own = [part.name for name, kind in descriptors for part in parts(name, kind.rank)]
+        own = [part for name, kind in self.request.run_time.items() for part in _parts(name, kind)]
         return Binary(
             made.cubin,
             made.n_regs,
@@ -213,7 +217,14 @@ def given(func: Func, arguments: Mapping[str, HostValue]) -> list[sim.Buffer | s
     return [values[param.name] for param in func.params]
 
 
-def _parameter(name: str, kind: ArgumentType) -> lang.RuntimeParam | lang.DescriptorParam | lang.ConstexprParam:
+def _parts(name: str, kind: ArgumentType) -> tuple[str, ...]:
+    """The parameters of the compiled kernel that an argument of several becomes."""
+    if isinstance(kind, View):
+        return views.names(name, kind)
+    return tuple(part.name for part in parts(name, kind.rank)) if isinstance(kind, Descriptor) else ()
+
+
+def _parameter(name: str, kind: ArgumentType) -> lang.Param:
     from weft import lang
 
     if isinstance(kind, Constexpr):
@@ -221,8 +232,18 @@ def _parameter(name: str, kind: ArgumentType) -> lang.RuntimeParam | lang.Descri
     dtype = DTYPES[kind.dtype]
     if isinstance(kind, Descriptor):
         type = types.DescriptorType(dtype, kind.block_shape, kind.layout, kind.mode)
-        names = tuple(part.name for part in parts(name, kind.rank))
-        return lang.DescriptorParam(type, names, divisible=ALIGNMENT // dtype.itemsize)
+        return lang.DescriptorParam(type, _parts(name, kind), divisible=ALIGNMENT // dtype.itemsize)
+    if isinstance(kind, View):
+        called = views.names(name, kind)[1:]
+        numbers = dict(zip(called, map(_run_time, kind.numbers), strict=True))
+        return lang.ViewParam(_run_time(kind.pointer), kind.key, numbers)
+    return _run_time(kind)
+
+
+def _run_time(kind: Pointer | Scalar) -> lang.RuntimeParam:
+    from weft import lang
+
+    dtype = DTYPES[kind.dtype]
     if isinstance(kind, Pointer):
         return lang.RuntimeParam(types.Pointer(dtype), divisible=ALIGNMENT if kind.aligned else dtype.itemsize)
     return lang.RuntimeParam(dtype, divisible=16 if kind.divisible_by_16 else 1)

@@ -60,7 +60,8 @@ class KernelFacts:
     """What weft made of one kernel, for one set of argument types.
 
     `constants` are the arguments that it was compiled for, as far as they are short. `registers` and `spills` are known where
-    machine code was asked for. `problem` says why lowering failed, where it did; then only tile IR is explained.
+    machine code was asked for. `problem` says why lowering failed, where it did; then only tile IR is explained. `block` is set
+    for kernels of single threads.
     """
 
     name: str
@@ -74,6 +75,7 @@ class KernelFacts:
     spills: int | None = None
     problem: str = ""
     constants: tuple[tuple[str, str], ...] = ()
+    block: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         spills=kernel.n_spills if compiled else None,
         problem=problem,
         constants=tuple(_constants(kernel)),
+        block=kernel.block,
     )
 
 
@@ -233,7 +236,7 @@ def show(explanation: Explanation, console: Any) -> None:
 
 def _show_kernel(facts: KernelFacts, console: Any) -> None:
     warps = "1 warp" if facts.num_warps == 1 else f"{facts.num_warps} warps"
-    head = f"{facts.name} for {facts.target}, {warps}"
+    head = f"{facts.name} for {facts.target}, {warps if facts.block is None else f'blocks of {facts.block} threads'}"
     if facts.registers is not None:
         head += f", {facts.registers} registers a thread, {facts.spills} bytes spilled"
     console.print(head, style="bold", markup=False)

@@ -10,29 +10,40 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from types import FunctionType, ModuleType
-from typing import Any, cast, overload
+from typing import Any, overload
 
-from weft import settings, targets
+from weft import targets
 from weft.errors import fail
 from weft.errors.launch import (
     AMBIGUOUS,
     ARGUMENT_KIND,
+    BLOCK_TWICE,
     CLUSTERS,
     DEVICE_MISMATCH,
     HOST_CALL,
     MOCK_LAUNCH,
     NO_FUNCTION,
     OPTION_VALUE,
-    OVERFLOW,
 )
 from weft.errors.text import keep_lines
-from weft.runtime import binder, driver, grid, rehearsal, streams, watch
+from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.launch import launcher
-from weft.runtime.specialise import ArgumentType, MockTensor, Pointer, as_number, constexpr, specialise
+from weft.runtime.options import checked
+from weft.runtime.specialise import (
+    ArgumentType,
+    MockTensor,
+    Pointer,
+    View,
+    as_number,
+    constexpr,
+    specialise,
+    view_argument,
+)
 
 _GRIDS_KEPT = 1024
 _KERNELS_KEPT = 1024
@@ -40,8 +51,6 @@ _KERNELS_KEPT = 1024
 _SYNC_MODES = ("auto", "explicit", "none")
 Launch = Callable[..., CompiledKernel]
 """A kernel with its grid, as `kernel[grid]` gives it."""
-_POWERS = (1, 2, 4, 8, 16, 32)
-_CLUSTERS = _POWERS[:4]
 
 
 class JITFunction:
@@ -50,6 +59,8 @@ class JITFunction:
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
     it and returns the `CompiledKernel`; where the arrays live decides whether the GPU or the simulator runs it. With `debug`
     the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` is refused for now.
+    A kernel for single threads is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`: how many
+    threads a block has, an int or a tuple of up to three. Arguments are arrays, views of them, numbers and tensor descriptors.
     Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
     """
 
@@ -84,21 +95,37 @@ class JITFunction:
     def __getitem__(self, programs: Any) -> Launch:
         """The kernel with its grid: an int, a tuple of up to three, or a function of the bound arguments.
 
+        `kernel[(4, 4), (8, 8)]` is the kernel with its grid and its block of threads.
         Raises LaunchError: launch-grid-kind, launch-grid-empty, launch-grid-limit.
         """
         if rehearsal.under_way and rehearsal.visitor() is not None:
-            return functools.partial(self._rehearse, programs)
+            size, block = grid.split(programs)
+            return self._with_block(functools.partial(self._rehearse, size), block)
         try:
             return self._launches[programs]
         except (KeyError, TypeError):
             pass
-        if callable(programs):
-            return functools.partial(self.launch, programs)
-        made = functools.partial(self.launch, grid.normalise(self.__name__, programs))
+        size, block = grid.split(programs)
+        if callable(size):
+            return self._with_block(functools.partial(self.launch, size), block)
+        made = self._with_block(functools.partial(self.launch, grid.normalise(self.__name__, size)), block)
         if len(self._launches) >= _GRIDS_KEPT:
             self._launches.clear()
-        self._launches[tuple(cast("list[Any]", programs)) if isinstance(programs, list) else programs] = made
+        with suppress(TypeError):  # of a list, which cannot be a key
+            self._launches[programs] = made
         return made
+
+    def _with_block(self, launch: Launch, block: Any) -> Launch:
+        """A launch with the block of threads that stood in brackets. The launch raises LaunchError (launch-block-twice)."""
+        if block is None:
+            return launch
+
+        def with_block(*args: Any, **keywords: Any) -> CompiledKernel:
+            if "block" in keywords:
+                raise fail(BLOCK_TWICE, name=self.__name__, brackets=block, keyword=keywords["block"])
+            return launch(*args, block=block, **keywords)
+
+        return with_block
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Kernels are not called from the host. Raises LaunchError (launch-host-call)."""
@@ -162,7 +189,8 @@ class JITFunction:
         request = self._request(bound, options, target)
         compiled = self._compile(request)
         kinds = tuple(request.arguments[name] for name in run_time)
-        torch_stream = streams.current_of_torch() if any(map(of_torch, run_time.values())) else None
+        torch = any(of_torch(views.base(value)) for value in run_time.values())
+        torch_stream = streams.current_of_torch() if torch else None
         run = launcher(compiled, ordinal, kinds, torch_stream, tuple(run_time))
         if device is not None:
             self._remember(key, run, compiled)
@@ -193,7 +221,8 @@ class JITFunction:
         return HOST if host is not None else next(iter(where))
 
     def _place(self, name: str, value: Any) -> int | None:
-        """The device of an array or a descriptor, None for other arguments. Raises LaunchError (launch-mock-argument)."""
+        """The device of an array, view or descriptor, None for other arguments. Raises LaunchError (launch-mock-argument)."""
+        value = views.base(value)
         if isinstance(value, MockTensor) or (isinstance(value, HostDescriptor) and value.tensor_map.device is None):
             raise fail(MOCK_LAUNCH, name=self.__name__, parameter=name)
         if isinstance(value, HostDescriptor):
@@ -206,38 +235,22 @@ class JITFunction:
         target = targets.get(driver.simulated_target().arch).name
         request = self._request(bound, options, target)
         compiled = self._compile(request)
-        arguments = {name: _host_value(kind, bound[name]) for name, kind in request.run_time.items()}
+        arguments: dict[str, Any] = {}
+        for name, kind in request.run_time.items():
+            arguments.update(_host_values(name, kind, bound[name]))
         return compiled.with_report(_compiler().simulate(compiled, size, arguments))
 
     def _options(self, given: Mapping[str, Any]) -> Options:
-        """Launch options, checked. Raises LaunchError: launch-option-value, launch-overflow."""
-        value = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
-        self._check("num_warps", value, value["num_warps"] in _POWERS, "a power of two from 1 to 32", "num_warps=4")
-        self._check("num_ctas", value, value["num_ctas"] in _CLUSTERS, "a power of two from 1 to 8", "num_ctas=2")
-        if value["sanitize_overflow"]:
-            raise fail(OVERFLOW, name=self.__name__)
-        cap = value["maxnreg"]
-        allowed = cap is None or (isinstance(cap, int) and 16 <= cap <= 255)
-        self._check("maxnreg", value, allowed, "a number of registers from 16 to 255", "maxnreg=128")
-        if value["debug"] is None:
-            value["debug"] = settings.current().debug if self.debug is None else self.debug
-        return Options(**value, sync=self.sync)
-
-    def _check(self, option: str, value: Mapping[str, Any], good: bool, expected: str, example: str) -> None:
-        if not good:
-            raise fail(
-                OPTION_VALUE,
-                option=option,
-                value=value[option],
-                name=self.__name__,
-                expected=expected,
-                example=example,
-            )
+        """Launch options, checked; raises what `weft.runtime.options.checked` raises."""
+        values = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
+        return checked(self.__name__, values, debug=self.debug, sync=self.sync)
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
         """What to compile. Raises LaunchError: launch-clusters, and what `specialise` raises."""
+        # A kernel that declares an option as its parameter sees it as it was checked, not as it was spelled.
+        declared = {name: getattr(options, name) for name in binder.COMPILE_OPTIONS}
         arguments = {
-            p.name: constexpr(self.__name__, p.name, _unwrap(bound[p.name]))
+            p.name: constexpr(self.__name__, p.name, declared.get(p.name, _unwrap(bound[p.name])))
             if p.constexpr
             else specialise(self.__name__, p.name, bound[p.name], facts=p.specialise)
             for p in self.params
@@ -342,17 +355,24 @@ def _is_dtype(value: Any) -> bool:
     return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
 
 
-def _host_value(kind: ArgumentType, value: Any) -> Any:
-    """What the simulator gets of an argument: memory, a tensor map in memory, or a number."""
+def _host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:
+    """What the simulator gets of an argument by its parameters' names: memory, a tensor map in memory, numbers."""
+    if isinstance(kind, View):
+        return views.host_values(name, kind, value)
     if isinstance(kind, Descriptor):
-        return host_map(value)
-    return host_buffer(value) if isinstance(kind, Pointer) else as_number(value)
+        return {name: host_map(value)}
+    return {name: host_buffer(value) if isinstance(kind, Pointer) else as_number(value)}
 
 
 def _raw_value(value: Any) -> Any:
-    """What a launch is given for an argument: a tensor map, an address, a number, or 0 where there is nothing to pass."""
+    """What a launch is given for an argument: a tensor map, an address, a number, or 0 where there is nothing to pass.
+
+    For a view it is what `weft.runtime.launch.Run` says."""
     if value is None:
         return 0
+    argument = view_argument(value)
+    if argument is not None:
+        return views.raw(argument)
     if isinstance(value, HostDescriptor):
         return value.tensor_map
     found = array(value)

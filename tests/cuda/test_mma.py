@@ -115,10 +115,10 @@ def test_fast_kernels_stay_asynchronous(name):
 @needs_nvrtc
 @pytest.mark.parametrize("name", FAST)
 def test_loops_that_wait_for_products_are_not_repeated(name):
-    """There are as many products in the machine code as in the text, whose loops over steps are unrolled."""
+    """There are as many products in the machine code as in the text, where calls say how many they are."""
     built = fast(name)
-    steps = re.findall(r"for \(int r = 0; r < (\d+); \+\+r\) wgmma_64", built.text)
-    assert built.count("HGMMA\\S*") == sum(map(int, steps))
+    calls = re.findall(r"^ +(?:for \(int r = 0; r < (\d+); \+\+r\) )?wgmma_64\w+_x(\d+)\(", built.text, re.MULTILINE)
+    assert built.count("HGMMA\\S*") == sum(int(times or 1) * int(count) for times, count in calls)
     assert built.text.count("#pragma unroll 1") == len(re.findall(r"for \((?!int r )", built.text))
 
 
@@ -127,10 +127,11 @@ def test_loops_that_wait_for_products_are_not_repeated(name):
 def test_accumulators_never_move(name):
     """They are set to zero once; a product, a wait and another name are the same array. Only the epilogue reads them."""
     text = fast(name).text
-    arrays = set(re.findall(r"wgmma_64x\d+x16_f32_f16_tb\((\w+)(?: \+ [^,]+)?, matrix", text))
+    arrays = set(re.findall(r"wgmma_64x\d+x16_f32_f16_tb_x\d+\((\w+)(?: \+ [^,]+)?, lefts", text))
     assert len(arrays) == (2 if name in ("specialised", "ping-pong") else 1)
     for array in arrays:
-        assert re.findall(rf"[^;{{]*= {array}\[|{array}\[[^]]*\] = [^;]*;", text) == [f"{array}[r] = 0.0f;"]
+        assert re.findall(rf"[^;{{]*= {array}\[|{array}\[[^]]*\] = [^;]*;", text) == []
+        assert text.count(f"zeros_f32x128({array});") == 1
         assert len(re.findall(rf"narrow_f16\([^;]*, {array}\[", text)) == 1
 
 
@@ -257,19 +258,39 @@ def test_a_product_reads_well():
         text[text.index("  float acc[128];") : text.index("  #pragma unroll\n  for (int r = 0; r < 128; ++r) store")]
         == """\
   float acc[128];
-  #pragma unroll
-  for (int r = 0; r < 128; ++r) acc[r] = 0.0f;
-  pin_f32x128(acc);
+  zeros_f32x128(acc);
   const u32 left = matrix_start(a + 8192 * (warp / 4));
   const u32 right = matrix_start(b);
-  wgmma_fence();
+  u64 lefts[4];
+  u64 rights[4];
   #pragma unroll
-  for (int r = 0; r < 4; ++r) wgmma_64x256x16_f32_f16_tb(acc, matrix(0x40000040u, 0x10000u + left + 2 * r), \
-matrix(0x40000040u, 0x2000000u + right + 128 * r), r || more);
+  for (int r = 0; r < 4; ++r) {
+    lefts[r] = matrix(0x40000040u, 0x10000u + left + 2 * r);
+    rights[r] = matrix(0x40000040u, 0x2000000u + right + 128 * r);
+  }
+  wgmma_fence();
+  wgmma_64x256x16_f32_f16_tb_x4(acc, lefts, rights, more);
   wgmma_commit();
   wgmma_wait_f32x128<0>(acc);
 """
     )
+
+
+def test_instructions_on_one_accumulator_share_a_statement():
+    """Those that take turns on two have one each; runs that are not alike too."""
+    calls = {
+        (0, 0, 64, 64): "for (int r = 0; r < 2; ++r) wgmma_64x128x16_f32_f16_tb_x2"
+        "(acc + 64 * r, lefts + 2 * r, rights + 2 * r, more);",
+        (0, 64, 0, 64): "for (int r = 0; r < 4; ++r) wgmma_64x128x16_f32_f16_tb_x1"
+        "(acc + 64 * (r % 2), lefts + r, rights + r, r >= 2 || more);",
+    }
+    for order, call in calls.items():
+        k = Kernel(("out", pointer(float32)), ("more", int1), num_warps=8)
+        acc = k.emit(mma.begin, k.number(0, float32, 128), name="acc")
+        steps = tuple([(start, 32 * i, 2048 * i, start not in order[:i]) for i, start in enumerate(order)])
+        acc = wgmma(k, acc, k.params[1], n=128, steps=steps)
+        k.store(k.params[0], k.emit(mma.warpgroup_wait, acc, pendings=0))
+        assert call in text_of(k.done())
 
 
 @needs_nvrtc

@@ -18,13 +18,18 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENC
 
 
 @pytest.mark.parametrize(
-    ("page", "names"),
-    [("weft.md", weft.__all__[1:]), ("language.md", language.__all__), ("layout.md", layout.__all__)],
+    ("pages", "names"),
+    [
+        (["weft.md"], weft.__all__[1:]),
+        (["language.md"], language.__all__),
+        (["layout.md", "strided.md"], layout.__all__),
+    ],
     ids=["weft", "weft.language", "weft.layout"],
 )
-def test_every_public_name_is_on_its_page(page, names):
-    shown = {path.rpartition(".")[2] for path in SHOWN.findall(PAGES[page])}
-    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", PAGES[page]))
+def test_every_public_name_is_on_its_page(pages, names):
+    text = "\n".join(PAGES[page] for page in pages)
+    shown = {path.rpartition(".")[2] for path in SHOWN.findall(text)}
+    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", text))
     assert [name for name in names if name not in shown | named] == []
 
 

@@ -15,6 +15,7 @@ from weft.ir.parse import parse_func, parse_type
 from weft.ir.text import TextError, format_func, format_op
 from weft.ir.types import (
     DTYPES,
+    LocalType,
     Pointer,
     RegsType,
     ScalarType,
@@ -106,7 +107,21 @@ def lowered() -> Func:
     return finish(build, p, stage="lowered")
 
 
-@pytest.mark.parametrize("make", [scale, nested, reduced, lowered])
+def threads() -> Func:
+    """An operation without operands, a line before results: they are not its operands."""
+    build = Builder()
+    x = Value(I32, "x")
+    own = build.emit(ops.thread.alloc_local, dtype=float16, count=4, tag=1, name="own")
+    room = build.emit(ops.scratch.alloc, dtype=float16, count=64, tag=2, ordered=True, name="room")
+    build.emit(program.barrier)
+    value = build.emit(ops.thread.load_shared, room, x, None, offsets=(0, 8), vec=2)
+    build.emit(ops.thread.store_local, own, None, value, None, offsets=(0, 1, 2, 3))
+    build.emit(program.barrier)
+    build.emit(ops.thread.bounds, x, x, sizes=(-1,), view="t.tile[4, 4](1, 2)")
+    return finish(build, x, block=(8, 8, 1))
+
+
+@pytest.mark.parametrize("make", [scale, nested, reduced, lowered, threads])
 def test_round_trip(make):
     func = make()
     text = format_func(func)
@@ -173,7 +188,8 @@ def test_any_name_prints(name):
     "type",
     [
         *map(ScalarType, DTYPES), ScalarType(Pointer(float16, "shared")), RegsType(Pointer(float32), 4), RegsType(int64, 1),
-        ScratchType(float32, 128), tile_type(Pointer(float16), (16, 32), PLANE), tile_type(int32, (8,), SliceLayout(1, PLANE)),
+        ScratchType(float32, 128), LocalType(bfloat16, 3), LocalType(int1, 64),
+        tile_type(Pointer(float16), (16, 32), PLANE), tile_type(int32, (8,), SliceLayout(1, PLANE)),
         tile_type(int32, (8,), AutoLayout()), tile_type(float32, (8,), CoalescedLayout()),
         SharedType(float16, (3, 64, 64), NVMMASharedLayout(128, 16, 2), (3, 64, 64)),
         SharedType(float32, (64,), SwizzledSharedLayout(1, 1, 1, [0]), (64,)),

@@ -138,7 +138,7 @@ def tile_value_when_lowered():
 
 def lowered_op_too_early():
     c = constant()
-    return func(c, Op(ops.regs.splat, (c.result,), {"count": 2}, (Value(RegsType(int32, 2)),)), RETURN)
+    return func(c, Op(ops.regs.xor, (c.result,), {"offsets": (0, 1)}, (Value(RegsType(int32, 2)),)), RETURN)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def lowered_op_too_early():
         (missing_region, "has 2 regions, not 0"),
         (tile_op_when_lowered, "tile.splat does not belong into the lowered stage"),
         (tile_value_when_lowered, "has a type that does not belong into the lowered stage"),
-        (lowered_op_too_early, "regs.splat does not belong into the tile stage"),
+        (lowered_op_too_early, "regs.xor does not belong into the tile stage"),
         (lambda: func(RETURN, stage="odd"), "the stage is 'tile' or 'lowered', not 'odd'"),
         (lambda: func(RETURN, num_warps=None), "num_warps counts warps"),
     ],

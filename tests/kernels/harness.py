@@ -8,7 +8,8 @@
 In the simulator `run` also runs the lowered IR on fresh copies, which must leave the same bits, as must other schedules of a
 kernel that uses shared memory, and compiles the CUDA text, which must spill nothing and keep no array in memory. On a GPU it
 also runs the simulator, which must leave the GPU's bits. References are NumPy's, in wider types: nothing here asks weft what is
-right. `Described(x, block, layout)` among the arguments is an array whose descriptor the kernel gets.
+right. `Described(x, block, layout)` among the arguments is an array whose descriptor the kernel gets, `Viewed(x, layout)` one
+that it gets a view of.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from weft import language as gl
 from weft.kernel import JITFunction
 from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime import grid as grids
+from weft.runtime import views
 from weft.runtime.arguments import host_buffer
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.descriptor import HostDescriptor, host_map
+from weft.runtime.specialise import View
+from weft.views import LayoutTensor
 
 FP8_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 NUMPY: dict[Any, Any] = {
@@ -66,6 +70,19 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Viewed:
+    """An array that a kernel gets a view of, with a layout (its own, if there is none) and what else a view takes."""
+
+    array: np.ndarray
+    layout: Any = None
+    masked: bool = False
+
+    def of(self, array: Any) -> LayoutTensor:
+        """The view of a copy of the array, on any device."""
+        return LayoutTensor(array, self.layout, masked=self.masked)
+
+
+@dataclass(frozen=True)
 class Runner:
     """Runs kernels on a device; see the module."""
 
@@ -80,7 +97,7 @@ class Runner:
         `compiles=False` leaves NVRTC out; `spills` allows local memory; `exact=False` says that the GPU may be off by a stated
         bound; `ordered=False` that results depend on the order of threads. Options are the launch's.
         """
-        described, args = args, tuple(a.array if isinstance(a, Described) else a for a in args)
+        described, args = args, tuple(a.array if isinstance(a, (Described, Viewed)) else a for a in args)
         first = [self.device.array(a) if isinstance(a, np.ndarray) else a for a in args]
         compiled = kernel[grid](*as_given(described, first), **options)
         results = [self.device.numpy(a) if isinstance(g, np.ndarray) else g for a, g in zip(first, args, strict=True)]
@@ -120,7 +137,11 @@ def run_lowered(kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: 
     bound, _ = kernel.signature.bind(args, options)
     size = grids.evaluate(kernel.__name__, grid if callable(grid) else grids.normalise(kernel.__name__, grid), bound)
     stages = compiled.front
-    given = compiler.given(stages.lowered, {name: _argument(bound[name]) for name in compiled.request.run_time})
+    named: dict[str, Any] = {}
+    for name, kind in compiled.request.run_time.items():
+        value = bound[name]
+        named |= views.host_values(name, kind, value) if isinstance(kind, View) else {name: _argument(value)}
+    given = compiler.given(stages.lowered, named)
     return sim.run(stages.lowered, size, given, target=stages.target, stdout=StringIO(), progress=False).lines
 
 
@@ -143,8 +164,8 @@ def _argument(value: Any) -> Any:
 
 
 def as_given(described: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    """Arrays, and descriptors of those that were given as `Described`."""
-    return [d.of(a) if isinstance(d, Described) else a for d, a in zip(described, arrays, strict=True)]
+    """Arrays, and descriptors or views of those that were given as `Described` or `Viewed`."""
+    return [d.of(a) if isinstance(d, (Described, Viewed)) else a for d, a in zip(described, arrays, strict=True)]
 
 
 def copied(value: Any) -> Any:

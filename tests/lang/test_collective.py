@@ -74,16 +74,6 @@ def copy(smem, bar, desc, ptr):
 
 
 @jit
-def commit(smem, bar, desc, ptr):
-    async_copy.commit_group()
-
-
-@jit
-def wait_for_copies(smem, bar, desc, ptr):
-    async_copy.wait_group(0)
-
-
-@jit
 def copies_arrive(smem, bar, desc, ptr):
     async_copy.mbarrier_arrive(bar)
 
@@ -110,8 +100,6 @@ COLLECTIVE = {
     "mbarrier.wait": wait,
     "mbarrier.invalidate": invalidate,
     "async_copy.global_to_shared": copy,
-    "async_copy.commit": commit,
-    "async_copy.wait": wait_for_copies,
     "async_copy.mbarrier_arrive": copies_arrive,
     "shared.load": read_memory,
     "shared.store": write_memory,

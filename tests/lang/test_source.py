@@ -80,7 +80,7 @@ def test_what_a_statement_assigns():
     exec(compile(textwrap.dedent(text), "<assigned>", "exec"), space)
     source = source_of(space["f"])
     assert source.assigned(source.body[0]) == ("a", "b", "c", "d")
-    assert source.assigned(source.body[1]) == ("g", "h")
+    assert source.assigned(source.body[1]) == ("g",)
     assert source.assigned(source.body[2]) == ("j",)
 
 

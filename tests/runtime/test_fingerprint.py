@@ -290,3 +290,14 @@ def test_resolve_looks_where_python_does():
     assert manifest.resolve(kernel, "os.path.sep") == os.path.sep
     with pytest.raises(KeyError):
         manifest.resolve(kernel, "nowhere")
+
+
+def test_a_look_finds_each_fingerprint_once():
+    """What is known is taken by identity: an equal value that is another object is looked at itself."""
+    known: fp.Known = {}
+    value = (1, 2.5)
+    first = fp.fingerprint(value, known)
+    assert first == fp.fingerprint(value) and known == {id(value): (value, first)}
+    known[id(value)] = value, "from before"
+    assert fp.fingerprint(value, known) == "from before"
+    assert fp.fingerprint(tuple([1, 2.5]), known) == first

@@ -22,6 +22,7 @@ from weft.cuda import (
     reduce,
     regs,
     scratch,
+    thread,
     tile,
     tma,
 )
@@ -36,6 +37,7 @@ from weft.errors import fail
 from weft.errors.cuda import KERNEL_NAME
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Pointer
+from weft.ops.program import threads_of
 from weft.targets import Target
 
 
@@ -57,8 +59,7 @@ def emit(func: Func, target: Target) -> str:
 
 def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
     """Signature, memory and constant tables."""
-    warps = e.func.attrs.get("total_warps", e.func.attrs["num_warps"])
-    lines = [f'extern "C" __global__ void {_bounds(e.func, warps * e.target.warp_size)}', f"{e.func.name}({params}) {{"]
+    lines = [f'extern "C" __global__ void {_bounds(e.func)}', f"{e.func.name}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     if e.uses_shared:
@@ -74,11 +75,11 @@ def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
     return lines
 
 
-def _bounds(func: Func, threads: int) -> str:
+def _bounds(func: Func) -> str:
     """What ptxas is told of the block's size and of the registers that it may use. NVRTC takes only one of the two forms."""
     if func.attrs.get("maxnreg"):
         return f"__maxnreg__({func.attrs['maxnreg']})"
-    blocks = func.attrs.get("min_blocks")
+    blocks, threads = func.attrs.get("min_blocks"), threads_of(func)
     return f"__launch_bounds__({threads}, {blocks})" if blocks else f"__launch_bounds__({threads})"
 
 
@@ -129,6 +130,7 @@ __all__ = [
     "reduce",
     "regs",
     "scratch",
+    "thread",
     "tile",
     "tma",
 ]

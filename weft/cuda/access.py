@@ -49,6 +49,11 @@ class Access:
         return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
 
     @property
+    def one(self) -> str:
+        """`shared_f32_if`: as `name`, of the functions that move one element by its value."""
+        return self.name.replace(f"{self.dtype.code}x1", self.dtype.code)
+
+    @property
     def address(self) -> tuple[str, str]:
         """Type of the address, register class of the address."""
         return ("u32", "r") if self.space == "shared" else (f"{c_type(self.dtype)}*", "l")
@@ -86,6 +91,28 @@ class Access:
     def word(self) -> str:
         """C type of a packed word."""
         return "u32" if self.word_bits == 32 else "u16"
+
+
+def read(e: Emitter, a: Access, address: str, mask: str | None, other: str | None = None) -> str:
+    """An expression: the one element at the address. With `other` that is its value where the predicate does not hold."""
+    whole, element = f"load_{a.name}", c_type(a.dtype)
+    pointer = f"const {a.address[0]}" if a.space == "global" else a.address[0]
+    on = ", bool on" * bool(a.masked)
+    given = f", {element} x" if a.masked == "or" else ""
+    own = "" if a.masked == "or" else f"{element} x; "
+    text = f"({pointer} p{on}{given}) {{ {own}{whole}(&x, p{', on' * bool(a.masked)}); return x; }}"
+    e.pieces.define(whole, _load(whole, a))
+    name = e.pieces.define(f"load_{a.one}", Piece(f"DEV {element} load_{a.one}{text}"))
+    return f"{name}({', '.join(part for part in (address, mask, other) if part is not None)})"
+
+
+def write(e: Emitter, a: Access, address: str, element: str, mask: str | None) -> str:
+    """A statement that writes one element to the address."""
+    whole, on = f"store_{a.name}", ", bool on" * bool(a.masked)
+    text = f"({a.address[0]} p, {c_type(a.dtype)} x{on}) {{ {whole}(p, &x{', on' * bool(a.masked)}); }}"
+    e.pieces.define(whole, _store(whole, a))
+    name = e.pieces.define(f"store_{a.one}", Piece(f"DEV void store_{a.one}{text}"))
+    return f"{name}({', '.join(part for part in (address, element, mask) if part is not None)});"
 
 
 def load(e: Emitter, access: Access, registers: str, address: str, mask: str | None) -> str:

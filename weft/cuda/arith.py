@@ -45,7 +45,7 @@ def _sum(name: str, sign: str) -> Callable[[Emitter, Op, str, str], str]:
     def rule(e: Emitter, op: Op, x: str, y: str) -> str:
         dtype = dtype_of(op.result)
         if dtype.is_int():
-            wraps = dtype.kind == "int" or dtype.bits < 32
+            wraps = (dtype.kind == "int" or dtype.bits < 32) and op.result not in e.exact
             return e.call(f"{name}_wrap", x, y) if wraps else f"{x} {sign} {y}"
         if dtype.is_fp8():
             return _in_float(e, op, lambda xs: f"{xs[0]} {sign} {xs[1]}", x, y)
@@ -165,6 +165,10 @@ def _shl(e: Emitter, op: Op, x: str, n: str) -> str:
 
 @spells(arith.shr)
 def _shr(e: Emitter, op: Op, x: str, n: str) -> str:
+    amount = op.operands[1]
+    number = None if amount is None else e.number(amount)
+    if number is not None and 0 <= number < op.result.type.element.bits >= 32:
+        return f"{x} >> {n}"
     return e.call("shr", x, n)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from weft.cuda.arith import extreme
 from weft.cuda.prelude import Piece
@@ -23,24 +23,37 @@ _SIGNS = {"and": "&", "or": "|", "xor": "^"}
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """One kind of atomic: operation, element, PTX ordering and scope, and whether it takes a predicate."""
+    """One kind of atomic: operation, element, PTX ordering and scope, whether it takes a predicate, and where memory is."""
 
     kind: str
     dtype: DType
     order: str
     scope: str
     masked: bool
+    space: Literal["global", "shared"] = "global"
 
     @property
     def name(self) -> str:
         """Name of the function."""
-        tags = ["atomic", self.kind, self.dtype.code, self.order, self.scope, *(["if"] if self.masked else [])]
-        return "_".join(tags)
+        if self.space == "shared":
+            # Ordering and scope are always those of the block.
+            return "_".join(["atomic_shared", self.kind, self.dtype.code, *["if"] * self.masked])
+        return "_".join(["atomic", self.kind, self.dtype.code, self.order, self.scope, *["if"] * self.masked])
 
     @property
     def prefix(self) -> str:
         """The instruction up to the operation."""
-        return f"atom.{self.order}.{self.scope}.global"
+        return f"atom.{self.order}.{self.scope}.{self.space}"
+
+    @property
+    def pointer(self) -> str:
+        """C type of the address."""
+        return "u32" if self.space == "shared" else f"{c_type(self.dtype)}*"
+
+    @property
+    def address(self) -> str:
+        """The address as an operand of inline assembly."""
+        return f'"{"r" if self.space == "shared" else "l"}"(p)'
 
 
 def combine(e: Emitter, op: Op, atomic: Atomic) -> str:
@@ -62,10 +75,10 @@ def exchange(e: Emitter, atomic: Atomic) -> str:
     word = f"u{bits}"
     on = ", bool on" if atomic.masked else ""
     asm = _predicated(atomic, f"{atomic.prefix}.cas.b{bits} %0, [%1], %2, %3;", f'"={letter}"(old)', [
-        '"l"(p)', f'"{letter}"(__builtin_bit_cast({word}, compare))', f'"{letter}"(__builtin_bit_cast({word}, value))',
+        atomic.address, f'"{letter}"(__builtin_bit_cast({word}, compare))', f'"{letter}"(__builtin_bit_cast({word}, value))',
     ])  # fmt: skip
     text = (
-        f"DEV {type} {atomic.name}({type}* p, {type} compare, {type} value{on}) {{\n"
+        f"DEV {type} {atomic.name}({atomic.pointer} p, {type} compare, {type} value{on}) {{\n"
         f"  {word} old; {asm}\n  return __builtin_bit_cast({type}, old); }}"
     )
     return e.pieces.define(atomic.name, Piece(text, _struct(atomic.dtype)))
@@ -101,9 +114,11 @@ def _instruction(atomic: Atomic, ptx: str, letter: str) -> Piece:
     )  # fmt: skip
     on = ", bool on" if atomic.masked else ""
     asm = _predicated(
-        atomic, f"{atomic.prefix}.{ptx} %0, [%1], %2;", f'"={letter}"(old)', ['"l"(p)', f'"{letter}"({value})']
+        atomic, f"{atomic.prefix}.{ptx} %0, [%1], %2;", f'"={letter}"(old)', [atomic.address, f'"{letter}"({value})']
     )
-    text = f"DEV {type} {atomic.name}({type}* p, {type} value{on}) {{\n  {word} old; {asm}\n  return {result}; }}"
+    text = (
+        f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n  {word} old; {asm}\n  return {result}; }}"
+    )
     return Piece(text, _struct(atomic.dtype))
 
 
@@ -111,12 +126,12 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
     """Compare-and-swap until nobody came between."""
     type, bits = c_type(atomic.dtype), atomic.dtype.bits
     word = f"u{bits}"
-    swap = Atomic("cas", atomic.dtype, atomic.order, atomic.scope, masked=False)
+    swap = Atomic("cas", atomic.dtype, atomic.order, atomic.scope, masked=False, space=atomic.space)
     exchange(e, swap)
     on, guard = (", bool on", "  if (!on) return value;\n") if atomic.masked else ("", "")
     text = (
-        f"DEV {type} {atomic.name}({type}* p, {type} value{on}) {{\n{guard}"
-        f"  {word} seen = *(volatile {word}*)p;\n"
+        f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n{guard}"
+        f"  {_seen(atomic)}\n"
         "  for (;;) {\n"
         f"    const {type} old = __builtin_bit_cast({type}, seen);\n"
         f"    const {type} now = {_combined(e, op, atomic)};\n"
@@ -125,6 +140,14 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
         "    seen = found; } }"
     )
     return Piece(text, _struct(atomic.dtype))
+
+
+def _seen(atomic: Atomic) -> str:
+    """What memory holds at first."""
+    bits = atomic.dtype.bits
+    if atomic.space == "global":
+        return f"u{bits} seen = *(volatile u{bits}*)p;"
+    return f'u{bits} seen; asm volatile("ld.volatile.shared.b{bits} %0, [%1];" : "={_LETTER[bits]}"(seen) : "r"(p));'
 
 
 def _combined(e: Emitter, op: Op, atomic: Atomic) -> str:

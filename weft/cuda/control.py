@@ -13,8 +13,9 @@ from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type
 from weft.ir.core import Op, Region, Value, walk
 from weft.ir.define import Completion
+from weft.ir.types import ScalarType
 from weft.layout.base import WARPGROUP
-from weft.ops import control
+from weft.ops import control, thread
 
 UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma"})
 """How accesses of the units that run beside the warps complete: of TMA, and of the tensor cores."""
@@ -30,7 +31,10 @@ def _for(e: Emitter, op: Op) -> None:
     i = e.counter(counter).name
     sign = ">" if op.attrs["descending"] else "<"
     head = f"{c_type(counter.type.element)} {i} = {e.at(lower)}; {i} {sign} {e.at(upper)}; {_step(e, i, step)}"
-    _keep_rolled(e, op)
+    if _indexes_own_arrays(e, op):
+        e.out.bare("#pragma unroll")
+    else:
+        _keep_rolled(e, op)
     with e.braces(f"for ({head})"):
         e.region(body)
         e.assign(args, list(body.terminator.uses))
@@ -47,6 +51,27 @@ def _keep_rolled(e: Emitter, loop: Op) -> None:
     inside = (op for region in loop.regions for op in walk(region))
     if any(effect.completes in UNITS for op in inside for effect in op.kind.effects):
         e.out.bare("#pragma unroll 1")
+
+
+MOST_UNROLLED = 64
+"""Rounds of a loop that are written out, at most."""
+
+
+def _indexes_own_arrays(e: Emitter, loop: Op) -> bool:
+    """Whether a loop of few rounds chooses elements of a thread's own array by what changes from round to round.
+
+    Unrolled it names each of them, so that the array can stay in registers."""
+    lower, upper, step = (e.number(value) for value in list(loop.uses)[:3])
+    if lower is None or upper is None or not step or not 0 < (upper - lower) / step <= MOST_UNROLLED:
+        return False
+    (body,) = loop.regions
+    changing = {arg for arg in body.args if isinstance(arg.type, ScalarType)}
+    for op in walk(body):
+        if not changing.isdisjoint(op.uses):
+            if op.kind in (thread.load_local, thread.store_local) and op.operand("index") in changing:
+                return True
+            changing.update(op.results, *(region.args for region in op.regions))
+    return False
 
 
 def _step(e: Emitter, counter: str, step: Value) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 
-def _program(e: Emitter) -> str:
+def program_place(e: Emitter) -> str:
+    """The program's place in the grid, as three arguments of printf."""
     return f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
 
 
@@ -56,7 +57,7 @@ def _print(e: Emitter, op: Op) -> None:
     def line(index: Index) -> str:
         arguments = [e.at(value, index) for value in places]
         arguments += [_argument(e, op, value, index, hexadecimal) for value in values]
-        return f"printf({', '.join([text, _program(e), *arguments])});"
+        return f"printf({', '.join([text, program_place(e), *arguments])});"
 
     counts = {count_of(value.type) for value in operands} - {None}
     e.unrolled(max((count for count in counts if count), default=1), [(op.loc, line)])
@@ -71,7 +72,7 @@ def _assert(e: Emitter, op: Op) -> None:
 
     def line(index: Index) -> str:
         test = f"!({e.at(condition, index)})" if mask is None else f"{e.at(mask, index)} && !({e.at(condition, index)})"
-        return f'if ({test}) {{ printf({text}, {_program(e)}); asm volatile("trap;"); }}'
+        return f'if ({test}) {{ printf({text}, {program_place(e)}); asm volatile("trap;"); }}'
 
     e.unrolled(count_of(condition.type) or 1, [(op.loc, line)])
 

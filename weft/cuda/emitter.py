@@ -24,7 +24,7 @@ from weft.cuda.tables import Table
 from weft.cuda.writer import Writer
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import ScalarType
+from weft.ir.types import RegsType
 from weft.targets import Target
 
 Number = int | float | bool
@@ -48,7 +48,7 @@ class Emitter:
     is asked for. `uses_shared`: the text names the base of shared memory. `buffers`: names and addresses of the author's
     memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `workspace`: the name of the
     block's part of the global memory that launches provide, where they do. `partition`: who runs what is written now; it is the
-    whole block outside of `control.partitions`.
+    whole block outside of `control.partitions`. `exact`: sums that never leave their type.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -65,6 +65,7 @@ class Emitter:
         self.buffers: list[tuple[str, str]] = []
         self.rooms: dict[Value, Value] = {}
         self.partition = Partition(0, func.attrs["num_warps"])
+        self.exact: dict[Value, str] = func.attrs.get("exact", {})
         self.warp_name = ""
         self.workspace = ""
         self._users = _users(func)
@@ -127,7 +128,7 @@ class Emitter:
         number = self._storage.class_of.get(value)
         made = self._make(value.name, value, mutable) if number is None else self._classes[number]
         if number is None:
-            self._declare(made)
+            self._declare(made, value)
         self.refs[value] = made
         return made
 
@@ -167,8 +168,9 @@ class Emitter:
             mutable,
         )
 
-    def _declare(self, variable: Variable) -> None:
-        if variable.count is None:
+    def _declare(self, variable: Variable, value: Value) -> None:
+        # An array of one register is written where arrays are, which does not declare it.
+        if variable.count is None and not isinstance(value.type, RegsType):
             self._undeclared.append(variable)
         else:
             self.out.bare(f"{variable.declaration};")
@@ -178,7 +180,7 @@ class Emitter:
             members = self._storage.members[number]
             name = next((member.name for member in members if member.name), "")
             self._classes[number] = self._make(name, members[0], mutable=True)
-            self._declare(self._classes[number])
+            self._declare(self._classes[number], members[0])
 
     # Parallel assignment
 
@@ -278,7 +280,7 @@ class Emitter:
             self._elected.append(op)
         elif rule.form == "reference":
             self._refer(op, rule)
-        elif isinstance(op.result.type, ScalarType):
+        elif spelling.count_of(op.result.type) is None:
             self._scalar(op)
         else:
             self._close_elected()
@@ -349,7 +351,7 @@ class Emitter:
             if op.result not in self._storage.class_of:
                 variable.local = self._users.get(op.result, set()) <= inside
                 if not variable.local:
-                    self._declare(variable)
+                    self._declare(variable, op.result)
         self.unrolled(self.variable(group[0].result).count or 1, [(op.loc, partial(self._element, op)) for op in group])
 
     def _element(self, op: Op, index: Index) -> str:

@@ -79,7 +79,7 @@ Texts = Callable[[Index], tuple[str, str | None]]
 def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table, ...], texts: Texts) -> None:
     """All accesses of a load: each into its registers, by way of a small array where these are not neighbours."""
     first = consecutive(registers)
-    if first is not None:
+    if first is not None and into.count is not None:
         e.unrolled(
             len(registers),
             [(e.out.loc, lambda index: access.load(e, a, plus(into.name, e.entry(first, index)), *texts(index)))],
@@ -98,7 +98,10 @@ def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table
 def write_registers(e: Emitter, a: Access, value: Value, registers: tuple[Table, ...], texts: Texts) -> None:
     """All accesses of a store, each from its registers."""
     ref, first = e.refs[value], consecutive(registers)
-    if first is not None and isinstance(ref, Variable):
+    if registers and registers[0] and len(registers) * len(registers[0]) == 1:
+        e.out.statement(access.write(e, a, texts(0)[0], ref.at(registers[0][0]), texts(0)[1]))
+        return
+    if first is not None and isinstance(ref, Variable) and ref.count is not None:
         e.unrolled(
             len(registers),
             [(e.out.loc, lambda index: _store_from(e, a, plus(ref.name, e.entry(first, index)), *texts(index)))],
@@ -124,6 +127,10 @@ def _load(e: Emitter, op: Op) -> None:
     _, mask, other, *strides = op.operands
     masked: Masked = "" if mask is None else "if" if other is None else "or"
     a = Access("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), op.attrs["volatile"])
+    if op.attrs["count"] == 1:
+        default = e.at(other, 0) if masked == "or" and other is not None else None
+        e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
+        return
     into = e.variable(op.result)
     if other is not None and mask is not None:
         e.copy(op.result, e.refs[other])

@@ -1,14 +1,18 @@
-"""Matrix products on tensor cores: one PTX wrapper per shape of instruction, one unrolled loop per product of tiles.
+"""Matrix products on tensor cores: one PTX wrapper for a run of `wgmma` on one accumulator, one for each `mma.sync`.
 
 An accumulator is a C array that instructions update in place; a wait takes all its accumulators through its `asm`, so that no
-read of them comes before it. Matrix descriptors are formed of two 32-bit halves, of which only the lower one depends on where
-the matrix lies, from values that the warps of a warpgroup share: so they stay in uniform registers.
+read of them comes before it. NVRTC's time goes with the registers that pass through such statements: hence runs. Matrix
+descriptors are formed of two 32-bit halves, of which only the lower one depends on where the matrix lies, from values that the
+warps of a warpgroup share: so they stay in uniform registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from math import copysign
 from typing import TYPE_CHECKING
 
 from weft.cuda import tables
@@ -50,12 +54,12 @@ def _struct(element: DType) -> tuple[str, ...]:
     return (element.code,) if is_small_float(element) else ()
 
 
-def _in_place(name: str, element: DType, count: int) -> list[str]:
-    """Operands that are read and written: `count` elements of an array, several of them in a word."""
+def _in_place(name: str, element: DType, count: int, how: str = "+") -> list[str]:
+    """Operands that are read and written (only written with "="): `count` elements of an array, several of them in a word."""
     letter, array = "r", f"((u32*){name})"
     if element.bits == WORD_BITS:
         letter, array = "f" if element.is_floating() else "r", name
-    return [f'"+{letter}"({array}[{i}])' for i in range(count * element.bits // WORD_BITS)]
+    return [f'"{how}{letter}"({array}[{i}])' for i in range(count * element.bits // WORD_BITS)]
 
 
 def _lines(items: Sequence[str]) -> str:
@@ -64,11 +68,12 @@ def _lines(items: Sequence[str]) -> str:
     return ",\n      ".join(rows)
 
 
-def _names(first: int, count: int) -> str:
-    """PTX operands as a vector, broken into C string literals."""
+def _names(first: int, count: int, continued: bool = False) -> str:
+    """PTX operands as a vector, broken into C string literals; lines of a macro are `continued`."""
     names = [f"%{first + i}" for i in range(count)]
     rows = [", ".join(names[i : i + PER_LINE]) for i in range(0, count, PER_LINE)]
-    return "{" + ', "\n    "'.join(rows) + "}"
+    end = " \\" if continued else ""
+    return "{" + f', "{end}\n    "'.join(rows) + "}"
 
 
 # A word of an array, by how many elements it holds, and the piece that packs it.
@@ -93,7 +98,11 @@ def _words(name: str, element: DType, count: int) -> tuple[list[str], tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class Wgmma:
-    """One shape of instruction: `transposed` operands are contiguous along m or n; `registers`: a lies in registers."""
+    """Instructions of one shape that follow one another on the same accumulators: `transposed` operands are contiguous along m
+    or n.
+
+    `count` is how many they are. `words`: with a in registers, the first word of a for each, from the first one's on; None with
+    a in memory."""
 
     n: int
     k: int
@@ -101,44 +110,62 @@ class Wgmma:
     element: DType
     other: DType
     transposed: tuple[bool, bool]
-    registers: bool
+    count: int
+    words: Table | None
 
     @property
-    def name(self) -> str:
+    def instruction(self) -> str:
         """`wgmma_64x256x16_f32_f16_tb`."""
         types = [self.element.code] if self.element is self.other else [self.element.code, self.other.code]
-        marks = [mark for mark, on in zip(("ta", "tb", "ra"), (*self.transposed, self.registers), strict=True) if on]
+        flags = (*self.transposed, self.words is not None)
+        marks = [mark for mark, on in zip(("ta", "tb", "ra"), flags, strict=True) if on]
         return "_".join(["wgmma", f"64x{self.n}x{self.k}", self.sum.code, *types, *marks])
 
     @property
-    def piece(self) -> Piece:
-        """`name(x, a, b, add)`: the instruction on the accumulators from `x` on, added to them where `add` holds."""
-        outputs, needs = _in_place("x", self.sum, self.n // 2), _struct(self.sum)
-        a, parameter = ['"l"(a)'], "u64 a"
-        if self.registers:
-            words = self.k * self.element.bits // (2 * WORD_BITS)
-            a, parameter = [f'"r"(a[{i}])' for i in range(words)], "const u32* a"
-        first = len(outputs)
-        left = _names(first, len(a)) if self.registers else f"%{first}"
-        right, on = first + len(a), first + len(a) + 1
+    def name(self) -> str:
+        """`wgmma_64x256x16_f32_f16_tb_x4`, of four instructions."""
+        return f"{self.instruction}_x{self.count}"
+
+    def piece(self, name: str) -> Piece:
+        """`name(x, a, b, add)`: instruction i multiplies the matrices `a[i]` and `b[i]`; `x` are the accumulators.
+
+        Where `add` does not hold, the first forgets what they held."""
+        outputs = _in_place("x", self.sum, self.n // 2)
+        left, lefts, parameter = self._left(len(outputs))
+        first_b = len(outputs) + len(left)
+        inputs = [*left, *(f'"l"(b[{i}])' for i in range(self.count)), '"r"((int)add)']
         types = ".".join([_PTX_SUM[self.sum.code], _PTX[self.element.code], _PTX[self.other.code]])
+        lines = [
+            f'    {name}_on_x "{lefts[i]}, %{first_b + i}, {"on" if i else "add"}{self._modifiers};\\n"\n'
+            for i in range(self.count)
+        ]
         return Piece(
-            f"DEV void {self.name}({C_NAMES[self.sum.code]}* x, {parameter}, u64 b, bool add) {{\n"
-            f'  asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{on}, 0;\\n"\n'
-            f'    "wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{types} "\n'
-            f'    "{_names(0, first)}, "\n'
-            f'    "{left}, %{right}, add{self._modifiers};\\n}}"\n'
+            f'#define {name}_on_x "wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{types} " \\\n'
+            f'    "{_names(0, len(outputs), continued=True)}, "\n'
+            f"DEV void {name}({C_NAMES[self.sum.code]}* x, {parameter}, const u64* b, bool add) {{\n"
+            '  asm volatile("{\\n.reg .pred add, on;\\n"\n'
+            f'    "setp.ne.b32 add, %{first_b + self.count}, 0;\\nsetp.eq.b32 on, 0, 0;\\n"\n'
+            f'{"".join(lines)}    "}}"\n'
             f"    : {_lines(outputs)}\n"
-            f'    : {", ".join(a)}, "l"(b), "r"((int)add)); }}',
-            needs,
+            f"    : {_lines(inputs)}); }}",
+            _struct(self.sum),
         )
+
+    def _left(self, first: int) -> tuple[list[str], list[str], str]:
+        """Operands of the statement for a, from number `first` on; a as each instruction names it; the wrapper's parameter."""
+        if self.words is None:
+            numbers = range(self.count)
+            return [f'"l"(a[{i}])' for i in numbers], [f"%{first + i}" for i in numbers], "const u64* a"
+        per = self.k * self.element.bits // (2 * WORD_BITS)
+        operands = [f'"r"(a[{word + i}])' for word in self.words for i in range(per)]
+        return operands, [_names(first + per * i, per) for i in range(self.count)], "const u32* a"
 
     @property
     def _modifiers(self) -> str:
         """Signs of a and b, which floats have, and which of those in memory are transposed, which 16-bit types have."""
         if not self.element.is_floating():
             return ""
-        turned = self.transposed[1:] if self.registers else self.transposed
+        turned = self.transposed if self.words is None else self.transposed[1:]
         return ", 1, 1" + "".join(f", {int(t)}" for t in turned if self.element.bits == 16)
 
 
@@ -146,8 +173,23 @@ class Wgmma:
 def _begin(e: Emitter, op: Op) -> None:
     (x,) = op.uses
     assert isinstance(x.type, RegsType)
+    number = e.number(x)
+    if number is not None and number == 0 and copysign(1, number) > 0:
+        _zeros(e, e.variable(op.result).name, _dtype(x.type), x.type.count)
+        return
     e.copy(op.result, e.refs[x])
     _pin(e, e.variable(op.result).name, _dtype(x.type), x.type.count)
+
+
+def _zeros(e: Emitter, array: str, element: DType, count: int) -> None:
+    """As `_pin`, of an array of zeros, which the statement itself makes."""
+    name, outputs = f"zeros_{element.code}x{count}", _in_place("x", element, count, "=")
+    moves = [f"mov.b32 %{i}, 0;" for i in range(len(outputs))]
+    rows = [" ".join(moves[i : i + PER_LINE]) for i in range(0, len(moves), PER_LINE)]
+    text = ' "\n    "'.join(rows)
+    head = f"DEV void {name}({C_NAMES[element.code]}* x)"
+    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("{text}"\n    : {_lines(outputs)}); }}', _struct(element)))
+    e.out.line(f"{name}({array});")
 
 
 def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
@@ -179,30 +221,69 @@ def _wgmma(e: Emitter, op: Op) -> None:
     left: Operand | None = op.attrs["left"]
     right: Operand = op.attrs["right"]
     sums = acc.type.element
-    assert isinstance(sums, DType)
+    assert isinstance(sums, DType) and isinstance(acc.type, RegsType)
     turned = (left is not None and left.transposed, right.transposed)
     element, other = (_DTYPES[op.attrs[name]] for name in ("element", "other"))
-    shape = Wgmma(op.attrs["n"], op.attrs["k"], sums, element, other, turned, left is None)
-    e.pieces.define(shape.name, shape.piece)
-    e.copy(op.result, e.refs[acc])
     registers, at_a, at_b, first = (tuple(column) for column in zip(*op.attrs["steps"], strict=True))
+    words = tuple([at * element.bits // WORD_BITS for at in at_a]) if left is None else None
+    count, relative = _run(registers, words)
+    shape = Wgmma(op.attrs["n"], op.attrs["k"], sums, element, other, turned, count, relative)
+    wrapper = e.pieces.distinct(shape.name, shape.piece)
+    e.copy(op.result, e.refs[acc])
     matrices = [] if left is None else [_Matrix(e, "left", a, left, at_a)]
     matrices.append(_Matrix(e, "right", b, right, at_b))
-    words = "" if left is not None else _held(e, a)
+    held = _held(e, a) if left is None else ""
+    arrays = [e.names.fresh(name) for name in ("lefts", "rights")[-len(matrices) :]]
     into = e.variable(op.result)
     added = "true" if use_acc is None else e.at(use_acc)
     number = 1 if use_acc is None else e.number(use_acc)
+    for array in arrays:
+        e.out.bare(f"u64 {array}[{len(first)}];")
 
-    def step(index: Index) -> str:
-        operands = [matrix.at(index) for matrix in matrices]
-        if words:
-            operands.insert(0, plus(words, e.entry(tuple([at * element.bits // WORD_BITS for at in at_a]), index)))
-        on = _unless_first(first, index, added) if number is None else _flag(first, index, bool(number))
-        return f"{shape.name}({plus(into.name, e.entry(registers, index))}, {', '.join(operands)}, {on});"
+    def descriptor(array: str, matrix: _Matrix, index: Index) -> str:
+        return f"{array}[{index}] = {matrix.at(index)};"
 
+    def run(index: Index) -> str:
+        starts = tuple(range(0, len(first), count))
+        operands = [plus(array, e.entry(starts, index)) for array in arrays]
+        if words is not None:
+            operands.insert(0, plus(held, e.entry(words[::count], index)))
+        firsts = first[::count]
+        on = _unless_first(firsts, index, added) if number is None else _flag(firsts, index, bool(number))
+        return f"{wrapper}({plus(into.name, e.entry(registers[::count], index))}, {', '.join(operands)}, {on});"
+
+    described = zip(arrays, matrices, strict=True)
+    e.unrolled(len(first), [(op.loc, partial(descriptor, array, matrix)) for array, matrix in described])
     e.out.line(f"{e.pieces.define('wgmma_fence', _FENCE)}();")
-    e.unrolled(len(first), [(op.loc, step)])
+    e.unrolled(len(first) // count, [(op.loc, run)])
     e.out.line(f"{e.pieces.define('wgmma_commit', _COMMIT)}();")
+
+
+def _run(registers: Table, words: Table | None) -> tuple[int, Table | None]:
+    """How many instructions on one accumulator follow one another, and where their words of a lie from the first one's on.
+
+    One where not all runs are alike."""
+    lengths = {len(list(run)) for _, run in groupby(registers)}
+    count = lengths.pop() if len(lengths) == 1 else 1
+    if words is None:
+        return count, None
+    starts = range(0, len(words), count)
+    places = {tuple([word - words[start] for word in words[start : start + count]]) for start in starts}
+    return (count, places.pop()) if len(places) == 1 else (1, (0,))
+
+
+def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
+    """Whether a run adds to what its accumulators hold: the first of each, which come first, as the condition says."""
+    if isinstance(index, int):
+        return added if first[index] else "true"
+    firsts = first.index(False) if False in first else len(first)
+    if firsts == len(first):
+        return added
+    return f"{index if firsts == 1 else f'{index} >= {firsts}'} || {added}"
+
+
+def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
+    return "true" if added else _unless_first(first, index, "false")
 
 
 class _Matrix:
@@ -234,20 +315,6 @@ def _of_warpgroup(e: Emitter, warps: Table) -> str:
     text = tables.expression(tuple(groups), index)
     assert text is not None
     return text
-
-
-def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
-    """Whether a step adds to what its accumulators hold: the first of each, which come first, as the condition says."""
-    if isinstance(index, int):
-        return added if first[index] else "true"
-    firsts = first.index(False) if False in first else len(first)
-    if firsts == len(first):
-        return added
-    return f"{index if firsts == 1 else f'{index} >= {firsts}'} || {added}"
-
-
-def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
-    return "true" if added else _unless_first(first, index, "false")
 
 
 def array_of(e: Emitter, value: Value) -> str:

@@ -6,7 +6,9 @@ A key is a function's name, followed by its parameter types where a name is over
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 TYPES = """\
 typedef signed char i8; typedef short i16; typedef long long i64;
@@ -41,6 +43,16 @@ class Pieces:
                 self.use(need)
             self._texts[key] = piece.text
         return key.partition("(")[0]
+
+    def distinct(self, name: str, make: Callable[[str], Piece]) -> str:
+        """Take the piece that `make` gives of a name into the text, under a number where the name is another piece's already.
+
+        Returns the name to call."""
+        numbered = (name if number == 1 else f"{name}_{number}" for number in count(1))
+        made = ((called, make(called)) for called in numbered)
+        return next(
+            self.define(called, piece) for called, piece in made if self._texts.get(called, piece.text) == piece.text
+        )
 
     @property
     def text(self) -> str:

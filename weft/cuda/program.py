@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cuda.refs import Ref
+from weft.cuda.refs import Inline, Ref
 from weft.cuda.rules import emits, refers, spells
 from weft.ir.core import Op
 from weft.ops import program
@@ -35,11 +35,13 @@ def _num_programs(e: Emitter, op: Op) -> str:
     return f"(int){_of_programs(e, 'gridDim', op.attrs['axis'])}"
 
 
-@spells(program.warp_id)
-def _warp_id(e: Emitter, op: Op) -> str:
+@refers(program.warp_id)
+def _warp_id(e: Emitter, op: Op) -> Ref:
     first = e.partition.first_warp
-    # By way of a shuffle, so that ptxas sees that a warp's threads agree.
-    return f"(int)({e.warp} - {first}u)" if first else "(int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0)"
+    if program.threads_of(e.func) % e.target.warp_size:
+        # The last warp has not all the lanes that take part in a shuffle.
+        return Inline("(int)(threadIdx.x >> 5)")
+    return Inline(f"(int)({e.warp} - {first}u)" if first else f"(int){e.warp}")
 
 
 @spells(program.lane_id)

@@ -10,6 +10,7 @@ from weft.cuda.globals import plus, read_registers, write_registers
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref
 from weft.cuda.rules import emits, refers
+from weft.cuda.spelling import count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import ScratchType
@@ -116,6 +117,9 @@ def _store(e: Emitter, op: Op) -> None:
 
 @emits(scratch.load, scratch.load_matrix)
 def _load(e: Emitter, op: Op) -> None:
+    if count_of(op.result.type) is None:
+        e.define(op.result, access.read(e, _moves(op), _place(e, op, 0), None))
+        return
     read_registers(
         e, _moves(op), e.variable(op.result), op.attrs["registers"], lambda index: (_place(e, op, index), None)
     )
@@ -125,6 +129,9 @@ def _load(e: Emitter, op: Op) -> None:
 def _load_at(e: Emitter, op: Op) -> None:
     memory, element = op.uses
     a = Access("shared", _type(memory).element, 1)
+    if count_of(op.result.type) is None:
+        e.define(op.result, access.read(e, a, _at(e, op, memory, element, 0), None))
+        return
     into = e.variable(op.result)
 
     def read(index: Index) -> str:

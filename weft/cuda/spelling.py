@@ -43,8 +43,8 @@ def c_type_of(type: Type) -> str:
 
 
 def count_of(type: Type) -> int | None:
-    """Length of the C array that holds a value; None for a C scalar."""
-    return type.count if isinstance(type, RegsType) else None
+    """Length of the C array that holds a value; None for a C scalar, as which an array of one register goes, too."""
+    return type.count if isinstance(type, RegsType) and type.count > 1 else None
 
 
 def is_small_float(element: Element) -> bool:

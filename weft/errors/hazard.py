@@ -10,7 +10,7 @@ from weft.errors.base import Hazard, LaunchError, row
 
 
 class OutOfBounds(Hazard):
-    """An access outside the memory of its argument, or of a tile."""
+    """An access outside the memory of its argument, of a tile, of a view or of a thread's own array."""
 
 
 class Misaligned(Hazard):
@@ -113,6 +113,10 @@ class GlobalRace(Hazard):
     """Two programs, or two threads of one, access the same global memory, one of them writes, and nothing orders them."""
 
 
+class InactiveLane(Hazard):
+    """A value is taken from a lane of the warp that does not take part, or does not exist."""
+
+
 class BadDescriptor(Hazard):
     """A descriptor is made in the kernel of a tensor that TMA cannot take."""
 
@@ -162,7 +166,8 @@ GATHER_RANGE = row(
 MISALIGNED = row(
     "hazard-misaligned",
     Misaligned,
-    "program {program} {access} {bytes} bytes of {name} at byte {byte}, whose address lies {past} past a multiple of {bytes}",
+    "program {program} {access} {bytes} bytes of {name} at byte {byte}, whose address lies {past} past a multiple of {bytes}"
+    "{where}",
     "pass an array whose start is aligned to {bytes} bytes, or access narrower elements",
 )
 READ_ONLY = row(
@@ -204,8 +209,8 @@ HINT = row(
 NOT_UNIFORM = row(
     "hazard-not-uniform",
     BrokenPromise,
-    "program {program}: {what} must be equal in all threads of the block, but thread {first} has {first_value} "
-    "and thread {second} has {second_value}",
+    "program {program}: {what} must be equal in all threads of the block, but {first} has {first_value} "
+    "and {second} has {second_value}",
     "compute it from values that all threads share",
 )
 WRAPPED = row(

@@ -99,6 +99,24 @@ OPTION_VALUE = row(
     "{option}={value!r} of {name} is not {expected}",
     "write {example}",
 )
+BLOCK_TWICE = row(
+    "launch-block-twice",
+    LaunchError,
+    "{name} got two blocks of threads: {brackets} in brackets, and block={keyword}",
+    "keep one of them",
+)
+BLOCK_WARPS = row(
+    "launch-block-warps",
+    LaunchError,
+    "num_warps={num_warps} of {name} disagrees with block={block}: its {threads} threads fill {warps} warps",
+    "leave num_warps out: the block decides it",
+)
+BLOCK_CLUSTER = row(
+    "launch-block-cluster",
+    LaunchError,
+    "block={block} of {name} launches single threads, and num_ctas={num_ctas} asks for programs of several blocks",
+    "leave num_ctas out, or block= if the kernel is written for tiles: only those have clusters",
+)
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,

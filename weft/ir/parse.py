@@ -118,12 +118,14 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "nan": flo
 
 
 class _Parser:
-    """Reads tokens from the text; `kind` and `token` are the next one, which starts at `start` and ends at `end`."""
+    """Reads tokens from the text; `kind` and `token` are the next one, which starts at `start` and ends at `end`.
+
+    `first`: it is the first one of its line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.values: dict[str, Value] = {}
-        self.kind, self.token, self.start, self.end = "", "", 0, 0
+        self.kind, self.token, self.start, self.end, self.first = "", "", 0, 0, True
         self._advance()
 
     def func(self) -> Func:
@@ -206,6 +208,9 @@ class _Parser:
 
     def _operands(self) -> tuple[Value | None, ...]:
         operands: list[Value | None] = []
+        if self.first:
+            # An operation without operands, and the results of the next one.
+            return ()
         while self.kind == "value" or self.token == "_":
             operands.append(None if self._accept("_") else self._use())
             if not self._accept(","):
@@ -292,6 +297,7 @@ class _Parser:
 
     def _advance(self) -> None:
         space = _SPACE.match(self.text, self.end)
+        self.first = space is not None and "\n" in space[0]
         self.start = space.end() if space else self.end
         if self.start == len(self.text):
             self.kind, self.token, self.end = "end", "the end of the text", self.start

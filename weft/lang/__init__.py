@@ -5,7 +5,10 @@ The source is read, never run: constants are computed as Python does, run-time v
 """
 
 from weft.lang.frame import Read
-from weft.lang.reader import Built, ConstexprParam, DescriptorParam, RuntimeParam, build_kernel
+from weft.lang.reader import Built, ConstexprParam, DescriptorParam, Param, RuntimeParam, ViewParam, build_kernel
 from weft.lang.source import Source, source_of
 
-__all__ = ["Built", "ConstexprParam", "DescriptorParam", "Read", "RuntimeParam", "Source", "build_kernel", "source_of"]
+__all__ = [
+    "Built", "ConstexprParam", "DescriptorParam", "Param", "Read", "RuntimeParam", "Source", "ViewParam", "build_kernel",
+    "source_of",
+]  # fmt: skip

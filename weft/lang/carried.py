@@ -17,7 +17,16 @@ from weft.ir.core import Value
 from weft.ir.types import Type
 from weft.lang.frame import POISON, Binding, Env, Frame, Unusable
 from weft.lang.statements import identifier
-from weft.lang.values import accepts, difference, gains_layout, is_number, materialise, number_type, same_leaf
+from weft.lang.values import (
+    accepts,
+    difference,
+    gains_layout,
+    is_memory,
+    is_number,
+    materialise,
+    number_type,
+    same_leaf,
+)
 from weft.language import tensor
 from weft.language.aggregate import declared_constexpr
 from weft.language.runtime_value import RuntimeValue, wrap
@@ -26,7 +35,8 @@ from weft.language.tree import Structure, flatten, unflatten
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One leaf of a name at the entry of a loop. `type` is None for a constant that stays what it is, as `fixed` ones do."""
+    """One leaf of a name at the entry of a loop. `type` is None for what stays as it is: memory that threads address and
+    constants, as long as the body does not change them, which it must not do to `fixed` ones."""
 
     path: str
     entry: Any
@@ -108,7 +118,7 @@ def _carry(name: str, binding: Binding, promoted: Mapping[str, Type]) -> Carried
 def _entry_type(leaf: Any, promoted: Type | None) -> Type | None:
     if promoted is not None and accepts(promoted, leaf):
         return promoted
-    return leaf.handle.type if isinstance(leaf, RuntimeValue) else None
+    return leaf.handle.type if isinstance(leaf, RuntimeValue) and not is_memory(leaf) else None
 
 
 def argument_types(carried: Sequence[Carried]) -> tuple[list[Type], list[str]]:
@@ -160,11 +170,16 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
             continue
         elif slot.type is None and not slot.fixed and is_number(slot.entry) and _is_single(leaf):
             found.promote[slot.path] = number_type(slot.entry)
-        elif isinstance(leaf, RuntimeValue) and gains_layout(slot.type, leaf.handle.type):
+        elif isinstance(leaf, RuntimeValue) and _goes_round_as(slot, leaf.handle.type):
             found.promote[slot.path] = leaf.handle.type
         else:
             found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line)
             return
+
+
+def _goes_round_as(slot: Slot, type: Type) -> bool:
+    """True for what goes round after all: a tile that gains its layout, memory that becomes another of the same type."""
+    return gains_layout(slot.type, type) or (is_memory(slot.entry) and slot.entry.handle.type == type)
 
 
 def _is_single(leaf: Any) -> bool:
@@ -174,7 +189,7 @@ def _is_single(leaf: Any) -> bool:
 def _entry(slot: Slot) -> Any:
     """The leaf as the body saw it: of the type that it goes round in."""
     as_it_came = isinstance(slot.entry, RuntimeValue) and slot.entry.handle.type == slot.type
-    return slot.entry if slot.type is None or as_it_came else tensor(Value(slot.type))
+    return slot.entry if slot.type is None or as_it_came else wrap(Value(slot.type))
 
 
 def _carried_error(path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc) -> Unusable:

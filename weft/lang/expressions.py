@@ -11,11 +11,15 @@ from typing import Any, cast
 from weft.errors import fail
 from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
+from weft.ir.core import Op
+from weft.ir.types import int1
 from weft.lang.frame import Frame, expression
 from weft.lang.values import is_number, is_runtime, is_sequence, is_tile, require_constexpr, show, truth
 from weft.language import logical_and, logical_not, logical_or, tensor
+from weft.language.broadcast import constant as constant_of
 from weft.language.debug import Text
-from weft.language.runtime_value import RuntimeValue, is_handle
+from weft.language.runtime_value import RuntimeValue, is_handle, wrap
+from weft.ops import control
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
@@ -50,9 +54,14 @@ def binary(frame: Frame, node: ast.BinOp) -> Any:
     return combine(node.op, left, right)
 
 
-def combine(op: ast.operator, left: Any, right: Any) -> Any:
-    """Apply a binary operator. Raises CompilationError (lang-operator) where the operands have none."""
+def combine(op: ast.operator, left: Any, right: Any, in_place: bool = False) -> Any:
+    """Apply a binary operator, `in_place` by `__iadd__` and its kind if there is one.
+
+    Raises CompilationError (lang-operator) where the operands have none.
+    """
     symbol, apply = _BINARY[type(op)]
+    if in_place:
+        apply = getattr(operator, f"i{apply.__name__.removesuffix('_')}")
     if type(op) is ast.Add and is_sequence(left) and is_sequence(right):
         return type(left)([*left, *right])  # shapes are lists or tuples as it happens: both join
     _refuse_handles(symbol, left, right)
@@ -80,27 +89,61 @@ def unary(frame: Frame, node: ast.UnaryOp) -> Any:
 
 @expression(ast.BoolOp)
 def boolean(frame: Frame, node: ast.BoolOp) -> Any:
-    """`a and b`, `a or b`: as in Python on constants, the logic of int1 on run-time scalars; both are computed then."""
+    """`a and b`, `a or b`: as in Python on constants, the logic of int1 on run-time scalars.
+
+    An operand behind a run-time one is computed by all threads if nobody can tell, and where it is needed only if it does
+    something: `i < n and t[i] > 0` reads no element beyond the end."""
     is_and = isinstance(node.op, ast.And)
-    run_time: list[tensor] = []
+    known: tensor | None = None
     value: Any = None
     for operand in node.values:
-        value = frame.value(operand)
-        frame.mark(node)
-        if is_tile(value):
-            word, symbol = ("and", "&") if is_and else ("or", "|")
-            raise fail(errors.TILE_LOGIC, word=word, symbol=symbol, got=show(value))
-        holds = truth(value, "a condition")
-        if isinstance(holds, tensor):
-            run_time.append(holds)
-        elif holds is not is_and:
-            # `x and False` is False whatever x is, and `x or 3` holds.
-            return holds if run_time else value
-    return _joined(run_time, is_and) if run_time else value
+        if known is None:
+            value = frame.value(operand)
+            holds = _condition(frame, node, value)
+            ops: list[Op] = []
+        else:
+            with frame.builder.region() as behind:
+                value = frame.value(operand)
+                holds = _condition(frame, node, value)
+            ops = behind.ops
+        if not isinstance(holds, tensor):
+            _append(frame, ops)
+            if holds is not is_and:
+                # `x and False` is False whatever x is, and `x or 3` holds.
+                return holds if known is not None else value
+        elif known is None:
+            known = holds
+        elif all(op.kind.pure for op in ops):
+            _append(frame, ops)
+            known = (logical_and if is_and else logical_or)(known, holds)
+        else:
+            known = _behind(frame, known, holds, ops, is_and)
+    return value if known is None else known
 
 
-def _joined(conditions: list[tensor], is_and: bool) -> tensor:
-    return functools.reduce(logical_and if is_and else logical_or, conditions)
+def _condition(frame: Frame, node: ast.BoolOp, value: Any) -> Any:
+    frame.mark(node)
+    if is_tile(value):
+        word, symbol = ("and", "&") if isinstance(node.op, ast.And) else ("or", "|")
+        raise fail(errors.TILE_LOGIC, word=word, symbol=symbol, got=show(value))
+    return truth(value, "a condition")
+
+
+def _append(frame: Frame, ops: Iterable[Op]) -> None:
+    for op in ops:
+        frame.builder.append(op)
+
+
+def _behind(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bool) -> tensor:
+    """`known and holds` (or `or`) where the operations that `holds` takes run only if `known` has not decided yet."""
+    builder = frame.builder
+    with builder.region() as asked:
+        _append(frame, ops)
+        builder.emit(control.yield_, holds.handle)
+    with builder.region() as decided:
+        builder.emit(control.yield_, constant_of(not is_and, int1).handle)
+    regions = (asked.done, decided.done) if is_and else (decided.done, asked.done)
+    return wrap(builder.emit(control.if_, known.handle, regions=regions))
 
 
 @expression(ast.Compare)
@@ -120,7 +163,7 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
     if len(run_time) > 1 and any(map(is_tile, run_time)):
         tile = next(filter(is_tile, run_time))
         raise fail(errors.TILE_LOGIC, word="a chain of comparisons", symbol="(a < b) & (b < c)", got=show(tile))
-    return _joined(run_time, is_and=True) if run_time else True
+    return functools.reduce(logical_and, run_time) if run_time else True
 
 
 def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:

@@ -17,12 +17,13 @@ from typing import Any
 from weft import language
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
+from weft.errors import thread as thread_errors
 from weft.lang.frame import POISON, Frame, Read, Unusable, expression
 from weft.lang.source import dotted
 from weft.lang.values import class_of, show
-from weft.language import constexpr, tensor
+from weft.language import LayoutTensor, LayoutTensorIter, constexpr, tensor
 from weft.language.aggregate import is_aggregate
-from weft.language.marks import is_constexpr_function, jit_of, unwrap
+from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
 
 _MISSING = object()
@@ -68,7 +69,10 @@ def local(frame: Frame, name: str, reader: Loc) -> Any:
 
 
 def outer(frame: Frame, path: str, loc: Loc) -> Any:
-    """What `a.b.c` means around the function, unwrapped. Raises CompilationError: lang-undefined-name, lang-attribute."""
+    """What `a.b.c` means around the function, unwrapped.
+
+    Raises CompilationError: lang-undefined-name, lang-attribute, thread-host-view.
+    """
     known = frame.trace.reads.get((frame.function, path))
     if known is not None:
         return unwrap(known.value)
@@ -78,13 +82,15 @@ def outer(frame: Frame, path: str, loc: Loc) -> Any:
         hint = suggestion(root, {*frame.env, *frame.function.__globals__, *vars(builtins)})
         raise fail(errors.UNDEFINED, loc=loc, name=root, hint=hint)
     seen = [root]
-    while rest and not isinstance(value, constexpr):
+    while rest and not isinstance(value, constexpr) and not is_computed(value):
         found = getattr(value, rest[0], _MISSING)
         if found is _MISSING:
             break
         value = found
         seen.append(rest.pop(0))
     path = ".".join(seen)
+    if isinstance(value, (LayoutTensor, LayoutTensorIter)):
+        raise fail(thread_errors.HOST_VIEW, loc=loc, path=path)
     frame.trace.reads[frame.function, path] = Read(frame.function, path, value)
     value = unwrap(value)
     frame.builder.loc = loc
@@ -114,7 +120,7 @@ def attribute(owner: Any, name: str) -> Any:
     if is_aggregate(owner):
         cls = class_of(owner)
         method = getattr(cls, name, None)
-        if name not in vars(owner) and (jit_of(method) is not None or is_constexpr_function(method)):
+        if (jit_of(method) is not None or is_constexpr_function(method)) and name not in vars(owner):
             is_static = isinstance(_in_class(cls, name), staticmethod)
             return method if is_static else Method(method, owner)
     if isinstance(owner, RuntimeValue):

@@ -6,7 +6,7 @@ What each construct of Python becomes stands in the modules named here: importin
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -23,7 +23,9 @@ from weft.language import tensor
 from weft.language.context import Context, TargetLike, enter
 from weft.language.descriptor import tensor_descriptor
 from weft.language.marks import unwrap
+from weft.language.storages import GlobalStorage
 from weft.ops import control as control_ops
+from weft.views import LayoutTensor
 
 FAMILIES = (calls, control, expressions, names, refused, statements)
 
@@ -55,13 +57,26 @@ class DescriptorParam:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewParam:
+    """A view of global memory, which becomes several parameters of the compiled kernel.
+
+    `pointer` is that of its first element, `numbers` are what is known of it at run time only, each called by its name. `key`
+    is the rest (see `weft.views.LayoutTensor.from_argument`).
+    """
+
+    pointer: RuntimeParam
+    key: Hashable
+    numbers: Mapping[str, RuntimeParam]
+
+
+@dataclass(frozen=True, slots=True)
 class ConstexprParam:
     """A parameter whose value is known at compile time; the compiled kernel does not have it."""
 
     value: object
 
 
-Param = RuntimeParam | DescriptorParam | ConstexprParam
+Param = RuntimeParam | DescriptorParam | ViewParam | ConstexprParam
 Argument = tuple[Value, dict[str, Any]]
 """A parameter of the compiled kernel, and what is known of it: "divisible", and "optional" where it may go if unused."""
 
@@ -81,9 +96,12 @@ def build_kernel(
     num_warps: int,
     target: TargetLike,
     num_ctas: int = 1,
+    block: tuple[int, int, int] | None = None,
     name: str | None = None,
 ) -> Built:
     """Read a kernel: its Python function, and what each parameter is, into tile IR for a target.
+
+    `block` is the shape of a block of threads, of a kernel that is launched with one.
 
     Raises the author's mistakes, each with its line: one CompilationError or LayoutError, or an ErrorGroup of several.
     """
@@ -92,7 +110,7 @@ def build_kernel(
     _check_target(source, params, target)
     arguments = {name: tuple(_arguments(name, p)) for name, p in params.items()}
     frame = Frame(trace, fn, source, None, _environment(source, params, arguments))
-    context = Context(trace.builder, num_warps, target, _inliner(trace), num_ctas)
+    context = Context(trace.builder, num_warps, target, _inliner(trace), num_ctas, block=block)
     with enter(context):
         _read(frame)
     trace.finish()
@@ -103,6 +121,8 @@ def build_kernel(
     attrs: dict[str, Any] = {"num_warps": num_warps, "target": target.name, "params": facts, "stage": "tile"}
     if num_ctas > 1:
         attrs["num_ctas"] = num_ctas
+    if block is not None:
+        attrs["block"] = block
     values = tuple(value for value, _ in known)
     func = trace.builder.func(name or fn.__name__, values, attrs, _definition(source))
     return Built(func, tuple(trace.reads.values()))
@@ -119,6 +139,10 @@ def _arguments(name: str, param: Param) -> Iterator[Argument]:
     """What a parameter of the Python function becomes."""
     if isinstance(param, RuntimeParam):
         yield Value(ScalarType(param.element), name), _divisible(param.divisible)
+    elif isinstance(param, ViewParam):
+        yield from _arguments(name, param.pointer)
+        for called, number in param.numbers.items():
+            yield Value(ScalarType(number.element), called), {"optional": True, **_divisible(number.divisible)}
     elif isinstance(param, DescriptorParam):
         handle, *parts = param.names
         yield Value(param.type, handle), {}
@@ -135,16 +159,19 @@ def _environment(
     source: Source, params: Mapping[str, Param], arguments: Mapping[str, tuple[Argument, ...]]
 ) -> dict[str, Binding]:
     places = {p.arg: _place(source, p) for p in parameters(source.node)}
-    values = {name: _value(p, [value for value, _ in arguments[name]]) for name, p in params.items()}
+    values = {name: _value(name, p, [value for value, _ in arguments[name]]) for name, p in params.items()}
     return {name: Binding(value, places.get(name)) for name, value in values.items()}
 
 
-def _value(param: Param, values: Sequence[Value]) -> Any:
+def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
     """What the kernel sees of a parameter."""
     if isinstance(param, ConstexprParam):
         return unwrap(param.value)
     if isinstance(param, RuntimeParam):
         return tensor(values[0])
+    if isinstance(param, ViewParam):
+        pointer, *numbers = map(tensor, values)
+        return LayoutTensor.from_argument(GlobalStorage(pointer), param.key, tuple(numbers), name)
     return tensor_descriptor.of(values[0], values[1 : 1 + param.rank], values[1 + param.rank :])
 
 

@@ -145,7 +145,9 @@ def _indentation(line: str) -> int:
 def _stores(node: ast.AST) -> Iterator[str]:
     if isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
         return
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return  # it changes memory, and no name
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
         yield from _root(node)
         return
     for child in ast.iter_child_nodes(node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import lang as errors
@@ -13,7 +13,7 @@ from weft.lang.expressions import combine
 from weft.lang.frame import After, Frame, Outcome, Return, Signal, statement
 from weft.lang.names import annotates_constexpr, attribute, local
 from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
-from weft.language import device_assert, tensor
+from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.tree import fields_of, flatten
@@ -57,13 +57,18 @@ def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
 
 @statement(ast.AugAssign)
 def augmented(frame: Frame, node: ast.AugAssign, after: After) -> Outcome:
-    """`a += b` is `a = a + b`: values never change in place."""
+    """`a += b` is `a = a + b`: values never change in place. Through a view memory does, as by `view[i] += b`."""
     if isinstance(node.target, ast.Subscript):
-        return _immutable(frame.value(node.target.value))
+        owner, key = _item(frame, node.target)
+        old = owner[key]
+        value = frame.value(node.value)
+        frame.mark(node)
+        owner[key] = combine(node.op, old, value)
+        return Signal.NEXT
     old = _current(frame, node.target)
     value = frame.value(node.value)
     frame.mark(node)
-    assign(frame, node.target, combine(node.op, old, value))
+    assign(frame, node.target, combine(node.op, old, value, in_place=is_aggregate(old)))
     return Signal.NEXT
 
 
@@ -151,7 +156,8 @@ def name_leaves(name: str, value: Any) -> None:
         leaves, structure = flatten(value)
         for leaf, path in zip(leaves, structure.paths(name), strict=True):
             if isinstance(leaf, RuntimeValue) and not leaf.handle.name:
-                leaf.handle.name = identifier(path)
+                # An array behind a view is to the author what the view is.
+                leaf.handle.name = identifier(path.removesuffix(".storage.memory"))
 
 
 def identifier(path: str) -> str:
@@ -178,11 +184,14 @@ def _unpack(frame: Frame, targets: list[ast.expr], value: Any) -> None:
 def with_field(frame: Frame, owner: Any, name: str, value: Any) -> Any:
     """A copy of an aggregate with one field set: two names of one aggregate stay two values.
 
-    Raises CompilationError: lang-immutable for anything but an aggregate, lang-attribute for a field it does not have.
+    Raises CompilationError: lang-immutable for anything but an aggregate, view-immutable for a view, lang-attribute for a field
+    that it does not have.
     """
     if not is_aggregate(owner):
         raise fail(errors.IMMUTABLE, got=show(owner), instead="use a variable, or a field of an aggregate")
     fields = fields_of(class_of(owner))
+    if isinstance(owner, (LayoutTensor, LayoutTensorIter)):
+        setattr(owner, name, value)  # which views refuse
     if name not in fields:
         known = ", ".join(fields)
         raise fail(errors.ATTRIBUTE, owner=type(owner).__name__, name=name, hint=f": its fields are {known}")
@@ -193,16 +202,28 @@ def with_field(frame: Frame, owner: Any, name: str, value: Any) -> Any:
 
 
 def _set_item(frame: Frame, target: ast.Subscript, value: Any) -> None:
+    loc = frame.builder.loc
+    owner, key = _item(frame, target)
+    frame.builder.loc = loc
+    owner[key] = value
+
+
+def _item(frame: Frame, target: ast.Subscript) -> tuple[Any, Any]:
+    """What an assignment to `owner[key]` changes: memory behind a view. Raises lang-immutable for anything else."""
     owner = frame.value(target.value)
     if isinstance(owner, (list, dict)) or not hasattr(owner, "__setitem__"):
         _immutable(owner)
-    owner[frame.value(target.slice)] = value
+    return owner, frame.value(target.slice)
 
 
-def _immutable(owner: Any) -> Any:
+def _immutable(owner: Any) -> NoReturn:
     instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
     if is_handle(owner):
         instead = "write smem.store(value), or bufs.index(i).store(value) where it holds several tiles"
+    elif isinstance(owner, SIMD):
+        instead = (
+            f"make a new one: gl.SIMD[gl.{owner.dtype.name}, {owner.size}](values), or gl.where(condition, new, old)"
+        )
     elif not isinstance(owner, tensor):
         instead = "build a new tuple or list with the value in it"
     raise fail(errors.IMMUTABLE, got=show(owner), instead=instead)

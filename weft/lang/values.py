@@ -9,7 +9,7 @@ from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.build import Builder
 from weft.ir.core import Value
-from weft.ir.types import DType, ScalarType, SharedType, TileType, Type, int1
+from weft.ir.types import DType, LocalType, ScalarType, ScratchType, SharedType, TileType, Type, int1
 from weft.language import tensor
 from weft.language.aggregate import is_aggregate
 from weft.language.broadcast import literal
@@ -31,6 +31,11 @@ def is_runtime(value: object) -> bool:
     if is_sequence(value) or is_aggregate(value):
         return any(isinstance(leaf, (RuntimeValue, Text)) for leaf in flatten(value)[0])
     return False
+
+
+def is_memory(value: object) -> bool:
+    """True for memory that threads address, of which it mostly is known at compile time which one is meant."""
+    return isinstance(value, RuntimeValue) and isinstance(value.handle.type, (ScratchType, LocalType))
 
 
 def class_of(value: object) -> type[Any]:

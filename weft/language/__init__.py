@@ -37,6 +37,16 @@ from weft.language.atomics import (
     atomic_xor,
 )  # fmt: skip
 from weft.language.casts import cast
+from weft.language.copies import (
+    copy_dram_to_local,
+    copy_dram_to_sram,
+    copy_dram_to_sram_async,
+    copy_local_to_dram,
+    copy_local_to_shared,
+    copy_sram_to_dram,
+    copy_sram_to_local,
+    outer_product_acc,
+)  # fmt: skip
 from weft.language.creation import arange, full, full_like, zeros, zeros_like
 from weft.language.debug import device_assert, device_print, static_assert, static_print
 from weft.language.dtypes import (
@@ -59,6 +69,7 @@ from weft.language.dtypes import (
     uint32,
     uint64,
 )  # fmt: skip
+from weft.language.fragments import fragment, from_fragment
 from weft.language.hints import assume, max_constancy, max_contiguous, multiple_of
 from weft.language.layouts import (
     AutoLayout,
@@ -134,6 +145,27 @@ from weft.language.shared_memory import (
     shared_memory_descriptor,
     shared_memory_descriptor_type,
 )  # fmt: skip
+from weft.language.thread import (
+    WARP_SIZE,
+    async_copy_wait_all,
+    block_dim,
+    block_idx,
+    global_idx,
+    grid_dim,
+    shuffle_down,
+    shuffle_idx,
+    shuffle_up,
+    shuffle_xor,
+    simd_width_of,
+    thread_idx,
+    warp_broadcast,
+    warp_max,
+    warp_min,
+    warp_prefix_sum,
+    warp_sum,
+)  # fmt: skip
+from weft.language.vector import SIMD
+from weft.language.views import UNKNOWN, AddressSpace, ComposedLayout, Layout, LayoutTensor, LayoutTensorIter, Swizzle
 
 __all__ = [
     # Layouts
@@ -147,6 +179,15 @@ __all__ = [
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
     "warp_id", "warp_specialize",
+    # Views of memory
+    "AddressSpace", "ComposedLayout", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle", "UNKNOWN", "fragment",
+    "from_fragment",
+    "copy_dram_to_local", "copy_dram_to_sram", "copy_dram_to_sram_async", "copy_local_to_dram", "copy_local_to_shared",
+    "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
+    # Threads
+    "SIMD", "WARP_SIZE", "async_copy_wait_all", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
+    "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "thread_idx", "warp_broadcast", "warp_max", "warp_min",
+    "warp_prefix_sum", "warp_sum",
     # Shared memory, and what one vendor's GPUs have
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory

@@ -1,92 +1,155 @@
-"""Atomic read-modify-write on global memory."""
+"""Atomic read-modify-write on global memory, and through views on shared memory."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast, get_args
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.types import DType
+from weft.errors import thread as thread_errors
+from weft.ir.types import DType, int1
 from weft.language.broadcast import fit
+from weft.language.logic import bit_and, compare
 from weft.language.marks import builtin
-from weft.language.memory import check_pointer, place_mask, pointer_form
+from weft.language.memory import by_thread, check_pointer, place_mask, pointer_form
+from weft.language.places import alone, loaded
 from weft.language.promote import place
+from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
-from weft.ops import memory
+from weft.ops import globals, memory
 from weft.ops.memory import Atomic, MemoryOrder, MemoryScope
+
+if TYPE_CHECKING:
+    from weft.views import LayoutTensor
+
+Address: TypeAlias = "tensor | LayoutTensor"
+"""Where an atomic operation is done: a scalar or a tile of pointers, or a view of one element."""
 
 
 @builtin
-def atomic_add(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_add(
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """Add `val` to memory at `pointer` where `mask` holds, in one step and once per element; the old values.
 
     `val` is broadcast to the addresses and converted to their element type: float16, bfloat16, float32, float64 or an integer
     of 32 or 64 bits. `sem` is relaxed, acquire, release or acq_rel (the default), `scope` cta, gpu (the default) or sys.
     Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and as `load`.
+
+    A view of one element, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory: each thread adds
+    for itself then, as it does at a scalar address in a kernel that is launched with `block=`. Raises thread-atomic-view,
+    thread-atomic-shared.
     """
     return _modify("add", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_max(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_max(
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """Replace memory by the larger of it and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("max", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_min(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_min(
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """Replace memory by the smaller of it and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("min", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_and(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_and(
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """Bitwise and with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("and", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_or(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_or(pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
     """Bitwise or with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("or", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_xor(pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_xor(
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
     """Bitwise exclusive or with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("xor", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_xchg(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+    pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
     """Replace memory by `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("xchg", pointer, val, mask, sem, scope)
 
 
 @builtin
-def atomic_cas(pointer: tensor, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None) -> tensor:
+def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None) -> tensor:
     """Where memory equals `cmp` bit by bit, replace it by `val`, in one step; the old values. 16-, 32- and 64-bit types."""
-    check_pointer("atomic_cas", pointer)
-    element: DType = pointer.dtype.element_ty
+    if _is_view(pointer):
+        storage, offset, inside = _element("atomic_cas", pointer)
+        address, each = storage.address(offset), True
+    else:
+        check_pointer("atomic_cas", pointer)
+        address, each, inside = cast("tensor", pointer), by_thread(), None
+    element: DType = address.dtype.element_ty
     if element.bits not in (16, 32, 64):
         raise fail(errors.ATOMIC_TYPE, kind="cas", dtype=element.name, allowed="types of 16, 32 or 64 bits")
-    form = pointer_form("atomic_cas", pointer, cmp, val)
+    form = pointer_form("atomic_cas", address, cmp, val)
     order, reach = _order(sem), _scope(scope)
     values = (place(cmp, element, form), place(val, element, form))
-    return apply(memory.atomic_cas, fit(pointer, form), *values, order=order, scope=reach)
+    if form is None and each:
+        own = [None if x is None else alone(x) for x in (address, *values, inside)]
+        return loaded(apply(globals.atomic_cas, *own, order=order, scope=reach))
+    return apply(memory.atomic_cas, fit(address, form), *values, order=order, scope=reach)
 
 
-def _modify(kind: Atomic, pointer: tensor, val: Any, mask: Any, sem: str | None, scope: str | None) -> tensor:
+def _modify(kind: Atomic, pointer: Any, val: Any, mask: Any, sem: str | None, scope: str | None) -> tensor:
     what = f"atomic_{kind}"
+    order, reach = _order(sem), _scope(scope)
+    if _is_view(pointer):
+        _check_type(kind, pointer.dtype)
+        storage, offset, inside = _element(what, pointer)
+        on = place_mask(what, mask, None)
+        return storage.atomic(kind, offset, val, _both(on, inside), order, reach)
     check_pointer(what, pointer)
     element: DType = pointer.dtype.element_ty
     _check_type(kind, element)
     form = pointer_form(what, pointer, val, mask)
-    order, reach = _order(sem), _scope(scope)
+    if form is None and by_thread():
+        return GlobalStorage(pointer).atomic(kind, 0, val, place_mask(what, mask, None), order, reach)
     operands = (fit(pointer, form), place(val, element, form), place_mask(what, mask, form))
     return apply(memory.atomic, *operands, kind=kind, order=order, scope=reach)
+
+
+def _is_view(x: object) -> TypeGuard[LayoutTensor]:
+    return isinstance(getattr(x, "storage", None), KernelStorage)
+
+
+def _element(what: str, view: LayoutTensor) -> tuple[KernelStorage, Any, tensor | None]:
+    """Memory and place of the one element of a view, and whether it is there. Raises thread-atomic-view for other views."""
+    count, storage = view.size(), view.storage
+    assert isinstance(storage, KernelStorage)
+    if count != 1 or view.element_size != 1:
+        many = "a run-time number of" if isinstance(count, tensor) else str(count * view.element_size)
+        raise fail(thread_errors.ATOMIC_VIEW, what=f"gl.{what}", got=f"{view.history}, a view of {many} elements")
+    inside: tensor | None = None
+    for limit in view.limits or ():
+        if limit is not None:
+            inside = _both(inside, place(compare("gt", limit, 0), int1, None))
+    return storage, view.offset, inside
+
+
+def _both(one: tensor | None, other: tensor | None) -> tensor | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return bit_and(one, other)
 
 
 def _check_type(kind: Atomic, element: DType) -> None:

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.errors import thread as thread_errors
 from weft.errors import tile as tile_errors
 from weft.errors.shared import HANDLE_OPERAND
-from weft.ir.types import DType, Element, ScalarType, tile_type
+from weft.ir.types import DType, Element, RegsType, ScalarType, Type, tile_type
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import Number, apply, tensor
 from weft.layout import AutoLayout, DistributedLayout, infer
 from weft.layout.convert import describe as describe_plan
 from weft.layout.convert import plan_conversion
-from weft.ops import arith, tile
+from weft.ops import arith, regs, tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,29 @@ class Form:
     layout: DistributedLayout
 
 
-def common_form(what: str, operands: Sequence[object]) -> Form | None:
-    """The form that all tiles among the operands take in an operation called `what`; None when all are scalars.
+@dataclass(frozen=True, slots=True)
+class VectorForm:
+    """The form of a thread's own vector: how many elements it has."""
 
-    Raises CompilationError for ranks, shapes (tile-rank-mismatch, tile-shape-mismatch) or layouts
-    (tile-layout-mismatch) that do not go together.
+    size: int
+
+
+AnyForm = Form | VectorForm | None
+"""What several operands have in common: tiles of a form, vectors of a size, or (None) scalars."""
+
+
+def common_form(what: str, operands: Sequence[object]) -> AnyForm:
+    """The form that all tiles or vectors among the operands take in an operation called `what`; None when all are scalars.
+
+    Raises CompilationError for ranks, shapes (tile-rank-mismatch, tile-shape-mismatch), layouts (tile-layout-mismatch) or sizes
+    of vectors (thread-vector-size) that do not go together, and where tiles meet vectors (thread-vector-tile).
     """
     tiles = [x for x in operands if isinstance(x, tensor) and not x.is_scalar]
     if not tiles:
         return None
     first = tiles[0]
+    if any(isinstance(x.handle.type, RegsType) for x in tiles):
+        return _vector_form(what, tiles)
     shape, owner = tuple(first.shape), first
     for x in tiles[1:]:
         shape = _joined(what, shape, first, x)
@@ -50,10 +64,23 @@ def common_form(what: str, operands: Sequence[object]) -> Form | None:
     return Form(shape, layout)
 
 
-def fit(x: tensor, form: Form | None) -> tensor:
+def _vector_form(what: str, operands: Sequence[tensor]) -> VectorForm:
+    first = operands[0]
+    for x in operands:
+        type, wanted = x.handle.type, first.handle.type
+        if not isinstance(type, RegsType) or not isinstance(wanted, RegsType):
+            raise fail(thread_errors.VECTOR_TILE, what=what, left=name_of(first), right=name_of(x))
+        if type.count != wanted.count:
+            raise fail(thread_errors.VECTOR_SIZE, what=what, left=name_of(first), right=name_of(x))
+    return VectorForm(len(first))
+
+
+def fit(x: tensor, form: AnyForm) -> tensor:
     """The value in a form from `common_form`: splat, given its layout, stretched, or as it is. None asks for nothing."""
     if form is None:
         return x
+    if isinstance(form, VectorForm):
+        return apply(regs.splat, x, count=form.size) if x.is_scalar else x
     if x.is_scalar:
         return apply(tile.splat, x, shape=form.shape, layout=form.layout)
     if not x.tile.resolved and x.layout != form.layout:
@@ -61,12 +88,19 @@ def fit(x: tensor, form: Form | None) -> tensor:
     return x if x.tile.shape == form.shape else apply(tile.broadcast, x, shape=form.shape)
 
 
-def constant(value: Number | RuntimeValue, dtype: DType, form: Form | None = None) -> tensor:
-    """A number as a scalar, or as every element of a tile. Raises language-literal-range, shared-handle-operand."""
+def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -> tensor:
+    """A number as a scalar, or as every element of a tile or vector. Raises language-literal-range, shared-handle-operand."""
     if isinstance(value, RuntimeValue):
         raise fail(HANDLE_OPERAND, what="this line", got=name_of(value))
-    type = ScalarType(dtype) if form is None else tile_type(dtype, form.shape, form.layout)
-    return apply(arith.constant, value=literal(value, dtype), type=type)
+    return apply(arith.constant, value=literal(value, dtype), type=_type(dtype, form))
+
+
+def _type(dtype: DType, form: AnyForm) -> Type:
+    if form is None:
+        return ScalarType(dtype)
+    if isinstance(form, VectorForm):
+        return RegsType(dtype, form.size)
+    return tile_type(dtype, form.shape, form.layout)
 
 
 def literal(value: Number, dtype: DType) -> Number:

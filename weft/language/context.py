@@ -80,6 +80,7 @@ class Context:
     `builder` takes the operations. `num_warps` and `num_ctas` are those of the region being built. `inline(function,
     args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it. `allocations` counts those of shared
     memory, to tell them apart. `partition` names the function whose partition is being built, under warp specialisation.
+    `block` is the shape of a block of threads that the kernel is launched with, where it is launched with one.
     """
 
     builder: Builder
@@ -89,6 +90,7 @@ class Context:
     num_ctas: int = 1
     partition: str = ""
     allocations: int = 0
+    block: tuple[int, int, int] | None = None
 
     @property
     def loc(self) -> Loc | None:

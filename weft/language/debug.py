@@ -15,6 +15,7 @@ from weft.language.memory import place_mask
 from weft.language.promote import to_tensor
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import apply_many
+from weft.language.vector import SIMD
 from weft.ops import debug
 
 
@@ -42,7 +43,7 @@ def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
             return
     if not isinstance(prefix, str):
         raise fail(errors.PRINT_PREFIX, got=name_of(prefix))
-    values = [to_tensor(x) for x in args]
+    values = [to_tensor(part) for x in args for part in _elements(x)]
     form = common_form("device_print", values)
     apply_many(debug.print_, [fit(x, form) for x in values], prefix=prefix, hex=bool(hex))
 
@@ -75,13 +76,18 @@ def static_assert(cond: Any, msg: Any = "") -> None:
         raise fail(errors.STATIC_ASSERT, message=f": {msg}" if msg else "")
 
 
+def _elements(x: Any) -> list[Any]:
+    """A vector's elements, one by one; anything else by itself."""
+    return [x[index] for index in range(x.size)] if isinstance(x, SIMD) else [x]
+
+
 def _print_text(text: Text, hex: bool) -> None:
     said = ""
     for part in text.parts:
         if isinstance(part, str):
             said += part
             continue
-        apply_many(debug.print_, (to_tensor(part),), prefix=said, hex=bool(hex))
+        apply_many(debug.print_, [to_tensor(x) for x in _elements(part)], prefix=said, hex=bool(hex))
         said = ""
     if said:
         apply_many(debug.print_, (), prefix=said, hex=False)

@@ -8,6 +8,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import tile as tile_errors
+from weft.ir.types import TileType
 from weft.language.broadcast import conversion_cost
 from weft.language.context import current
 from weft.language.marks import anywhere, builtin
@@ -92,7 +93,7 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
 
 def check_tile(what: str, value: object) -> None:
     """Refuse what is no tile (language-tile-needed)."""
-    if not isinstance(value, tensor) or value.is_scalar:
+    if not isinstance(value, tensor) or not isinstance(value.handle.type, TileType):
         raise fail(errors.TILE_NEEDED, what=what, got=describe(value))
 
 

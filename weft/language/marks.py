@@ -4,6 +4,7 @@
     __weft_constexpr_function__  True: plain Python that runs at compile time
     __weft_builtin__             True: a function of the language, called with values and plain Python objects
     __weft_aggregate__           on a class: its fields (see `weft.language.aggregate`)
+    __weft_computed__            True: an object whose attributes are run-time values, made anew wherever they are named
 
 Inside a kernel constants are plain Python objects; `constexpr` is for annotations and for host code.
 """
@@ -23,6 +24,7 @@ R = TypeVar("R")
 JIT = "__weft_jit__"
 CONSTEXPR_FUNCTION = "__weft_constexpr_function__"
 BUILTIN = "__weft_builtin__"
+COMPUTED = "__weft_computed__"
 
 
 class constexpr:
@@ -111,6 +113,11 @@ def jit_of(value: object) -> Callable[..., Any] | None:
 def is_builtin(value: object) -> bool:
     """True for functions of the language."""
     return getattr(value, BUILTIN, False) is True
+
+
+def is_computed(value: object) -> bool:
+    """True for objects such as `thread_idx`, whose attributes are computed where they are named."""
+    return getattr(value, COMPUTED, False) is True
 
 
 def is_constexpr_function(value: object) -> bool:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from weft.errors import bridge as bridge_errors
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.errors import thread as thread_errors
 from weft.ir.types import Pointer, int1
-from weft.language.broadcast import Form, common_form, constant, fit
+from weft.language.broadcast import AnyForm, Form, VectorForm, common_form, constant, fit
+from weft.language.context import current
 from weft.language.marks import builtin
 from weft.language.promote import is_number, place
 from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
-from weft.ops import memory
+from weft.language.view_tiles import Addresses, addresses, both, check_stored
+from weft.layout import DistributedLayout
+from weft.ops import globals, memory, regs
 from weft.ops.memory import Eviction
+from weft.views import LayoutTensor
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
 STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
@@ -21,17 +27,27 @@ STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 
 @builtin
 def load(
-    pointer: tensor, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-    volatile: bool = False,
+    pointer: Addresses, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+    volatile: bool = False, *, layout: DistributedLayout | None = None,
 ) -> tensor:  # fmt: skip
     """The elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
 
     Where `mask` (int1, broadcast to the tile) is false nothing is read, and the result is `other`, converted to the element
     type, or undefined without it. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy`: `evict_first evict_last`.
 
+    A view in global memory, as in `gl.load(t.tile[128, 64](i, j))`, is loaded as a tile of its shape in `layout`, or if none
+    is given in the one with the widest accesses. Elements beyond the edge of a masked view are `other`, by default 0.
+
     Raises CompilationError: language-pointer-needed, language-other-without-mask, language-mask-type, language-tile-at-scalar,
-    language-cache-modifier, language-eviction-policy.
+    language-cache-modifier, language-eviction-policy; with views bridge-sizes, bridge-vectors, bridge-space, and with `layout`
+    for anything else bridge-layout-of-addresses.
     """
+    if isinstance(pointer, LayoutTensor):
+        pointer, inside = addresses("load", pointer, layout)
+        mask = both(inside, mask)
+        other = _beyond(inside, mask, other)
+    elif layout is not None:
+        raise fail(bridge_errors.LAYOUT_OF_ADDRESSES, layout=layout, got=describe(pointer))
     check_pointer("load", pointer)
     if other is not None and mask is None:
         raise fail(errors.OTHER_WITHOUT_MASK)
@@ -40,24 +56,52 @@ def load(
     kept = place_mask("load", mask, form)
     rest = None if other is None or kept is None else place(other, pointer.dtype.element_ty, form)
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile)}
+    if form is None and by_thread():
+        other = None if rest is None else fit(rest, VectorForm(1))
+        read = apply(globals.load, pointer, kept, other, offsets=((0,),), registers=((0,),), vec=1, count=1, **attrs)
+        return apply(regs.extract, read, index=0)
     return apply(memory.load, fit(pointer, form), kept, rest, **attrs)
 
 
 @builtin
-def store(pointer: tensor, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
+def store(
+    pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = ""
+) -> None:
     """Write `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) holds.
 
-    Elements that several threads hold are written once. Where other threads of the program load what was stored, write
-    `gl.barrier()` between: none is inserted for global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and
-    errors as for `load`.
+    Elements that several threads hold are written once; a scalar is written by each thread in a kernel that is launched with
+    `block=`. Where other threads of the program load what was stored, write `gl.barrier()` between: none is inserted for
+    global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as for `load`.
+
+    To a view in global memory goes a tile of its shape, or one value for all elements; nothing is written beyond the edge of a
+    masked view. Raises bridge-shapes besides.
     """
+    if isinstance(pointer, LayoutTensor):
+        pointer, inside = addresses("store", pointer, check_stored(pointer, value))
+        mask = both(inside, mask)
     check_pointer("store", pointer)
     _check_policies("store", cache_modifier, STORE_CACHE, eviction_policy)
     form = pointer_form("store", pointer, mask, value)
     data = place(value, pointer.dtype.element_ty, form)
     kept = place_mask("store", mask, form)
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or ""}
-    apply_many(memory.store, (fit(pointer, form), data, kept), **attrs)
+    if form is None and by_thread():
+        operands = (pointer, fit(data, VectorForm(1)), kept)
+        apply_many(globals.store, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)
+    else:
+        apply_many(memory.store, (fit(pointer, form), data, kept), **attrs)
+
+
+def _beyond(inside: tensor | None, mask: Any, other: Any) -> Any:
+    """What the elements of a view that are not read become: beyond its edge zero, where the author says nothing."""
+    if mask is None or mask is True:
+        return None
+    return 0 if other is None and inside is not None else other
+
+
+def by_thread() -> bool:
+    """True where each thread does for itself what is done at a scalar address: in a kernel that is launched with `block=`."""
+    return current().block is not None
 
 
 def check_pointer(what: str, pointer: object) -> None:
@@ -67,14 +111,19 @@ def check_pointer(what: str, pointer: object) -> None:
 
 
 def pointer_form(what: str, pointer: tensor, *others: Any) -> Form | None:
-    """The common form of an address and what goes with it; at a scalar address all else is scalar (language-tile-at-scalar)."""
+    """The common form of an address and what goes with it; at a scalar address all else is scalar (language-tile-at-scalar).
+
+    Raises thread-vector-address for several addresses of one thread."""
     for x in others:
         if pointer.is_scalar and isinstance(x, tensor) and not x.is_scalar:
             raise fail(errors.TILE_AT_SCALAR, what=what, pointer=name_of(pointer), value=name_of(x))
-    return common_form(what, (pointer, *others))
+    form = common_form(what, (pointer, *others))
+    if isinstance(form, VectorForm):
+        raise fail(thread_errors.VECTOR_ADDRESS, what=what, pointer=name_of(pointer))
+    return form
 
 
-def place_mask(what: str, mask: Any, form: Form | None) -> tensor | None:
+def place_mask(what: str, mask: Any, form: AnyForm) -> tensor | None:
     """A mask as int1 in the form of the access; None, and True, ask for no mask."""
     if mask is None or mask is True:
         return None

@@ -28,7 +28,7 @@ from weft.ir.types import (
     int64,
     uint64,
 )  # fmt: skip
-from weft.language.broadcast import Form, common_form, constant, fit
+from weft.language.broadcast import AnyForm, common_form, constant, fit
 from weft.language.marks import builtin
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.tensor import Number, apply, tensor
@@ -108,7 +108,7 @@ def unify(what: str, *operands: Any, dtype: Element) -> tuple[tensor, ...]:
     return tuple(place(x, dtype, form) for x in operands)
 
 
-def place(x: Any, dtype: Element, form: Form | None) -> tensor:
+def place(x: Any, dtype: Element, form: AnyForm) -> tensor:
     """One operand in an element type and a form. A scalar is cast before it is splat."""
     if isinstance(x, tensor):
         return fit(convert(x, dtype), form)

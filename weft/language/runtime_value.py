@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 from weft.errors import fail
 from weft.errors import shared as errors
 from weft.ir.core import Value
-from weft.ir.types import ScalarType, TileType
+from weft.ir.types import RegsType, ScalarType, TileType
 
 K = TypeVar("K", bound="type[RuntimeValue]")
 AGGREGATE = "__weft_aggregate__"
@@ -72,7 +72,7 @@ def wrap(value: Value) -> Any:
 
 def is_handle(x: object) -> bool:
     """True for run-time values that are no numbers: handles to memory and descriptors."""
-    return isinstance(x, RuntimeValue) and not isinstance(x.handle.type, (ScalarType, TileType))
+    return isinstance(x, RuntimeValue) and not isinstance(x.handle.type, (ScalarType, TileType, RegsType))
 
 
 def name_of(x: object) -> str:
@@ -82,11 +82,12 @@ def name_of(x: object) -> str:
 
 
 def describe(x: object) -> str:
-    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`; of an aggregate, its class."""
+    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`; of a view, how it was made."""
     if isinstance(x, RuntimeValue):
         return x.describe()
     if hasattr(type(x), AGGREGATE):
-        return f"an aggregate ({type(x).__name__})"
+        history = getattr(x, "history", "")
+        return f"the view {history}" if history else f"an aggregate ({type(x).__name__})"
     return f"the constant {x!r}"
 
 

@@ -123,7 +123,9 @@ def item(x: tensor) -> tensor:
 
 
 def index(x: tensor, key: object) -> tensor:
-    """What `x[key]` means: colons keep dimensions, None adds one."""
+    """What `x[key]` means: colons keep dimensions, None adds one. A scalar is its own element 0, as a vector's would be."""
+    if x.is_scalar and isinstance(key, int) and key in (0, -1):
+        return x
     keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
     check_tile("indexing", x)
     for k in keys:

@@ -1,7 +1,21 @@
 """Layouts: pure algebra of where the elements of a tile lie. Other packages import from here."""
 
 from weft.layout import infer
+from weft.layout.algebra import (
+    coalesce,
+    complement,
+    composition,
+    downcast,
+    filter_layout,
+    left_inverse,
+    make_ordered_layout,
+    right_inverse,
+    sublayout,
+    transpose,
+    upcast,
+)
 from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
+from weft.layout.composed import ComposedLayout, Swizzle, make_swizzle
 from weft.layout.convert import Plan, describe, is_trivial, plan_conversion
 from weft.layout.cost import coalescing
 from weft.layout.distributed import (
@@ -15,6 +29,21 @@ from weft.layout.distributed import (
     check_num_warps,
     in_cluster,
 )
+from weft.layout.divide import (
+    blocked_product,
+    flat_divide,
+    flat_product,
+    logical_divide,
+    logical_product,
+    raked_product,
+    tile_to_shape,
+    tiled_divide,
+    tiled_product,
+    zipped_divide,
+    zipped_divide_by_shape,
+    zipped_product,
+)
+from weft.layout.int_tuple import UNKNOWN, crd2idx, idx2crd
 from weft.layout.linear import LinearLayout
 from weft.layout.mbarrier import MBarrierLayout
 from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout, pick_wgmma_layout
@@ -36,18 +65,24 @@ from weft.layout.shared import (
     SwizzledSharedLayout,
 )
 from weft.layout.shared_access import SharedAccess, bank_conflicts, plan_access
+from weft.layout.strided import Layout, make_layout
+from weft.layout.strided_linear import from_linear, to_linear
+from weft.layout.strided_show import format_layout
+from weft.layout.strided_svg import format_layout_svg
 
 __all__ = [
+    "UNKNOWN",
     "WARP_SIZE",
     "AutoLayout",
     "BlockedLayout",
     "CoalescedLayout",
+    "ComposedLayout",
     "DistributedLayout",
     "DistributedLinearLayout",
     "DotOperandLayout",
     "LaneScan",
     "LaneStep",
-    "TileLayout",
+    "Layout",
     "LinearLayout",
     "MBarrierLayout",
     "NVMMADistributedLayout",
@@ -61,20 +96,53 @@ __all__ = [
     "SharedLayout",
     "SharedLinearLayout",
     "SliceLayout",
+    "Swizzle",
     "SwizzledSharedLayout",
+    "TileLayout",
     "WarpStep",
     "bank_conflicts",
+    "blocked_product",
     "check_num_ctas",
     "check_num_warps",
-    "in_cluster",
     "check_tile_shape",
+    "coalesce",
     "coalescing",
+    "complement",
+    "composition",
+    "crd2idx",
     "describe",
+    "downcast",
+    "filter_layout",
+    "flat_divide",
+    "flat_product",
+    "format_layout",
+    "format_layout_svg",
+    "from_linear",
+    "idx2crd",
+    "in_cluster",
     "infer",
     "is_trivial",
+    "left_inverse",
+    "logical_divide",
+    "logical_product",
+    "make_layout",
+    "make_ordered_layout",
+    "make_swizzle",
     "pick_wgmma_layout",
     "plan_access",
     "plan_conversion",
     "plan_reduction",
     "plan_scan",
+    "raked_product",
+    "right_inverse",
+    "sublayout",
+    "tile_to_shape",
+    "tiled_divide",
+    "tiled_product",
+    "to_linear",
+    "transpose",
+    "upcast",
+    "zipped_divide",
+    "zipped_divide_by_shape",
+    "zipped_product",
 ]

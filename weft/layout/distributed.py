@@ -18,8 +18,8 @@ from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import (
     WARP_SIZE,
-    TileLayout,
     Step,
+    TileLayout,
     check_bases,
     check_onto,
     check_order,

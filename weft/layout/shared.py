@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.base import (
-    TileLayout,
     Step,
+    TileLayout,
     check_bases,
     check_onto,
     check_order,

@@ -1,4 +1,7 @@
-"""Pictures of layouts as SVG: the tensor view as a grid, coloured by warp and lane. One self-contained text, no script."""
+"""Pictures of layouts as SVG: the tensor view as a grid, coloured by warp and lane. One self-contained text, no script.
+
+Nested layouts are drawn from the same parts, in `weft.layout.strided_svg`.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,11 @@ def format_svg(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
         for index in range(slices)
         for part in _slice(picture, index, rows, columns, cell, MARGIN + HEADER + index * pitch)
     ]
+    return document(title, width, height, body)
+
+
+def document(title: str, width: float, height: float, body: Sequence[str]) -> str:
+    """A whole SVG document of a title and these elements."""
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     font = f'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="{FONT_SIZE}"'
     return "\n".join(
@@ -57,13 +65,13 @@ def _slice(picture: Picture, index: int, rows: int, columns: int, cell: int, top
     """The grid of one slice, with its indices."""
     left = MARGIN + LABELS
     if len(picture.shape) > 2:
-        yield _label(
+        yield label(
             MARGIN, top - 14, f"[{', '.join(map(str, _slice_index(index, picture.shape[:-2])))}, :, :]", "start"
         )
     for column in range(columns):
-        yield _label(left + (column + 0.5) * cell, top - 3, str(column), "middle")
+        yield label(left + (column + 0.5) * cell, top - 3, str(column), "middle")
     for row in range(rows):
-        yield _label(left - 5, top + (row + 0.65) * CELL_HEIGHT, str(row), "end")
+        yield label(left - 5, top + (row + 0.65) * CELL_HEIGHT, str(row), "end")
         for column in range(columns):
             element = (index * rows + row) * columns + column
             yield _cell(picture.cells[element], left + column * cell, top + row * CELL_HEIGHT, cell)
@@ -71,18 +79,20 @@ def _slice(picture: Picture, index: int, rows: int, columns: int, cell: int, top
 
 def _cell(places: Sequence[Place], x: int, y: int, width: int) -> str:
     if not places:
-        return _box(x, y, width, "#eeeeee")
+        return box(x, y, width, "#eeeeee")
     caption = places[0].label + (f" +{len(places) - 1}" if len(places) > 1 else "")
     tooltip = escape(" | ".join(place.label for place in places))
-    text = _label(x + width / 2, y + 0.65 * CELL_HEIGHT, caption, "middle", "#101010")
-    return f"<g><title>{tooltip}</title>{_box(x, y, width, places[0].color)}{text}</g>"
+    text = label(x + width / 2, y + 0.65 * CELL_HEIGHT, caption, "middle", "#101010")
+    return f"<g><title>{tooltip}</title>{box(x, y, width, places[0].color)}{text}</g>"
 
 
-def _box(x: int, y: int, width: int, fill: str) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{CELL_HEIGHT}" fill="{fill}" stroke="#ffffff"/>'
+def box(x: float, y: float, width: float, fill: str, height: float = CELL_HEIGHT) -> str:
+    """A filled cell."""
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="#ffffff"/>'
 
 
-def _label(x: float, y: float, text: str, anchor: str, fill: str = "#808080") -> str:
+def label(x: float, y: float, text: str, anchor: str, fill: str = "#808080") -> str:
+    """A text whose start, middle or end stands at x."""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 

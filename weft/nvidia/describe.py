@@ -52,10 +52,11 @@ class Tensor:
         return tuple(GRANULE if extent == 1 else stride * size for extent, stride in outer)
 
 
-def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float]) -> Tensor:
-    """The tensor at an array's address. Raises LaunchError: descriptor-tensor, -dtype, -rank, -strides, -extent, -base,
-    -inner-stride, -stride."""
+def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float], byte_offset: int = 0) -> Tensor:
+    """The tensor at an array's address, or so many bytes behind. Raises LaunchError: descriptor-tensor, -dtype, -rank,
+    -strides, -extent, -base, -inner-stride, -stride."""
     dtype, pointer, device = _placed(base)
+    pointer += byte_offset
     if dtype == "bool":
         raise fail(errors.DTYPE, dtype=dtype)
     if not 1 <= len(shape) <= MOST_DIMS:

@@ -10,13 +10,16 @@ Making one that equals an earlier one costs a look-up, so hosts make them at eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from weft.errors import bridge as bridge_errors
 from weft.errors import descriptor as errors
 from weft.errors import fail
+from weft.layout import NVMMASharedLayout
 from weft.nvidia.describe import im2col, tensor_of, tiled
 from weft.runtime.arguments import extents
 from weft.runtime.descriptor import HostDescriptor, TensorMap
+from weft.runtime.specialise import view_argument
 
 _KEPT = 1024
 """Above this many tensor maps the table starts anew."""
@@ -24,6 +27,12 @@ _KEPT = 1024
 _known: dict[tuple[Any, ...], TensorMap] = {}
 """Tensor maps by content. They hold addresses and no arrays, so an entry is as good for memory that was given out again."""
 _new = object.__new__
+
+
+class _Element(NamedTuple):
+    """What layouts ask of an element type."""
+
+    primitive_bitwidth: int
 
 
 class TensorDescriptor(HostDescriptor):
@@ -63,10 +72,30 @@ class TensorDescriptor(HostDescriptor):
         except (AttributeError, KeyError, TypeError):
             # New, or no tensor of PyTorch, or no argument that can be hashed: the checked way tells which.
             return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding)
-        made = _new(TensorDescriptor)
-        made.base = tensor
-        made.tensor_map = tensor_map
-        return made
+        return _descriptor(tensor, tensor_map)
+
+    @staticmethod
+    def from_view(
+        view: Any, block_shape: Sequence[int], layout: Any = None, padding: str = "zero"
+    ) -> TensorDescriptor:
+        """The descriptor of what a `weft.LayoutTensor` of an array views: its first element, extents and strides.
+
+        Without a layout blocks lie as `NVMMASharedLayout.get_default_for` says. Of a masked view only what is inside belongs
+        to the tensor. Raises LaunchError (bridge-descriptor-view), LayoutError (bridge-descriptor-nested,
+        bridge-descriptor-vectors), and as the class does where strides or alignment are such as TMA cannot take.
+        """
+        argument = view_argument(view)
+        if argument is None:
+            raise fail(bridge_errors.DESCRIPTOR_VIEW, got=repr(view))
+        # Views need NumPy, which a program without them does not import.
+        from weft.views.extents import extents as of_view
+
+        array = argument.array
+        if layout is None:
+            layout = NVMMASharedLayout.get_default_for(block_shape, _Element(8 * view.dtype.itemsize))
+        return _descriptor(
+            array, _tensor_map(array, *of_view(view), block_shape, layout, padding, argument.byte_offset)
+        )
 
 
 class TensorDescriptorIm2Col(HostDescriptor):
@@ -129,6 +158,13 @@ class TensorDescriptorIm2Col(HostDescriptor):
         return self.tensor_map.spec.im2col
 
 
+def _descriptor(base: Any, tensor_map: TensorMap) -> TensorDescriptor:
+    made = _new(TensorDescriptor)
+    made.base = base
+    made.tensor_map = tensor_map
+    return made
+
+
 def _extents(tensor: Any) -> tuple[Any, Any]:
     found = extents(tensor)
     if found is None:
@@ -137,10 +173,11 @@ def _extents(tensor: Any) -> tuple[Any, Any]:
 
 
 def _tensor_map(
-    base: Any, shape: Sequence[int], strides: Sequence[float], block_shape: Sequence[int], layout: Any, padding: str
-) -> TensorMap:
+    base: Any, shape: Sequence[int], strides: Sequence[float], block_shape: Sequence[int], layout: Any, padding: str,
+    byte_offset: int = 0,
+) -> TensorMap:  # fmt: skip
     """The map of a tensor, from the table where its content is known. Its keys are those of `TensorDescriptor.from_tensor`."""
-    tensor, block = tensor_of(base, shape, strides), tuple(block_shape)
+    tensor, block = tensor_of(base, shape, strides, byte_offset), tuple(block_shape)
     dtype = getattr(base, "dtype", tensor.dtype)
     key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding)
     try:

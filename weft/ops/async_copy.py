@@ -59,12 +59,12 @@ def copy(
     require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per copy")
 
 
-@op("async_copy.commit", effects=(Effect("sync", "io"),), needs="block")
+@op("async_copy.commit", effects=(Effect("sync", "io"),))
 def commit() -> None:
     """Each thread's copies since the last commit become a group, which may be empty."""
 
 
-@op("async_copy.wait", effects=(WAITS,), needs="block")
+@op("async_copy.wait", effects=(WAITS,))
 def wait(pendings: int) -> None:
     """Each thread waits until at most `pendings` of its groups are still under way, the latest ones."""
     require(pendings >= 0, "at least 0 groups stay pending")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Value
+from math import prod
+
+from weft.ir.core import Func, Value
 from weft.ir.define import Effect, op
 from weft.ir.types import ScalarType, Type, int32
+from weft.layout import WARP_SIZE
 from weft.ops.check import require
 
 
@@ -72,3 +75,11 @@ def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
     With `arrive` the partition comes but does not wait (bar.arrive)."""
     require(0 <= number < 16, "named barriers have numbers from 0 to 15")
     require(1 <= warps <= 32, "a block has 1 to 32 warps")
+
+
+def threads_of(func: Func) -> int:
+    """Threads of a block: as many as a launch with `block=` has, else whole warps, those of all partitions."""
+    block: tuple[int, ...] | None = func.attrs.get("block")
+    if block is not None and "total_warps" not in func.attrs:
+        return prod(block)
+    return int(func.attrs.get("total_warps", func.attrs["num_warps"])) * WARP_SIZE

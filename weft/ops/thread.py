@@ -52,7 +52,7 @@ def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table,
 
 @op("thread.store_shared", effects=(writes("memory", "shared"),))
 def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, offsets: Table, vec: int) -> None:
-    """Write shared memory."""
+    """Write shared memory; accesses that are masked off write nothing."""
     t = _shared(memory)
     _accesses(t, index, mask, offsets, vec)
     require(value.type == RegsType(t.element, len(offsets) * vec), "{} into {}", value.type, t)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import RegsType, ScratchType
+from weft.ir.types import LocalType, RegsType, ScratchType
 from weft.ops import arith, mma, regs
 from weft.targets import Target
 
@@ -90,6 +90,6 @@ def _registers(value: Value, single: bool) -> int:
     """Of a value. Elements of less than 32 bits share a register, but not those that come in one at a time (`single`)."""
     if isinstance(value.type, ScratchType):
         return 0
-    count = value.type.count if isinstance(value.type, RegsType) else 1
+    count = value.type.count if isinstance(value.type, RegsType | LocalType) else 1
     bits = value.type.element.bits
     return 0 if bits == 1 else -(-count * (max(bits, 32) if single else bits) // 32)

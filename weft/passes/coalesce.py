@@ -6,10 +6,11 @@ Threads take the axis along which addresses count up, as many neighbouring eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.layout import WARP_SIZE, BlockedLayout
+from weft.layout.by_strides import spread
 from weft.passes.fact_rules import Facts
 
 
@@ -49,14 +50,10 @@ def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_c
     threads = WARP_SIZE * num_warps
     best = max(accesses, key=lambda access: (prod(access.shape), access.width(threads, most_bytes)))
     order = best.order
-    sizes = [1] * len(order)
-    sizes[order[0]] = best.width(threads, most_bytes)
-    left = [size // own for size, own in zip(best.shape, sizes, strict=True)]
-    lanes = _spread(WARP_SIZE, left, order)
-    left = [max(size // own, 1) for size, own in zip(left, lanes, strict=True)]
-    warps = _spread(num_warps, left, order)
-    left = [max(size // own, 1) for size, own in zip(left, warps, strict=True)]
-    return BlockedLayout(sizes, lanes, warps, order, cga_layout=_blocks(num_ctas, left, order))
+    made = spread(best.shape, order, best.width(threads, most_bytes), num_warps)
+    shares = zip(made.size_per_thread, made.threads_per_warp, made.warps_per_cta, strict=True)
+    left = [max(size // prod(own), 1) for size, own in zip(best.shape, shares, strict=True)]
+    return replace(made, cga_layout=_blocks(num_ctas, left, order))
 
 
 def _blocks(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[list[int]]:
@@ -69,13 +66,3 @@ def _blocks(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[list
         if axis is not None:
             parts[axis] *= 2
     return vectors
-
-
-def _spread(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[int]:
-    """`count` over the axes in order, each as far as it reaches; what is left repeats elements along the slowest axis."""
-    shares = [1] * len(sizes)
-    for axis in order:
-        shares[axis] = min(count, sizes[axis])
-        count //= shares[axis]
-    shares[order[-1]] *= count
-    return shares

@@ -393,4 +393,5 @@ RULES: dict[OpDef, Rule] = {
     tile.broadcast: _broadcast, tile.reshape: _reshape, tile.permute: _permute, tile.join: _join, tile.split: _split,
     tile.convert: _same, tile.set_layout: _same, tile.extract: _extract, tile.hint: _hint, program.uniform: _same,
     program.program_id: _program, program.num_programs: _program, program.lane_id: _program, program.warp_id: _program,
+    program.thread_id: _program,
 }  # fmt: skip

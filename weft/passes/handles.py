@@ -18,7 +18,7 @@ from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import ScratchType, SharedType
 from weft.layout.shared_size import alignment, allocation_bytes, stage_bytes
-from weft.ops import arith, control, scratch, shared
+from weft.ops import arith, control, scratch, shared, thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,7 @@ _RULES: dict[OpDef, Callable[[_Handles, Op], None]] = {
     shared.reshape: _Handles.same,
     shared.reinterpret: _Handles.reinterpret,
     scratch.view: _Handles.view,
+    thread.shared_of: _Handles.same,
     control.for_: _Handles.for_,
     control.while_: _Handles.while_,
     control.if_: _Handles.if_,

@@ -16,7 +16,9 @@ scratch memory needs. It follows the declared effects of operations in program o
 5. On an mbarrier `init` and `invalidate` are writes; what updates it comes after a barrier if threads may still wait on it.
 6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything. Where each warp
    arrives for itself (`weft.passes.spread_arrivals`) it takes none.
-7. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
+7. What threads do by themselves (`weft.ops.thread`) their author brings in order. It is ordered here with what tiles, copy
+   engines and products do to the same bytes; where not all threads come, that is done before the branch or loop.
+8. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
 
 What the elected thread does in a row is one branch, so what any of it needs stands before the first.
 
@@ -36,7 +38,8 @@ from weft.errors import fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
-from weft.ops import cluster, control, program
+from weft.ops import cluster, control, program, thread
+from weft.passes.scopes import divided
 from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
 from weft.passes.sync_words import bytes_words, reason
 
@@ -98,6 +101,8 @@ class _Inserter:
         self.accesses = Accesses(func)
         self.causes: dict[Op, Op] = {}
         self.needed: dict[Op, bool] = {}
+        shares = self.tile and any(op.kind is thread.shared_of for op in walk(func.body))
+        self.divided = divided(func) if shares else frozenset[Op]()
 
     def region(self, region: Region, state: State) -> Region:
         """The region with what it needs."""
@@ -111,6 +116,8 @@ class _Inserter:
             elif op.regions:
                 if state.acquired is not None and any(_touches_global(i) for r in op.regions for i in walk(r)):
                     ops += self._insert(program.barrier, op, _Need(state.acquired), state)
+                if op in self.divided:
+                    ops += self._before((i for r in op.regions for i in walk(r) if i.kind.effects), state)
                 before, op = _INSIDE.get(op.kind, _Inserter.loop)(self, op, state)
                 ops += before
             ops.append(op)

@@ -5,6 +5,9 @@ memory lives on after it, it lives through the whole loop: what one iteration le
 asynchronously lives until a wait says that the access is complete; an mbarrier until it has been invalidated on every path.
 Partitions run side by side, so what they use lives through all of `warp_specialize`, and what different ones make never shares
 bytes.
+
+What threads share by themselves (`weft.ops.thread`) lives through the whole kernel, for their accesses are the author's to
+bring in order, and between those of two buffers in the same bytes nothing of the author's may stand.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import Loc
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.layout.shared_size import BARRIER_BYTES
-from weft.ops import control, mbarrier
+from weft.ops import control, mbarrier, scratch, thread
 from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc
 
 LOOPS = (control.for_, control.while_)
@@ -187,12 +190,25 @@ class _Liveness:
             ended = _invalidated(self.made[alloc][1], self.places)
             if not all(slot in ended for part in begun for slot in _slots(part)):
                 self.lives[alloc].last = self._end
+        if self.func.attrs.get("stage") == "tile":
+            for alloc in self._shared_by_threads():
+                life = self.lives[alloc]
+                life.use(1, self._end)
+                life.kept = True
         for alloc, life in self.lives.items():
             if life.first:
                 self._through_loops(self.made[alloc][0], life)
                 life.begins, life.ends = self._line(life.first), self._line(life.last)
                 life.stays = life.last == self._end
         return self.lives
+
+    def _shared_by_threads(self) -> Iterator[Op]:
+        """Allocations that threads access by themselves."""
+        for op in walk(self.func.body):
+            if op.kind is scratch.alloc:
+                yield op
+            elif op.kind is thread.shared_of:
+                yield from (place.alloc for place in self.places[op.result])
 
     @property
     def _end(self) -> int:

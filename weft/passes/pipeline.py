@@ -21,6 +21,7 @@ from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
 from weft.passes.insert_sync import insert_sync
+from weft.passes.mark_exact import mark_exact
 from weft.passes.lower import lower_tiles
 from weft.passes.overlap_products import overlap_products
 from weft.passes.partition_plan import check_partitions
@@ -29,6 +30,9 @@ from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
 from weft.passes.split_partitions import split_partitions
 from weft.passes.spread_arrivals import spread_arrivals
+from weft.passes.thread_alignment import check_alignment
+from weft.passes.thread_blocks import check_blocks_of_threads
+from weft.passes.unsigned import unsigned
 from weft.targets import Target
 
 Pass = Callable[[Func], Func]
@@ -46,6 +50,8 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("drop_parameters", drop_parameters),
             ("contract_fma", contract_fma),
             ("check_scopes", _check_scopes),
+            ("check_blocks_of_threads", check_blocks_of_threads),
+            ("check_alignment", check_alignment),
             ("check_partitions", lambda f: check_partitions(f, target)),
             ("check_blocks", _check_blocks),
             ("overlap_products", lambda f: _by_author(f, overlap_products)),
@@ -66,11 +72,13 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("check_accumulators", lambda f: check_accumulators(f, target)),
             ("split_partitions", lambda f: split_partitions(f, target)),
             ("lower_tiles", lambda f: lower_tiles(f, target)),
+            ("unsigned", unsigned),
             ("dce", dce),
             ("drop_parameters", drop_parameters),
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
             ("insert_sync", _synchronised),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
+            ("mark_exact", mark_exact),
             ("assign_registers", assign_registers),
             ("check_moves", check_moves),
         ),

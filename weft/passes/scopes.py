@@ -21,14 +21,14 @@ from weft.errors.asynchronous import OPERAND_SCOPE
 from weft.errors.partitions import WORKER_SCOPE
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import SCOPES, OpDef, Scope
-from weft.ir.types import DescriptorType, ScalarType, SharedType, TileType
+from weft.ir.types import DescriptorType, LocalType, RegsType, ScalarType, ScratchType, SharedType, TileType, Type
 from weft.ops import control, program
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
-HANDLES = (SharedType, DescriptorType)
-NARROW = (ScalarType, *HANDLES)
-"""Types of values that threads may differ in."""
+HANDLES = (SharedType, ScratchType, DescriptorType)
+NARROW = (ScalarType, RegsType, *HANDLES)
+"""Types of values that threads may differ in. An array of a thread's own differs in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,24 @@ def scopes(func: Func) -> dict[Value, Scope]:
     Raises CompilationError: control-scope where an operation needs more threads than come, async-operand-scope where threads
     would differ in what is done once for all of them, partitions-worker-scope.
     """
-    analysis = _Analysis()
-    analysis.known.update(dict.fromkeys(func.params, BLOCK))
-    analysis.region(func.body, Control())
+    analysis = _analysed(func)
     for op, standing in analysis.standing.items():
         _check(op, standing)
         _check_operands(op, analysis)
     return {value: scope for value, scope in analysis.known.items() if isinstance(value.type, ScalarType)}
+
+
+def divided(func: Func) -> frozenset[Op]:
+    """Branches and loops that the threads of a block take differently, and all that stand in those."""
+    standing = _analysed(func).standing
+    return frozenset(op for op in standing if any(standing[region.ops[0]].scope != BLOCK for region in op.regions))
+
+
+def _analysed(func: Func) -> _Analysis:
+    analysis = _Analysis()
+    analysis.known.update(dict.fromkeys(func.params, BLOCK))
+    analysis.region(func.body, Control())
+    return analysis
 
 
 def _join(*found: Scope) -> Scope:
@@ -64,6 +75,12 @@ def _join(*found: Scope) -> Scope:
 
 def _joined(found: tuple[Scope, ...], scope: Scope) -> tuple[Scope, ...]:
     return tuple([_join(each, scope) for each in found])
+
+
+def _of_type(type: Type, scope: Scope) -> Scope:
+    if isinstance(type, LocalType):
+        return THREAD
+    return scope if isinstance(type, NARROW) else BLOCK
 
 
 def _needs(op: Op) -> Scope:
@@ -118,7 +135,7 @@ class _Analysis:
 
     def set(self, values: Iterable[Value], scope: Scope) -> None:
         """Enter one scope for several values."""
-        self.known.update((value, scope if isinstance(value.type, NARROW) else BLOCK) for value in values)
+        self.known.update((value, _of_type(value.type, scope)) for value in values)
 
     def set_each(self, values: Iterable[Value], found: Iterable[Scope], least: Scope) -> None:
         """Enter a scope for each value, at least `least`."""

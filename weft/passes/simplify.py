@@ -8,6 +8,8 @@
     control.if true {a} {b}                      -->  a
     control.for 0, 1, 1 {a}                      -->  a
     control.for carrying a value it hands on     -->  the value from before the loop
+    regs.extract (regs.concat %a, %b), 1         -->  %b            (see `weft.passes.registers`)
+    global.load %p, _, _, 8                      -->  the stride among the constant offsets
 
 Repeated pure operations are merged by value numbering in the rebuild. Both stages can be simplified.
 """
@@ -20,8 +22,9 @@ from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, TileType, Type, wrap
-from weft.ops import arith, control, debug, memory, program, tile
+from weft.ops import arith, async_copy, control, debug, globals, memory, program, regs, thread, tile
 from weft.passes.fold import COMPARE, Number, fold
+from weft.passes.registers import Registers
 
 
 def simplify(func: Func) -> Func:
@@ -53,6 +56,7 @@ class _Simplifier:
         self.constants: dict[Value, Number] = {}
         self.splats: dict[Value, Value] = {}
         self.converted: dict[Value, Value] = {}
+        self.registers = Registers()
 
     def rule(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         special = _SPECIAL.get(op.kind)
@@ -197,6 +201,47 @@ class _Simplifier:
         other = operands[-1]
         return _spelled(out, other, op.result.type) if op.kind is memory.load and other is not None else None
 
+    def array(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Registers of one number, or of another array."""
+        numbers = [self.constants.get(value) for value in operands if value is not None]
+        number = numbers[0]
+        if number is not None and len({repr(each) for each in numbers}) == 1:
+            return self._constant(out, number, op.result.type, op.result.name)
+        return _ARRAYS[op.kind](self.registers, out, op, operands)
+
+    def accesses(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """As `masked`, with one predicate where that is all of them; constant strides are offsets."""
+        place = op.kind.operand_index["mask"]
+        mask = operands[place]
+        other = operands[op.kind.operand_index["other"]] if op.kind is globals.load else None
+        given = list(operands)
+        if mask in self.constants:
+            if self.constants[mask]:
+                given[place : place + 1 + (op.kind is globals.load)] = (None,) * (1 + (op.kind is globals.load))
+            elif op.kind in _STORES:
+                return ()
+            elif other is not None:
+                return (other,)
+        elif mask is not None:
+            given[place] = self.registers.one(mask) or mask
+        return self._with_offsets(out, op, tuple(given))
+
+    def _with_offsets(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """With constant strides among the constants."""
+        fixed = len(op.kind.operands)
+        strides = operands[fixed:]
+        known = [None if value is None else self.constants.get(value) for value in strides]
+        if all(number is None for number in known):
+            return out.keep(op, operands)
+        constants, *tables = op.attrs["offsets"]
+        for number, table in zip(known, tables, strict=True):
+            if number is not None:
+                constants = tuple([c + int(number) * factor for c, factor in zip(constants, table, strict=True)])
+        kept = [i for i, number in enumerate(known) if number is None]
+        attrs = {**op.attrs, "offsets": (constants, *(tables[i] for i in kept))}
+        changed = Op(op.kind, op.operands, attrs, op.results, (), op.loc)
+        return out.keep(changed, (*operands[:fixed], *(strides[i] for i in kept)))
+
     def if_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """Decided by a constant, or results that do not depend on it."""
         (condition,) = operands
@@ -278,6 +323,12 @@ def _carrying(op: Op, kept: Sequence[int]) -> Op:
     return Op(op.kind, operands, op.attrs, tuple(op.results[i] for i in kept), (region,), op.loc)
 
 
+_ARRAYS = {
+    regs.concat: Registers.concat, regs.gather: Registers.gather, regs.splat: Registers.splat,
+    regs.extract: Registers.extract,
+}  # fmt: skip
+_STORES = (globals.store, thread.store_shared, thread.store_local)
+_ACCESSES = (globals.load, *_STORES, thread.load_shared, async_copy.copy)
 _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replacement]] = {
     arith.constant: _Simplifier.constant,
     arith.cast: _Simplifier.cast,
@@ -291,4 +342,6 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),
     **dict.fromkeys((memory.load, memory.store, memory.atomic), _Simplifier.masked),
     debug.assert_: _Simplifier.claimed,
+    **dict.fromkeys(_ARRAYS, _Simplifier.array),
+    **dict.fromkeys(_ACCESSES, _Simplifier.accesses),
 }

@@ -57,7 +57,8 @@ class Access:
     """What an operation does to shared memory, by one of its effects. Compared by identity.
 
     `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory. `owners`: who
-    accesses which bytes, where that is one thread for each.
+    accesses which bytes, where that is one thread for each. `single`: by threads for themselves, in tile IR; the author brings
+    those in order among each other.
     """
 
     op: Op
@@ -65,6 +66,7 @@ class Access:
     bytes: tuple[Bytes, ...]
     owners: Owners | None = None
     crosses: bool = False
+    single: bool = False
 
     @property
     def generic(self) -> bool:
@@ -74,12 +76,14 @@ class Access:
     def meets(self, other: Access) -> tuple[Bytes, Bytes] | None:
         """Bytes of each that overlap and are for `insert_sync` to keep apart."""
         alike = self.owners is not None and self.owners == other.owners
+        by_author = self.single and other.single
         return next(
             (
                 (a, b)
                 for a in self.bytes
                 for b in other.bytes
-                if a.meets(b) and not (a.alloc is b.alloc and ((alike and a.own and b.own) or _in_order(a.alloc)))
+                if a.meets(b)
+                and not (a.alloc is b.alloc and ((alike and a.own and b.own) or by_author or _in_order(a.alloc)))
             ),
             None,
         )
@@ -123,6 +127,7 @@ class Accesses:
     """The accesses of a function's operations; allocations have their offsets."""
 
     def __init__(self, func: Func) -> None:
+        self._tile = func.attrs.get("stage") == "tile"
         self._places = handles(func)
         self._made: dict[Op, list[Access]] = {}
         self._conflicts: dict[tuple[Access, Access], Conflict | None] = {}
@@ -167,7 +172,8 @@ class Accesses:
             if value is not None and isinstance(value.type, SharedType | ScratchType):
                 found = self.bytes(value)
                 one = replace(effect, elected=False) if op.attrs.get("each_warp") else effect
-                yield Access(op, one, found, _owners(op, found))
+                single = self._tile and isinstance(value.type, ScratchType)
+                yield Access(op, one, found, _owners(op, found), single=single)
 
 
 def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:

@@ -3,8 +3,9 @@
 A launch has a few microseconds. Binding by Python's own call protocol, one tuple as the key and one dictionary look-up
 leave most of them to the driver. `launch_source` shows the text; for `def scale(x, n, BLOCK: gl.constexpr)` it reads:
 
-    def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=4, ..., stream=None, **keywords):
+    def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=None, ..., stream=None, **keywords):
         if keywords: move them to x, n, BLOCK, and refuse the others
+        if num_warps is None and block is None: num_warps = 4
         if a watched global was rebound: forget()
         v0, a0, b0, c0 = address, dtype, device and alignment of x
         v1, a1, b1, c1 = value, width and divisibility of n
@@ -34,15 +35,20 @@ from weft.errors.launch import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_KEYWORD,
 )
+from weft.runtime import views
 from weft.runtime.arguments import array, of_torch
 from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
-from weft.runtime.specialise import as_number, freeze, integer_dtype
+from weft.runtime.specialise import as_number, freeze, integer_dtype, is_view
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
-    "debug": None
+    "debug": None,
+    "num_warps": None,
 }
-"""Launch options that change the code, with their defaults; `debug=None` leaves it to the kernel and the settings."""
+"""Launch options that change the code, with their defaults; `debug=None` leaves it to the kernel and the settings, and
+`num_warps=None` to `block`."""
+WARPS = Options().num_warps
+"""Warps of a launch that says nothing, neither of them nor of a block of threads."""
 OPTIONS = (*COMPILE_OPTIONS, "stream")
 
 
@@ -68,17 +74,19 @@ class Parameter:
 def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> Signature:
     """The parameters of a kernel; constexpr ones are those annotated `gl.constexpr`, as an object or as text.
 
-    Raises LaunchError: launch-signature for `*args` and the like, launch-reserved-parameter for a parameter `stream`.
+    Raises LaunchError: launch-signature for `*args` and the like, launch-reserved-parameter for a parameter `stream`, or a
+    parameter `block` whose value is not known at compile time.
     """
     found: list[Parameter] = []
     for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
         if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             raise fail(SIGNATURE, name=fn.__name__, parameter=str(entry), kind=entry.kind.description)
-        if name == "stream":
+        known = is_constexpr_annotation(entry.annotation)
+        if name == "stream" or (name == "block" and not known):
             raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
         default = COMPILE_OPTIONS.get(name, MISSING) if entry.default is entry.empty else entry.default
         keep = index not in do_not_specialize and name not in do_not_specialize
-        found.append(Parameter(name, is_constexpr_annotation(entry.annotation), default, keep))
+        found.append(Parameter(name, known, default, keep))
     return Signature(fn.__name__, tuple(found))
 
 
@@ -130,7 +138,11 @@ class Signature:
         self.require(complete)
         given = {name: value for name, value in keywords.items() if name in OPTIONS}
         declared = {name: complete[name] for name in COMPILE_OPTIONS if name in complete}
-        return complete, {**COMPILE_OPTIONS, "stream": None, **given, **declared}
+        options = {**COMPILE_OPTIONS, "stream": None, **given, **declared}
+        if options["num_warps"] is None and options["block"] is None:
+            options["num_warps"] = WARPS
+            complete.update({"num_warps": WARPS} if "num_warps" in complete else {})
+        return complete, options
 
     def require(self, bound: Mapping[str, Any]) -> None:
         """Check that every parameter has a value. Raises LaunchError (launch-missing-argument)."""
@@ -169,6 +181,8 @@ def other(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
         return value, "bool", None, None
     if isinstance(value, HostDescriptor):
         return value.tensor_map, value.tensor_map.key, None, None
+    if is_view(value):
+        return views.bind(value, facts)
     found = array(value)
     if found is not None:
         # PyTorch's own arrays have keys of their own: they go to PyTorch's stream.
@@ -194,6 +208,8 @@ def frozen(value: Any) -> Any:
 
 
 NEEDS_FREEZING = frozenset({float, tuple, list})
+_CLASSES = (("Tensor", "torch"), ("TensorDescriptor", "weft.nvidia.hopper"), ("LayoutTensor", "weft.views"))
+"""Classes that the generated function knows by name, and their modules: it looks for them where these are loaded."""
 
 # Names of the generated function's own start with `_w_`, out of the way of the author's parameters.
 
@@ -202,6 +218,8 @@ _RUN_TIME = """
         _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
     elif {name}.__class__ is _w_TensorDescriptor:
         _w_v{i} = {name}.tensor_map; _w_a{i} = _w_v{i}.key; _w_b{i} = _w_c{i} = None
+    elif {name}.__class__ is _w_LayoutTensor:
+        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_view({name}, {facts})
     elif {name}.__class__ is _w_int:
         _w_v{i} = {name}; _w_b{i} = {divisible}; _w_c{i} = None
         _w_a{i} = "int32" if -2147483648 <= {name} <= 2147483647 else _w_width({name})
@@ -233,6 +251,8 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
             _w_refuse_unknown(_w_name)
     if _w_extra:
         _w_refuse_extra(_w_extra){defaults}
+    if num_warps is None and block is None:
+        num_warps = {warps}
     for _w_globals, _w_name, _w_value in _w_watched:
         if _w_globals.get(_w_name) is not _w_value:
             _w_forget()
@@ -261,6 +281,7 @@ def launch_source(known: Sequence[Parameter]) -> str:
         keywords="".join(_KEYWORD.format(name=p.name) for p in known),
         defaults="".join(_DEFAULT.format(name=p.name) for p in known if p.default is not MISSING),
         options=", ".join([*options, "stream=None"]),
+        warps=WARPS,
         bind="".join(_bind_text(i, p) for i, p in enumerate(known)),
         key="".join(f"{part}, " for part in key),
         bound="".join(f"{p.name}, " for p in known),
@@ -297,11 +318,10 @@ class Binder:
     space: dict[str, Any]
 
     def see_classes(self) -> None:
-        """Take the short way for `torch.Tensor` and `TensorDescriptor` from now on, where their modules are loaded."""
-        for name, module in (("Tensor", "torch"), ("TensorDescriptor", "weft.nvidia.hopper")):
-            loaded = sys.modules.get(module)
-            if loaded is not None:
-                self.space[f"_w_{name}"] = getattr(loaded, name)
+        """Take the short way for arguments of these classes from now on, where their modules are loaded."""
+        for name, module in _CLASSES:
+            # Another thread may be loading the module now.
+            self.space[f"_w_{name}"] = getattr(sys.modules.get(module), name, None)
 
 
 def make_binder(
@@ -316,11 +336,11 @@ def make_binder(
     watched: list[tuple[dict[str, Any], str, Any]] = []
     names: dict[str, Any] = {
         "table": table, "watched": watched, "forget": forget, "miss": miss, "evaluate": evaluate, "other": other,
-        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "Tensor": None, "TensorDescriptor": None,
+        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "view": views.bind,
         "refuse_extra": signature.refuse_extra, "refuse_twice": signature.refuse_twice,
         "refuse_unknown": signature.refuse_unknown, "missing": MISSING,
         "defaults": {parameter.name: parameter.default for parameter in signature.known},
-        "type": type, "int": int, "float": float, "tuple": tuple,
+        "type": type, "int": int, "float": float, "tuple": tuple, **{name: None for name, _ in _CLASSES},
     }  # fmt: skip
     space = {f"_w_{name}": value for name, value in names.items()}
     text = launch_source(signature.known)

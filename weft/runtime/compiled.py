@@ -10,6 +10,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from weft.errors import fail
@@ -23,13 +24,18 @@ WARP_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Launch options that change the compiled code."""
+    """Launch options that change the compiled code.
+
+    `block` counts a block's threads in x, y and z, for kernels that are written for threads; `num_warps` is then how many warps
+    they fill, the last one perhaps in part.
+    """
 
     num_warps: int = 4
     num_ctas: int = 1
     maxnreg: int | None = None
     debug: bool = False
     sanitize_overflow: bool = False
+    block: tuple[int, int, int] | None = None
     sync: str = "auto"
 
 
@@ -52,7 +58,7 @@ class CompileRequest:
 
     @property
     def run_time(self) -> dict[str, ArgumentType]:
-        """The arguments that the compiled kernel takes, in the order of its CUDA parameters; a descriptor has several."""
+        """The arguments that the compiled kernel takes, in the order of its CUDA parameters; some have several of those."""
         return {name: kind for name, kind in self.arguments.items() if not isinstance(kind, Constexpr)}
 
 
@@ -60,10 +66,10 @@ class CompileRequest:
 class Binary:
     """Machine code and what it uses: registers and spilled bytes per thread, shared bytes per block.
 
-    `dynamic_shared` is given at launch, `static_shared` is part of the code. `unused` are parts of descriptors, by the names of
-    `weft.runtime.descriptor.parts`, that the code has no parameters for. `worker_warps` run in a block beside the kernel's own
-    (see `warp_specialize`). `workspace` is how many bytes of global memory each block needs while it runs; where it needs some,
-    the code has a last parameter for the address of all of them.
+    `dynamic_shared` is given at launch, `static_shared` is part of the code. `unused` are parts of descriptors and of views, by
+    the names of `weft.runtime.descriptor.parts` and `weft.runtime.views.names`, that the code has no parameters for.
+    `worker_warps` run in a block beside the kernel's own (see `warp_specialize`). `workspace` is how many bytes of global
+    memory each block needs while it runs; where it needs some, the code has a last parameter for the address of all of them.
     """
 
     cubin: bytes
@@ -120,8 +126,9 @@ def _once(make: Callable[[], Binary]) -> Callable[[], Binary]:
 class CompiledKernel:
     """A kernel compiled for one request, or one about to be: what is not looked at is not computed.
 
-    Attributes: `request`, `name` (its symbol), `num_warps`, `asm` (stage -> text: "ir", "cuda", "ptx", "sass", "sync";
-    "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), and `report` of a simulated launch.
+    Attributes: `request`, `name` (its symbol), `num_warps`, `block`, `threads`, `asm` (stage -> text: "ir", "cuda", "ptx",
+    "sass", "sync"; "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), and `report` of a simulated
+    launch.
     """
 
     def __init__(
@@ -162,6 +169,11 @@ class CompiledKernel:
         return self.request.options.num_warps
 
     @property
+    def block(self) -> tuple[int, int, int] | None:
+        """Threads of a block in x, y and z, where the launch asked for them; None for kernels that are written for tiles."""
+        return self.request.options.block
+
+    @property
     def num_ctas(self) -> int:
         """Blocks of a program: more than one make a cluster."""
         return self.request.options.num_ctas
@@ -169,7 +181,8 @@ class CompiledKernel:
     @property
     def threads(self) -> int:
         """Threads of a block, those of workers included."""
-        return (self.num_warps + self.binary.worker_warps) * WARP_SIZE
+        own = self.num_warps * WARP_SIZE if self.block is None else prod(self.block)
+        return own + self.binary.worker_warps * WARP_SIZE
 
     @property
     def n_regs(self) -> int:
@@ -202,11 +215,15 @@ class CompiledKernel:
             return self._loaded[ordinal]
 
     def launch(
-        self, grid: tuple[int, int, int], stream: int | None, params: Sequence[int | float | bool | HostDescriptor]
+        self,
+        grid: tuple[int, int, int],
+        stream: int | None,
+        params: Sequence[int | float | bool | tuple[int, ...] | HostDescriptor],
     ) -> None:
-        """Launch on the current device with packed values, one for each of `request.run_time` (addresses for arrays).
+        """Launch on the current device with packed values, one for each of `request.run_time`.
 
-        The short way for hosts that have bound their arguments already; `kernel[grid](...)` is the checked one.
+        That is an address for an array; for a view it is that of its first element, in a tuple with its numbers where it has
+        some. The short way for hosts that have bound their arguments already; `kernel[grid](...)` is the checked one.
         """
         from weft.runtime.launch import launcher
 

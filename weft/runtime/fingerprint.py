@@ -25,6 +25,7 @@ from types import (
     FunctionType,
     GetSetDescriptorType,
     MemberDescriptorType,
+    MethodType,
     ModuleType,
 )
 from typing import Any, cast, get_args, get_origin
@@ -35,7 +36,7 @@ from weft.errors.launch import UNFINGERPRINTABLE
 from weft.errors.text import lines_of
 from weft.runtime import nvrtc
 from weft.runtime.compiled import CompileRequest
-from weft.runtime.specialise import Constexpr
+from weft.runtime.specialise import Constexpr, View
 
 _ATOMS = (bool, int, str, bytes, type(None), type(Ellipsis))
 _DTYPE_TYPES = ("torch.dtype", "numpy.dtype")
@@ -53,6 +54,10 @@ _source_digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDic
 """The lines of the file beside the digest, since equal code can come of another text: annotations are not in it."""
 
 
+Known = dict[int, tuple[object, str]]
+"""Fingerprints that one look at a kernel's surroundings has found, each beside its value, by the value's identity."""
+
+
 def digest(*texts: str) -> str:
     """A hexadecimal SHA-256 of texts, unambiguous in where one ends and the next begins."""
     state = hashlib.sha256()
@@ -62,15 +67,20 @@ def digest(*texts: str) -> str:
     return state.hexdigest()
 
 
-def fingerprint(value: object) -> str:
-    """The fingerprint of a value that a kernel reads.
+def fingerprint(value: object, known: Known | None = None) -> str:
+    """The fingerprint of a value that a kernel reads; taken from `known` where it is there, and else entered.
 
     Raises CompilationError (cache-unknown-object) for an object of which nothing is known, such as an open file.
     """
+    if known is not None and id(value) in known:
+        return known[id(value)][1]
     text = _fingerprint(value, frozenset())
     if text is None:
         kind = type(value)
         raise fail(UNFINGERPRINTABLE, value=f"{value!r}, a {kind.__module__}.{kind.__qualname__}")
+    if known is not None:
+        # The value stays alive as long as its identity stands for it.
+        known[id(value)] = value, text
     return text
 
 
@@ -123,14 +133,14 @@ def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def key0(request: CompileRequest) -> str:
+def key0(request: CompileRequest, known: Known | None = None) -> str:
     """The digest of all that is known of a request before its source is read: source, types, options, target, tools.
 
     What the kernel reads from its surroundings is not in it; see `weft.runtime.manifest`.
     """
     function = function_of(request.fn)
     assert function is not None
-    arguments = [f"{name}={_argument(argument)}" for name, argument in request.arguments.items()]
+    arguments = [f"{name}={_argument(argument, known)}" for name, argument in request.arguments.items()]
     return digest(source_digest(function), *arguments, repr(request.options), request.target, toolchain())
 
 
@@ -147,8 +157,12 @@ def _stats(files: list[Path]) -> list[tuple[Path, os.stat_result]]:
     return [(path, path.stat()) for path in files]
 
 
-def _argument(argument: object) -> str:
-    return f"constexpr {fingerprint(argument.value)}" if isinstance(argument, Constexpr) else repr(argument)
+def _argument(argument: object, known: Known | None) -> str:
+    if isinstance(argument, Constexpr):
+        return f"constexpr {fingerprint(argument.value, known)}"
+    if isinstance(argument, View):
+        return f"view {argument.pointer!r} {fingerprint(argument.key)} {argument.numbers!r} {argument.names!r}"
+    return repr(argument)
 
 
 def _fingerprint(value: object, open_functions: frozenset[CodeType]) -> str | None:
@@ -203,6 +217,8 @@ def _function(value: object, seen: frozenset[CodeType]) -> str | None:
         return _function(cast("Any", value).__func__, seen)
     if isinstance(value, property):
         return f"property:{_or_opaque(value.fget, seen)}"
+    if isinstance(value, MethodType) and isinstance(value.__self__, type):
+        return f"method:{_class(value.__self__, seen)}.{_function(value.__func__, seen)}"
     function = function_of(value)
     if function is None:
         return None
@@ -217,7 +233,8 @@ def _function(value: object, seen: frozenset[CodeType]) -> str | None:
 
 def _runs_on_host(value: object) -> bool:
     """True for a `@constexpr_function`: it wraps a function that compilation calls, and is no kernel."""
-    return not hasattr(value, "params")
+    # Of the class: a kernel's own are found when they are first asked for.
+    return not hasattr(type(value), "params")
 
 
 def _surroundings(function: FunctionType, seen: frozenset[CodeType]) -> list[str]:

@@ -1,17 +1,20 @@
-"""Grids: an int, a tuple of one to three, or a function of the arguments that returns one."""
+"""Grids: an int, a tuple of one to three, or a function of the arguments that returns one; and blocks of threads."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any, cast
 
 from weft.errors import fail
-from weft.errors.launch import GRID_EMPTY, GRID_KIND, GRID_LIMIT
+from weft.errors.launch import GRID_EMPTY, GRID_KIND, GRID_LIMIT, OPTION_VALUE
 
 LIMITS = (2**31 - 1, 65535, 65535)
 """Most programs per dimension, on every GPU that weft compiles for."""
+MOST_THREADS = 1024
+"""Threads of a block at most, on all of them."""
 
 
 def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
@@ -30,6 +33,40 @@ def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
 def evaluate(kernel: str, grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
     """The grid of a launch whose arguments are bound; raises what `normalise` raises."""
     return normalise(kernel, grid(bound) if callable(grid) else grid)
+
+
+def split(brackets: Any) -> tuple[Any, Any]:
+    """What `kernel[...]` was given as a grid and a block of threads; the block is None where there is none.
+
+    A pair of ints is a grid of two dimensions; a pair with a tuple in it is a grid and a block.
+
+    >>> split((4, 2)), split(((4, 2), 64)), split((4, (8, 8)))
+    (((4, 2), None), ((4, 2), 64), (4, (8, 8)))
+    """
+    parts: tuple[Any, ...] = cast("tuple[Any, ...]", brackets) if isinstance(brackets, tuple) else ()
+    if len(parts) == 2 and (isinstance(parts[0], (tuple, list)) or callable(parts[0]) or isinstance(parts[1], tuple)):
+        return parts
+    return cast("object", brackets), None
+
+
+def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
+    """Threads of a block in x, y and z, of an int or a tuple of up to three. Raises LaunchError (launch-option-value).
+
+    >>> block_of("copy", (8, 8))
+    (8, 8, 1)
+    """
+    given = cast("tuple[Any, ...]", block) if isinstance(block, tuple) else (block,)
+    try:
+        sizes = tuple(operator.index(part) for part in given)
+        good = 1 <= len(sizes) <= 3 and min(sizes) > 0 and prod(sizes) <= MOST_THREADS
+    except TypeError:
+        sizes, good = (), False
+    if not good:
+        expected = f"an int, or a tuple of up to three, of at least 1 and at most {MOST_THREADS} threads in all"
+        value: object = given if isinstance(block, tuple) else block
+        raise fail(OPTION_VALUE, option="block", value=value, name=kernel, expected=expected, example="block=(16, 16)")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
 
 
 def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int, int, int]:

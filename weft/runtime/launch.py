@@ -1,9 +1,10 @@
 """From values to `cuLaunchKernelEx`: what happens after a launch has found its compiled kernel.
 
 Every number and array of the Python signature has a slot of eight bytes; a kernel's parameter table points at the slots it
-takes and skips those that specialisation folded. What a tensor descriptor passes lies in memory of its own, so its entries
-of the table are written at each launch. The driver copies parameters before it returns, but it returns without Python's
-lock, so each launch in flight has a frame of slots and table to itself, taken from a pool.
+takes and skips those that specialisation folded. A view has a slot for its address and one for each of its numbers. What a
+tensor descriptor passes lies in memory of its own, so its entries of the table are written at each launch. The driver copies
+parameters before it returns, but it returns without Python's lock, so each launch in flight has a frame of slots and table to
+itself, taken from a pool.
 
 Kernels that make tensor descriptors need a workspace in global memory, which each launch allocates for itself.
 """
@@ -20,15 +21,16 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors.launch import ARGUMENT_RANGE
-from weft.runtime import driver, streams
+from weft.runtime import driver, streams, views
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.descriptor import Descriptor, parts
 from weft.runtime.grid import in_blocks
-from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar
+from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar, View
 
 Grid = tuple[int, int, int]
 Run = Callable[..., CompiledKernel]
-"""`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, anything for what is folded."""
+"""`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, anything for what is folded. For a view its
+address, or a tuple of that and its numbers where it has some."""
 
 SLOT_BYTES = 8
 _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "?7x"}
@@ -38,18 +40,20 @@ _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "
 class Packing:
     """How the values of a launch become kernel parameters.
 
-    `format` packs the slots, whose values are those numbered `packed`. `table` has an entry per kernel parameter: the number
-    of a slot, or of a descriptor's value and how far into its memory the parameter lies.
+    `format` packs the slots, whose values are those numbered `packed`; those of them in `spread` are tuples with several slots.
+    `table` has an entry per kernel parameter: the number of a slot, or of a descriptor's value and how far into its memory the
+    parameter lies.
     """
 
     format: struct.Struct
     packed: tuple[int, ...]
     table: tuple[int | tuple[int, int], ...]
+    spread: frozenset[int] = frozenset()
 
     @property
     def slots(self) -> int:
         """Slots, which lie before the table."""
-        return len(self.packed)
+        return self.format.size // SLOT_BYTES
 
     def frame(self) -> tuple[Any, int]:
         """A buffer of words for one launch in flight and the address of its parameter table."""
@@ -64,18 +68,31 @@ class Packing:
 def packing(kinds: Sequence[ArgumentType], names: Sequence[str] = (), unused: Collection[str] = ()) -> Packing:
     """The packing of argument types, one per value. Slots are little-endian, as GPUs and their hosts are.
 
-    `names` are the values' parameters, needed where there are descriptors; `unused` the parts of these that the kernel does not
-    take.
+    `names` are the values' parameters, needed where there are descriptors or views; `unused` the parts of these that the kernel
+    does not take.
     """
     packed = tuple(number for number, kind in enumerate(kinds) if not isinstance(kind, Descriptor))
+    spread = frozenset(number for number, kind in enumerate(kinds) if isinstance(kind, View) and kind.numbers)
+    codes: list[str] = []
     table: list[int | tuple[int, int]] = []
     for number, kind in enumerate(kinds):
         if isinstance(kind, Descriptor):
             table += [(number, part.offset) for part in parts(names[number], kind.rank) if part.name not in unused]
+            continue
+        if isinstance(kind, View):
+            own = views.names(names[number], kind)
+            table += [slot for slot, part in enumerate(own, len(codes)) if part not in unused]
         elif not isinstance(kind, Constexpr):
-            table.append(packed.index(number))
-    codes = "".join(_code(kinds[number]) for number in packed)
-    return Packing(struct.Struct(f"<{codes}"), packed, tuple(table))
+            table.append(len(codes))
+        codes += _codes(kind)
+    return Packing(struct.Struct(f"<{''.join(codes)}"), packed, tuple(table), spread)
+
+
+def _codes(kind: ArgumentType) -> tuple[str, ...]:
+    """How the slots of a value are packed."""
+    if isinstance(kind, View):
+        return tuple(map(_code, (kind.pointer, *kind.numbers)))
+    return (_code(kind),)
 
 
 def _code(kind: ArgumentType) -> str:
@@ -116,7 +133,7 @@ def launcher(
     names_in_scope: dict[str, Any] = {
         "stream_now": current_stream or _default_stream, "raw_of": streams.raw, "ordinal": ordinal,
         "configs": configs, "new_config": new_config, "pool": [], "new_frame": layout.frame,
-        "pack": layout.format.pack_into, "pack_errors": (OverflowError, struct.error),
+        "pack": layout.format.pack_into, "pack_errors": (OverflowError, TypeError, struct.error),
         "unpackable": partial(_unpackable, compiled.name, kinds, names),
         "launch": _launch_function(loaded), "function": loaded.function, "compiled": compiled,
         "success": driver.bindings().CUresult.CUDA_SUCCESS, "failed": failed,
@@ -126,7 +143,7 @@ def launcher(
     text = _RUN.format(
         values="".join(f", {v}" for v in values),
         listed="".join(f"{v}, " for v in values),
-        packed="".join(f", {values[number]}" for number in layout.packed),
+        packed="".join(f", {'*' * (number in layout.spread)}{values[number]}" for number in layout.packed),
         pointed=_pointed(layout),
     )
     exec(compile(text, f"<run of {compiled.name}>", "exec"), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
@@ -267,11 +284,15 @@ def _unpackable(name: str, kinds: Sequence[ArgumentType], names: Sequence[str], 
     for slot, (kind, value) in enumerate(zip(kinds, values, strict=True)):
         if isinstance(kind, Descriptor):
             continue
+        several = isinstance(kind, View) and bool(kind.numbers)
         try:
-            struct.pack(f"<{_code(kind)}", value)
-        except (OverflowError, struct.error):
+            struct.pack(f"<{''.join(_codes(kind))}", *(value if several else (value,)))
+        except (OverflowError, TypeError, struct.error):
             limit = kind.dtype if isinstance(kind, Scalar) else "64 bits"
-            parameter = names[slot] if names else f"number {slot}"
             fix = "scale it down, or compute it in the kernel"
+            if several:
+                limit = "the address and the numbers of a view"
+                fix = f"pass a tuple of {len(_codes(kind))} integers of 64 bits"
+            parameter = names[slot] if names else f"number {slot}"
             return fail(ARGUMENT_RANGE, name=name, parameter=parameter, value=value, limit=limit, fix=fix)
     raise AssertionError("the values pack one by one")

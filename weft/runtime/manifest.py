@@ -60,11 +60,12 @@ class Found:
 
 def find(cache: Cache, request: CompileRequest) -> Found | None:
     """The entry that fits a request and its kernel's surroundings as they are now, or None."""
-    manifest = cache.get(fp.key0(request))
+    known: fp.Known = {}
+    manifest = cache.get(fp.key0(request, known))
     if manifest is None:
         return None
     for variant in manifest.metadata["variants"]:
-        reads = _evaluated(request, variant["reads"])
+        reads = _evaluated(request, variant["reads"], known)
         if reads is not None:
             entry = cache.get(variant["entry"])
             return None if entry is None else Found(entry, reads)
@@ -112,22 +113,26 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[list[str]] |
     return encoded
 
 
-def _evaluated(request: CompileRequest, encoded: Iterable[Sequence[str]]) -> tuple[Read, ...] | None:
+def _evaluated(request: CompileRequest, encoded: Iterable[Sequence[str]], known: fp.Known) -> tuple[Read, ...] | None:
     """The reads again, or None when one of them no longer gives what it gave."""
     owners = dict(_roots(request))
+    opened: set[int] = set()
     reads: list[Read] = []
     for way, path, expected in encoded:
         try:
             owner = owners[way]
             value = resolve(owner, path)
-            found = fp.fingerprint(value)
+            found = fp.fingerprint(value, known)
         except (LookupError, AttributeError, ValueError, UserError):
             return None
         if found != expected:
             return None
         reads.append(Read(owner, path, found))
-        for inner, function in _functions(f"{way}/{path}", value):
-            owners.setdefault(inner, function)
+        # What was read before under another name gave its functions their ways then; `known` keeps it alive.
+        if id(value) not in opened:
+            opened.add(id(value))
+            for inner, function in _functions(f"{way}/{path}", value):
+                owners.setdefault(inner, function)
     return tuple(reads)
 
 

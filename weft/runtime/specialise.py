@@ -2,7 +2,8 @@
 
 An array gives its dtype and whether its address is a multiple of 16 bytes; an integer its width, whether it is 1 (then
 it is a constant) and whether 16 divides it; a float is fp32, a bool one bit, None a constant; a tensor descriptor gives
-everything but its address, extents and strides. Values the kernel knows at compile time stand as they are.
+everything but its address, extents and strides; a view its layout, as far as it is static, and for the rest what an array and
+integers give. Values the kernel knows at compile time stand as they are.
 """
 
 from __future__ import annotations
@@ -48,7 +49,26 @@ class Constexpr:
         object.__setattr__(self, "key", freeze(self.value))
 
 
-ArgumentType = Pointer | Scalar | Descriptor | Constexpr
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of an array: where its first element is, what of it is static, and numbers that a launch passes.
+
+    `names` says what each number is ("dim_0", "stride_1"). A number that is 1 is no constant, unlike an integer argument: what
+    is to be static stands in the layout.
+    """
+
+    pointer: Pointer
+    key: Hashable
+    numbers: tuple[Scalar, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """The canonical name of the elements' type."""
+        return self.pointer.dtype
+
+
+ArgumentType = Pointer | Scalar | View | Descriptor | Constexpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,11 @@ class MockTensor:
 
     dtype: object
     aligned: bool = True
+
+    @property
+    def name(self) -> str:
+        """The canonical name of the dtype. Raises LaunchError (launch-array-dtype)."""
+        return dtype_name(self.dtype)
 
 
 def freeze(value: object) -> Hashable:
@@ -97,13 +122,14 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
         return Scalar("bool")
     if isinstance(value, HostDescriptor):
         return value.tensor_map.kind
-    if isinstance(value, MockTensor):
-        return Pointer(dtype_name(value.dtype), value.aligned and facts)
     if isinstance(value, str):
         return parse_type(value)
-    found = array(value)
-    if found is not None:
-        return Pointer(found.dtype, facts and found.pointer % ALIGNMENT == 0)
+    argument = view_argument(value)
+    if argument is not None:
+        return view_type(kernel, parameter, argument, facts=facts)
+    pointer = _pointer(value, 0, facts)
+    if pointer is not None:
+        return pointer
     number = as_number(value)
     if number is None:
         raise fail(ARGUMENT_KIND, name=kernel, parameter=parameter, value=_describe(value))
@@ -112,6 +138,26 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
     if isinstance(number, float):
         return Scalar("float32")
     return _integer(kernel, parameter, number, facts)
+
+
+def is_view(value: object) -> bool:
+    """True for objects that are passed as views of arrays."""
+    return hasattr(type(value), "__weft_view__")
+
+
+def view_argument(value: Any) -> Any:
+    """How a view describes itself (a `weft.runtime.views.ViewArgument`), or None for what is no view."""
+    return value.__weft_view__() if is_view(value) else None
+
+
+def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True) -> View:
+    """The type of a view that is described so. Raises LaunchError (launch-argument-kind) where it views no array."""
+    pointer = _pointer(argument.array, argument.byte_offset, facts)
+    if pointer is None:
+        raise fail(ARGUMENT_KIND, name=kernel, parameter=parameter, value=f"a view of {_describe(argument.array)}")
+    dtype = "int64" if argument.wide else "int32"
+    numbers = tuple(Scalar(dtype, facts and number % ALIGNMENT == 0) for number in argument.numbers)
+    return View(pointer, argument.key, numbers, argument.names)
 
 
 def as_number(value: Any) -> int | float | bool | None:
@@ -149,6 +195,16 @@ def parse_type(text: str) -> ArgumentType:
     if spelled.startswith("*"):
         return Pointer(name, fact == "16")
     return Constexpr(1) if fact == "1" else Scalar(name, fact == "16")
+
+
+def _pointer(value: Any, byte_offset: int, facts: bool) -> Pointer | None:
+    """The type of an address within an array, so many bytes behind its first element; None for what is no array."""
+    if isinstance(value, MockTensor):
+        return Pointer(value.name, facts and value.aligned and byte_offset % ALIGNMENT == 0)
+    found = array(value)
+    if found is None:
+        return None
+    return Pointer(found.dtype, facts and (found.pointer + byte_offset) % ALIGNMENT == 0)
 
 
 def _integer(kernel: str, parameter: str, value: int, facts: bool) -> ArgumentType:

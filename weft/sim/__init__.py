@@ -21,6 +21,7 @@ from weft.sim import (
     regs,
     scratch,
     shared,
+    thread,
     tile,
     tma,
 )
@@ -31,7 +32,7 @@ from weft.sim.rules import RULES
 
 FAMILIES = (
     arith, asm, async_copy, cluster, control, debug, descriptors, globals, mbarrier, memory, mma, program, reduce, regs,
-    scratch, shared, tile, tma,
+    scratch, shared, thread, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

@@ -6,6 +6,7 @@ Only active elements are touched and checked. What is wrong with one is found ou
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from weft.sim.hardware import owners_of, readers_of
 from weft.sim.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
-from weft.sim.races import THREADS, Touch, Way
+from weft.sim.tracks import THREADS, Touch, Way
 
 MASKED_OFF = "the load that gives it is masked off and has no `other`"
 MASKED_ATOMIC = "the atomic that gives it is masked off"
@@ -56,7 +57,9 @@ class Request:
 
     def _part(self, mask: Array | None) -> Array | None:
         """The active elements that are for the task's block."""
-        once = any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
+        # What threads do by themselves every block does.
+        of_tiles = self.op.kind.stage == "tile"
+        once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
         return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
 
     def _check_wrapped(self, mark: Mark | None, mask: Array | None) -> None:
@@ -90,10 +93,13 @@ class Request:
     def touches(self, places: list[Place], way: Way) -> list[Touch]:
         """What the check for races sees of the accesses."""
         threads, notes = self._threads(way)
+        each = self.task.names.by_threads(self.op)
         return [
-            Touch(self.task, self.op, way, p, self.element.itemsize, _part(threads, p.which), _part(notes, p.which))
+            Touch(
+                self.task, self.op, way, p, self.element.itemsize, _part(threads, p.which), _part(notes, p.which), each=each
+            )
             for p in places
-        ]
+        ]  # fmt: skip
 
     def _threads(self, way: Way) -> tuple[Array | int, Array | int]:
         """The thread of each active access: as it is checked, and as it is kept for later checks."""
@@ -104,7 +110,7 @@ class Request:
             notes = owners_of(value.type.linear, rank).reshape(self.shape)
             threads = readers_of(value.type.linear, THREADS, rank).reshape(self.shape) if way == "read" else notes
         elif len(self.shape) == 2 and self.shape[0] == self.task.threads:
-            threads = notes = np.broadcast_to(arange(self.task.threads)[:, None], self.shape)
+            threads = notes = thread_numbers(self.shape)
         else:
             return (THREADS if way == "read" else 0), 0
         return (threads, notes) if self.where is None else (threads[self.where], notes[self.where])
@@ -126,7 +132,7 @@ class Request:
         byte = int(flat[first]) - segment.pointer
         return self.task.fail(
             hazard.MISALIGNED, self.op, access=verb, bytes=width, name=segment.buffer.name, byte=byte,
-            past=int(flat[first]) % width,
+            past=int(flat[first]) % width, where=self._who(first),
         )  # fmt: skip
 
     def _outside(self, verb: str, flat: Array, outside: Array, total: int) -> UserError:
@@ -139,11 +145,25 @@ class Request:
         extent = (segment.end - segment.pointer) // size
         index = (address - segment.pointer) // size
         place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
-        share = f"; {place}{self.task.where(self.shape, first)}" if self.shape else ""
+        share = f"; {place}{self.task.where(self.shape, first)}{self._through()}" if self.shape else ""
         return self.task.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
             share=share, bound=f"at or above {low}" if index < low else f"below {extent}",
         )  # fmt: skip
+
+    def _who(self, flat: int) -> str:
+        """Words for the thread at fault, in a kernel that is launched by threads."""
+        named = self.op.kind.stage == "both" and len(self.shape) == 2
+        return f" ({self.task.where(self.shape, flat)}{self._through()})" if named else ""
+
+    def _through(self) -> str:
+        return "" if self.op.kind.stage == "tile" else self.task.names.view(self.op)
+
+
+@lru_cache(maxsize=256)
+def thread_numbers(shape: tuple[int, int]) -> Array:
+    """The number of the thread that has each element of an array of this shape."""
+    return np.repeat(arange(shape[0])[:, None], shape[1], axis=1)
 
 
 def _part(whole: Any, which: Array | None) -> Any:
@@ -275,7 +295,7 @@ def _synchronise(request: Request) -> None:
         raise request.fault("updates") from None
     order = "relaxed" if op.attrs["scope"] == "cta" else op.attrs["order"]
     # In tile IR the barriers that such an atomic gets when it is lowered are not there yet.
-    settles = not task.machine.lowered and task.machine.func.attrs.get("sync") != "none"
+    settles = op.kind.stage == "tile" and task.machine.func.attrs.get("sync") != "none"
     if settles and op.attrs["order"] in ("release", "acq_rel"):
         task.settled = task.clock.position
     for touch in touches:

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal
 
+import numpy as np
+
 from weft.ir.core import Op
 from weft.sim.barriers import Agent
+from weft.sim.data import Array
 
 Schedule = Literal["late", "early", "random"]
 
@@ -52,21 +55,37 @@ class Agents:
 
 class Groups:
     """One task's bulk groups or cp.async batches: `component` counts them. A batch closes at a commit, or where an mbarrier is
-    told of it."""
+    told of it. Where threads part ways, some may start copies, or wait for theirs, and others not."""
 
-    __slots__ = ("_agents", "_committed", "batch", "component", "positions")
+    __slots__ = ("_agents", "_committed", "_known", "_unaware", "batch", "component", "positions")
 
     def __init__(self, component: int) -> None:
         self.component = component
         self.batch = 0
         self._committed: list[int] = []
         self._agents: list[tuple[int, Agent]] = []
+        # By batch the threads that started its copies and have not waited for them (None: all), and how many batches at the
+        # beginning have no such threads.
+        self._unaware: dict[int, Array | None] = {}
+        self._known = 0
         # For products, how many events the task had had when each began.
         self.positions: list[int] = []
 
-    def add(self, agent: Agent) -> None:
-        """A copy of the open batch."""
+    def add(self, agent: Agent, threads: Array | None = None) -> None:
+        """A copy of the open batch, which these threads (None: all) have started."""
         self._agents.append((self.batch, agent))
+        before = self._unaware.get(self.batch, False)
+        self._unaware[self.batch] = None if threads is None or before is None else before | threads
+
+    def waited(self, batches: int, threads: Array | None) -> int:
+        """These threads (None: all) have waited for the first batches; for how many all that take part in them have."""
+        for batch in range(self._known, batches):
+            left = self._unaware.get(batch, False)
+            self._unaware[batch] = False if threads is None else ~threads if left is None else left & ~threads
+        while self._known < batches and not np.any(self._unaware[self._known]):
+            del self._unaware[self._known]
+            self._known += 1
+        return self._known
 
     def close(self) -> int:
         """Close the batch; the number of batches closed so far."""

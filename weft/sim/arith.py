@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,19 +27,24 @@ NEGATIVE = (
 )
 
 
-def shape_of(task: Task, type: Type) -> tuple[int, ...]:
+def shape_of(threads: int, type: Type) -> tuple[int, ...]:
     """Shape of a constant's array."""
     if isinstance(type, TileType):
         return type.shape
-    return (task.threads, type.count) if isinstance(type, RegsType) else ()
+    return (threads, type.count) if isinstance(type, RegsType) else ()
 
 
 @rule(arith.constant)
 def _constant(task: Task, op: Op) -> Data:
+    return _constant_of(op, task.threads)
+
+
+@lru_cache(maxsize=4096)
+def _constant_of(op: Op, threads: int) -> Data:
     type = op.result.type
     assert isinstance(type.element, DType)
     number = numbers.constant(op.attrs["value"], type.element)
-    shape = shape_of(task, type)
+    shape = shape_of(threads, type)
     return Data(np.broadcast_to(number, shape) if shape else number)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.errors import thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import TileType
 from weft.ops import async_copy
@@ -17,12 +18,12 @@ from weft.sim.machine import Task
 from weft.sim.mbarrier import barrier_at
 from weft.sim.numbers import bits_dtype
 from weft.sim.places import Place
-from weft.sim.regs import per_thread
+from weft.sim.regs import per_thread, table_of
 from weft.sim.rules import rule
 from weft.sim.scratch import bases, element_of
-from weft.sim.shadow import MANY
 from weft.sim.shared import shared_type
 from weft.sim.shared_memory import Handle
+from weft.sim.verdicts import MANY
 
 
 @rule(async_copy.global_to_shared)
@@ -42,9 +43,9 @@ def _full(data: Data, shape: tuple[int, ...]) -> Data:
 def _copy(
     task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, *strides: Data
 ) -> None:
-    """The lowered form; threads that are not active copy nothing."""
+    """Copies of each thread; those that are not active copy nothing."""
     vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
-    constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
+    constants, *factors = table_of(op, "offsets")
     offset = Data(constants)
     for stride, factor in zip(strides, factors, strict=True):
         offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
@@ -55,12 +56,28 @@ def _copy(
     threads = np.broadcast_to(arange(task.threads, dtype=np.int16)[:, None, None], elements.shape)
     if not np.any(chosen):
         return
+    _check_aligned(task, op, handle, elements[..., 0], chosen, element.itemsize * vec)
     if vec == 1:
         elements, threads = elements[..., 0], threads[..., 0]
     place = places.some_place(task, handle, element, elements, elements[chosen].ravel(), threads[chosen].ravel())
     with task.only(chosen):
         request = Request(task, op, address, mask, vec, operand=2)
         _start(task, op, handle, place, request, chosen)
+
+
+def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Array, width: int) -> None:
+    """Refuse active copies to places that are no multiples of their width. Raises Misaligned."""
+    first = starts * element_of(op.operands[0]).itemsize + handle.base
+    if not int(np.bitwise_or.reduce(first, axis=None)) & (width - 1):
+        return
+    bad = chosen & (first % width != 0)
+    if bad.any():
+        thread, access = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        byte, memory = int(first[thread, access]), handle.memory
+        raise task.fail(
+            thread_hazard.SHARED_MISALIGNED, op, thread=task.names.thread(thread), access="copies into", bytes=width,
+            name=memory.name or "shared memory", byte=byte - memory.start, view=task.names.view(op), past=byte % width,
+        )  # fmt: skip
 
 
 def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, chosen: Array | None) -> None:
@@ -83,7 +100,10 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         at = ... if at is None else at
         places.put(task, handle, place, request.element, place.elements[at], bits[at])
 
-    groups.add(task.block.agents.start(op, move))
+    running = task.active
+    # A thread takes part in the group by any of its copies.
+    started = None if running is None else running.reshape(len(running), -1).any(axis=1, keepdims=True)
+    groups.add(task.block.agents.start(op, move), started)
 
 
 @rule(async_copy.commit)
@@ -93,8 +113,9 @@ def _commit(task: Task, op: Op) -> None:
 
 @rule(async_copy.wait)
 def _wait(task: Task, op: Op) -> None:
+    """Only the threads that wait know that their copies are complete."""
     groups = task.block.cluster.copies[task.slot]
-    join(task.clock.each, {groups.component: groups.complete(int(op.attrs["pendings"]))})
+    join(task.clock.each, {groups.component: groups.waited(groups.complete(int(op.attrs["pendings"])), task.active)})
 
 
 @rule(async_copy.mbarrier_arrive)

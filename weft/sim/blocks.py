@@ -16,8 +16,9 @@ from weft.sim.clocks import Clock, Released
 from weft.sim.data import Data
 from weft.sim.heap import Made
 from weft.sim.machine import Machine, Task, execute
-from weft.sim.shadow import Shadow, clashing, task_words
+from weft.sim.shadow import Shadow
 from weft.sim.shared_memory import SharedMemory
+from weft.sim.verdicts import clashing, task_words
 
 
 class Cluster:
@@ -87,7 +88,11 @@ class Block:
         """The block's shared memory."""
         if self._memory is None:
             machine = self.machine
-            shadow = Shadow(self.pid, machine.tasks, machine.blocks, self.rank) if machine.hazards else None
+            shadow = (
+                Shadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.plain, machine.names)
+                if machine.hazards
+                else None
+            )
             self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
         return self._memory
 

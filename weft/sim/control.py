@@ -152,6 +152,7 @@ def _for(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data)
         task.demand(op, bound, "a loop bound")
     state: tuple[Data, ...] = inits
     if any(np.ndim(bound.array) for bound in (lower, upper, step)):
+        _check_steps(task, op, lower.array, upper.array, step.array)
         return (yield from _divergent_for(task, op, lower.array, upper.array, step.array, state))
     first, last, by = int(lower.array), int(upper.array), int(step.array)
     descending = bool(op.attrs["descending"])
@@ -161,6 +162,17 @@ def _for(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data)
     for counter in range(first, last, by) if by else ():
         state = yield from execute(task, op.regions[0], (Data(kind(counter)), *state))
     return state
+
+
+def _check_steps(task: Task, op: Op, lower: Array, upper: Array, step: Array) -> None:
+    """Refuse a loop that never ends for some thread. Raises EndlessLoop."""
+    endless = (step >= 0) & (lower > upper) if op.attrs["descending"] else (step <= 0) & (lower < upper)
+    endless = task.under(endless)
+    if endless is None or not endless.any():
+        return
+    flat, shape = int(np.argmax(endless)), np.shape(endless)
+    first, last, by = (int(np.broadcast_to(bound, shape).ravel()[flat]) for bound in (lower, upper, step))
+    raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last, step=by)
 
 
 def _divergent_for(task: Task, op: Op, counter: Array, upper: Array, step: Array, state: tuple[Data, ...]) -> Run:

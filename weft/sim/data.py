@@ -62,7 +62,7 @@ def undefined_in(operands: Iterable[Data | None]) -> Mark | None:
 
 def marked(mask: Array, cause: str, loc: Loc | None) -> Mark | None:
     """A mark, or None where the mask is empty."""
-    return Mark(mask, cause, loc) if np.any(mask) else None
+    return Mark(mask, cause, loc) if mask.any() else None
 
 
 def where_marked(mark: Mark | None, shape: tuple[int, ...], active: Array | None = None) -> Array | None:

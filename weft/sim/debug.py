@@ -33,7 +33,7 @@ def _print(task: Task, op: Op, *values: Data) -> None:
     kinds = [value.type.element for value in op.uses]
     printed: set[tuple[int, ...]] = set()
     for at in zip(*np.nonzero(np.atleast_1d(active)), strict=True) if active.ndim else [()]:
-        index = tuple(int(array[at]) for array in arrays[count : len(values)]) or _tile_index(task, at)
+        index = tuple(int(array[at]) for array in arrays[count : len(values)]) or _tile_index(task, active.shape, at)
         if (op.attrs["coordinates"] and index in printed) or not np.all(active[at]):
             continue
         printed.add(index)
@@ -41,8 +41,8 @@ def _print(task: Task, op: Op, *values: Data) -> None:
         task.machine.print(f"{_place(task.pid, index)} {prefix}: {shown}")
 
 
-def _tile_index(task: Task, at: tuple[Any, ...]) -> tuple[int, ...]:
-    return () if task.machine.lowered else tuple(int(i) for i in at)
+def _tile_index(task: Task, shape: tuple[int, ...], at: tuple[Any, ...]) -> tuple[int, ...]:
+    return () if task.names.of_threads(shape, task.threads) else tuple(int(i) for i in at)
 
 
 def _place(pid: tuple[int, int, int], index: tuple[int, ...]) -> str:

@@ -1,9 +1,11 @@
-"""Global memory in the lowered stage: each thread's accesses, several registers in one instruction.
+"""Global memory as threads access it: each thread's accesses, several registers in one instruction.
 
 Accesses are arrays (threads, n); the registers that they move form a last axis of `vec`.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,14 +13,14 @@ from weft.ir.core import Op
 from weft.ops import globals as ops
 from weft.sim import access
 from weft.sim.access import Request
-from weft.sim.data import Data, moved
+from weft.sim.data import Array, Data, arange, moved
 from weft.sim.machine import Task
-from weft.sim.regs import per_thread
+from weft.sim.regs import per_thread, table_of
 from weft.sim.rules import rule
 
 
 def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
-    constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
+    constants, *factors = table_of(op, "offsets")
     offset = Data(constants)
     for stride, factor in zip(strides, factors, strict=True):
         offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
@@ -28,8 +30,10 @@ def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Da
 
 def _grouped(data: Data, op: Op) -> Data:
     """Registers in the order of the accesses: (threads, n), and a last axis of `vec` where that is more than one."""
-    vec, registers = op.attrs["vec"], np.array(op.attrs["registers"])
-    table = registers if vec > 1 else registers[:, 0]
+    registers = table_of(op, "registers")
+    if registers.shape == (1, 1) and np.shape(data.array)[-1] == 1:
+        return data
+    table = registers if op.attrs["vec"] > 1 else registers[:, 0]
     return moved(data, lambda array: array[:, table])
 
 
@@ -37,10 +41,18 @@ def _grouped(data: Data, op: Op) -> Data:
 def _load(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | None, *strides: Data) -> Data:
     request = _request(task, op, ptr, mask, strides)
     loaded = access.load(request, None if other is None else _grouped(other, op))
-    # Element k that was read goes to register named[k].
-    named = np.array(op.attrs["registers"]).ravel()
-    back = np.argsort(named)
+    back = _back(op)
+    if back is None:
+        return moved(loaded, lambda array: array.reshape(task.threads, -1))
     return moved(loaded, lambda array: array.reshape(task.threads, -1)[:, back])
+
+
+@lru_cache(maxsize=4096)
+def _back(op: Op) -> Array | None:
+    """Which element that was read is each register's; None where they are in order."""
+    # Element k that was read goes to register named[k].
+    back = np.argsort(table_of(op, "registers").ravel())
+    return None if (back == arange(back.size)).all() else back
 
 
 @rule(ops.store)

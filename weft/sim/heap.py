@@ -213,7 +213,7 @@ class Heap:
         """
         addresses = np.ravel(access.addresses)
         old = np.zeros(addresses.size, bits_dtype(access.itemsize))
-        for turn in _turns(addresses):
+        for turn in turns(addresses):
             this = Access(addresses[turn], access.itemsize)
             old[turn] = before = self.read(this)
             after = change(before, turn)
@@ -230,7 +230,7 @@ class ReadOnlyStorage(Exception):
         self.segment = segment
 
 
-def _turns(addresses: Array) -> list[Any]:
+def turns(addresses: Array) -> list[Any]:
     """Positions in groups that may act at once: the first access to each address, then the second to each, and so on."""
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -25,12 +26,14 @@ from weft.sim.code import Code, compile_region
 from weft.sim.data import Array, Data, Mark, where_marked
 from weft.sim.hardware import own_part_of, part_of
 from weft.sim.heap import Access, Heap
+from weft.sim.naming import Naming
 from weft.sim.numbers import bits_of
 from weft.sim.products import NotReady, misused
 from weft.sim.races import Races
 from weft.sim.report import Report
-from weft.sim.shadow import Event, Mode
+from weft.sim.shadow import Event
 from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
+from weft.sim.verdicts import Mode
 from weft.targets import Target
 
 if TYPE_CHECKING:
@@ -76,8 +79,8 @@ class Machine:
     """What all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "output", "races", "random", "report",
-        "schedule", "target", "tasks", "threads", "uninitialized",
+        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "plain",
+        "races", "random", "report", "schedule", "target", "tasks", "threads", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -100,13 +103,17 @@ class Machine:
         self.target = target
         self.output = output
         self.report = Report()
-        self.threads = int(func.attrs["num_warps"]) * WARP_SIZE
+        block = func.attrs.get("block")
+        self.threads = int(func.attrs["num_warps"]) * WARP_SIZE if block is None else prod(block)
         self.random = Random(seed)
         self.schedule: Schedule = schedule or ("random" if seed else "late")
         self.hazards = hazards
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
         self.blocks = int(func.attrs.get("num_ctas", 1))
+        # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
+        self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
+        self.names = Naming(func)
         self.races = Races(heap, programs, self.tasks * self.blocks) if hazards else None
         # How often an author's barrier or fence ran, and how often it ordered nothing.
         self.idle: dict[Op, tuple[int, int]] = {}
@@ -155,6 +162,12 @@ def _task_count(func: Func) -> int:
     return max((len(op.regions) for op in walk(func.body) if op.kind in kinds), default=1)
 
 
+def _uses_async_proxy(func: Func) -> bool:
+    """Whether copies of TMA or products of warpgroups may access shared memory."""
+    effects = (effect for op in walk(func.body) for effect in op.kind.effects)
+    return any(effect.proxy == "async" or effect.completes in ("mbarrier", "bulk", "wgmma") for effect in effects)
+
+
 class Task:
     """A partition of a block: its values, its threads, what it knows (`clock`), and which threads or elements are active
     (None: all). `slot` numbers it within its cluster. `arrived` counts its arrivals at the cluster's barrier, `awaited` its
@@ -194,12 +207,17 @@ class Task:
     @property
     def warps(self) -> int:
         """How many warps it is."""
-        return self.threads // WARP_SIZE
+        return -(-self.threads // WARP_SIZE)
 
     @property
     def rank(self) -> int:
         """The number of its block in the cluster."""
         return self.block.rank
+
+    @property
+    def names(self) -> Naming:
+        """How reports call its threads."""
+        return self.machine.names
 
     def part(self, value: Value | None) -> Array | None:
         """Which elements of a tile are held by the task's block; None for all."""
@@ -277,8 +295,9 @@ class Task:
         if len(shape) == 0:
             return "a scalar"
         index = tuple(int(i) for i in np.unravel_index(flat, shape))
-        if self.machine.lowered:
-            return f"thread {index[0]}" + (f", register {index[1]}" if shape[1] > 1 else "")
+        if self.names.of_threads(shape, self.threads):
+            registers = prod(shape[1:])
+            return self.names.thread(index[0]) + (f", register {flat % registers}" if registers > 1 else "")
         return f"index {index}" if len(index) > 1 else f"index {flat}"
 
     def demand(self, op: Op, data: Data | None, sink: str, mask: Array | None = None) -> None:
@@ -312,8 +331,8 @@ class Task:
         if differs.size:
             second = int(differs[0])
             raise self.fail(
-                hazard.NOT_UNIFORM, op, what=what, first=int(chosen[0]), first_value=flat[0],
-                second=int(chosen[second]), second_value=flat[second],
+                hazard.NOT_UNIFORM, op, what=what, first=self.names.thread(int(chosen[0])), first_value=flat[0],
+                second=self.names.thread(int(chosen[second])), second_value=flat[second],
             )  # fmt: skip
         return Data(flat[0])
 

@@ -16,8 +16,9 @@ from weft.sim.blocks import Block
 from weft.sim.data import Data
 from weft.sim.machine import Run, Task, Wait
 from weft.sim.rules import rule
-from weft.sim.shadow import ELECTED, MANY, Area
+from weft.sim.shadow import ELECTED, Area
 from weft.sim.shared_memory import Handle
+from weft.sim.verdicts import MANY
 
 BYTES = 8
 ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive)

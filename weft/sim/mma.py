@@ -25,9 +25,9 @@ from weft.sim.places import Place
 from weft.sim.products import InFlight, NotReady, Product, misused, multiply
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
-from weft.sim.shadow import MANY
 from weft.sim.shared import shared_type
 from weft.sim.shared_memory import Handle
+from weft.sim.verdicts import MANY
 
 COLUMNS = 8
 """Columns of an `mma.sync`."""

@@ -14,7 +14,8 @@ import numpy as np
 from weft.layout.wgmma import Operand
 from weft.sim.data import Array, arange
 from weft.sim.places import Place
-from weft.sim.shadow import MANY, Area
+from weft.sim.shadow import Area
+from weft.sim.verdicts import MANY
 
 CHUNK = 16
 """Bytes that a swizzle moves as a whole."""

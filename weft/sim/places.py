@@ -20,8 +20,9 @@ from weft.sim.data import Array, Data, Mark, arange, union, where
 from weft.sim.hardware import owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
-from weft.sim.shadow import MANY, WORDS, Area, Mode
+from weft.sim.shadow import Area
 from weft.sim.shared_memory import NEVER_WRITTEN, Handle
+from weft.sim.verdicts import MANY, WORDS, Mode
 
 
 @dataclass(frozen=True, slots=True, eq=False)

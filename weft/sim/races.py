@@ -10,101 +10,26 @@ launch ends, since `store_wait` waits for its source only; and no fence orders a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from weft.errors import Hazard, Row, fail, global_hazard
+from weft.errors import Hazard, Row, fail, global_hazard, thread_hazard
 from weft.ir.core import Op
-from weft.sim.data import Array, arange, where
+from weft.sim.data import Array, where
 from weft.sim.heap import Heap, Place, Segment
-from weft.sim.shadow import WAIT_FOR_COPY, WAIT_FOR_LOAD
+from weft.sim.tracks import AGAINST, NEVER, PLAIN, THREAD_BITS, THREADS, VERBS, Touch, Tracks, element_at, per_granule
+from weft.sim.verdicts import WAIT_FOR_COPY, WAIT_FOR_LOAD, barrier_between
 
 if TYPE_CHECKING:
     from weft.sim.machine import Task
 
-Way = Literal["read", "write", "atomic", "volatile"]
-VERBS: dict[Way, tuple[str, str]] = {
-    "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"), "volatile": ("reads", "read"),
-}  # fmt: skip
-AGAINST: dict[Way, tuple[str, ...]] = {
-    "read": ("write", "atomic"), "write": ("write", "atomic", "read", "flight", "other"),
-    "atomic": ("write", "read", "flight", "other"), "volatile": ("write",),
-}  # fmt: skip
-"""Channels that an access is checked against. `flight`: reads of copies; `other`: reads by other tasks than the last."""
-THREAD_BITS = 11
-THREADS = (1 << THREAD_BITS) - 1
-"""Threads' numbers within a granule's note; this one stands for several threads."""
-PLAIN = -1
-NEVER = -2
-"""In place of a component of the clocks: an access of threads themselves, and one that no task ever knows to be over."""
 UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: no release has published it."""
 LATER = 1 << 16
 """So many reads of an array are kept before they are put down."""
 SINGLE = 32
 """So many addresses of an atomic are followed one by one; a wider one counts for the whole array."""
-
-
-@dataclass(slots=True, eq=False)
-class Touch:
-    """An operation's accesses to one array. `notes` are the threads as they are kept, `threads` as they are checked: a value
-    that several threads read is read by the first of them where that does not matter. That of a copy is over when `component`
-    has counted past `value`; `tma` says that the async proxy does it."""
-
-    task: Task
-    op: Op
-    way: Way
-    place: Place
-    itemsize: int
-    threads: Array | int
-    notes: Array | int
-    component: int = PLAIN
-    value: int = 0
-    tma: bool = False
-
-
-class Tracks:
-    """The last accesses of one array: `event << 11 | thread` per granule, in a channel per way; 0 for none. `other` is the
-    last read by another task than the last. `later`: reads, and their numbers, that will be put there if anybody asks: most
-    arrays that are read are never written."""
-
-    __slots__ = ("channels", "granule", "later", "segment")
-
-    def __init__(self, segment: Segment, granule: int) -> None:
-        self.segment = segment
-        self.granule = granule
-        self.channels: dict[str, Array] = {}
-        self.later: list[tuple[Touch, int]] = []
-
-    @property
-    def only_read(self) -> bool:
-        """Whether nobody has written yet."""
-        return "write" not in self.channels and "atomic" not in self.channels
-
-    def index(self, touch: Touch) -> Array:
-        """Granules that are touched."""
-        if touch.itemsize < self.granule:
-            factor = self.granule // touch.itemsize
-            skip = self.segment.start // touch.itemsize % factor
-            self.granule = touch.itemsize
-            # Granules are counted from the aligned address at or before the start, which may move when they become finer.
-            self.channels = {way: np.repeat(array, factor)[skip:] for way, array in self.channels.items()}
-        size = self.granule
-        origin, _ = self.segment.view(touch.itemsize)
-        each = touch.itemsize // size
-        shift = origin // size - self.segment.start // size
-        index = touch.place.index if each == 1 else (touch.place.index * each)[..., None] + arange(each)
-        return index + shift if shift else index
-
-    def channel(self, way: str) -> Array:
-        """A way's notes, made when first written."""
-        if way not in self.channels:
-            self.channels[way] = np.zeros(
-                (self.segment.end - 1) // self.granule - self.segment.start // self.granule + 1, np.int64
-            )
-        return self.channels[way]
 
 
 class Races:
@@ -185,18 +110,39 @@ class Races:
         return number
 
     def _note(self, touch: Touch, tracks: Tracks, index: Array, number: int) -> None:
-        notes = _per_granule(touch.notes, touch, index)
+        notes = per_granule(touch.notes, touch, index)
         note = notes | number << THREAD_BITS
         flight = touch.way == "read" and touch.component != PLAIN
         channel = tracks.channel("flight" if flight else touch.way)
         if touch.way == "read":
             self._keep_others(touch, tracks, index, channel[index])
-        if touch.way == "read" and not isinstance(note, int):
+        if touch.each and not isinstance(note, int):
+            self._note_each(touch, channel, index, note, number)
+        elif touch.way == "read" and not isinstance(note, int):
             # Of threads that read the same granule the first counts.
             flat = np.ravel(index)[::-1]
             channel[flat] = np.ravel(np.broadcast_to(note, np.shape(index)))[::-1]
         else:
             channel[index] = note
+
+    def _note_each(self, touch: Touch, channel: Array, index: Array, note: Array, number: int) -> None:
+        """Note every thread: where several accessed a granule in this event, or since the last barrier, "several"."""
+        several, task = number << THREAD_BITS | THREADS, touch.task
+        before = channel[index]
+        note = np.broadcast_to(note, np.shape(index))
+        if touch.way != "write" and touch.component == PLAIN and before.any():
+            events = before >> THREAD_BITS
+            known = max(task.clock.known.get(task.slot, 0), task.settled)
+            recent = (events != 0) & (self._owners[events] == task.place) & (self._positions[events] >= known)
+            note = where(recent & ((before ^ note) & THREADS != 0), several, note)
+        channel[index] = note
+        lost = channel[index] != note
+        if not lost.any():
+            return
+        channel[index[lost]] = several
+        if touch.way == "write":
+            message = f"several threads store equal values to the same elements of {touch.place.segment.buffer.name}"
+            task.machine.report.advise("equal-stores", message, touch.op.loc)
 
     def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array) -> None:
         if not before.size:
@@ -230,7 +176,7 @@ class Races:
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
-        threads = _per_granule(touch.threads, touch, notes)
+        threads = per_granule(touch.threads, touch, notes)
         same = (owners == task.place) & ((notes & THREADS) == threads) & (threads != THREADS)
         copies = self._components[events] != PLAIN
         pending = bad & copies
@@ -300,7 +246,7 @@ class Races:
         number = int(notes.ravel()[flat]) >> THREAD_BITS
         task, op, owner = touch.task, self._ops[number], int(self._owners[number])
         assert op is not None
-        name, index = _element(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
+        name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
         verb, _ = VERBS[touch.way]
         before = VERBS["read" if way in ("other", "flight") else way][1]  # pyright: ignore[reportArgumentType] a channel
         program, slot = self._program(number), owner % self._tasks
@@ -315,16 +261,29 @@ class Races:
             "block": task.rank, "other": slot // task.machine.tasks if own else program,
             "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else WAIT_FOR_COPY,
         }  # fmt: skip
+        if entry is global_hazard.GLOBAL_THREADS and touch.each:
+            entry, names = thread_hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
+            view = task.names.view
+            label = f"{names[0]} {before} it here{view(op)}"
+            order = barrier_between(op, touch.op)
+            fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
         error.buffer, error.partitions = name, names
         raise error
 
+    def _pair(self, touch: Touch, note: int, flat: int, notes: Array) -> tuple[str, str]:
+        """Words for the earlier and the later thread of two that clash."""
+        threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))
+        numbers = note & THREADS, int(threads.ravel()[flat])
+        first, second = ("several threads" if n == THREADS else touch.task.names.thread(n) for n in numbers)
+        return first, second
+
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
         """After a store: refuse one that gave an element several values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
         if np.any(lost):
-            name, index = _element(place, itemsize, int(np.argmax(lost)))
+            name, index = element_at(place, itemsize, int(np.argmax(lost)))
             error = fail(global_hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
             assert isinstance(error, Hazard)
             error.buffer = name
@@ -379,19 +338,3 @@ class Races:
         if task.world is None:
             task.world = np.zeros(self._places, np.int32)
         return task.world
-
-
-def _per_granule(threads: Array | int, touch: Touch, like: Array) -> Any:
-    """Threads for the granules of an access, whose array has axes for the elements of a vector and the granules of one."""
-    if isinstance(threads, int):
-        return threads
-    extra = np.ndim(like) - np.ndim(threads)
-    return threads.reshape(threads.shape + (1,) * extra).astype(np.int64)
-
-
-def _element(place: Place, itemsize: int, flat: int) -> tuple[str, int]:
-    """The array's name and the number of an element, by its position in the access."""
-    segment = place.segment
-    origin, _ = segment.view(itemsize)
-    address = origin + int(np.ravel(place.index)[flat]) * itemsize
-    return segment.buffer.name, (address - segment.pointer) // itemsize

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
+from weft.errors import thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import RegsType, float32
 from weft.layout import WARP_SIZE
@@ -28,9 +31,15 @@ def _count(op: Op) -> int:
     return type.count
 
 
+@lru_cache(maxsize=4096)
+def table_of(op: Op, name: str) -> Array:
+    """A table among an operation's attributes as an array of indices."""
+    return np.array(op.attrs[name], np.int64)
+
+
 @rule(regs.gather)
 def _gather(task: Task, op: Op, x: Data) -> Data:
-    table = list(op.attrs["table"])
+    table = table_of(op, "table")
     return moved(x, lambda array: array[:, table])
 
 
@@ -52,7 +61,7 @@ def _splat(task: Task, op: Op, x: Data) -> Data:
 
 @rule(regs.affine)
 def _affine(task: Task, op: Op, base: Data, *strides: Data) -> Data:
-    constants, *factors = (np.array(table, np.int64) for table in op.attrs["offsets"])
+    constants, *factors = table_of(op, "offsets")
     dtype = base.array.dtype
     exact = base.array.astype(np.int64) + constants
     for stride, factor in zip(strides, factors, strict=True):
@@ -67,7 +76,7 @@ def _affine(task: Task, op: Op, base: Data, *strides: Data) -> Data:
 
 @rule(regs.xor)
 def _xor(task: Task, op: Op, base: Data) -> Data:
-    offsets = np.array(op.attrs["offsets"], np.int64).astype(base.array.dtype)
+    offsets = table_of(op, "offsets").astype(base.array.dtype)
     return per_thread(task, Data(base.array ^ offsets, base.undefined), len(offsets))
 
 
@@ -81,28 +90,45 @@ def _extract(task: Task, op: Op, x: Data) -> Data:
 def _dot(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for operand in (a, b, acc):
         task.demand(op, operand, "a dot")
-    left = np.array(op.attrs["a_table"])[list(op.attrs["rows"])]
-    right = np.array(op.attrs["b_table"])[list(op.attrs["columns"])]
+    left = table_of(op, "a_table")[table_of(op, "rows")]
+    right = table_of(op, "b_table")[table_of(op, "columns")]
     total = acc.array
     for k in range(left.shape[1]):
         total = numbers.fma(a.array[:, left[:, k]], b.array[:, right[:, k]], total)
     return Data(total)
 
 
+# Exchange within warps
+
+
 @rule(regs.shuffle_xor)
 def _shuffle_xor(task: Task, op: Op, x: Data) -> Data:
-    if np.ndim(x.array) == 0:
-        return x
-    partner = arange(task.threads) ^ op.attrs["mask"]
-    return moved(x, lambda array: array[partner])
+    return _taken(task, op, x, arange(task.threads) ^ op.attrs["mask"])
 
 
 @rule(regs.shuffle_idx)
 def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
     task.demand(op, lane, "a lane number")
-    if np.ndim(x.array) == 0:
-        return x
     threads: Array = arange(task.threads)
     named = per_thread(task, lane).array[:, 0].astype(np.int64) % WARP_SIZE
-    source = threads - threads % WARP_SIZE + named
-    return moved(x, lambda array: array[source])
+    return _taken(task, op, x, threads - threads % WARP_SIZE + named)
+
+
+def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:
+    """Each thread's value from another thread. Raises InactiveLane where that does not take part."""
+    active = task.active
+    absent = source >= task.threads
+    if active is not None and np.shape(active) == (task.threads, 1):
+        away = ~active[:, 0]
+        absent = (absent | away[np.minimum(source, task.threads - 1)]) & ~away
+    if absent.any():
+        thread = int(np.argmax(absent))
+        lane = int(source[thread])
+        why = "does not exist in this block" if lane >= task.threads else "does not run this line"
+        raise task.fail(
+            thread_hazard.SHUFFLE_LANE, op, thread=task.names.thread(thread), lane=lane % WARP_SIZE, why=why
+        )  # fmt: skip
+    if np.ndim(x.array) == 0:
+        return x
+    within = np.minimum(source, task.threads - 1)
+    return moved(x, lambda array: array[within])

@@ -31,7 +31,8 @@ def element_of(value: Value | None) -> DType:
 def _alloc(task: Task, op: Op) -> Handle:
     type = op.result.type
     assert isinstance(type, ScratchType)
-    return task.block.memory.allocate(op, type.count * type.element.itemsize, op.result.name)
+    name = op.result.name or ("shared memory" if op.attrs["ordered"] else "")
+    return task.block.memory.allocate(op, type.count * type.element.itemsize, name)
 
 
 @rule(scratch.view)

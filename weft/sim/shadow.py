@@ -6,46 +6,43 @@ many bytes as the smallest element of the kernel's shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from weft.errors import Hazard, Loc, Row, fail, hazard
+from weft.errors import Hazard, Row, hazard
 from weft.ir.core import Op
 from weft.sim.clocks import Clock
 from weft.sim.data import Array, where
+from weft.sim.naming import Naming
+from weft.sim.verdicts import (
+    MANY,
+    WAIT_FOR_COPIES,
+    WAIT_FOR_COPY,
+    WAIT_FOR_LOAD,
+    WORDS,
+    Mode,
+    clash,
+    clashing,
+    order,
+    race_of_threads,
+    task_words,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from weft.sim.shared_memory import Lifetime
 
-Mode = Literal["generic", "copy", "load", "store", "product"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read)."""
-
-WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
-WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
 FEW = 16
 """So few granules are looked at one by one."""
 EVENTS_KEPT = 4096
 """Above this many events of a block those that do not matter any more are dropped."""
-MANY = -1
-"""In place of a thread's number: several threads, or nobody knows which."""
+LATER = 1024
+"""So many reads are kept before they are put down."""
 ELECTED = 0
 """The thread of a partition that is elected for operations of one thread."""
-
-_WAITS: dict[Mode, str] = {
-    "store": "tma.store_wait()", "copy": "async_copy.wait_group()", "product": "warpgroup_mma_wait()",
-}  # fmt: skip
-WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
-    ("generic", False): ("reads", "read"),
-    ("generic", True): ("writes", "wrote"),
-    ("copy", True): ("copies into", "copied into"),
-    ("load", True): ("copies into", "copied into"),
-    ("store", False): ("copies from", "copied from"),
-    ("product", False): ("multiplies", "multiplied"),
-}
 
 
 @dataclass(slots=True, eq=False)
@@ -66,22 +63,30 @@ class Event:
 @dataclass(slots=True, eq=False)
 class Area:
     """Granules that an access touches (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
-    several times."""
+    several times. `excuse` is asked before a clash is reported, with the earlier event and which of the granules (a mask), and
+    says whether that is fine."""
 
     where: slice | Array
     threads: Array | int
     repeats: bool = False
+    excuse: Callable[[Event, Array], bool] | None = None
 
 
 class Shadow:
-    """Per granule the last write, and per task the last read by threads, by a TMA store and by a product."""
+    """Per granule the last write, and per task the last read by threads, by a TMA store and by a product.
+
+    In a `plain` block, of one task and without the async proxy, what a barrier orders can never clash again. There reads are
+    put down only if somebody writes before the next barrier."""
 
     __slots__ = (
-        "_events", "_granules", "_limit", "_opened", "_products", "_reads", "_stores", "_writes", "blocks", "count", "granule",
-        "program", "rank", "tasks",
+        "_copied", "_events", "_granules", "_later", "_limit", "_names", "_opened", "_plain", "_products", "_reads", "_stores",
+        "_writes", "_written", "blocks", "count", "granule", "program", "rank", "tasks",
     )  # fmt: skip
 
-    def __init__(self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0) -> None:
+    def __init__(
+        self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0, plain: bool = False,
+        names: Naming | None = None,
+    ) -> None:  # fmt: skip
         self.program = program
         self.tasks = tasks
         self.blocks = blocks
@@ -98,6 +103,12 @@ class Shadow:
         self._products: dict[int, Channel] = {}
         # For each task, the first event that its last barrier does not order.
         self._opened: dict[int, int] = {}
+        self._plain = plain
+        self._names = names
+        # Of a plain block: reads since the last barrier or write, the last write, and whether there were copies.
+        self._later: list[tuple[Event, Area]] = []
+        self._written = 0
+        self._copied = False
 
     def resize(self, granules: int) -> None:
         """Shared memory has this many granules now."""
@@ -107,12 +118,35 @@ class Shadow:
 
     def barrier(self, clock: Clock, events: int | None = None) -> None:
         """All threads of a task have arrived, when there were so many events (None: now)."""
+        self._later.clear()
         self._opened[clock.slot] = (self.count if events is None else events) + 1
 
-    def access(self, clock: Clock, event: Event, area: Area) -> None:
-        """An event of a task at some granules. Raises the hazard of a clash with an earlier one."""
-        self.check(clock, event, area)
-        self.record(event, area)
+    def access(self, clock: Clock, event: Event, area: Area) -> bool:
+        """An event of a task at some granules. Raises the hazard of a clash with an earlier one. Gives whether several threads
+        have written the same granule."""
+        if not self._plain:
+            self.check(clock, event, area)
+            return self.record(event, area)
+        if self._copied or self._written >= self._opened.get(event.slot, 1):
+            self._against(self._writes, clock, event, area)
+        if not event.writes:
+            self._later.append((event, area))
+            if len(self._later) == LATER:
+                self._catch_up()
+            return False
+        self._catch_up()
+        for channel in self._readers():
+            self._against(channel, clock, event, area)
+        repeated = self.record(event, area)
+        self._written = self.count
+        self._copied = self._copied or event.mode == "copy"
+        return repeated
+
+    def _catch_up(self) -> None:
+        """Put down the reads that were kept."""
+        later, self._later = self._later, []
+        for event, area in later:
+            self.record(event, area)
 
     def check(self, clock: Clock, event: Event, area: Area) -> None:
         """Raise the hazard of a clash with an earlier event."""
@@ -121,14 +155,16 @@ class Shadow:
             for channel in self._readers():
                 self._against(channel, clock, event, area)
 
-    def record(self, event: Event, area: Area) -> None:
-        """Remember an event for those to come."""
+    def record(self, event: Event, area: Area) -> bool:
+        """Remember an event for those to come; whether several threads have written the same granule by it."""
         if len(self._events) >= self._limit:
             self._forget()
         self.count = number = self.count + 1
         self._events[number] = event
-        if event.writes:
-            self._writes.put(area, number, area.threads)
+        if event.atomic:
+            self._writes.add(area, number, self._opened.get(event.slot, 1))
+        elif event.writes:
+            return self._writes.put(area, number, area.threads)
         elif event.mode == "store":
             self._channel(self._stores, event.slot).put(area, number, ELECTED)
         elif event.mode == "product":
@@ -136,6 +172,7 @@ class Shadow:
             self._channel(self._products, event.slot).put(area, number, MANY)
         else:
             self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
+        return False
 
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""
@@ -163,6 +200,8 @@ class Shadow:
             low, high = min(numbers), max(numbers)
         else:
             low, high = int(np.minimum.reduce(seen, axis=None)), int(np.maximum.reduce(seen, axis=None))
+        if self._plain and not self._copied and high < self._opened.get(clock.slot, 1):
+            return
         for number in (high,) if low == high else np.unique(seen).tolist():
             if not number:
                 continue
@@ -173,10 +212,22 @@ class Shadow:
             here = seen == number
             threads = area.threads if isinstance(area.threads, int) else area.threads[here]
             before = channel.threads[area.where][here]
-            one_thread = bool(np.all((before == threads) & (before != MANY)))
+            apart = (before != threads) | (before == MANY)
+            one_thread = not apart.any()
             entry = same if one_thread else other
-            if entry is not None:
-                raise self.report(entry, earlier, event, _granule(area, int(np.argmax(here))))
+            if entry is None:
+                continue
+            if not one_thread:
+                here[here] = apart
+            if area.excuse is not None and area.excuse(earlier, here):
+                continue
+            position = int(np.argmax(here))
+            if self._names is not None and entry is hazard.THREAD_RACE and self._names.by_threads(event.op):
+                who = area.threads if isinstance(area.threads, int) else int(np.ravel(area.threads)[position])
+                both = int(np.ravel(channel.threads[area.where])[position]), who
+                byte = _granule(area, position) * self.granule
+                raise race_of_threads(earlier, event, byte, both, self._names, self.program)
+            raise self.report(entry, earlier, event, _granule(area, position))
 
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
         """The exception for two accesses that clash at a granule."""
@@ -190,27 +241,25 @@ class Shadow:
         fields: dict[str, Any] = {
             "program": self.program, "partition": names[0], "other": names[1], "access": access, "name": shown,
             "before": before, "order": self._order(earlier, event, *names),
-            "wait": WAIT_FOR_LOAD if earlier.mode == "load" else WAIT_FOR_COPY,
+            "wait": self._wait(earlier, event),
         }  # fmt: skip
         return clashing(entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields)
+
+    def _wait(self, earlier: Event, event: Event) -> str:
+        """What to write so that a copy is complete."""
+        if earlier.mode == "load":
+            return WAIT_FOR_LOAD
+        return WAIT_FOR_COPIES if self._names is not None and self._names.by_threads(event.op) else WAIT_FOR_COPY
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
         """What to write so that two threads' accesses are ordered."""
         if earlier.slot // self.tasks != event.slot // self.tasks:
             return "call cluster.barrier() between the two lines, or cluster.arrive() after the first and cluster.wait() later"
-        return _order(earlier, event, partition, other)
+        return order(earlier, event, partition, other)
 
     def partition(self, slot: int) -> str:
         """Words for a task of the cluster."""
         return task_words(slot, self.tasks, self.blocks)
-
-
-def task_words(slot: int, tasks: int, blocks: int) -> str:
-    """What reports call a task: of a program with so many blocks of so many tasks."""
-    words = [f"block {slot // tasks}"] if blocks > 1 else []
-    if tasks > 1:
-        words.append(f"partition {slot % tasks}")
-    return ", ".join(words) or "the block"
 
 
 class Channel:
@@ -228,8 +277,8 @@ class Channel:
         self.events = np.append(self.events, np.zeros(more, np.int32))
         self.threads = np.append(self.threads, np.zeros(more, np.int16))
 
-    def put(self, area: Area, number: int, threads: Array | int) -> None:
-        """Forget what was there."""
+    def put(self, area: Area, number: int, threads: Array | int) -> bool:
+        """Forget what was there. Whether a granule appeared several times, with several threads."""
         self.events[area.where] = number
         self.threads[area.where] = threads
         if area.repeats and not isinstance(threads, int):
@@ -237,6 +286,8 @@ class Channel:
             if others.any():
                 assert not isinstance(area.where, slice)
                 self.threads[area.where[others]] = MANY
+                return True
+        return False
 
     def add(self, area: Area, number: int, opened: int) -> None:
         """Where the last event is `opened` or later and another thread's, several threads have an event now."""
@@ -248,72 +299,8 @@ class Channel:
         self.put(area, number, threads)
 
 
-Verdict = tuple[Row | None, Row | None]
-"""What is wrong between two accesses: by different threads, and by the same thread."""
-
-FINE: Verdict = (None, None)
-RACE: Verdict = (hazard.THREAD_RACE, None)
-
-
-def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
-    """What is wrong with an event of the clock's task after an earlier one that it must not overlap with."""
-    if earlier.atomic and event.atomic:
-        return FINE
-    own = earlier.slot == clock.slot
-    known = clock.known.get(earlier.component, 0) > earlier.value
-    asynchronous = event.mode in ("load", "store", "product")
-    if earlier.mode == "load":
-        return FINE if known else _in_flight(event)
-    if earlier.mode == "store":
-        if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
-            return FINE if known or asynchronous else RACE
-        return hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED
-    if earlier.mode == "product":
-        # The threads of another warpgroup may still be where theirs is under way.
-        if known or (own and clock.each.get(earlier.component, 0) > earlier.value):
-            return FINE if known else (RACE[0], RACE[0])
-        return hazard.OPERAND_REUSED, hazard.OPERAND_REUSED
-    if earlier.mode == "copy" and not known and not (own and clock.each.get(earlier.component, 0) > earlier.value):
-        return _in_flight(event)
-    ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
-    if not asynchronous or not (known or own) or clock.fenced.get(earlier.component, 0) > earlier.value:
-        return ordered
-    if own and clock.own_fenced.get(earlier.component, 0) > earlier.value:
-        return RACE
-    return hazard.MISSING_FENCE, hazard.MISSING_FENCE
-
-
 def _granule(area: Area, position: int) -> int:
     """A granule of an area, by its position there."""
     if isinstance(area.where, slice):
         return cast("int", area.where.start) + position
     return int(np.ravel(area.where)[position])
-
-
-def _in_flight(event: Event) -> Verdict:
-    entry = hazard.WRITE_IN_FLIGHT if event.writes else hazard.READ_IN_FLIGHT
-    return entry, entry
-
-
-def _order(earlier: Event, event: Event, partition: str, other: str) -> str:
-    """What to write so that two threads' accesses are ordered."""
-    if earlier.slot != event.slot:
-        return f"let {other} arrive on an mbarrier after the first line, and {partition} wait for it before the second"
-    between = _WAITS.get(earlier.mode, "the first line")
-    return f"call gl.barrier() between {between} and the second line"
-
-
-def clashing(
-    entry: Row,
-    loc: Loc | None,
-    earlier: Loc | None,
-    label: str,
-    name: str,
-    partitions: tuple[str, ...],
-    fields: dict[str, Any],
-) -> Hazard:
-    """The exception of a row for two places, the earlier one as related."""
-    error = fail(entry, loc=loc, related=() if earlier is None else ((label, earlier),), **fields)
-    assert isinstance(error, Hazard)
-    error.buffer, error.partitions = name, partitions
-    return error

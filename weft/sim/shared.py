@@ -19,8 +19,8 @@ from weft.sim.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.places import Place
 from weft.sim.rules import rule
-from weft.sim.shadow import MANY
 from weft.sim.shared_memory import Handle
+from weft.sim.verdicts import MANY
 
 
 def shared_type(value: Value | None) -> SharedType:

@@ -57,7 +57,18 @@ class Handle:
 class SharedMemory:
     """Bytes in granules of `granule` bytes each."""
 
-    __slots__ = ("_causes", "_lifetimes", "_placed", "_undefined", "data", "granule", "owner", "shadow")
+    __slots__ = (
+        "_causes",
+        "_full",
+        "_lifetimes",
+        "_placed",
+        "_undefined",
+        "_words",
+        "data",
+        "granule",
+        "owner",
+        "shadow",
+    )
 
     def __init__(self, size: int, granule: int, shadow: Shadow | None) -> None:
         self.granule = granule
@@ -67,6 +78,9 @@ class SharedMemory:
         self.owner = np.zeros(0, np.int32)
         self.shadow = shadow
         self._lifetimes = 0
+        # Lifetimes all of whose granules were found written; memory as elements of a type.
+        self._full: set[Lifetime] = set()
+        self._words: dict[np.dtype[Any], Array] = {}
         self._placed: dict[Any, int] = {}
         self._undefined: Array | None = None
         self._causes: tuple[str, Loc | None] = (NEVER_WRITTEN, None)
@@ -77,6 +91,7 @@ class SharedMemory:
         if size <= self.data.size:
             return
         self.data = np.append(self.data, np.zeros(size - self.data.size, np.uint8))
+        self._words.clear()
         granules = size // self.granule
         self.owner = np.append(self.owner, np.zeros(granules - self.owner.size, np.int32))
         if self._undefined is not None:
@@ -104,6 +119,21 @@ class SharedMemory:
         first = handle.base + low * dtype.itemsize
         return self.data[first : handle.base + high * dtype.itemsize].view(dtype)
 
+    def words(self, dtype: np.dtype[Any]) -> Array:
+        """All of memory as elements of a type."""
+        if dtype not in self._words:
+            self._words[dtype] = self.data.view(dtype)
+        return self._words[dtype]
+
+    def is_full(self, memory: Lifetime) -> bool:
+        """Whether all of an allocation is known to be written in this lifetime, which makes looking at elements needless."""
+        if memory not in self._full:
+            first, last = memory.start // self.granule, (memory.start + memory.size) // self.granule
+            if (self.owner[first:last] != memory.number).any():
+                return False
+            self._full.add(memory)
+        return True
+
     def granules(self, handle: Handle, elements: Array, itemsize: int) -> Array:
         """The granules of elements, a last axis of `itemsize // granule` where that is more than one."""
         each = itemsize // self.granule
@@ -126,7 +156,10 @@ class SharedMemory:
 
     def written(self, handle: Handle, where: slice | Array) -> None:
         """These granules have values now."""
-        self.owner[where] = handle.memory.number
+        memory = handle.memory
+        self.owner[where] = memory.number
+        if len(self._full) > (memory in self._full):
+            self._full = {other for other in self._full if other is memory or not _overlap(other, memory)}
         if self._undefined is not None:
             self._undefined[where] = False
 
@@ -143,3 +176,8 @@ class SharedMemory:
             return None
         found = self._undefined[granules]
         return marked(found.any(axis=-1) if split else found, *self._causes)
+
+
+def _overlap(first: Lifetime, second: Lifetime) -> bool:
+    """Whether two allocations have bytes in common."""
+    return first.start < second.start + second.size and second.start < first.start + first.size

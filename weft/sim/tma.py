@@ -35,10 +35,10 @@ from weft.sim.machine import Task
 from weft.sim.mbarrier import barrier_at, holds, peer
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.places import Place
-from weft.sim.races import NEVER, Touch, Way
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
+from weft.sim.tracks import NEVER, Touch, Way
 
 
 @lru_cache(maxsize=256)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
 from weft.errors import CompilationError, fail
 from weft.errors.tune import KEY_VALUE, OPTION_KIND, TUNED_NAME, UNKNOWN_NAME
-from weft.runtime import driver
+from weft.runtime import driver, views
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dtypes import dtype_name
 from weft.runtime.fingerprint import fingerprint
-from weft.runtime.specialise import MockTensor, as_number
+from weft.runtime.specialise import MockTensor, as_number, view_argument
 
 Part = str | Callable[[Mapping[str, Any]], Any]
 """A part of a key: the name of an argument, or a function of the arguments by name."""
@@ -56,10 +56,10 @@ class Keys:
         """A key for this process only, quickly made: equal keys mean equal points."""
         found: list[Any] = []
         for _, read in self.parts:
-            value = read(bound)
+            value = _described(read(bound))
             shape = getattr(value, "shape", None)
             found += (value.__class__, value if shape is None else tuple(shape))
-        for name, value in bound.items():
+        for name, value in _arrays(bound):
             dtype = getattr(value, "dtype", None)
             if dtype is not None:
                 # As a text, since not every library's devices can be hashed.
@@ -68,8 +68,8 @@ class Keys:
 
     def point(self, bound: Mapping[str, Any]) -> Point:
         """The point of a call. Raises TuningError (tune-key-value), and what the arguments' arrays raise."""
-        values = tuple((label, self._kept(label, read(bound))) for label, read in self.parts)
-        dtyped = {name: value for name, value in bound.items() if getattr(value, "dtype", None) is not None}
+        values = tuple((label, self._kept(label, _described(read(bound)))) for label, read in self.parts)
+        dtyped = {name: value for name, value in _arrays(bound) if getattr(value, "dtype", None) is not None}
         dtypes = tuple((name, dtype_name(dtyped[name].dtype)) for name in sorted(dtyped))
         ordinal = _place(dtyped.values())
         if ordinal == HOST:
@@ -141,6 +141,17 @@ def _apart(one: Value, other: Value) -> float:
     if isinstance(one, (int, float)) and isinstance(other, (int, float)) and one > 0 and other > 0:
         return abs(math.log2(one / other))
     return math.inf
+
+
+def _arrays(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments by name, with the array of each view."""
+    return ((name, views.base(value)) for name, value in bound.items())
+
+
+def _described(value: Any) -> Any:
+    """A part of a key; of a view what it says of itself, its numbers included."""
+    argument = view_argument(value)
+    return value if argument is None else (argument.key, tuple(argument.numbers))
 
 
 def _reader(parameter: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -10,6 +10,7 @@ from weft.ir.types import DType, ScalarType, TileType, Type, float32, int64, wra
 from weft.ops import arith, memory, regs, tile
 from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
+from weft.passes.lower.placement import splits, union
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -128,6 +129,34 @@ def shl(lo: Lowering, op: Op) -> None:
     lo.define(op, _times(lo, both[0], factor, _exactly(lo, op.kind, *both)))
 
 
+def divided(lo: Lowering, op: Op) -> None:
+    """Quotient and remainder of a tile's coordinate by a constant power of two are some of the coordinate's bits."""
+    if _scalar_op(lo, op):
+        return
+    part = _bits_of(lo, op)
+    if part is None:
+        elementwise(lo, op)
+    else:
+        lo.define(op, part)
+
+
+def _bits_of(lo: Lowering, op: Op) -> Affine | None:
+    both = _integers(lo, op)
+    if both is None or not both[1].uniform:
+        return None
+    form, divisor = both[0], lo.constants.get(both[1].base)
+    columns = lo.map_of(form.base)
+    if columns is None or form.strides or form.exact is not None or not isinstance(divisor, int):
+        return None
+    if divisor <= 0 or divisor & (divisor - 1) or min(form.const) < 0 or not splits(union(form.const), *map(union, columns)):
+        return None
+
+    def part(table: Table) -> Table:
+        return tuple([entry // divisor if op.kind is arith.div else entry % divisor for entry in table])
+
+    return Affine(lo.of_thread(*map(part, columns)), part(form.const))
+
+
 def _note_shift(lo: Lowering, op: Op) -> None:
     """A scalar that was shifted left by a constant has a greater divisor."""
     x, amount = (lo.scalar(v) for v in op.uses)
@@ -220,6 +249,8 @@ RULES: dict[OpDef, LowerRule] = {
     arith.sub: add,
     arith.mul: mul,
     arith.shl: shl,
+    arith.div: divided,
+    arith.rem: divided,
     arith.cast: cast,
     arith.cmp: cmp,
     arith.and_: and_,

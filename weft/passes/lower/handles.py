@@ -58,7 +58,12 @@ def view(lo: Lowering, value: Value | None) -> Value:
     assert value is not None
     t = type_of(value)
     count = tile_bytes(t.layout, t.alloc_shape, t.element.bits) // t.element.itemsize
-    return _memory(lo, value, lo.handles[value].bytes, ScratchType(t.element, count))
+    return memory_as(lo, value, ScratchType(t.element, count))
+
+
+def memory_as(lo: Lowering, value: Value, type: ScratchType) -> Value:
+    """The memory from a handle's first tile on, as so many elements."""
+    return _memory(lo, value, lo.handles[value].bytes, type)
 
 
 def _memory(lo: Lowering, value: Value, begin: Value, type: ScratchType) -> Value:

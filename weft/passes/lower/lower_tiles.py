@@ -27,6 +27,7 @@ from weft.passes.lower import (
     reductions,
     shape,
     shared,
+    thread,
 )
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.targets import Target
@@ -34,6 +35,7 @@ from weft.targets import Target
 RULES: dict[OpDef, LowerRule] = {
     **elementwise.RULES, **shape.RULES, **memory.RULES, **convert.RULES, **control.RULES,
     **across.RULES, **reductions.RULES, **debug.RULES, **handles.RULES, **shared.RULES, **async_ops.RULES, **mma.RULES,
+    **thread.RULES,
 }  # fmt: skip
 
 

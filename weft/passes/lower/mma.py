@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from weft.errors import UserError, fail
 from weft.errors import lowering as errors
 from weft.ir.core import Op, Value
@@ -97,11 +95,13 @@ def warpgroup(lo: Lowering, op: Op) -> None:
 
 def _parts(steps: tuple[mma.Step, ...], most: int) -> list[tuple[mma.Step, ...]]:
     """The steps of each part along k, of at most so many instructions for each accumulator register."""
-    lines = [list(group) for _, group in groupby(steps, key=lambda step: step[0])]
-    starts = range(0, len(lines[0]), most)
+    lines: dict[int, list[mma.Step]] = {}
+    for step in steps:
+        lines.setdefault(step[0], []).append(step)
+    turns = list(zip(*lines.values(), strict=True))
     return [
-        tuple((acc, a, b, i == 0) for line in lines for i, (acc, a, b, _) in enumerate(line[start : start + most]))
-        for start in starts
+        tuple((*place, i == 0) for i, turn in enumerate(turns[start : start + most]) for *place, _ in turn)
+        for start in range(0, len(turns), most)
     ]
 
 

@@ -38,16 +38,18 @@ LowerRule = Callable[["Lowering", Op], None]
 class _Frame:
     """The threads that run what is being lowered, and what is known at the entry to their code.
 
-    `thread_bits` of a thread's number. `entry` takes what depends on the thread only; `constants` and `threads` remember it.
+    `thread_bits` of a thread's number. `entry` takes what depends on the thread only; `constants` and `threads` remember it,
+    and `maps` the linear map that a value of `threads` is of the thread's number.
     """
 
-    __slots__ = ("constants", "entry", "thread_bits", "threads")
+    __slots__ = ("constants", "entry", "maps", "thread_bits", "threads")
 
     def __init__(self, num_warps: int) -> None:
         self.thread_bits = LANE_BITS + num_warps.bit_length() - 1
         self.entry: list[Op] = []
         self.constants: dict[tuple[int, DType], Value] = {}
         self.threads: dict[tuple[object, ...], Value | None] = {}
+        self.maps: dict[Value, tuple[Table, Table, Table]] = {}
 
 
 class Lowering(Rebuilder):
@@ -292,7 +294,12 @@ class Lowering(Rebuilder):
                 known = self._frame.threads[key] = mapped(
                     self, (*lanes, *(0,) * (LANE_BITS - len(lanes)), *warps), self._frame.thread_bits, blocks
                 )
+            self._frame.maps[known] = key
         return known
+
+    def map_of(self, value: Value) -> tuple[Table, Table, Table] | None:
+        """What `of_thread` made a value of, if it did."""
+        return self._frame.maps.get(value)
 
     def has_clear(self, lanes: int, warps: int) -> Value | None:
         """The predicate of threads whose lane and warp have no bit of these masks set; None when that is all threads."""

@@ -7,11 +7,11 @@ kernel(const __grid_constant__ CUtensorMap in_desc, const __grid_constant__ CUte
   const u32 bars = scratch + 49152;
   const u32 warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
   const int thread = (int)threadIdx.x; const int t = thread & 7; const int t_1 = mul_wrap(t, 8);
-  const int t_2 = shr(thread, 3); const int t_3 = t_2 & 1; const int t_4 = mul_wrap(t_3, 4096);
-  const int t_5 = t_1 ^ t_4; const int t_6 = shr(thread, 4); const int t_7 = t_6 & 1;
-  const int t_8 = mul_wrap(t_7, 72); const int t_9 = t_5 ^ t_8; const int t_10 = shr(thread, 5);
-  const int t_11 = t_10 & 1; const int t_12 = mul_wrap(t_11, 144); const int t_13 = t_9 ^ t_12;
-  const int t_14 = shr(thread, 6); const int t_15 = mul_wrap(t_14, 288); const int t_16 = t_13 ^ t_15;
+  const int t_2 = thread >> 3; const int t_3 = t_2 & 1; const int t_4 = mul_wrap(t_3, 4096);
+  const int t_5 = t_1 ^ t_4; const int t_6 = thread >> 4; const int t_7 = t_6 & 1; const int t_8 = mul_wrap(t_7, 72);
+  const int t_9 = t_5 ^ t_8; const int t_10 = thread >> 5; const int t_11 = t_10 & 1;
+  const int t_12 = mul_wrap(t_11, 144); const int t_13 = t_9 ^ t_12; const int t_14 = thread >> 6;
+  const int t_15 = mul_wrap(t_14, 288); const int t_16 = t_13 ^ t_15;
 #line 6 "ring.py"
   if (warp == 0 && elect_one()) {
 #line 6

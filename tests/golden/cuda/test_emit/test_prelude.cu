@@ -18,13 +18,12 @@ DEV void store_f32x4_if(float* p, const float* x, bool on) {
 
 extern "C" __global__ void __launch_bounds__(128)
 add_kernel(float* x, float* y, float* z, const int n) {
+  const u32 warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
 #line 2 "kernel.py"
   const int pid = (int)blockIdx.x; const int first = mul_wrap(pid, 1024);
-  const int warp = (int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0); const int t = mul_wrap(warp, 32);
+  const int t = mul_wrap((int)warp, 32); const int lane = (int)(threadIdx.x & 31u);
 #line 3
-  const int lane = (int)(threadIdx.x & 31u); const int thread = add_wrap(t, lane);
-#line 3
-  const int t_1 = mul_wrap(thread, 4); const int start = add_wrap(first, t_1);
+  const int thread = add_wrap(t, lane); const int t_1 = mul_wrap(thread, 4); const int start = add_wrap(first, t_1);
 #line 5
   float* const p = x + start;
   bool mask[2];

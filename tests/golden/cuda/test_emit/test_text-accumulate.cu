@@ -1,11 +1,10 @@
 extern "C" __global__ void __launch_bounds__(128)
 accumulate(float* x, float* out, const int count) {
+  const u32 warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
 #line 2 "kernel.py"
-  const int warp = (int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0); const int t = mul_wrap(warp, 32);
+  const int t = mul_wrap((int)warp, 32); const int lane = (int)(threadIdx.x & 31u);
 #line 2
-  const int lane = (int)(threadIdx.x & 31u); const int thread = add_wrap(t, lane);
-#line 2
-  const int t_1 = mul_wrap(thread, 4); float* place = x + t_1;
+  const int thread = add_wrap(t, lane); const int t_1 = mul_wrap(thread, 4); float* place = x + t_1;
   float acc[16];
   #pragma unroll
 #line 4

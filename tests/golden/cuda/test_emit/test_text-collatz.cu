@@ -13,11 +13,11 @@ collatz(int* out, const int n) {
     if (odd) {
       const int t_1 = mul_wrap(n_1, 3); n_1 = add_wrap(t_1, 1);
     } else {
-      n_1 = shr(n_1, 1);
+      n_1 = n_1 >> 1;
     }
 #line 8
     steps = add_wrap(steps, 1);
   }
 #line 9
-  const int part[1] = {steps}; store_i32x1(out, part);
+  store_i32(out, steps);
 }

@@ -2,11 +2,12 @@ extern "C" __global__ void __launch_bounds__(128)
 transpose(f16* x, f16* out) {
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const u32 scratch = (u32)__cvta_generic_to_shared(shared_memory);
+  const u32 warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
   constexpr int table[8] = {3, 1, 2, 0, 7, 5, 4, 6};
 #line 2 "kernel.py"
-  const int warp = (int)__shfl_sync(0xffffffffu, threadIdx.x >> 5, 0); const int t = mul_wrap(warp, 32);
+  const int t = mul_wrap((int)warp, 32); const int lane = (int)(threadIdx.x & 31u);
 #line 2
-  const int lane = (int)(threadIdx.x & 31u); const int thread = add_wrap(t, lane);
+  const int thread = add_wrap(t, lane);
   f16* const p = x + thread;
   f16 value[16];
   #pragma unroll

@@ -21,8 +21,10 @@ from weft.language.nvidia.checks import check_own_barrier, check_pendings, deman
 from weft.language.runtime_value import name_of
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
+from weft.language.view_tiles import Addresses, addresses, both
 from weft.ops import async_copy as ops
 from weft.ops.memory import Eviction
+from weft.views import LayoutTensor
 
 CACHE = ("", ".ca", ".cg")
 LEAST_BYTES = 4
@@ -30,13 +32,14 @@ LEAST_BYTES = 4
 
 @builtin
 def async_copy_global_to_shared(
-    smem: shared_memory_descriptor, pointer: tensor, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+    smem: shared_memory_descriptor, pointer: Addresses, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False,
 ) -> None:  # fmt: skip
     """Start to copy the elements at a tile of addresses to a buffer of the same shape; zeros arrive where `mask` is false.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
     the next `commit_group` closes; what it brings is there after a `wait_group`. `cache_modifier`: `.ca .cg`.
+    A view in global memory is copied as the tile that `gl.load` makes of it, with zeros beyond the edge of a masked one.
 
     Raises CompilationError: async-target, shared-handle-needed, language-pointer-needed, async-copy-tile, async-copy-cache,
     language-mask-type, language-eviction-policy; LayoutError (async-copy-bytes) where a thread holds too few elements.
@@ -44,6 +47,9 @@ def async_copy_global_to_shared(
     what = "async_copy_global_to_shared"
     demand(what, "cp.async")
     memory = check_buffer(what, smem)
+    if isinstance(pointer, LayoutTensor):
+        pointer, inside = addresses(what, pointer, None)
+        mask = both(inside, mask)
     check_pointer(what, pointer)
     check_tile(what, pointer)
     if (cache_modifier or "") not in CACHE:
@@ -51,12 +57,12 @@ def async_copy_global_to_shared(
     if (eviction_policy or "") not in get_args(Eviction):
         raise fail(language_errors.EVICTION_POLICY, got=repr(eviction_policy))
     form = pointer_form(what, pointer, mask)
-    addresses = fit(pointer, form)
-    if addresses.tile.shape != memory.memory.shape or addresses.dtype.element_ty != memory.dtype:
+    sources = fit(pointer, form)
+    if sources.tile.shape != memory.memory.shape or sources.dtype.element_ty != memory.dtype:
         raise fail(errors.COPY_TILE, pointer=name_of(pointer), got=name_of(memory))
-    _check_bytes(addresses, memory)
+    _check_bytes(sources, memory)
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile)}
-    apply_many(ops.global_to_shared, (memory, addresses, place_mask(what, mask, form)), **attrs)
+    apply_many(ops.global_to_shared, (memory, sources, place_mask(what, mask, form)), **attrs)
 
 
 async_load = async_copy_global_to_shared

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.errors import asynchronous as errors
+from weft.errors import bridge as bridge_errors
 from weft.errors import cluster as cluster_errors
 from weft.errors import fail
 from weft.ir.types import (
@@ -51,6 +52,8 @@ from weft.layout import NVMMASharedLayout, SharedLayout
 from weft.layout.cga import receivers
 from weft.layout.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
 from weft.ops import tma as ops
+from weft.views import AddressSpace, LayoutTensor
+from weft.views.extents import extents
 
 _INTEGERS = (int32, uint32, int64, uint64)
 _HALVES = (float16, bfloat16)
@@ -173,28 +176,41 @@ def store_wait(pendings: int) -> None:
 
 @builtin
 def make_tensor_descriptor(
-    base: Any, shape: Sequence[Any], strides: Sequence[Any], block_shape: Sequence[int], layout: SharedLayout,
-    padding_option: str = "zero",
+    base: Any, shape: Sequence[Any] | None = None, strides: Sequence[Any] | None = None,
+    block_shape: Sequence[int] | None = None, layout: SharedLayout | None = None, padding_option: str = "zero",
 ) -> tensor_descriptor:  # fmt: skip
     """A descriptor of the tensor at `base`, made in the kernel. `strides` are in elements, the last one is 1.
+
+    Of a view in global memory it takes address, shape and strides, and of a masked one what is inside:
+    `make_tensor_descriptor(view, block_shape=[64, 64])`. Without a layout blocks lie as `NVMMASharedLayout.get_default_for`
+    says.
 
     Addresses and strides are multiples of 16 bytes. `padding_option` is what TMA reads outside of the tensor: "zero" or "nan".
     One that is made in a loop takes the place of the one that the same call made before: loads through that one must be
     complete by then, and it is not used any more.
     Raises CompilationError: async-target, async-make-base, async-make-rank, async-make-stride, async-make-padding,
-    async-make-extent, async-make-outer-stride, async-coordinate-type; LayoutError: async-make-layout, and what TMA cannot copy
-    (layout-tma-*).
+    async-make-extent, async-make-outer-stride, async-coordinate-type, bridge-descriptor-arguments, bridge-descriptor-space;
+    LayoutError: async-make-layout, bridge-descriptor-nested, bridge-descriptor-vectors, and what TMA cannot copy (layout-tma-*).
     """
     demand("make_tensor_descriptor", "TMA")
+    if isinstance(base, LayoutTensor):
+        if shape is not None or strides is not None or block_shape is None:
+            own = "with a shape or strides of its own" if block_shape is not None else "without a block_shape"
+            raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=base.history, problem=own)
+        base, shape, strides = _of_view(base)
+    if shape is None or strides is None or block_shape is None:
+        raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=name_of(base), problem="without shape, strides and block_shape")
     element = base.element if isinstance(base, tensor) and base.is_scalar else None
     if not isinstance(element, Pointer):
         raise fail(errors.MAKE_BASE, got=name_of(base))
     block = check_shape("make_tensor_descriptor", block_shape)
+    dtype = element.element_ty
+    if layout is None:
+        layout = NVMMASharedLayout.get_default_for(block, dtype)
     if not 1 <= len(shape) <= MOST_DIMS or not len(shape) == len(strides) == len(block):
         raise fail(errors.MAKE_RANK, shape=len(shape), strides=len(strides), block=len(block))
     if not isinstance(layout, NVMMASharedLayout):
         raise fail(errors.MAKE_LAYOUT, layout=layout)
-    dtype = element.element_ty
     check(block, layout, dtype.itemsize * 8)
     if isinstance(strides[-1], tensor) or strides[-1] != 1:
         raise fail(errors.MAKE_STRIDE, got=name_of(strides[-1]))
@@ -209,6 +225,15 @@ def make_tensor_descriptor(
         ops.make_descriptor, *handles, block_shape=block, layout=layout, padding=padding_option
     )
     return tensor_descriptor.of(made, [x.handle for x in extents], [x.handle for x in steps])
+
+
+def _of_view(view: LayoutTensor) -> tuple[tensor, list[Any], list[Any]]:
+    """Address, shape and strides of a view."""
+    if view.address_space is not AddressSpace.GLOBAL:
+        raise fail(bridge_errors.DESCRIPTOR_SPACE, view=view.history, space=view.address_space.value)
+    shape, strides = extents(view)
+    # TMA counts in 32 bits, also where a view is so large that its numbers come in 64.
+    return view.ptr, [convert(size, int32) if isinstance(size, tensor) else size for size in shape], strides
 
 
 def _check_known(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> None:

@@ -1,0 +1,165 @@
+"""Transposes of float32 matrices, thread by thread over views: rows are read, columns are written, and memory wants rows of both.
+
+- `naive`: a thread per element. Threads that read neighbours of a row write to as many rows of the result.
+- `padded`: a block of threads turns a tile in shared memory, so that it writes rows as well. One unused element after each row
+  of the tile puts the elements of a column into different banks.
+- `swizzled`: the same, without the unused elements: column c of row r lies where column c ^ r would.
+- `blocks`: a thread turns 4x4 elements in its registers, which it reads and writes by four. Its neighbours' blocks make a row of
+  128 bytes on one side, and 64 bytes on the other.
+- `tiled_blocks`: such blocks go through shared memory, so that both sides are whole rows, by four.
+
+    python examples/thread_transpose.py [--plot FILE] [--sim]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import workbench
+from workbench import Place
+
+import weft
+from weft import language as gl
+
+SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
+TILE, QUAD = 32, 4
+BIG = 64
+"""Rows and columns of a tile of 16 x 16 blocks."""
+
+
+@weft.jit
+def naive(src, dst):
+    row, col = gl.global_idx.y, gl.global_idx.x
+    if row < src.dim(0) and col < src.dim(1):
+        dst[col, row] = src[row, col]
+
+
+@weft.jit
+def turn(src, dst, tile, swizzle: gl.constexpr):
+    """Through a tile in shared memory: whole rows come, whole columns go, which are rows of the result."""
+    threads: gl.constexpr = gl.Layout.row_major(gl.block_dim.y, gl.block_dim.x)
+    here = src.tile[TILE, TILE](gl.block_idx.y, gl.block_idx.x)
+    gl.copy_dram_to_sram(tile, here, threads, swizzle=swizzle)
+    gl.barrier()
+    there = dst.tile[TILE, TILE](gl.block_idx.x, gl.block_idx.y)
+    gl.copy_sram_to_dram(there, tile.transpose(), threads, swizzle=swizzle)
+
+
+@weft.jit
+def padded(src, dst):
+    layout: gl.constexpr = gl.Layout((TILE, TILE), (TILE + 1, 1))
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, layout, address_space=SHARED)
+    turn(src, dst, tile, None)
+
+
+@weft.jit
+def swizzled(src, dst):
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(TILE, TILE), address_space=SHARED)
+    turn(src, dst, tile, gl.Swizzle(5, 0, 5))
+
+
+@weft.jit
+def blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
+    rows: gl.constexpr = QUAD * gl.block_dim.y
+    cols: gl.constexpr = QUAD * gl.block_dim.x
+    y, x = gl.thread_idx.y, gl.thread_idx.x
+    here = src.tile[rows, cols](gl.block_idx.y, gl.block_idx.x).tile[QUAD, QUAD](y, x)
+    there = dst.tile[cols, rows](gl.block_idx.x, gl.block_idx.y).tile[QUAD, QUAD](x, y)
+    mine = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(QUAD, QUAD), address_space=LOCAL)
+    mine.copy_from(here.vectorize[1, from_width]())
+    there.vectorize[1, to_width]().copy_from(mine.transpose())
+
+
+@weft.jit
+def tiled_blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
+    # Four rows, and after them four unused elements: the blocks that eight threads write side by side are in different banks.
+    rows: gl.constexpr = (QUAD, BIG // QUAD)
+    layout: gl.constexpr = gl.Layout((rows, BIG), ((BIG, QUAD * BIG + QUAD), 1))
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, layout, address_space=SHARED)
+    mine = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(QUAD, QUAD), address_space=LOCAL)
+    y, x = gl.thread_idx.y, gl.thread_idx.x
+    here = src.tile[BIG, BIG](gl.block_idx.y, gl.block_idx.x).tile[QUAD, QUAD](y, x)
+    mine.copy_from(here.vectorize[1, from_width]())
+    tile.tile[QUAD, QUAD](x, y).vectorize[1, QUAD]().copy_from(mine.transpose())
+    gl.barrier()
+    there = dst.tile[BIG, BIG](gl.block_idx.x, gl.block_idx.y)
+    across: gl.constexpr = BIG // to_width
+    threads: gl.constexpr = gl.Layout.row_major(gl.block_dim.x * gl.block_dim.y // across, across)
+    gl.copy_sram_to_dram(there.vectorize[1, to_width](), tile.vectorize[1, to_width](), threads)
+
+
+def width_of(matrix: Any) -> int:
+    """How many neighbours of a row a thread can access at once: four where rows divide by it, else one."""
+    return QUAD if matrix.shape[1] % QUAD == 0 and workbench.strides(matrix)[0] % QUAD == 0 else 1
+
+
+def matrices(src: Any, dst: Any) -> list[Any]:
+    """The matrices as masked views."""
+    return [weft.LayoutTensor(matrix, masked=True, name=name) for matrix, name in ((src, "src"), (dst, "dst"))]
+
+
+def grid(src: Any, rows: int, cols: int) -> tuple[int, int]:
+    """The grid of a kernel whose blocks turn rows x cols elements."""
+    return weft.cdiv(src.shape[1], cols), weft.cdiv(src.shape[0], rows)
+
+
+def transpose_naive(src: Any, dst: Any) -> Any:
+    """dst = src.T, an element per thread; like the others, returns the compiled kernel."""
+    return naive[grid(src, 8, 32)](*matrices(src, dst), block=(32, 8))
+
+
+def transpose_padded(src: Any, dst: Any) -> Any:
+    """dst = src.T through padded tiles of 32x32."""
+    return padded[grid(src, TILE, TILE)](*matrices(src, dst), block=(TILE, 8))
+
+
+def transpose_swizzled(src: Any, dst: Any) -> Any:
+    """dst = src.T through swizzled tiles of 32x32."""
+    return swizzled[grid(src, TILE, TILE)](*matrices(src, dst), block=(TILE, 8))
+
+
+def transpose_blocks(src: Any, dst: Any, block: tuple[int, int] = (8, 32)) -> Any:
+    """dst = src.T by blocks of 4x4 in registers; `block`: threads side by side and below each other."""
+    size = grid(src, QUAD * block[1], QUAD * block[0])
+    return blocks[size](*matrices(src, dst), width_of(src), width_of(dst), block=block)
+
+
+def transpose_tiled_blocks(src: Any, dst: Any) -> Any:
+    """dst = src.T by blocks of 4x4 in tiles of 64x64."""
+    return tiled_blocks[grid(src, BIG, BIG)](*matrices(src, dst), width_of(src), width_of(dst), block=(16, 16))
+
+
+KERNELS = {
+    "naive": transpose_naive,
+    "padded": transpose_padded,
+    "swizzled": transpose_swizzled,
+    "blocks": transpose_blocks,
+    "blocks in tiles": transpose_tiled_blocks,
+}
+
+
+def row(place: Place, name: str) -> dict[str, Any]:
+    """One line of the table: transpose, check, measure."""
+    rows, cols = place.size(8192, 100), place.size(8192, 132)
+    src, dst = place.random(rows, cols), place.poisoned(cols, rows)
+    compiled = KERNELS[name](src, dst)
+    place.check(dst, src.T)
+    return {
+        "kernel": name,
+        "shared bytes": compiled.shared,
+        "registers": compiled.n_regs,
+        "machine code": workbench.accesses(compiled),
+        "TB/s": place.throughput(lambda: KERNELS[name](src, dst), 2 * rows * cols * 4),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the table."""
+    given = workbench.options(__doc__, argv)
+    rows = [row(given.place, name) for name in KERNELS]
+    workbench.report("Transpose by single threads, float32", rows, given.place, given.plot, "shared bytes")
+
+
+if __name__ == "__main__":
+    main()

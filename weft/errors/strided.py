@@ -1,0 +1,136 @@
+"""Mistakes in nested layouts: coordinates that do not fit, and steps of the algebra that have no answer."""
+
+from __future__ import annotations
+
+from weft.errors.base import LayoutError, row
+
+NUMBER = row(
+    "strided-number",
+    LayoutError,
+    "{value!r} is no size or stride",
+    "write integers, UNKNOWN, or tuples of them",
+)
+NEGATIVE_SIZE = row(
+    "strided-negative-size",
+    LayoutError,
+    "size {size} in shape {shape} is negative",
+    "sizes are 0 or more; for a size known at run time only write UNKNOWN",
+)
+CONGRUENT = row(
+    "strided-congruent",
+    LayoutError,
+    "shape {shape} and stride {stride} do not nest alike",
+    "give one stride per size, in the same parentheses",
+)
+COORDINATE = row(
+    "strided-coordinate",
+    LayoutError,
+    "coordinate {coordinate} does not fit shape {shape} of rank {rank}, {flat} when flattened",
+    "give one index, one coordinate per mode (rank {rank}), or all {flat} flattened ones",
+)
+MODE = row(
+    "strided-mode",
+    LayoutError,
+    "layout {layout} has no mode {mode}; its rank is {rank}",
+    "use a mode from 0 to {last}",
+)
+ORDER = row(
+    "strided-order",
+    LayoutError,
+    "order {order} does not name each of the {rank} modes of {what} once",
+    "list every number from 0 to {last} once",
+)
+
+# The algebra.
+UNKNOWN = row(
+    "strided-unknown",
+    LayoutError,
+    "{operation} decides by sizes and strides, and {layout} has some that are known at run time only",
+    "use a layout whose numbers are all known, or {operation} of its known modes",
+)
+EMPTY = row(
+    "strided-empty",
+    LayoutError,
+    "{operation} of {layout} means nothing: one of its sizes is 0",
+    "use sizes of at least 1",
+)
+TILER = row(
+    "strided-tiler",
+    LayoutError,
+    "a tiler of {count} modes does not fit {layout}, whose rank is {rank}",
+    "give at most {rank} tiles, one per mode",
+)
+DIVIDE = row(
+    "strided-divide",
+    LayoutError,
+    "cannot compose {outer} with {inner}: mode ({size}:{step}) of the second steps unevenly over mode {mode} of the first",
+    "let its step divide the size there, or be a multiple of it, and its size fill that mode a whole number of times",
+)
+CARRY = row(
+    "strided-carry",
+    LayoutError,
+    "cannot compose {outer} with {inner}: modes of the second together run past the end of mode {mode} of the first",
+    "compose with a layout whose modes do not overlap, or split {outer} otherwise",
+)
+COMPLEMENT = row(
+    "strided-complement",
+    LayoutError,
+    "{layout} has no complement: mode ({size}:{step}) steps by {step}, the modes below it span {span}",
+    "use strides that are multiples of what the modes of smaller stride span, and none below 0",
+)
+INJECTIVE = row(
+    "strided-injective",
+    LayoutError,
+    "{layout} has no left inverse: mode ({size}:0) puts {size} elements at one offset",
+    "drop the modes of stride 0 first: left_inverse(filter_layout(layout))",
+)
+UPCAST = row(
+    "strided-upcast",
+    LayoutError,
+    "mode ({size}:{step}) of {layout} does not hold whole groups of {count} elements",
+    "let {count} divide its stride, or its stride divide {count} and its size fill whole groups",
+)
+TILE_TO_SHAPE = row(
+    "strided-tile-to-shape",
+    LayoutError,
+    "a tile of shape {block} does not fill shape {target}: {size} is no multiple of {tile}",
+    "choose a shape that the tile divides",
+)
+
+# Swizzles, linear layouts, pictures.
+SWIZZLE = row(
+    "strided-swizzle",
+    LayoutError,
+    "Swizzle({bits}, {base}, {shift}) is not possible: {bits} bits moved by {shift} overlap, or a number is negative",
+    "choose bits and base of at least 0, and a shift of at least {bits} (or at most -{bits})",
+)
+SWIZZLE_ROW = row(
+    "strided-swizzle-row",
+    LayoutError,
+    "rows of {row} elements do not consist of whole vectors of {vector} in powers of two",
+    "choose powers of two with {row} at least {vector}, or pad the rows instead",
+)
+LINEAR_CARRY = row(
+    "strided-linear-carry",
+    LayoutError,
+    "{layout} is not linear: offsets {first} and {second} of two of its index bits have bits in common and add up with a carry",
+    "use sizes and strides that are powers of two, and modes that do not overlap",
+)
+LINEAR_OUTER = row(
+    "strided-linear-outer",
+    LayoutError,
+    "{layout} is not linear: a linear layout is an inner layout at offset 0 under a Swizzle",
+    "convert the inner layout, and add the offset where it is used",
+)
+LINEAR_XOR = row(
+    "strided-linear-xor",
+    LayoutError,
+    "no strides give this linear layout: bases {first} and {second} have bits in common, so they do not add up",
+    "undo the swizzle first, and keep it as ComposedLayout(Swizzle(...), 0, layout)",
+)
+GRID = row(
+    "strided-grid",
+    LayoutError,
+    "a layout of rank {rank} is no grid: {layout}",
+    "print its modes two at a time: layout[:2], or sublayout(layout, i, j)",
+)

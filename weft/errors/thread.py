@@ -1,0 +1,147 @@
+"""Mistakes in kernels at the level of threads: blocks, vectors, and the memory behind views."""
+
+from __future__ import annotations
+
+from weft.errors.base import CompilationError, LayoutError, PerformanceWarning, row
+
+# Threads of a block
+
+BLOCK = row(
+    "thread-block",
+    CompilationError,
+    "{what} in a kernel launched without block=: its {threads} threads are numbered along x only",
+    "launch it as kernel[grid](..., block=(x, y)), or use x alone",
+)
+PER_THREAD = row(
+    "thread-value-needed",
+    CompilationError,
+    "{what} exchanges values of single threads, but got {got}",
+    "pass a scalar or a vector; the elements of a tile are combined by gl.sum, gl.max and gl.associative_scan",
+)
+SHUFFLE = row(
+    "thread-shuffle",
+    CompilationError,
+    "{what} by {by}: a warp has lanes 0 to 31",
+    "pass {want}",
+)
+
+# Vectors
+
+VECTOR_SIZE = row(
+    "thread-vector-size",
+    CompilationError,
+    "{what} of vectors of different sizes: {left} and {right}",
+    "take as many elements of both, as in v.slice(0, 4) or v[0], or put vectors together with v.join(w)",
+)
+VECTOR_TILE = row(
+    "thread-vector-tile",
+    CompilationError,
+    "{what} of a thread's vector and a tile of the whole block: {left} and {right}",
+    "use vectors only or tiles only; a tile goes through memory to become vectors",
+)
+VECTOR_ADDRESS = row(
+    "thread-vector-address",
+    CompilationError,
+    "{what} at {pointer}, several addresses of one thread",
+    "open a view, as in weft.LayoutTensor(ptr, layout), and load[n] or store through it; or use one address at a time",
+)
+VECTOR_INDEX = row(
+    "thread-vector-index",
+    CompilationError,
+    "element {index} of {got}, whose elements are registers: they are chosen when the kernel is compiled",
+    "unroll the loop with gl.static_range, choose with gl.where, or keep the elements in a view of local memory, from "
+    "weft.LayoutTensor.stack_allocation",
+)
+VECTOR_RANGE = row(
+    "thread-vector-range",
+    CompilationError,
+    "element {index} of {got}, which has elements 0 to {last}",
+    "use an index from -{size} to {last}",
+)
+VECTOR_TYPE = row(
+    "thread-vector-type",
+    CompilationError,
+    "gl.SIMD[{got}] is no type of vectors",
+    "write a dtype and a number of elements, as in gl.SIMD[gl.float32, 4]",
+)
+VECTOR_VALUES = row(
+    "thread-vector-values",
+    CompilationError,
+    "{got} for a vector of {size} elements",
+    "pass one value for all elements, a value for each, or a vector of that size",
+)
+
+# Views of memory
+
+INDEX = row(
+    "thread-index",
+    CompilationError,
+    "an index into a view is one whole number, but got {got}",
+    "index with an integer, of a vector with each of its elements in turn, as in t[v[0], j]; a float is converted with "
+    "x.to(gl.int32)",
+)
+STORED = row(
+    "thread-stored",
+    CompilationError,
+    "{got} stored to {elements} of {dtype}",
+    "store one value, or a vector with an element for each of them",
+)
+OPENED = row(
+    "thread-opened",
+    CompilationError,
+    "a view of {got} with the layout of a view in memory",
+    "open views over a pointer to global memory, or over a buffer of shared memory",
+)
+ADDRESS = row(
+    "thread-address",
+    CompilationError,
+    "a pointer into {space}: only global memory has them",
+    "pass on the view itself",
+)
+SHARED_LAYOUT = row(
+    "thread-shared-layout",
+    LayoutError,
+    "{got} in {layout!r}: its elements do not lie in strides, so no view can address them",
+    "allocate it without swizzle or padding, as with gl.SwizzledSharedLayout(1, 1, 1, order), or use "
+    "weft.LayoutTensor.stack_allocation(dtype, layout, address_space=weft.AddressSpace.SHARED)",
+)
+SHARED_PART = row(
+    "thread-shared-part",
+    CompilationError,
+    "a view of {got}, which is not one whole tile of its allocation",
+    "open the view over a whole tile, and take parts with view.tile; of several tiles choose one with bufs.index(i)",
+)
+ATOMIC_VIEW = row(
+    "thread-atomic-view",
+    CompilationError,
+    "{what} is done at one element, but got {got}",
+    "pass a view of one element in global or shared memory, as in {what}(t.tile[1, 1](i, j), value)",
+)
+ATOMIC_SHARED = row(
+    "thread-atomic-shared",
+    CompilationError,
+    "{what} on shared memory of {dtype}",
+    "use elements of 32 or 64 bits, and atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor or atomic_xchg",
+)
+COPY = row(
+    "thread-copy",
+    CompilationError,
+    "an asynchronous copy of {bytes} bytes at a time, from {source} to {target}",
+    "copy 4, 8 or 16 bytes at a time from global to shared memory, of one element type, as with t.vectorize[1, 4](); "
+    "or use copy_from",
+)
+HOST_VIEW = row(
+    "thread-host-view",
+    CompilationError,
+    "{path} is a view of an array on the host, which the kernel cannot reach",
+    "pass the view as an argument of the kernel",
+)
+
+# Advice
+
+LOCAL_INDEX = row(
+    "thread-local-index",
+    PerformanceWarning,
+    "{name} is indexed at run time: unless the loop around it gets unrolled, it lies in memory instead of registers",
+    "unroll the loop over its indices with gl.static_range",
+)

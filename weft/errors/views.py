@@ -1,0 +1,379 @@
+"""Mistakes with views: LayoutTensors that cannot be made, and accesses and partitions that do not fit them."""
+
+from __future__ import annotations
+
+from weft.errors.base import UserError, row
+
+
+class ViewError(UserError, ValueError):
+    """A view that cannot be made as written, or an operation that it does not allow."""
+
+
+class ViewIndexError(ViewError, IndexError):
+    """An index into a view that names no element."""
+
+
+# Making views
+
+OPEN = row(
+    "view-open",
+    ViewError,
+    "{got} has no memory that a LayoutTensor can view",
+    "pass an array (NumPy, torch, CuPy, DLPack), or in a kernel a pointer or a shared handle",
+)
+ALLOCATION = row(
+    "view-allocation",
+    ViewError,
+    "there is no memory of {space} to allocate here",
+    "on the host allocate AddressSpace.GENERIC, or let an array library allocate and view its array; in a kernel "
+    "AddressSpace.SHARED and AddressSpace.LOCAL can be allocated",
+)
+LAYOUT = row(
+    "view-layout",
+    ViewError,
+    "{got} is not a nested layout",
+    "write weft.Layout.row_major(rows, columns), weft.Layout.col_major(...) or weft.Layout(shape, stride)",
+)
+LAYOUT_NEEDED = row(
+    "view-layout-needed",
+    ViewError,
+    "{what} has no shape, so the view needs a layout",
+    "pass one, as in LayoutTensor(pointer, Layout.row_major(16, 16))",
+)
+UNKNOWN_NUMBER = row(
+    "view-unknown-number",
+    ViewError,
+    "{what} of layout {layout} is UNKNOWN, and {source} does not give it",
+    "pass {argument}=(...) with a number for each mode",
+)
+NUMBER_COUNT = row(
+    "view-number-count",
+    ViewError,
+    "{argument}={given} has {count} numbers, layout {layout} has {modes} modes",
+    "give one number per mode of the flattened layout",
+)
+NUMBER_DIFFERS = row(
+    "view-number-differs",
+    ViewError,
+    "{argument}={given} says {number} where layout {layout} says {known}",
+    "let them agree, or write UNKNOWN in the layout",
+)
+EXTENT = row(
+    "view-extent",
+    ViewError,
+    "layout {layout} reaches elements {low} to {high}, but the memory has elements {first} to {last}",
+    "use a layout that stays inside",
+)
+UNKNOWN_LAYOUT = row(
+    "view-unknown-layout",
+    ViewError,
+    "layout {layout} has numbers that are known at run time only, but new memory and tiles of memory need all of them",
+    "write a layout of known sizes and strides",
+)
+
+# Memory
+
+DEVICE_MEMORY = row(
+    "view-device-memory",
+    ViewError,
+    "{array} lies in GPU memory, whose elements the host cannot {verb}",
+    "copy it and view the copy: {fix}; a kernel takes the view as it is",
+)
+READ_ONLY = row(
+    "view-read-only",
+    ViewError,
+    "{array} is read-only",
+    "view a copy, or set array.flags.writeable",
+)
+MEMORY_GONE = row(
+    "view-memory-gone",
+    ViewError,
+    "the memory of {array} is gone: {reason}",
+    "make the view again over the array as it is now, and keep buffers open while views of them are used",
+)
+STRIDES = row(
+    "view-array-strides",
+    ViewError,
+    "strides of {strides} bytes are no whole numbers of {dtype} elements, which have {itemsize} bytes",
+    "view a copy: np.ascontiguousarray(array)",
+)
+ELEMENT_TYPE = row(
+    "view-element-type",
+    ViewError,
+    "elements of type {dtype} cannot be viewed",
+    "convert the array to a type of numbers",
+)
+DEVICE_KIND = row(
+    "view-device-kind",
+    ViewError,
+    "an array on device {device} is neither in CUDA's memory nor in the host's",
+    "copy it to one of them first",
+)
+
+# Elements
+
+INDEX_COUNT = row(
+    "view-index-count",
+    ViewIndexError,
+    "{view} takes {flat} and got {count}: its layout {layout} has rank {rank}, flattened {flat_rank}",
+    "give one index per mode of the flattened layout, as in {example}",
+)
+INDEX = row(
+    "view-index",
+    ViewIndexError,
+    "index {index} along {axis} of {view}, which has {size} there",
+    "indices go from 0 to one less than the size",
+)
+INDEX_KIND = row(
+    "view-index-kind",
+    ViewIndexError,
+    "{index} is no index of {view}",
+    "index with whole numbers; for a part of a view write .tile[...](...), or .slice[0:4, :]()",
+)
+VECTOR_LENGTH = row(
+    "view-vector-length",
+    ViewError,
+    "a value of {count} numbers is stored where {width} are taken",
+    "store a value of {width} numbers, or one number for all of them",
+)
+LOAD_NESTED = row(
+    "view-load-nested",
+    ViewError,
+    "{what} needs a plain layout, but {view} has the nested layout {layout}",
+    "take a tile first, as in .tile[{tile}](...), or index single elements with {flat} indices",
+)
+LOAD_VECTORS = row(
+    "view-load-vectors",
+    ViewError,
+    "{what} counts single numbers, but elements of {view} are vectors of {width}",
+    "index it as view[i, j], or load from the view before .vectorize",
+)
+LOAD_WIDTH = row(
+    "view-load-width",
+    ViewError,
+    "{what} loads {width} numbers at once",
+    "give a whole number of at least 1 in the brackets, as in .load[4](i, j)",
+)
+LOAD_CONTIGUOUS = row(
+    "view-load-contiguous",
+    ViewError,
+    "{what} needs {width} numbers one after another, but no axis of {view} is known to have stride 1 (layout {layout})",
+    "load single numbers, or make vectors along an axis with .vectorize[...]()",
+)
+ALIGNED = row(
+    "view-vector-aligned",
+    ViewError,
+    "vectors of {width} of {view} would start at offset {offset}, which is no multiple of {alignment}",
+    "use a width that divides every stride of the layout and the first offset, or pad the rows",
+)
+
+# Parts
+
+TILE_RANK = row(
+    "view-tile-rank",
+    ViewError,
+    "{what} gives {count} numbers for {view}, which has {rank} axes",
+    "give one number per axis",
+)
+TILE_SIZE = row(
+    "view-tile-size",
+    ViewError,
+    "{what} asks for {size!r} along axis {axis}",
+    "sizes in brackets are whole numbers of at least 1, known at compile time",
+)
+TILE_DIVIDES = row(
+    "view-tile-divides",
+    ViewError,
+    "{what}: {part} does not divide the {size} elements along axis {axis} of {view}",
+    "use a size that divides it, or make the view with masked=True, whose last tiles are smaller",
+)
+TILE_NESTED = row(
+    "view-tile-nested",
+    ViewError,
+    "{what}: {part} does not match the tiles of {view} along axis {axis}, whose layout is {layout}",
+    "use a size that ends where one of its tiles ends: {sizes}",
+)
+TILE_INDEX = row(
+    "view-tile-index",
+    ViewIndexError,
+    "{what}: there is no tile {index} along axis {axis} of {view}, which has {count} there",
+    "tile coordinates count tiles, from 0",
+)
+SPLIT = row(
+    "view-split",
+    ViewError,
+    "{count} parts do not divide the {size} elements along axis {axis} of {view}",
+    "split into a number of parts that divides the axis",
+)
+AXIS = row(
+    "view-axis",
+    ViewError,
+    "{view} has no axis {axis!r}; its rank is {rank}",
+    "use an axis from 0 to {last}",
+)
+UNKNOWN_SIZE = row(
+    "view-unknown-size",
+    ViewError,
+    "{what} needs sizes that are known at compile time, but {view} has layout {layout}",
+    "take a tile or a fragment of known size first",
+)
+SLICE = row(
+    "view-slice",
+    ViewError,
+    "slice {part} of axis {axis} of {view}, which has {size} elements there",
+    "slice with known bounds from 0 to the size and a step of at least 1; use .tile[...](i) for a part at a place known at "
+    "run time",
+)
+RESHAPE_COUNT = row(
+    "view-reshape-count",
+    ViewError,
+    "{view} has {size} elements, and {shape} has {count}",
+    "reshape to as many elements",
+)
+RESHAPE = row(
+    "view-reshape",
+    ViewError,
+    "{view} of layout {layout} cannot be seen as {shape} where its elements lie",
+    "copy it into a view of that shape with copy_from",
+)
+RESHAPE_MASKED = row(
+    "view-reshape-masked",
+    ViewError,
+    "{view} is masked, and elements outside have no place in another shape",
+    "reshape before making tiles, or a whole tile",
+)
+ORDER = row(
+    "view-transpose-order",
+    ViewError,
+    "{order} is no order of the {rank} axes of {view}",
+    "name each axis once",
+)
+VECTOR_DIVIDES = row(
+    "view-vector-divides",
+    ViewError,
+    "{what}: vectors of {part} do not divide the {size} elements along axis {axis} of {view}",
+    "use a width that divides the axis",
+)
+VECTOR_STRIDE = row(
+    "view-vector-stride",
+    ViewError,
+    "{what}: the stride of axis {axis} of {view} is known at run time only, so its vectors have no known form",
+    "make vectors along the axis whose stride is 1",
+)
+THREADS_RANK = row(
+    "view-threads-rank",
+    ViewError,
+    "thread layout {threads} has {count} axes, {view} has {rank}",
+    "give the thread layout one axis per axis of the view, or name one of them with axis=",
+)
+THREADS = row(
+    "view-threads",
+    ViewError,
+    "thread layout {threads} has {count} threads along axis {axis} of {view}, which has {size} elements there",
+    "use a thread layout whose sizes divide those of the view, or a masked view",
+)
+THREADS_UNKNOWN = row(
+    "view-threads-unknown",
+    ViewError,
+    "{threads} is no thread layout: it takes a nested layout of known sizes and strides",
+    "write one such as Layout.row_major(8, 4)",
+)
+THREAD_INDEX = row(
+    "view-thread-index",
+    ViewIndexError,
+    "thread {index} of thread layout {threads}, which has {count} threads",
+    "pass the number of a thread in the layout, such as lane_id() or thread_idx.x",
+)
+THREADS_FEW = row(
+    "view-threads-few",
+    ViewError,
+    "thread layout {threads} has {count} threads, but the block has {block}",
+    "use a thread layout of at most {block} threads",
+)
+SWIZZLE = row(
+    "view-swizzle",
+    ViewError,
+    "{swizzle} does not repeat over the fragments of {view} under thread layout {threads}: elements of one fragment are "
+    "swizzled differently",
+    "let the threads span whole periods of the swizzle, or copy with copy_dram_to_sram(..., swizzle=...), which swizzles "
+    "each access",
+)
+SWIZZLE_STRIDE = row(
+    "view-swizzle-stride",
+    ViewError,
+    "a swizzle counts elements, of {width} numbers each, so {view} of layout {layout} needs known sizes and strides that are "
+    "multiples of {width}",
+    "swizzle views of shared memory, with vectors along the axis of stride 1",
+)
+
+# Copies
+
+COPY_COUNT = row(
+    "view-copy-count",
+    ViewError,
+    "{view} has {count} elements, {other} has {others}",
+    "copy between views of as many elements, for example tiles of one size",
+)
+SHAPES = row(
+    "view-shapes",
+    ViewError,
+    "{view} has shape {shape}, {other} has shape {others}",
+    "combine views of one shape",
+)
+SOURCE = row(
+    "view-source",
+    ViewError,
+    "{what} takes a LayoutTensor, not {got}",
+    "make a view of it: LayoutTensor(array)",
+)
+SPACE = row(
+    "view-space",
+    ViewError,
+    "{what} copies from {source} to {target}, but {view} is in {space}",
+    "copy between the memories that the name says, or use copy_from",
+)
+ASYNC_HOST = row(
+    "view-async-host",
+    ViewError,
+    "asynchronous copies go from global to shared memory of a GPU, and {view} is in {space}",
+    "use copy_from, or call copy_from_async in a kernel",
+)
+ASYNC_WIDTH = row(
+    "view-async-width",
+    ViewError,
+    "an asynchronous copy moves 4, 8 or 16 bytes at once, but {width} of {dtype} from {other} to {view} are {nbytes}",
+    "vectorize both views by the same width along an axis of stride 1, such as .vectorize[1, {want}]()",
+)
+
+# Iterators
+
+ITERATOR_FOR = row(
+    "view-iterator-for",
+    ViewError,
+    "a LayoutTensorIter has no end, so that `for` cannot run over it",
+    "write `for i in range(count):` and take `it.next(i)[()]`, or `it[()]` and `it += 1`",
+)
+ITERATOR_KEY = row(
+    "view-iterator-key",
+    ViewError,
+    "it[{key!r}] is no tile of an iterator",
+    "write it[()] or it.get() for the tile where it stands, it.next(k)[()] for one further on",
+)
+ITERATOR_END = row(
+    "view-iterator-end",
+    ViewIndexError,
+    "{view} stands at tile {index} of {count}",
+    "take a tile while there are some, or make the iterator with circular=True",
+)
+ITERATOR_BOUND = row(
+    "view-iterator-bound",
+    ViewError,
+    "an iterator over {bound} elements with tiles of {size}, {stride} apart, has no tile",
+    "give a bound of at least one tile",
+)
+IMMUTABLE = row(
+    "view-immutable",
+    ViewError,
+    "the field {field!r} of a {what} cannot be set",
+    "make another view; elements are set with view[i, j] = value or view.fill(value)",
+)

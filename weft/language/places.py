@@ -1,0 +1,127 @@
+"""From the places of a view's elements to the tables of one operation: accesses as wide as instructions, indices, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from math import gcd
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import thread as errors
+from weft.ir.types import DType, Pointer, RegsType, int1, int32, int64
+from weft.language import arith
+from weft.language.broadcast import VectorForm, constant, fit
+from weft.language.promote import convert, place
+from weft.language.runtime_value import name_of
+from weft.language.scalars import is_integer_scalar
+from weft.language.tensor import apply, tensor
+from weft.language.vector import concat
+from weft.ops import regs
+from weft.views.storage import Index, Places
+
+ACCESS_BYTES = 16
+"""The most that a thread moves in one instruction."""
+Table = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Accesses of `vec` consecutive elements, which one instruction moves: `times` of them make one of the view's.
+
+    Access i is at element `const[i]` and whatever `factors` say of the strides.
+    """
+
+    const: Table
+    factors: tuple[Table, ...]
+    vec: int
+    times: int
+
+    @property
+    def registers(self) -> tuple[Table, ...]:
+        """The numbers of the registers that each access moves."""
+        return tuple(tuple(range(i * self.vec, (i + 1) * self.vec)) for i in range(len(self.const)))
+
+
+def accesses(places: Places, dtype: DType, base: Index, most: int = ACCESS_BYTES) -> Accesses:
+    """The accesses for places of elements of a type, each of `most` bytes at most; a base that is known counts among them."""
+    vec = gcd(places.width, most // dtype.itemsize)
+    start = base if isinstance(base, int) else 0
+    parts = range(0, places.width, vec)
+    const = tuple(start + first + part for first in places.const for part in parts)
+    times = len(parts)
+    return Accesses(const, tuple(_repeated(table, times) for table in places.factors), vec, times)
+
+
+def separate(base: Index, places: Places, mask: Sequence[Any] | None) -> Iterator[tuple[Index, Places, Any]]:
+    """Every access by itself, its run-time strides counted in its base."""
+    for i, first in enumerate(places.const):
+        start = base
+        for stride, factors in zip(places.strides, places.factors, strict=True):
+            start = start + stride * factors[i]
+        yield start, Places((first,), places.width), None if mask is None else (mask[i],)
+
+
+def predicate(mask: Sequence[Any] | None, times: int = 1) -> tensor | None:
+    """A mask as one condition for all accesses, or one each; every entry counts `times`. None where all of them hold."""
+    if mask is None or all(entry is True for entry in mask):
+        return None
+    if all(entry is mask[0] for entry in mask):
+        return place(mask[0], int1, None)
+    conditions = [place(entry, int1, None) for entry in mask]
+    return concat(list(chain.from_iterable(repeat(condition, times) for condition in conditions)))
+
+
+def index32(index: Index) -> tensor:
+    """An index as an int32 scalar. Raises thread-index."""
+    return constant(index, int32) if isinstance(index, int) else convert(check_index(index), int32)
+
+
+def check_index(index: Any) -> tensor:
+    """Refuse what is no whole number of one thread (thread-index)."""
+    if not isinstance(index, tensor) or not is_integer_scalar(index):
+        raise fail(errors.INDEX, got=name_of(index))
+    return index
+
+
+def strides_of(places: Places) -> tuple[tensor, ...]:
+    """The run-time strides, all of one type: int64 where one of them is."""
+    wide = any(isinstance(stride, tensor) and stride.element.bits > 32 for stride in places.strides)
+    dtype = int64 if wide else int32
+    return tuple(place(stride, dtype, None) for stride in places.strides)
+
+
+def stored(value: Any, dtype: DType, count: int) -> tensor:
+    """A value as `count` registers: a number or scalar for each of them, or a vector. Raises thread-stored."""
+    fits = isinstance(value, (tensor, int, float))
+    if isinstance(value, tensor) and not value.is_scalar:
+        fits = isinstance(value.handle.type, RegsType) and len(value) == count
+    if not fits:
+        elements = "one element" if count == 1 else f"{count} elements"
+        raise fail(errors.STORED, got=name_of(value), elements=elements, dtype=dtype.name)
+    return place(value, dtype, VectorForm(count))
+
+
+def alone(x: tensor) -> tensor:
+    """A scalar as an array of one register, which is what operations on memory take."""
+    return fit(x, VectorForm(1))
+
+
+def loaded(registers: tensor) -> tensor:
+    """What was read, as the author sees it: one element is a scalar."""
+    return apply(regs.extract, registers, index=0) if len(registers) == 1 else registers
+
+
+def moved(pointer: tensor, base: Index) -> tensor:
+    """The pointer, or where its base is known at run time only, that many elements further on."""
+    return pointer if isinstance(base, int) else arith.add(pointer, check_index(base))
+
+
+def is_pointer(x: object) -> bool:
+    """True for the address of one element in global memory."""
+    return isinstance(x, tensor) and x.is_scalar and isinstance(x.element, Pointer)
+
+
+def _repeated(table: Table, times: int) -> Table:
+    return tuple(chain.from_iterable(repeat(entry, times) for entry in table))

@@ -1,0 +1,368 @@
+"""Where the elements of a view are while a kernel runs: global memory, shared memory, a thread's own memory.
+
+Views (`weft.views`) compute places; a storage makes them loads and stores, each a single operation whose tables say where its
+accesses go. These classes are aggregates, so that views flow through loops and branches: a pointer is carried like any number,
+while which array of shared or local memory is meant is known at compile time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import LayoutError, fail
+from weft.errors import thread as errors
+from weft.ir.types import DType, LocalType, ScratchType, int32, int64
+from weft.language import arith
+from weft.language.aggregate import aggregate
+from weft.language.broadcast import constant
+from weft.language.context import active, current
+from weft.language.logic import where
+from weft.language.places import (
+    accesses,
+    alone,
+    check_index,
+    index32,
+    is_pointer,
+    loaded,
+    moved,
+    predicate,
+    separate,
+    stored,
+    strides_of,
+)  # fmt: skip
+from weft.language.promote import convert, place
+from weft.language.runtime_value import RuntimeValue, name_of, represents, wrap
+from weft.language.shared_memory import shared_memory_descriptor
+from weft.language.tensor import apply, apply_many, tensor
+from weft.language.vector import SIMD, concat
+from weft.layout import MBarrierLayout, PaddedSharedLayout
+from weft.layout.strided import Layout
+from weft.layout.strided_linear import from_linear
+from weft.ops import async_copy, globals, regs, scratch, thread
+from weft.ops.memory import Atomic
+from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
+
+COPY_BYTES = 4
+"""The least that an asynchronous copy moves."""
+
+
+@represents(ScratchType)
+class shared_array(RuntimeValue):
+    """Shared memory as threads address it: elements one after another."""
+
+    __slots__ = ()
+
+    @property
+    def memory(self) -> ScratchType:
+        """The IR type."""
+        type = self.handle.type
+        assert isinstance(type, ScratchType)
+        return type
+
+    def describe(self) -> str:
+        """What it is, for messages: `256 float32 of shared memory`."""
+        return f"{self.memory.count} {self.memory.element.name} of shared memory"
+
+
+@represents(LocalType)
+class local_array(RuntimeValue):
+    """An array of each thread's own."""
+
+    __slots__ = ()
+
+    @property
+    def memory(self) -> LocalType:
+        """The IR type."""
+        type = self.handle.type
+        assert isinstance(type, LocalType)
+        return type
+
+    def describe(self) -> str:
+        """What it is, for messages: `16 float32 of local memory`."""
+        return f"{self.memory.count} {self.memory.element.name} of local memory"
+
+
+class KernelStorage:
+    """What the memories of a kernel have in common."""
+
+    space = AddressSpace.GENERIC
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        raise NotImplementedError
+
+    def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> tensor:
+        """The elements, in order of accesses; one of them as a scalar."""
+        raise NotImplementedError
+
+    def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
+        """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
+        raise NotImplementedError
+
+    def copy_async(
+        self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
+        mask: Sequence[Any] | None,
+    ) -> None:  # fmt: skip
+        """Begin to copy accesses of a source to those here. Raises thread-copy unless from global to shared memory."""
+        raise fail(errors.COPY, bytes=places.width * self.dtype.itemsize, source=source.space, target=self.space)
+
+    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str) -> None:
+        """Let each index be at least 0 and less than its size: the simulator checks it, and a GPU under `debug`."""
+        values = [_number(index) for index in indices]
+        values += [check_index(size) for size in sizes if not isinstance(size, int)]
+        table = tuple(size if isinstance(size, int) else -1 for size in sizes)
+        apply_many(thread.bounds, values, sizes=table, view=str(history))
+
+    def wide(self, index: Index) -> Index:
+        """The index in 64 bits."""
+        return index if isinstance(index, int) else convert(check_index(index), int64)
+
+    def clamp(self, index: Index, low: int, high: Index) -> Index:
+        """The index, or the nearer of the two bounds where it lies outside of them."""
+        return arith.minimum(arith.maximum(index, low), high)
+
+    def width(self, value: Any) -> int:
+        """How many numbers a value to be stored has."""
+        return len(value) if isinstance(value, SIMD) else 1
+
+    def outer_product(self, total: tensor, left: tensor, right: tensor) -> tensor:
+        """`total` and to each of its elements, row by row, the product of an element of `left` and one of `right`."""
+        columns = self.width(right)
+        of_left = tuple(i // columns for i in range(self.width(total)))
+        of_right = tuple(i % columns for i in range(self.width(total)))
+        acc, a, b = (stored(x, self.dtype, self.width(x)) for x in (total, left, right))
+        if not self.dtype.is_floating():
+            return total + apply(regs.gather, a, table=of_left) * apply(regs.gather, b, table=of_right)
+        tables = {"a_table": _each(len(a)), "b_table": _each(len(b))}
+        return apply(regs.dot, a, b, acc, rows=of_left, columns=of_right, **tables)
+
+    def address(self, offset: Index) -> tensor:
+        """The pointer to an element. Raises thread-address: only global memory has them."""
+        raise fail(errors.ADDRESS, space=self.space)
+
+    def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
+        """Combine a number into one element in one step, each thread for itself; the old value. Raises thread-atomic-view."""
+        raise fail(errors.ATOMIC_VIEW, what=f"gl.atomic_{kind}", got=f"an element in {self.space}")
+
+
+@aggregate
+class GlobalStorage(KernelStorage):
+    """Global memory from a pointer on."""
+
+    pointer: tensor
+    space = AddressSpace.GLOBAL
+
+    def __init__(self, pointer: tensor) -> None:
+        self.pointer = pointer
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.pointer.dtype.element_ty
+
+    def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> tensor:
+        """The elements, in order of accesses; one of them as a scalar."""
+        each = accesses(places, self.dtype, base)
+        made = apply(
+            globals.load, moved(self.pointer, base), predicate(mask, each.times), None, *strides_of(places),
+            offsets=(each.const, *each.factors), registers=each.registers, vec=each.vec, count=places.count,
+        )  # fmt: skip
+        return loaded(made)
+
+    def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
+        """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
+        data = stored(value, self.dtype, places.count)
+        each = accesses(places, self.dtype, base)
+        operands = (moved(self.pointer, base), data, predicate(mask, each.times), *strides_of(places))
+        tables = {"offsets": (each.const, *each.factors), "registers": each.registers, "vec": each.vec}
+        apply_many(globals.store, operands, **tables)
+
+    def address(self, offset: Index) -> tensor:
+        """The pointer to an element."""
+        return self.pointer if isinstance(offset, int) and offset == 0 else arith.add(self.pointer, offset)
+
+    def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
+        """Combine a number into one element in one step, each thread for itself; the old value."""
+        on = None if mask is None else predicate((mask,))
+        operands = (self.address(offset), place(value, self.dtype, None), on)
+        registers = [None if x is None else alone(x) for x in operands]
+        return loaded(apply(globals.atomic, *registers, kind=kind, order=order, scope=scope))
+
+
+@aggregate
+class SharedStorage(KernelStorage):
+    """An array of shared memory. What threads do to it is in the order that the author's barriers give it."""
+
+    memory: shared_array
+    space = AddressSpace.SHARED
+
+    def __init__(self, memory: shared_array) -> None:
+        self.memory = memory
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.memory.memory.element
+
+    def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> tensor:
+        """The elements, in order of accesses; one of them as a scalar."""
+        if places.strides:
+            return concat([self.load(*one) for one in separate(base, places, mask)])
+        each = accesses(places, self.dtype, base)
+        operands = (self.memory, _from(base), predicate(mask, each.times))
+        return loaded(apply(thread.load_shared, *operands, offsets=each.const, vec=each.vec))
+
+    def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
+        """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
+        data = stored(value, self.dtype, places.count)
+        if places.strides:
+            for i, (start, place, on) in enumerate(separate(base, places, mask)):
+                self.store(start, place, data[i * places.width : (i + 1) * places.width], on)
+            return
+        each = accesses(places, self.dtype, base)
+        operands = (self.memory, _from(base), data, predicate(mask, each.times))
+        apply_many(thread.store_shared, operands, offsets=each.const, vec=each.vec)
+
+    def copy_async(
+        self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
+        mask: Sequence[Any] | None,
+    ) -> None:  # fmt: skip
+        """Begin to copy accesses of global memory to those here; zeros arrive where the mask does not hold."""
+        width = places.width * self.dtype.itemsize
+        if not isinstance(source, GlobalStorage) or source.dtype != self.dtype or width % COPY_BYTES:
+            raise fail(errors.COPY, bytes=width, source=_elements(source), target=_elements(self))
+        if places.strides:
+            one_each = zip(separate(base, places, mask), separate(source_base, source_places, None), strict=True)
+            for (start, place, on), (source_start, source_place, _) in one_each:
+                self.copy_async(start, place, source, source_start, source_place, on)
+            return
+        to, of = accesses(places, self.dtype, base), accesses(source_places, self.dtype, source_base)
+        pointer, strides = moved(source.pointer, source_base), strides_of(source_places)
+        apply_many(
+            async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), None, *strides),
+            offsets=(of.const, *of.factors), places=(0,) * len(to.const), added=to.const, vec=to.vec,
+        )  # fmt: skip
+
+    def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
+        """Combine a number into one element in one step, each thread for itself; the old value. Raises thread-atomic-shared."""
+        if self.dtype.bits not in (32, 64):
+            raise fail(errors.ATOMIC_SHARED, what=f"gl.atomic_{kind}", dtype=self.dtype.name)
+        on = None if mask is None else predicate((mask,))
+        return apply(thread.atomic_shared, self.memory, index32(offset), place(value, self.dtype, None), on, kind=kind)
+
+
+@aggregate
+class LocalStorage(KernelStorage):
+    """An array of each thread's own. With indices that are known at compile time it lies in registers."""
+
+    memory: local_array
+    space = AddressSpace.LOCAL
+
+    def __init__(self, memory: local_array) -> None:
+        self.memory = memory
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.memory.memory.element
+
+    def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> tensor:
+        """The elements, in order of accesses; one of them as a scalar."""
+        on = None if isinstance(base, int) else predicate(mask)
+        if places.strides or (on is not None and not on.is_scalar):
+            return concat([self.load(*one) for one in separate(base, places, mask)])
+        if on is not None:
+            # There is no element to read where the mask does not hold; any other one will do.
+            base = where(on, base, 0)
+        offsets = accesses(places, self.dtype, base, self.dtype.itemsize).const
+        return loaded(apply(thread.load_local, self.memory, self._index(base), offsets=offsets))
+
+    def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
+        """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
+        data = stored(value, self.dtype, places.count)
+        if places.strides:
+            for i, (start, place, on) in enumerate(separate(base, places, mask)):
+                self.store(start, place, data[i * places.width : (i + 1) * places.width], on)
+            return
+        each = accesses(places, self.dtype, base, self.dtype.itemsize)
+        operands = (self.memory, self._index(base), data, predicate(mask, each.times))
+        apply_many(thread.store_local, operands, offsets=each.const)
+
+    def _index(self, base: Index) -> tensor | None:
+        """The index of an operation; None where the places are known at compile time. Warns of others."""
+        if isinstance(base, int):
+            return None
+        index, loc = index32(base), current().loc
+        advice = fail(errors.LOCAL_INDEX, loc=loc, name=name_of(self.memory))
+        assert isinstance(advice, Warning)
+        file, line = ("<kernel>", 1) if loc is None else (loc.file, loc.line)
+        warnings.warn_explicit(advice, None, file, line)
+        return index
+
+
+def open_memory(value: Any) -> Opened | None:
+    """What a view is made over in a kernel: a pointer, or a buffer of shared memory. Knows nothing else.
+
+    Raises CompilationError (thread-opened, thread-shared-part) and LayoutError (thread-shared-layout).
+    """
+    if isinstance(value, KernelStorage):
+        return Opened(value)
+    if is_pointer(value):
+        return Opened(GlobalStorage(value))
+    if isinstance(value, shared_memory_descriptor):
+        layout = _layout_of(value)
+        memory = wrap(current().builder.emit(thread.shared_of, value.handle))
+        return Opened(SharedStorage(memory), 0, layout, (0, layout.size()))
+    if isinstance(value, RuntimeValue):
+        raise fail(errors.OPENED, got=name_of(value))
+    return None
+
+
+def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
+    """Shared memory, or a thread's own, in the kernel under construction; None outside of one, and for other memory."""
+    if not active() or space is AddressSpace.GLOBAL or not isinstance(dtype, DType):
+        return None
+    context = current()
+    context.allocations += 1
+    emit, tag = context.builder.emit, context.allocations
+    if space is AddressSpace.SHARED:
+        return SharedStorage(wrap(emit(scratch.alloc, dtype=dtype, count=count, tag=tag, ordered=True)))
+    return LocalStorage(wrap(emit(thread.alloc_local, dtype=dtype, count=count, tag=tag)))
+
+
+def _each(count: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((i,) for i in range(count))
+
+
+def _number(index: Index) -> tensor:
+    return constant(index, int32) if isinstance(index, int) else check_index(index)
+
+
+def _from(base: Index) -> tensor:
+    """The index that accesses start from; one that is known counts among their offsets."""
+    return index32(0 if isinstance(base, int) else base)
+
+
+def _elements(storage: Storage) -> str:
+    return f"{storage.dtype.name} in {storage.space!r}"
+
+
+def _layout_of(handle: shared_memory_descriptor) -> Layout:
+    """Where the elements of a buffer lie, as a nested layout."""
+    t = handle.memory
+    if isinstance(t.layout, MBarrierLayout) or len(t.shape) != t.layout.rank or t.shape != t.alloc_shape:
+        raise fail(errors.SHARED_PART, got=name_of(handle))
+    linear = t.layout.to_linear(t.shape)
+    if isinstance(t.layout, PaddedSharedLayout) or linear.in_size("block") > 1:
+        raise fail(errors.SHARED_LAYOUT, got=name_of(handle), layout=t.layout)
+    try:
+        return from_linear(linear.invert())
+    except LayoutError as error:
+        raise fail(errors.SHARED_LAYOUT, got=name_of(handle), layout=t.layout) from error
+
+
+OPENERS.append(open_memory)
+ALLOCATORS.append(allocate_memory)

@@ -1,0 +1,254 @@
+"""What single threads know and exchange: where they stand in block and grid, and the registers of their warp's other threads.
+
+    i = gl.global_idx.x                  # the number of this thread in the grid
+    total = gl.warp_sum(v)               # the same in all 32 threads of a warp
+
+Threads run along x first. A kernel is launched with the shape of its blocks, `kernel[grid](..., block=(16, 16))`; without, a
+block is a row of `32 * num_warps` threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from weft.errors import fail
+from weft.errors import thread as errors
+from weft.ir.types import DType, int32
+from weft.language import arith, logic
+from weft.language.broadcast import constant
+from weft.language.casts import check_dtype
+from weft.language.context import current
+from weft.language.marks import COMPUTED, anywhere, builtin
+from weft.language.places import ACCESS_BYTES
+from weft.language.program import lane_id, num_programs, program_id
+from weft.language.promote import convert, to_tensor
+from weft.language.runtime_value import name_of
+from weft.language.scalars import int32_scalar
+from weft.language.tensor import apply, apply_many, tensor
+from weft.language.vector import check_vector
+from weft.layout import WARP_SIZE
+from weft.ops import async_copy, program, regs
+
+
+class Coordinates:
+    """`thread_idx` and its kind: a number along each of `.x`, `.y` and `.z`, computed where it is named."""
+
+    __slots__ = ("along", "name")
+
+    def __init__(self, name: str, along: Callable[[str, int], Any]) -> None:
+        self.name = name
+        self.along = along
+
+    def __repr__(self) -> str:
+        return f"gl.{self.name}"
+
+    @property
+    def x(self) -> Any:
+        """Along x, in which neighbouring threads count up."""
+        return self._compute(0)
+
+    @property
+    def y(self) -> Any:
+        """Along y."""
+        return self._compute(1)
+
+    @property
+    def z(self) -> Any:
+        """Along z."""
+        return self._compute(2)
+
+    def _compute(self, axis: int) -> Any:
+        what = f"gl.{self.name}.{'xyz'[axis]}"
+        current(what)
+        return self.along(what, axis)
+
+
+setattr(Coordinates, COMPUTED, True)
+
+
+def _block_size(what: str, axis: int) -> int:
+    context = current(what)
+    if context.block is not None and not context.partition:
+        return context.block[axis]
+    threads = context.num_warps * WARP_SIZE
+    if axis > 0:
+        raise fail(errors.BLOCK, what=what, threads=threads)
+    return threads
+
+
+def _block_sizes(what: str, axis: int) -> tuple[int, int, int]:
+    """All sizes of a block; an axis that is asked for must be one that the block has."""
+    context = current(what)
+    size = _block_size(what, axis)
+    return (size, 1, 1) if context.block is None or context.partition else context.block
+
+
+def _thread(what: str, axis: int) -> tensor:
+    """A thread's coordinate: its number taken apart, without a division where there is nothing to divide."""
+    sizes = _block_sizes(what, axis)
+    if sizes[axis] == 1:
+        return constant(0, int32)
+    inside, outside = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
+    number = apply(program.thread_id)
+    if inside > 1:
+        number = arith.floordiv(number, inside)
+    return number if outside == 1 else arith.mod(number, sizes[axis])
+
+
+def _global(what: str, axis: int) -> tensor:
+    size = _block_size(what, axis)
+    block = program_id(axis)
+    return block if size == 1 else arith.add(arith.mul(block, size), _thread(what, axis))
+
+
+thread_idx = Coordinates("thread_idx", _thread)
+"""The place of the executing thread in its block: int32 scalars of thread scope."""
+block_idx = Coordinates("block_idx", lambda _, axis: program_id(axis))
+"""The place of the block in the grid: `program_id(0)` and so on."""
+block_dim = Coordinates("block_dim", _block_size)
+"""How many threads a block has along each axis: integers known at compile time."""
+grid_dim = Coordinates("grid_dim", lambda _, axis: num_programs(axis))
+"""How many blocks the grid has along each axis: `num_programs(0)` and so on."""
+global_idx = Coordinates("global_idx", _global)
+"""The place of the executing thread in the whole grid: `block_idx * block_dim + thread_idx`."""
+
+
+@anywhere
+def simd_width_of(dtype: DType) -> int:
+    """How many elements of a type a thread loads or stores by one instruction: 16 bytes' worth. Also on the host.
+
+    >>> from weft import language as gl
+    >>> gl.simd_width_of(gl.float32), gl.simd_width_of(gl.float16)
+    (4, 8)
+    """
+    check_dtype(dtype)
+    return ACCESS_BYTES // dtype.itemsize
+
+
+@builtin
+def async_copy_wait_all() -> None:
+    """Wait until all asynchronous copies that this thread has started are complete. Raises async-target.
+
+    Other threads see what they brought after a `barrier()`."""
+    from weft.language.nvidia.checks import demand
+
+    demand("async_copy_wait_all", "cp.async")
+    apply_many(async_copy.commit, ())
+    apply_many(async_copy.wait, (), pendings=0)
+
+
+# What the threads of a warp give each other
+
+
+@builtin
+def shuffle_xor(x: Any, mask: Any) -> tensor:
+    """The value that the thread in lane `lane_id() ^ mask` has: a scalar, or a vector element by element.
+
+    All threads of a warp take part, in this and the functions below. Raises thread-value-needed, thread-shuffle.
+    """
+    value = _exchanged("shuffle_xor", x)
+    if isinstance(mask, tensor):
+        return _from(value, logic.bit_xor(lane_id(), int32_scalar("shuffle_xor", mask)))
+    lanes = _lanes("shuffle_xor", mask, "a mask from 1 to 31")
+    return value if lanes == 0 else apply(regs.shuffle_xor, value, mask=lanes)
+
+
+@builtin
+def shuffle_idx(x: Any, lane: Any) -> tensor:
+    """The value that the thread in `lane` has, which may be another one for each thread."""
+    value = _exchanged("shuffle_idx", x)
+    if not isinstance(lane, tensor):
+        _lanes("shuffle_idx", lane, "a lane from 0 to 31")
+    return _from(value, int32_scalar("shuffle_idx", lane))
+
+
+@builtin
+def shuffle_up(x: Any, delta: Any) -> tensor:
+    """The value of the thread `delta` lanes below; the first `delta` lanes keep their own."""
+    value = _exchanged("shuffle_up", x)
+    source = arith.sub(lane_id(), _distance("shuffle_up", delta))
+    return _from(value, logic.where(logic.compare("ge", source, 0), source, lane_id()))
+
+
+@builtin
+def shuffle_down(x: Any, delta: Any) -> tensor:
+    """The value of the thread `delta` lanes above; the last `delta` lanes keep their own."""
+    value = _exchanged("shuffle_down", x)
+    source = arith.add(lane_id(), _distance("shuffle_down", delta))
+    return _from(value, logic.where(logic.compare("lt", source, WARP_SIZE), source, lane_id()))
+
+
+@builtin
+def warp_broadcast(x: Any) -> tensor:
+    """The value of the warp's first thread, in all of them."""
+    return shuffle_idx(x, 0)
+
+
+@builtin
+def warp_sum(x: Any) -> tensor:
+    """The sum over the threads of a warp, in all of them; of vectors element by element."""
+    return _combined("warp_sum", x, arith.add)
+
+
+@builtin
+def warp_max(x: Any) -> tensor:
+    """The largest value among the threads of a warp, in all of them; NaNs are passed over."""
+    return _combined("warp_max", x, arith.maximum)
+
+
+@builtin
+def warp_min(x: Any) -> tensor:
+    """The smallest value among the threads of a warp, in all of them; NaNs are passed over."""
+    return _combined("warp_min", x, arith.minimum)
+
+
+@builtin
+def warp_prefix_sum(x: Any, exclusive: bool = False) -> tensor:
+    """The sum over the lanes of a warp up to the executing thread's own, which counts too unless `exclusive`."""
+    total = _exchanged("warp_prefix_sum", x)
+    total = convert(total, arith.arithmetic_dtype("warp_prefix_sum", total))
+    lane = lane_id()
+    for distance in _STEPS:
+        total = arith.add(total, _below(total, lane, distance))
+    return _below(total, lane, 1) if exclusive else total
+
+
+def _below(x: tensor, lane: tensor, distance: int) -> tensor:
+    """The value that many lanes below, or 0 in the first lanes."""
+    return logic.where(logic.compare("ge", lane, distance), _from(x, arith.sub(lane, distance)), 0)
+
+
+_STEPS = (1, 2, 4, 8, 16)
+
+
+def _combined(what: str, x: Any, combine: Callable[[Any, Any], tensor]) -> tensor:
+    """Five exchanges with ever nearer lanes, after which all threads of a warp hold the same."""
+    value = _exchanged(what, x)
+    value = convert(value, arith.arithmetic_dtype(what, value))
+    for mask in reversed(_STEPS):
+        value = combine(value, apply(regs.shuffle_xor, value, mask=mask))
+    return value
+
+
+def _exchanged(what: str, x: Any) -> tensor:
+    """A value that threads exchange."""
+    return check_vector(what, to_tensor(x) if isinstance(x, (int, float)) else x)
+
+
+def _from(value: tensor, lane: tensor) -> tensor:
+    return apply(regs.shuffle_idx, value, lane)
+
+
+def _lanes(what: str, number: Any, want: str) -> int:
+    if not isinstance(number, int) or not 0 <= number < WARP_SIZE:
+        shown = number if isinstance(number, int) else name_of(number)
+        raise fail(errors.SHUFFLE, what=what, by=shown, want=want)
+    return number
+
+
+def _distance(what: str, delta: Any) -> Any:
+    if isinstance(delta, tensor):
+        return int32_scalar(what, delta)
+    return _lanes(what, delta, "a distance from 1 to 31")

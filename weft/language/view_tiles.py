@@ -1,0 +1,160 @@
+"""Views in global memory as tiles: the addresses of a view's elements, and which of them are inside.
+
+    tile = gl.load(view.tile[128, 64](i, j))         # a tile of addresses as a kernel would write it by hand, then a load
+    gl.store(out.tile[128, 64](i, j), tile)
+
+A view's first element is one address, and the others are counted from it along each axis, in 32 bits where that is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from weft.errors import fail
+from weft.errors import bridge as errors
+from weft.ir.types import int32, int64
+from weft.language import arith, logic
+from weft.language.context import current
+from weft.language.creation import arange
+from weft.language.layouts import check_layout
+from weft.language.places import ACCESS_BYTES
+from weft.language.promote import convert
+from weft.language.runtime_value import name_of
+from weft.language.shape import expand_dims
+from weft.language.tensor import apply, tensor
+from weft.layout import AutoLayout, CoalescedLayout, DistributedLayout, in_cluster
+from weft.layout.by_strides import by_strides
+from weft.layout.f2 import is_power_of_two
+from weft.ops import tile
+from weft.views import AddressSpace, Index, LayoutTensor
+from weft.views.modes import Axis, axes_of, is_wide, merged
+
+Addresses: TypeAlias = "tensor | LayoutTensor"
+"""What is loaded from and stored to: a scalar or a tile of pointers, or a view in global memory."""
+_DEFAULT_SIZE = 64
+_INSTEAD = {
+    AddressSpace.SHARED: "in a tile kernel load from the buffer itself, smem.load(layout), and store to it; as a view it is for "
+    "threads, t[i, j]",
+    AddressSpace.LOCAL: "make a tile of what threads hold with gl.from_fragment(view, shape, layout), and take one apart with "
+    "gl.fragment(tile)",
+}
+
+
+def addresses(what: str, view: LayoutTensor, layout: DistributedLayout | None) -> tuple[tensor, tensor | None]:
+    """The addresses of a view's elements as a tile, and where they are inside of a masked view (None: everywhere).
+
+    Without a layout it is the one in which memory accesses are widest. Raises CompilationError: bridge-space,
+    bridge-vectors, bridge-sizes; LayoutError where the layout does not fit.
+    """
+    shape = _tile_shape(what, view)
+    axes = [merged(axis) for axis in axes_of(view)]
+    chosen = _best_layout(view, axes) if layout is None else check_layout(layout, shape)
+    offsets: tensor | None = None
+    for axis, modes in enumerate(axes):
+        along = _at(_offsets(modes, is_wide(view.layout, view.sizes)), axis, len(axes))
+        offsets = along if offsets is None else arith.add(offsets, along)
+    pointers = arith.add(view.ptr, offsets)
+    return _in_layout(pointers, chosen), _inside(view, shape)
+
+
+def check_stored(view: LayoutTensor, value: Any) -> DistributedLayout | None:
+    """The layout of a tile that goes to a view, None for a single value. Raises bridge-shapes."""
+    if not isinstance(value, tensor) or value.is_scalar:
+        return None
+    shape = list(view.shape)
+    if value.shape != shape:
+        example = ", ".join(map(str, value.shape))
+        raise fail(
+            errors.SHAPES, value=name_of(value), view=view.history, shape=shape, tile=example,
+            coordinates=_coordinates(value.rank),
+        )  # fmt: skip
+    return value.layout
+
+
+def both(one: tensor | None, other: Any) -> Any:
+    """Two masks as one; None holds everywhere."""
+    if one is None or other is None or other is True:
+        return other if one is None else one
+    return logic.bit_and(one, other)
+
+
+def _tile_shape(what: str, view: LayoutTensor) -> tuple[int, ...]:
+    if view.address_space is not AddressSpace.GLOBAL:
+        instead = _INSTEAD.get(view.address_space, "pass the view as an argument of the kernel")
+        raise fail(errors.SPACE, what=what, view=view.history, space=view.address_space.value, instead=instead)
+    if view.element_size != 1:
+        raise fail(errors.VECTORS, what=what, view=view.history, width=view.element_size)
+    shape = view.shape
+    if not all(isinstance(size, int) and size > 0 and is_power_of_two(size) for size in shape):
+        raise fail(
+            errors.SIZES, what=f"gl.{what}", view=view.history, shape=list(shape), tile=", ".join(map(str, _sizes(shape))),
+            coordinates=_coordinates(len(shape)),
+        )  # fmt: skip
+    return shape
+
+
+def _sizes(shape: Sequence[Any]) -> list[int]:
+    """A tile to suggest: sizes that are powers of two as they are, of others what fits."""
+    known = [size if isinstance(size, int) and size > 0 else _DEFAULT_SIZE for size in shape]
+    return [size if is_power_of_two(size) else min(1 << size.bit_length() - 1, _DEFAULT_SIZE) for size in known]
+
+
+def _coordinates(rank: int) -> str:
+    return ", ".join("ijklmnpq"[:rank])
+
+
+def _best_layout(view: LayoutTensor, axes: Sequence[Axis]) -> DistributedLayout:
+    """`CoalescedLayout` where the tile has a contiguous axis, or nothing tells its order: passes know more of alignment.
+
+    Other tiles are laid out in the order of their strides."""
+    steps = [mode for axis in axes for mode in axis if not isinstance(mode.size, int) or mode.size > 1]
+    plain = all(len(axis) == 1 for axis in axes)
+    strides = [mode.stride if isinstance(mode.stride, int) else None for mode in steps]
+    if plain and (1 in strides or all(stride is None for stride in strides)):
+        return CoalescedLayout()
+    modes = [[(mode.size, mode.stride if isinstance(mode.stride, int) else None) for mode in axis] for axis in axes]
+    context = current()
+    made = by_strides(modes, view.dtype.itemsize, context.num_warps, ACCESS_BYTES)
+    return in_cluster(made, context.num_ctas)
+
+
+def _offsets(modes: Axis, wide: bool) -> tensor:
+    """How far the elements along an axis are from its first, in elements: a tile of one dimension."""
+    index = arange(0, math.prod(mode.size for mode in modes))
+    total: tensor | None = None
+    for mode in modes:
+        last = mode is modes[-1]
+        step = index if last else arith.mod(index, mode.size)
+        part = arith.mul(convert(step, int64) if wide else step, mode.stride)
+        total = part if total is None else arith.add(total, part)
+        index = index if last else arith.floordiv(index, mode.size)
+    assert total is not None
+    return total
+
+
+def _at(x: tensor, axis: int, rank: int) -> tensor:
+    """A tile of one dimension as an axis of one of more, of length 1 along the others."""
+    others = [each for each in range(rank) if each != axis]
+    return expand_dims(x, others) if others else x
+
+
+def _inside(view: LayoutTensor, shape: Sequence[int]) -> tensor | None:
+    mask: tensor | None = None
+    for axis, limit in enumerate(view.limits or ()):
+        if limit is not None:
+            index = _at(arange(0, shape[axis]), axis, len(shape))
+            mask = both(mask, logic.compare("lt", index, _narrow(view, limit, shape[axis])))
+    return mask
+
+
+def _narrow(view: LayoutTensor, limit: Index, size: int) -> Index:
+    """A limit in 32 bits, so that each element is compared in 32."""
+    if isinstance(limit, int) or limit.dtype.bits <= int32.bits:
+        return limit
+    return convert(view.storage.clamp(limit, 0, size), int32)
+
+
+def _in_layout(x: tensor, layout: DistributedLayout) -> tensor:
+    return x if isinstance(layout, AutoLayout) else apply(tile.set_layout, x, layout=layout)

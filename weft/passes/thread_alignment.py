@@ -1,0 +1,60 @@
+"""Check that several elements at a time are accessed where an instruction can: at a multiple of their width.
+
+That an address fits is what the author claims by accessing so many elements; here it is refused where it certainly does not:
+what is added to an argument is a multiple of the width, and the argument itself is not. Of arguments it is known whether they
+are multiples of 16 bytes; narrower accesses may fit though they are not.
+"""
+
+from __future__ import annotations
+
+from weft.errors import fail
+from weft.errors import thread_passes as errors
+from weft.ir.core import Func, Op, Value, walk
+from weft.ops import async_copy, globals, memory
+from weft.ops.check import pointer_of
+from weft.passes.fact_rules import Facts, power_of_two_part
+from weft.passes.facts import facts
+
+ALIGNMENT = 16
+ACCESSES = (globals.load, globals.store, async_copy.copy)
+
+
+def check_alignment(func: Func) -> Func:
+    """The function, in tile IR, as it is. Raises CompilationError (thread-misaligned)."""
+    wide = [op for op in walk(func.body) if op.kind in ACCESSES and op.attrs["vec"] > 1]
+    given = dict(zip(func.params, func.attrs["params"], strict=True)) if wide else {}
+    unaligned = {param for param, facts in given.items() if 0 < (facts or {}).get("divisible", 0) < ALIGNMENT}
+    if unaligned:
+        known = facts(func)
+        made = {op.result: op for op in walk(func.body) if op.kind is memory.addptr}
+        for op in wide:
+            _check(op, unaligned, known, made)
+    return func
+
+
+def _check(op: Op, unaligned: set[Value], known: dict[Value, Facts], made: dict[Value, Op]) -> None:
+    ptr = op.operand("ptr")
+    assert ptr is not None
+    dtype = pointer_of(ptr).element_ty
+    width: int = op.attrs["vec"] * dtype.itemsize
+    added = _divisor(op, known) * dtype.itemsize
+    while ptr in made:
+        ptr, offset = made[ptr].uses
+        added = min(added, known[offset].every * dtype.itemsize)
+    if ptr in unaligned and ALIGNMENT <= width <= added:
+        aligned = known[ptr].every
+        raise fail(
+            errors.MISALIGNED, loc=op.loc, count=op.attrs["vec"], dtype=dtype.name, width=width,
+            name=ptr.name, known=aligned, fits=max(aligned // dtype.itemsize, 1),
+        )  # fmt: skip
+
+
+def _divisor(op: Op, known: dict[Value, Facts]) -> int:
+    """The power of two that divides what an access adds to its pointer, in elements."""
+    constants, *tables = op.attrs["offsets"]
+    strides = op.operands[len(op.kind.operands) :]
+    found = [power_of_two_part(entry) for entry in constants]
+    for stride, table in zip(strides, tables, strict=True):
+        assert stride is not None
+        found += [known[stride].every * power_of_two_part(factor) for factor in table]
+    return min(found)

@@ -1,0 +1,55 @@
+"""Check that blocks which a launch spells by their threads have the warps that a kernel's operations need.
+
+A kernel of single threads runs in blocks of any size. Tiles are spread over whole warps, a power of two of them; what the
+threads of a warp exchange, and what one thread does that they elect, needs whole warps. And an array of a thread's own has no
+address, so which array an operation means has to be known.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from weft.errors import fail
+from weft.errors import thread_passes as errors
+from weft.ir.core import Func, Op, walk
+from weft.ir.types import LocalType, SharedType, TileType
+from weft.layout import WARP_SIZE
+from weft.ops import thread
+
+MOST_THREADS = 1024
+
+
+def check_blocks_of_threads(func: Func) -> Func:
+    """The function as it is. Raises CompilationError: thread-block-warps, thread-local-chosen."""
+    block: tuple[int, ...] | None = func.attrs.get("block")
+    for op in walk(func.body):
+        if block is not None:
+            _check(op, block)
+        chosen = next((value for value in op.results if isinstance(value.type, LocalType)), None)
+        if chosen is not None and op.kind is not thread.alloc_local:
+            raise fail(errors.LOCAL_CHOSEN, loc=op.loc, name=repr(chosen.name) if chosen.name else "this array")
+    return func
+
+
+def _check(op: Op, block: tuple[int, ...]) -> None:
+    threads = prod(block)
+    warps, rest = divmod(threads, WARP_SIZE)
+    whole = not rest
+    needs = ""
+    if _on_tiles(op) and not (whole and warps & (warps - 1) == 0):
+        needs, warps = "whole warps, a power of two of them", 1 << (-(-threads // WARP_SIZE) - 1).bit_length()
+    elif _by_warps(op) and not whole:
+        needs, warps = "whole warps", -(-threads // WARP_SIZE)
+    if needs:
+        instead = (min(warps * WARP_SIZE, MOST_THREADS),)
+        raise fail(errors.BLOCK, loc=op.loc, what=op.name, needs=needs, threads=threads, block=block, instead=instead)
+
+
+def _on_tiles(op: Op) -> bool:
+    return any(isinstance(value.type, TileType) for value in (*op.uses, *op.results))
+
+
+def _by_warps(op: Op) -> bool:
+    """Whether the threads of a warp act together: they exchange values, or elect one of them."""
+    elects = any(effect.elected for effect in op.kind.effects)
+    return elects or op.kind.needs == "warp" or any(isinstance(value.type, SharedType) for value in op.uses)

@@ -1,0 +1,147 @@
+"""What is wrong between two accesses to shared memory, and how reports say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from weft.errors import Hazard, Loc, Row, fail, hazard, thread_hazard
+from weft.ir.core import Op
+from weft.ir.types import DType
+from weft.sim.clocks import Clock
+from weft.sim.naming import Naming
+
+if TYPE_CHECKING:
+    from weft.sim.shadow import Event
+
+Mode = Literal["generic", "copy", "load", "store", "product"]
+"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read)."""
+
+WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
+WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
+WAIT_FOR_COPIES = "call gl.async_copy_wait_all(), and gl.barrier() after it where another thread copied,"
+MANY = -1
+"""In place of a thread's number: several threads, or nobody knows which."""
+
+_WAITS: dict[Mode, str] = {
+    "store": "tma.store_wait()", "copy": "async_copy.wait_group()", "product": "warpgroup_mma_wait()",
+}  # fmt: skip
+WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
+    ("generic", False): ("reads", "read"),
+    ("generic", True): ("writes", "wrote"),
+    ("copy", True): ("copies into", "copied into"),
+    ("load", True): ("copies into", "copied into"),
+    ("store", False): ("copies from", "copied from"),
+    ("product", False): ("multiplies", "multiplied"),
+}
+
+
+Verdict = tuple[Row | None, Row | None]
+"""What is wrong between two accesses: by different threads, and by the same thread."""
+
+FINE: Verdict = (None, None)
+RACE: Verdict = (hazard.THREAD_RACE, None)
+
+
+def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
+    """What is wrong with an event of the clock's task after an earlier one that it must not overlap with."""
+    if earlier.atomic and event.atomic:
+        return FINE
+    own = earlier.slot == clock.slot
+    known = clock.known.get(earlier.component, 0) > earlier.value
+    asynchronous = event.mode in ("load", "store", "product")
+    if earlier.mode == "load":
+        return FINE if known else _in_flight(event)
+    if earlier.mode == "store":
+        if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
+            return FINE if known or asynchronous else RACE
+        return hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED
+    if earlier.mode == "product":
+        # The threads of another warpgroup may still be where theirs is under way.
+        if known or (own and clock.each.get(earlier.component, 0) > earlier.value):
+            return FINE if known else (RACE[0], RACE[0])
+        return hazard.OPERAND_REUSED, hazard.OPERAND_REUSED
+    if earlier.mode == "copy" and not known and not (own and clock.each.get(earlier.component, 0) > earlier.value):
+        return _in_flight(event)
+    ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
+    if not asynchronous or not (known or own) or clock.fenced.get(earlier.component, 0) > earlier.value:
+        return ordered
+    if own and clock.own_fenced.get(earlier.component, 0) > earlier.value:
+        return RACE
+    return hazard.MISSING_FENCE, hazard.MISSING_FENCE
+
+
+def _in_flight(event: Event) -> Verdict:
+    entry = hazard.WRITE_IN_FLIGHT if event.writes else hazard.READ_IN_FLIGHT
+    return entry, entry
+
+
+def order(earlier: Event, event: Event, partition: str, other: str) -> str:
+    """What to write so that two threads' accesses are ordered."""
+    if earlier.slot != event.slot:
+        return f"let {other} arrive on an mbarrier after the first line, and {partition} wait for it before the second"
+    between = _WAITS.get(earlier.mode, "the first line")
+    return f"call gl.barrier() between {between} and the second line"
+
+
+def race_of_threads(
+    earlier: Event, event: Event, byte: int, threads: tuple[int, int], names: Naming, program: tuple[int, int, int]
+) -> Hazard:
+    """The exception for two threads, by number, which clash at a byte by what they do themselves."""
+    element = (byte - event.memory.start) // _element_size(event.op)
+    name = f"{event.memory.name or 'shared memory'}[{element}]"
+    old = earlier.memory.name if earlier.memory is not event.memory else ""
+    other, who = ("several threads" if number == MANY else names.thread(number) for number in threads)
+    done = WORDS[earlier.mode, earlier.writes][1]
+    first = "gl.async_copy_wait_all()" if earlier.mode == "copy" else "the first line"
+    fields: dict[str, Any] = {
+        "program": program, "thread": who, "access": WORDS[event.mode, event.writes][0], "view": names.view(event.op),
+        "name": f"{name} (in bytes that were {old} before)" if old else name, "other": other, "before": done,
+        "order": barrier_between(earlier.op, event.op, first),
+    }  # fmt: skip
+    label = f"{other} {done} it here{names.view(earlier.op)}"
+    return clashing(
+        thread_hazard.THREADS_RACE, event.op.loc, earlier.op.loc, label, event.memory.name, (other, who), fields
+    )
+
+
+def barrier_between(earlier: Op, later: Op, first: str = "the first line") -> str:
+    """What to write so that two operations of threads are in order; `first` is what the earlier one is over after."""
+    if earlier is later:
+        return "call gl.barrier() before this line runs again"
+    if str(earlier.loc) == str(later.loc):
+        return "keep what was read in a variable, call gl.barrier(), and write it after that"
+    return f"call gl.barrier() between {first} and the second line"
+
+
+def _element_size(op: Op) -> int:
+    """Bytes of an element of the shared memory that an operation accesses, as its effects name it."""
+    for effect in op.kind.effects:
+        if effect.space == "shared" and effect.operand is not None:
+            value = op.operand(effect.operand)
+            assert value is not None and isinstance(value.type.element, DType)
+            return value.type.element.itemsize
+    raise ValueError(f"{op.name} accesses no shared memory")
+
+
+def task_words(slot: int, tasks: int, blocks: int) -> str:
+    """What reports call a task: of a program with so many blocks of so many tasks."""
+    words = [f"block {slot // tasks}"] if blocks > 1 else []
+    if tasks > 1:
+        words.append(f"partition {slot % tasks}")
+    return ", ".join(words) or "the block"
+
+
+def clashing(
+    entry: Row,
+    loc: Loc | None,
+    earlier: Loc | None,
+    label: str,
+    name: str,
+    partitions: tuple[str, ...],
+    fields: dict[str, Any],
+) -> Hazard:
+    """The exception of a row for two places, the earlier one as related."""
+    error = fail(entry, loc=loc, related=() if earlier is None else ((label, earlier),), **fields)
+    assert isinstance(error, Hazard)
+    error.buffer, error.partitions = name, partitions
+    return error

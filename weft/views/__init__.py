@@ -1,0 +1,22 @@
+"""LayoutTensor: views of memory by nested layouts, on the host and in kernels. Other packages import from here."""
+
+from weft.views.arguments import ViewArgument, ViewKey
+from weft.views.iterators import LayoutTensorIter
+from weft.views.partition import ViewType
+from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
+from weft.views.tensor import LayoutTensor
+
+__all__ = [
+    "ALLOCATORS",
+    "OPENERS",
+    "AddressSpace",
+    "Index",
+    "LayoutTensor",
+    "LayoutTensorIter",
+    "Opened",
+    "Places",
+    "Storage",
+    "ViewArgument",
+    "ViewKey",
+    "ViewType",
+]

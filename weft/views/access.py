@@ -1,0 +1,210 @@
+"""Single elements of a view: where an index leads, and what reading and writing there means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, cast
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import plus, times
+from weft.layout.strided import Layout
+from weft.views.history import spelled
+from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, boundaries, element_axes, extent, is_wide, merged
+from weft.views.storage import ONE_PLACE, AddressSpace, Index, Places
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+VECTOR_BYTES = 16
+"""The widest access of one thread, which is also the most that an address need be aligned to."""
+
+
+def get(view: LayoutTensor, key: Any) -> Any:
+    """The element at an index or a tuple of them."""
+    return view.storage.load(place(view, key), element_places(view.element_layout), None)
+
+
+def put(view: LayoutTensor, key: Any, value: Any) -> None:
+    """Write an element."""
+    view.storage.store(place(view, key), element_places(view.element_layout), value, None)
+
+
+def place(view: LayoutTensor, key: Any, reach: Sequence[int] = ()) -> Index:
+    """The offset of the element that an index names. Raises ViewIndexError.
+
+    `reach` says for each index how many elements more the access takes."""
+    indices = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    flat_rank = len(view.sizes)
+    if len(indices) != flat_rank:
+        raise fail(
+            errors.INDEX_COUNT,
+            view=view.history,
+            flat=f"{flat_rank} {'index' if flat_rank == 1 else 'indices'}",
+            count=len(indices),
+            layout=view.layout,
+            rank=view.rank,
+            flat_rank=flat_rank,
+            example=f"{view.history}[{', '.join('ijklmnpq'[:flat_rank])}]",
+        )
+    given = [number(view, index) for index in indices]
+    check(view, given, reach)
+    offset = view.offset
+    for index, stride in zip(given, view.strides, strict=True):
+        offset = plus(offset, times(widened(view, index), stride))
+    return offset
+
+
+def number(view: LayoutTensor, index: Any) -> Index:
+    """An index as an int or a run-time scalar. Raises ViewIndexError (view-index-kind) for anything else."""
+    if type(index) is int:
+        return index
+    if isinstance(index, Integral):
+        return int(index)
+    if not isinstance(index, float) and hasattr(index, "__floordiv__"):
+        # An array of one integer is one; a run-time scalar of a kernel has no value to be read.
+        return int(index) if hasattr(index, "__array_interface__") and index.shape == () else index
+    raise fail(errors.INDEX_KIND, index=spelled(index) if isinstance(index, slice) else repr(index), view=view.history)
+
+
+def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = ()) -> None:
+    """Indices of every mode lie inside; `reach` is how far beyond each of them the access goes.
+
+    Those known now are checked now (view-index), the others by the storage at run time.
+    """
+    late: list[tuple[Index, Index]] = []
+    mode = 0
+    for axis, modes in enumerate(axes_of(view)):
+        coordinate: Index = 0
+        count: Index = 1
+        for each in modes:
+            last = plus(indices[mode], reach[mode]) if reach else indices[mode]
+            _check_one(view, f"axis {axis}" if len(modes) == 1 else f"mode {mode}", last, each.size, late)
+            coordinate = plus(coordinate, times(last, count))
+            count = times(count, each.size)
+            mode += 1
+        limit = None if view.limits is None else view.limits[axis]
+        if limit is not None:
+            _check_one(view, f"axis {axis}", coordinate, limit, late)
+    if late:
+        view.storage.check([index for index, _ in late], [size for _, size in late], view.history)
+
+
+def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: list[tuple[Index, Index]]) -> None:
+    if not isinstance(index, int):
+        late.append((index, size))
+    elif index < 0 or (isinstance(size, int) and index >= size):
+        raise fail(errors.INDEX, index=index, axis=axis, view=view.history, size=size)
+    elif not isinstance(size, int):
+        late.append((index, size))
+
+
+def widened(view: LayoutTensor, index: Index) -> Index:
+    """The index in 64 bits, where offsets in the view may go beyond 32."""
+    return view.storage.wide(index) if not isinstance(index, int) and is_wide(view.layout, view.sizes) else index
+
+
+def dim(view: LayoutTensor, axis: int) -> Index:
+    """Elements along an axis that are there."""
+    require_axis(view, axis)
+    size = extent(axes_of(view)[axis])
+    limit = None if view.limits is None else view.limits[axis]
+    if limit is None:
+        return size
+    if isinstance(limit, int) and isinstance(size, int):
+        return min(max(limit, 0), size)
+    return view.storage.clamp(limit, 0, size)
+
+
+def require_axis(view: LayoutTensor, axis: Any) -> int:
+    """The axis. Raises ViewError (view-axis) for one that a view has not."""
+    if not isinstance(axis, int) or not 0 <= axis < view.rank:
+        raise fail(errors.AXIS, view=view.history, axis=axis, rank=view.rank, last=view.rank - 1)
+    return axis
+
+
+# Vectors
+
+
+@lru_cache(maxsize=1024)
+def element_places(element: Layout) -> Places:
+    """Where the numbers of one element lie, in logical order (the last axis fastest), as few accesses as possible."""
+    if element == SCALAR:
+        return ONE_PLACE
+    starts = [0]
+    axes: list[Axis] = [merged(_static(element, axis)) for axis in range(element.rank())]
+    modes = [mode for axis in axes for mode in reversed(axis)]
+    width = 1
+    while modes and modes[-1].stride == width:
+        width *= modes.pop().size
+    for mode in modes:
+        starts = [start + step * mode.stride for start in starts for step in range(mode.size)]
+    return Places(tuple(starts), width)
+
+
+def _static(element: Layout, axis: int) -> Axis:
+    part = element[axis]
+    return tuple(Mode(size, stride) for size, stride in zip(part.flat_shape, part.flat_stride, strict=True))
+
+
+def loader(view: LayoutTensor, width: Any = 1) -> Callable[..., Any]:
+    """`load` with its width given."""
+
+    def load(*indices: Any) -> Any:
+        base, places = _vector(view, indices, width, f"{view.history}.load[{width}]")
+        return view.storage.load(base, places, None)
+
+    return load
+
+
+def store(view: LayoutTensor, arguments: Sequence[Any]) -> None:
+    """`t.store(i, j, v)`."""
+    *indices, value = arguments
+    base, places = _vector(view, indices, view.storage.width(value), f"{view.history}.store")
+    view.storage.store(base, places, value, None)
+
+
+def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -> tuple[Index, Places]:
+    """Where `width` consecutive numbers from an index on lie."""
+    if not isinstance(width, int) or width < 1:
+        raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
+    if len(view.sizes) != view.rank:
+        tile = ", ".join(str((boundaries(axis) or [1])[0]) for axis in axes_of(view))
+        raise fail(
+            errors.LOAD_NESTED, what=what, view=view.history, layout=view.layout, tile=tile, flat=len(view.sizes)
+        )
+    if view.element_layout != SCALAR:
+        raise fail(errors.LOAD_VECTORS, what=what, view=view.history, width=view.element_size)
+    if width == 1:
+        return place(view, tuple(indices)), ONE_PLACE
+    static = view.layout.flat_stride
+    axis = next((axis for axis in reversed(range(view.rank)) if type(static[axis]) is int and static[axis] == 1), None)
+    if axis is None:
+        raise fail(errors.LOAD_CONTIGUOUS, what=what, width=width, view=view.history, layout=view.layout)
+    base = place(view, tuple(indices), [width - 1 if each == axis else 0 for each in range(view.rank)])
+    aligned(view, width, base, [stride for each, stride in enumerate(static) if each != axis])
+    return base, Places((0,), width)
+
+
+def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any]) -> None:
+    """Vectors of a width start where the GPU can read them, as far as that is known. Raises view-vector-aligned.
+
+    A thread's own memory is registers, which need no alignment.
+    """
+    if view.address_space is AddressSpace.LOCAL:
+        return
+    alignment = min(width & -width, max(VECTOR_BYTES // view.dtype.itemsize, 1))
+    for offset in (base, *strides):
+        if isinstance(offset, int) and offset % alignment:
+            raise fail(errors.ALIGNED, width=width, view=view.history, offset=offset, alignment=alignment)
+
+
+def vector_width(view: LayoutTensor) -> int:
+    """How many consecutive numbers an element has at least, by which whole views are copied."""
+    run = 1
+    for mode in sorted((mode for axis in element_axes(view) for mode in merged(axis)), key=lambda mode: mode.stride):
+        if mode != ONE[0] and mode.stride == run:
+            run *= mode.size
+    return run

@@ -1,0 +1,160 @@
+"""Making views: over an object of memory, or of new memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import UNKNOWN, times
+from weft.layout.strided import Layout
+from weft.views.history import History
+from weft.views.modes import SCALAR
+from weft.views.storage import AddressSpace, Index, Opened, Storage, allocate, open_object
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+Fields = tuple[Any, ...]
+
+
+def fields(
+    array: Any,
+    layout: Any,
+    masked: bool,
+    shape: Sequence[Index] | None,
+    strides: Sequence[Index] | None,
+    name: str,
+) -> Fields:
+    """The fields of a view over an object. Raises ViewError as `LayoutTensor` says."""
+    opened = open_object(array)
+    if layout is None:
+        if opened.layout is None:
+            raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
+        layout = opened.layout
+    check_layout(layout)
+    sizes = _numbers("shape", layout, layout.flat_shape, shape, opened)
+    steps = _numbers("strides", layout, layout.flat_stride, strides, opened, sizes)
+    _check_extent(layout, sizes, steps, opened)
+    return (opened.storage, opened.offset, layout, SCALAR, sizes, steps, None, masked, History(name))
+
+
+class Memory(NamedTuple):
+    """A stretch of memory without a shape: from `offset` on, `end` elements if that is known."""
+
+    storage: Storage
+    offset: Index
+    end: Index | None
+
+
+def memory_of(value: Any) -> Memory:
+    """The memory of an object, or of a view, from its first element on."""
+    from weft.views.tensor import LayoutTensor
+
+    if isinstance(value, LayoutTensor):
+        return Memory(value.storage, value.offset, value.layout.cosize())
+    opened = open_object(value)
+    return Memory(opened.storage, opened.offset, None if opened.extent is None else opened.extent[1])
+
+
+def over_memory(memory: Memory, offset: Index, layout: Any, name: str) -> LayoutTensor:
+    """A view of a stretch of memory from an offset on."""
+    from weft.views.tensor import LayoutTensor
+
+    return LayoutTensor.from_fields(
+        memory.storage, offset, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, False, History(name)
+    )
+
+
+def check_layout(layout: Any) -> None:
+    """Raises ViewError (view-layout) for what is no nested layout."""
+    if not isinstance(layout, Layout):
+        raise fail(errors.LAYOUT, got=repr(layout))
+
+
+def require_known(layout: Any) -> None:
+    """Raises ViewError: view-layout, view-unknown-layout for a layout with UNKNOWN in it."""
+    check_layout(layout)
+    if not layout.all_dims_known:
+        raise fail(errors.UNKNOWN_LAYOUT, layout=layout)
+
+
+def _numbers(
+    argument: str,
+    layout: Layout,
+    static: Sequence[Any],
+    given: Sequence[Index] | None,
+    opened: Opened,
+    sizes: Sequence[Index] = (),
+) -> tuple[Index, ...]:
+    """The numbers of a layout: its own, and for UNKNOWN those given, or else the array's."""
+    if given is not None:
+        return _agreed(argument, layout, static, tuple(given))
+    if all(number is not UNKNOWN for number in static):
+        return tuple(static)
+    own = opened.layout
+    if own is not None and own.flat_rank == len(static) and own.rank() == layout.rank():
+        source = own.flat_shape if argument == "shape" else own.flat_stride
+        return tuple(number if known is UNKNOWN else known for known, number in zip(static, source, strict=True))
+    if argument == "strides":
+        compact = _compact(static, sizes)
+        if compact is not None:
+            return compact
+    raise fail(
+        errors.UNKNOWN_NUMBER,
+        what="a size" if argument == "shape" else "a stride",
+        layout=layout,
+        source="the array, which has other modes," if own is not None else "a pointer",
+        argument=argument,
+    )
+
+
+def _agreed(argument: str, layout: Layout, static: Sequence[Any], given: tuple[Index, ...]) -> tuple[Index, ...]:
+    if len(given) != len(static):
+        raise fail(
+            errors.NUMBER_COUNT, argument=argument, given=given, count=len(given), layout=layout, modes=len(static)
+        )
+    for known, number in zip(static, given, strict=True):
+        if known is not UNKNOWN and isinstance(number, int) and number != known:
+            raise fail(errors.NUMBER_DIFFERS, argument=argument, given=given, number=number, layout=layout, known=known)
+    return tuple(number if known is UNKNOWN else known for known, number in zip(static, given, strict=True))
+
+
+def _compact(static: Sequence[Any], sizes: Sequence[Index]) -> tuple[Index, ...] | None:
+    """Strides without gaps, in the order that the one stride of 1 tells: last mode fastest, or first."""
+    order = list(range(len(static)))
+    if _is_one(static[-1]):
+        order.reverse()
+    elif not _is_one(static[0]):
+        return None
+    strides: dict[int, Index] = {}
+    stride: Index = 1
+    for mode in order:
+        strides[mode] = stride if static[mode] is UNKNOWN else static[mode]
+        stride = times(strides[mode], sizes[mode])
+    return tuple(strides[mode] for mode in range(len(static)))
+
+
+def _is_one(stride: Any) -> bool:
+    return isinstance(stride, int) and stride == 1
+
+
+def _check_extent(layout: Layout, sizes: Sequence[Index], strides: Sequence[Index], opened: Opened) -> None:
+    """The view reaches nothing outside of its object, where all that is known. Raises ViewError (view-extent)."""
+    numbers = (*sizes, *strides)
+    if opened.extent is None or not all(isinstance(number, int) for number in numbers) or 0 in sizes:
+        return
+    reach = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
+    low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
+    first, end = opened.extent
+    if low < first or high >= end:
+        raise fail(errors.EXTENT, layout=layout, low=low, high=high, first=first, last=end - 1)
+
+
+def allocated(dtype: Any, layout: Any, space: AddressSpace, masked: bool) -> Fields:
+    """The fields of a view of new memory."""
+    require_known(layout)
+    storage = allocate(dtype, layout.cosize(), space)
+    history = History(f"{space.name.lower()} memory")
+    return (storage, 0, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, masked, history)

@@ -1,0 +1,192 @@
+"""Copies that the threads of a block share: each takes the elements that a thread layout gives it.
+
+    gl.copy_dram_to_sram(shared.vectorize[1, 4](), tile.vectorize[1, 4](), thread_layout=Layout.row_major(32, 8))
+
+`dram` is global memory, `sram` shared memory, `local` a thread's own. A side that the block shares is divided among the
+threads; a `local` side is the thread's whole. Elements outside of masked views are not touched, except that an asynchronous
+copy writes zeros for what it cannot read. `thread` is the number of the thread that calls and `threads` how many call; those
+beyond the thread layout copy nothing. Nothing is waited for and no barrier is placed.
+
+A `swizzle` permutes where elements lie in shared memory, counted in elements of the view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import plus, times
+from weft.layout.strided import Layout
+from weft.views import swizzles
+from weft.views.access import number
+from weft.views.fragments import Fragment, evened, together
+from weft.views.modes import extent
+from weft.views.partition import check_layout_of_threads, distributed, first_offset, thread_axes
+from weft.views.storage import AddressSpace, Index
+from weft.views.swizzles import Swizzling
+from weft.views.transfers import check_async_width, check_source
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+_DRAM, _SRAM, _LOCAL = AddressSpace.GLOBAL, AddressSpace.SHARED, AddressSpace.LOCAL
+_NAMES = {_DRAM: "global memory", _SRAM: "shared memory", _LOCAL: "a thread's own memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a copy: a view, the layout of the threads that divide it (None: each has it whole), and a swizzle of it."""
+
+    view: LayoutTensor
+    threads: Layout | None = None
+    swizzle: Swizzling | None = None
+    axis: int | None = None
+
+    def part(self, thread: Index) -> LayoutTensor:
+        """What one thread copies, without the swizzle."""
+        if self.threads is None:
+            return self.view
+        return distributed(self.view, self.threads, thread, self.axis, None, guarded=True)
+
+    def swizzled(self, fragment: Fragment, thread: Index) -> list[Fragment]:
+        """The accesses of a thread's part where the swizzle puts them: one fragment, or one for each access."""
+        if self.swizzle is None or self.threads is None:
+            return [fragment]
+        plain, width = swizzles.by_elements(self.view), self.view.element_size
+        counts = thread_axes(self.view, self.threads, self.axis)
+        if any(const % width for const in fragment.places.const):
+            raise fail(errors.SWIZZLE_STRIDE, view=self.view.history, layout=self.view.layout, width=width)
+        inside = [const // width for const in fragment.places.const]
+        firsts = swizzles.starts(plain, [extent(count) for count in counts])
+        first = first_offset(plain, counts, self.threads, number(self.view, thread))
+        if swizzles.is_repeated(self.swizzle, firsts, inside):
+            return [fragment.moved(self._offset(self.swizzle(first)))]
+        places = swizzles.scattered(self.swizzle, firsts, first, inside)
+        return [fragment.access(i, self._offset(place)) for i, place in enumerate(places)]
+
+    def _offset(self, place: Index) -> Index:
+        return plus(self.view.offset, times(place, self.view.element_size))
+
+
+def copy_dram_to_sram(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
+    dst_thread_layout: Layout | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
+    """Copy from global to shared memory. `dst_thread_layout`: how threads divide the target, if otherwise than the source."""
+    to = Side(dst, dst_thread_layout or thread_layout, swizzle)
+    _copy("copy_dram_to_sram", (_DRAM, _SRAM), to, Side(src, thread_layout), thread, threads)
+
+
+def copy_dram_to_sram_async(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
+    dst_thread_layout: Layout | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
+    """Begin such a copy; `async_copy_wait_all()` waits for what the calling thread has begun."""
+    what = "copy_dram_to_sram_async"
+    to, of = Side(dst, dst_thread_layout or thread_layout, swizzle), Side(src, thread_layout)
+    for target, source in _pairs(what, (_DRAM, _SRAM), to, of, thread, threads):
+        check_async_width(dst, src, target.places.width)
+        target.view.storage.copy_async(
+            target.view.offset, target.places, source.view.storage, source.view.offset, source.places, source.mask
+        )
+
+
+def copy_sram_to_dram(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
+    swizzle: Swizzling | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
+    """Copy from shared to global memory."""
+    to, of = Side(dst, thread_layout), Side(src, thread_layout, swizzle)
+    _copy("copy_sram_to_dram", (_SRAM, _DRAM), to, of, thread, threads)
+
+
+def copy_dram_to_local(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
+) -> None:
+    """Copy a thread's part of global memory to its own."""
+    _copy("copy_dram_to_local", (_DRAM, _LOCAL), Side(dst), Side(src, thread_layout), thread, threads)
+
+
+def copy_local_to_dram(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
+) -> None:
+    """Copy a thread's own memory to its part of global memory."""
+    _copy("copy_local_to_dram", (_LOCAL, _DRAM), Side(dst, thread_layout), Side(src), thread, threads)
+
+
+def copy_sram_to_local(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
+    axis: int | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
+    """Copy a thread's part of shared memory to its own; with `axis` only that axis is divided, as by `distribute`."""
+    of = Side(src, thread_layout, swizzle, axis)
+    _copy("copy_sram_to_local", (_SRAM, _LOCAL), Side(dst), of, thread, threads)
+
+
+def copy_local_to_shared(
+    dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
+    swizzle: Swizzling | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
+    """Copy a thread's own memory to its part of shared memory."""
+    to = Side(dst, thread_layout, swizzle)
+    _copy("copy_local_to_shared", (_LOCAL, _SRAM), to, Side(src), thread, threads)
+
+
+def _copy(
+    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
+) -> None:
+    pairs = _pairs(what, spaces, to, of, thread, threads)
+    # All loads come before the first store, so that they are under way together.
+    values = [source.load() for _, source in pairs]
+    for (target, _), value in zip(pairs, values, strict=True):
+        target.store(value)
+
+
+def _pairs(
+    what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
+) -> list[tuple[Fragment, Fragment]]:
+    """What the calling thread copies: one pair of fragments, or under a scattering swizzle one for each access."""
+    _require(what, of.view, spaces[0], spaces)
+    _require(what, to.view, spaces[1], spaces)
+    guard = _guard((to.threads, of.threads), to.view, thread, threads)
+    parts = [to.part(thread), of.part(thread)]
+    check_source(parts[0], parts[1], what)
+    fragments = [fragment.guarded(guard) for fragment in together(parts, what)]
+    if to.swizzle is None and of.swizzle is None:
+        target, source = fragments
+        return [(target, source)]
+    both = evened(fragments)
+    sides = [side.swizzled(fragment, thread) for side, fragment in zip((to, of), both, strict=True)]
+    if len(sides[0]) != len(sides[1]):
+        sides = [side if len(side) > 1 else fragment.apart() for side, fragment in zip(sides, both, strict=True)]
+    return list(zip(*sides, strict=True))
+
+
+def _require(what: str, view: Any, space: AddressSpace, spaces: tuple[AddressSpace, AddressSpace]) -> None:
+    """A view is in the memory that a copy is for; the host's arrays stand for any."""
+    from weft.views.tensor import LayoutTensor as View
+
+    if not isinstance(view, View):
+        raise fail(errors.SOURCE, what=what, got=f"a {type(view).__name__}")
+    if view.address_space not in (space, AddressSpace.GENERIC):
+        source, target = (_NAMES[each] for each in spaces)
+        raise fail(
+            errors.SPACE, what=what, source=source, target=target, view=view.history, space=repr(view.address_space)
+        )
+
+
+def _guard(layouts: tuple[Layout | None, Layout | None], view: LayoutTensor, thread: Index, threads: int | None) -> Any:
+    """The condition under which a thread takes part: True where all that run have a share."""
+    holds: Any = True
+    for layout in layouts:
+        if layout is None:
+            continue
+        check_layout_of_threads(layout)
+        count = layout.cosize()
+        if threads is not None and threads < count:
+            raise fail(errors.THREADS_FEW, threads=layout, count=count, block=threads)
+        if threads is not None and threads > count:
+            holds = thread < count
+    return holds

@@ -1,0 +1,29 @@
+"""Views as plain tensors: one extent and one stride per axis, as descriptors want them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.errors import bridge as errors
+from weft.errors import fail
+from weft.views.modes import axes_of, merged
+from weft.views.storage import Index
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+
+def extents(view: LayoutTensor) -> tuple[list[Index], list[Index]]:
+    """The number of elements along each axis that are inside, and their strides, in elements.
+
+    Raises LayoutError: bridge-descriptor-nested, bridge-descriptor-vectors for views that are no plain tensors.
+    """
+    if view.element_size != 1:
+        raise fail(errors.DESCRIPTOR_VECTORS, view=view.history, width=view.element_size)
+    strides: list[Index] = []
+    for axis, modes in enumerate(axes_of(view)):
+        joined = modes if len(modes) == 1 else merged(modes)
+        if len(joined) > 1:
+            raise fail(errors.DESCRIPTOR_NESTED, view=view.history, layout=view.layout, axis=axis)
+        strides.append(joined[0].stride)
+    return [view.dim(axis) for axis in range(view.rank)], strides

@@ -1,0 +1,47 @@
+"""Arithmetic of host views by NumPy, over the strided arrays of `weft.views.host_arrays`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.views.host_arrays import Array, gathered, storage_of, strided
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
+}  # fmt: skip
+
+
+def result_type(view: LayoutTensor, other: Any, name: str) -> np.dtype[Any]:
+    """The type of the result as NumPy has it."""
+    return UFUNCS[name](np.ones(0, view.dtype), _one(other)).dtype
+
+
+def _one(other: Any) -> Any:
+    """A number, or an array of a view's type."""
+    return np.ones(0, other.dtype) if hasattr(other, "storage") else other
+
+
+def apply(out: LayoutTensor, view: LayoutTensor, other: Any, name: str, swapped: bool) -> None:
+    """Write the result of an operator to a view of the same shape."""
+    views = [out, view, other] if hasattr(other, "storage") else [out, view]
+    arrays = strided(views, name, writing=True)
+    to, *operands = arrays if arrays is not None else _gathered(views)
+    left, right = operands if len(operands) == 2 else (operands[0], other)
+    UFUNCS[name](*((right, left) if swapped else (left, right)), out=to, casting="unsafe")
+    if arrays is None:
+        (offsets,) = gathered([out])
+        memory, first = storage_of(out).elements(writing=True)
+        memory[offsets + first] = to
+
+
+def _gathered(views: list[LayoutTensor]) -> list[Array]:
+    found: list[Array] = []
+    for view, offsets in zip(views, gathered(views), strict=True):
+        memory, first = storage_of(view).elements()
+        found.append(memory[offsets + first])
+    return found

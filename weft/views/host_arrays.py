@@ -1,0 +1,282 @@
+"""Whole host views by NumPy: strided arrays over the modes of a layout, so that no loop over elements runs in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from weft.views.fragments import Dim, dims, numbers_along
+from weft.views.host import ArrayStorage
+from weft.views.modes import axes_of, element_axes, extent
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+Array = np.ndarray[Any, Any]
+
+
+class Element(np.ndarray[Any, Any]):
+    """The value of one element: a vector, or a number, which also takes `[0]`."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if self.ndim == 0 and key in (0, -1):
+            return self[()]
+        return super().__getitem__(key)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class Loop(NamedTuple):
+    """One loop over numbers of several views, with a stride for each."""
+
+    size: int
+    strides: tuple[int, ...]
+    weight: int
+
+
+def element(memory: Array, indices: Array, mask: Sequence[Any] | None, accesses: int) -> Any:
+    """A copy of elements of memory; those that a mask leaves out are zero."""
+    if mask is not None:
+        inside = np.repeat(np.asarray(mask, bool), len(indices) // accesses)
+        values = np.zeros(len(indices), memory.dtype)
+        values[inside] = memory[indices[inside]]
+    else:
+        values = memory[indices]
+    return values.view(Element) if len(indices) != 1 else values.reshape(()).view(Element)
+
+
+def fill(view: LayoutTensor, value: Any) -> None:
+    """Set every number inside."""
+    arrays = strided([view], "fill", writing=True)
+    if arrays is not None:
+        arrays[0][...] = value
+    else:
+        (offsets,) = gathered([view])
+        memory, first = storage_of(view).elements(writing=True)
+        memory[offsets + first] = value
+
+
+def arange(view: LayoutTensor, start: Any, step: Any) -> None:
+    """Set every number inside to its place in logical order, scaled."""
+    loops = common([view], "arange")
+    number = np.int64 if isinstance(start, int) and isinstance(step, int) else np.float64
+    if loops is None:
+        (offsets,) = gathered([view])
+        memory, first = storage_of(view).elements(writing=True)
+        memory[offsets + first] = start + step * inside([view])
+        return
+    target = storage_of(view).strided(
+        view.offset, [loop.size for loop in loops], [loop.strides[0] for loop in loops], writing=True
+    )
+    total: Any = np.asarray(start, number)
+    for loop in loops[:-1]:
+        total = np.add.outer(total, np.arange(loop.size, dtype=number) * (loop.weight * step))
+    if not loops:
+        target[...] = total
+        return
+    last = np.arange(loops[-1].size, dtype=number) * (loops[-1].weight * step)
+    np.add(total[..., None], last, out=target, casting="unsafe")
+
+
+def copy(view: LayoutTensor, source: LayoutTensor) -> None:
+    """Copy what is inside of both, in logical order."""
+    arrays = strided([view, source], "copy_from", writing=True)
+    if arrays is not None:
+        np.copyto(arrays[0], arrays[1], casting="unsafe")
+        return
+    to, of = gathered([view, source])
+    memory, first = storage_of(view).elements(writing=True)
+    others, other_first = storage_of(source).elements()
+    memory[to + first] = others[of + other_first].astype(memory.dtype)
+
+
+def numbers(view: LayoutTensor, dtype: Any = None, copied: bool | None = None) -> Array:
+    """The numbers inside in their logical shape: a NumPy view of the memory where each axis has one stride, else a copy.
+
+    Raises ValueError where `copied` is False and a copy is needed.
+    """
+    shape = [_end(view, axis) for axis in range(view.rank)]
+    clipped = _clipped([view], "a NumPy array")
+    if clipped is None:
+        (offsets,) = gathered([view])
+        memory, first = storage_of(view).elements()
+        found: Array = memory[offsets + first].reshape(shape)
+        shares = False
+    else:
+        loops = clipped[0]
+        flat = storage_of(view).strided(view.offset, [loop.size for loop in loops], [loop.stride for loop in loops])
+        found = flat.reshape(shape)
+        shares = np.may_share_memory(found, flat)
+    if copied is False and not shares:
+        raise ValueError(f"{view.history} of layout {view.layout} has no NumPy array without a copy")
+    return _converted(found, found.dtype if dtype is None else np.dtype(dtype), bool(copied))
+
+
+def _converted(array: Any, dtype: np.dtype[Any], copied: bool) -> Array:
+    return array.astype(dtype, copy=copied)
+
+
+def elements(view: LayoutTensor) -> Array:
+    """The numbers inside by elements: vectors are a last axis of the array."""
+    found = numbers(view)
+    widths = [extent(element) for element in element_axes(view)]
+    if all(width == 1 for width in widths):
+        return found
+    pairs = [(size // width, width) for size, width in zip(found.shape, widths, strict=True)]
+    split = found.reshape([size for pair in pairs for size in pair])
+    order = [*range(0, 2 * len(pairs), 2), *range(1, 2 * len(pairs), 2)]
+    return split.transpose(order).reshape([*(count for count, _ in pairs), -1])
+
+
+def storage_of(view: LayoutTensor) -> ArrayStorage:
+    """The memory of a host view."""
+    storage = view.storage
+    assert isinstance(storage, ArrayStorage)
+    return storage
+
+
+# Strided arrays
+
+
+def strided(views: Sequence[LayoutTensor], what: str, writing: bool = False) -> list[Array] | None:
+    """Arrays of one shape over the numbers inside of all views; None where their modes have no common loops.
+
+    The first is written where `writing`.
+    """
+    loops = common(views, what)
+    if loops is None:
+        return None
+    shape = [loop.size for loop in loops]
+    return [
+        storage_of(view).strided(view.offset, shape, [loop.strides[i] for loop in loops], writing and i == 0)
+        for i, view in enumerate(views)
+    ]
+
+
+def common(views: Sequence[LayoutTensor], what: str) -> list[Loop] | None:
+    """Loops over the numbers inside of all views, slowest first, as few as possible; None where there are none."""
+    clipped = _clipped(views, what)
+    return None if clipped is None else _merged(_refined(clipped))
+
+
+def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None:
+    """The loops of each view, where some are masked over what is inside of all only."""
+    loops = [dims(view, what) for view in views]
+    if all(view.limits is None for view in views):
+        return loops
+    ends = _ends(views)
+    if ends is None:
+        return None
+    for end, weight, size in ends:
+        for each in loops:
+            outer = max(
+                (loop for loop in each if weight <= loop.weight < weight * size),
+                key=lambda loop: loop.weight,
+                default=None,
+            )
+            if outer is None:
+                # An axis of one element: it is inside, or nothing is.
+                if end == 0:
+                    each.append(Dim(0, 0, weight))
+                continue
+            inner = outer.weight // weight
+            if end % inner:
+                return None
+            each[each.index(outer)] = outer._replace(size=end // inner)
+    return loops
+
+
+def _ends(views: Sequence[LayoutTensor]) -> list[tuple[int, int, int]] | None:
+    """Of each axis how many numbers are inside of all views, its weight and its size; None for views of other shapes."""
+    shapes = {tuple(numbers_along(view)) for view in views}
+    if len(shapes) > 1:
+        return None
+    weight = 1
+    found: list[tuple[int, int, int]] = []
+    shape = shapes.pop()
+    for axis in reversed(range(len(shape))):
+        found.append((min(_end(view, axis) for view in views), weight, shape[axis]))
+        weight *= shape[axis]
+    return found
+
+
+def _end(view: LayoutTensor, axis: int) -> int:
+    """Numbers inside of a view along an axis."""
+    size, width = extent(axes_of(view)[axis]), extent(element_axes(view)[axis])
+    limit = None if view.limits is None else view.limits[axis]
+    return width * (size if limit is None else max(min(limit, size), 0))
+
+
+def _refined(lists: list[list[Dim]]) -> list[Loop] | None:
+    """One list of loops for all: each is cut where another begins. Fastest first while it is made."""
+    rest = [list(loops) for loops in lists]
+    found: list[Loop] = []
+    if any(loop.size == 0 for loops in lists for loop in loops):
+        return [Loop(0, (0,) * len(lists), 1)]
+    while any(rest):
+        if not all(rest):
+            return None
+        last = [loops.pop() for loops in rest]
+        size = min(loop.size for loop in last)
+        if any(loop.size % size for loop in last):
+            return None
+        found.append(Loop(size, tuple(loop.stride for loop in last), last[0].weight))
+        for loops, loop in zip(rest, last, strict=True):
+            if loop.size > size:
+                loops.append(Dim(loop.size // size, loop.stride * size, loop.weight * size))
+    return found[::-1]
+
+
+def _merged(loops: list[Loop] | None) -> list[Loop] | None:
+    """The loops with those joined that go on where the next faster one ends."""
+    if loops is None:
+        return None
+    out: list[Loop] = []
+    for loop in loops:
+        before = out[-1] if out else None
+        joined = before is not None and before.weight == loop.weight * loop.size
+        if (
+            before is not None
+            and joined
+            and all(slow == fast * loop.size for slow, fast in zip(before.strides, loop.strides, strict=True))
+        ):
+            out[-1] = Loop(before.size * loop.size, loop.strides, loop.weight)
+        else:
+            out.append(loop)
+    return out
+
+
+# Offsets, where there is no common loop
+
+
+def gathered(views: Sequence[LayoutTensor]) -> list[Array]:
+    """The offset of every number inside of all views, in logical order."""
+    keep = inside(views)
+    return [_offsets(view)[keep] for view in views]
+
+
+def inside(views: Sequence[LayoutTensor]) -> Array:
+    """The logical numbers that are inside of all views."""
+    keep = np.ones(int(np.prod(numbers_along(views[0]))), bool)
+    for view in views:
+        within: Any = np.ones((), bool)
+        for axis, size in enumerate(numbers_along(view)):
+            below = cast("Array", np.arange(size) < _end(view, axis))
+            within = np.logical_and.outer(within, below)
+        keep &= within.reshape(-1)
+    return np.flatnonzero(keep)
+
+
+def _offsets(view: LayoutTensor) -> Array:
+    """The offset of every number in logical order."""
+    total: Any = np.asarray(view.offset, np.int64)
+    for modes, element_modes in zip(axes_of(view), element_axes(view), strict=True):
+        along: Any = np.zeros((), np.int64)
+        for mode in (*reversed(modes), *reversed(element_modes)):
+            steps = cast("Array", np.arange(mode.size) * mode.stride)
+            along = np.add.outer(along, steps).reshape(-1)
+        total = np.add.outer(total, along.reshape(-1))
+    return total.reshape(-1)

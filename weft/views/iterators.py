@@ -1,0 +1,177 @@
+"""`LayoutTensorIter`: one tile after another of a stretch of memory, or of a view along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import divided, modulo, plus, times
+from weft.layout.strided import Layout
+from weft.views.access import number, require_axis, widened
+from weft.views.construct import memory_of, over_memory, require_known
+from weft.views.history import called
+from weft.views.modes import Axis, Mode, extent, minus, offset_along
+from weft.views.partition import check_tile, limit_along, limits_of, tiled_axis, tiles, whole_numbers
+from weft.views.storage import Index
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from weft.views.tensor import LayoutTensor
+
+
+class LayoutTensorIter:
+    """A place among tiles: `it[()]` (or `it.get()`) is the tile where it stands, `it += 1` and `it.next(k)` go on.
+
+    Over an array, a pointer or a view taken as plain memory, tiles of `layout` start `stride` elements apart (one tile, if
+    not given), from element `offset` on; `bound` is the number of elements to go through (all there are, if not given). A
+    `circular` iterator starts over at the end. An iterator is a value: `it += 1` makes another one, and `for` cannot run over
+    it. `LayoutTensor.tiled_iterator` makes one over the tiles of a view.
+
+    Raises ViewError: view-iterator-bound where there is no whole tile, view-layout, view-open.
+    """
+
+    FIELDS = ("first", "steps", "position", "axis", "size", "limit", "circular")
+    __slots__ = FIELDS
+
+    first: LayoutTensor
+    """Tile number 0."""
+    steps: Axis
+    """How many tiles there are, and how far apart."""
+    position: Index
+    """Which tile it stands at."""
+    axis: int
+    """The axis of the tile along which it goes; of plain memory any."""
+    size: int
+    """Elements from one tile to the next along the axis."""
+    limit: Index | None
+    """Elements from tile 0 on that are inside of a masked view along the axis; None for all."""
+    circular: bool
+    """Whether it starts over at the end."""
+
+    def __init__(
+        self,
+        array: Any,
+        layout: Layout,
+        bound: Index | None = None,
+        *,
+        stride: int | None = None,
+        offset: Index = 0,
+        circular: bool = False,
+        name: str = "memory",
+    ) -> None:
+        require_known(layout)
+        memory = memory_of(array)
+        step = layout.size() if stride is None else stride
+        end = memory.end if bound is None else bound
+        if end is None:
+            raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
+        # A circular iterator starts over at the beginning of the memory, not where it has begun.
+        position, skipped = (divided(offset, step), modulo(offset, step)) if circular else (0, offset)
+        count = _tiles(minus(end, skipped), layout, step)
+        first = over_memory(memory, plus(memory.offset, skipped), layout, name)
+        mode = Mode(count, step, size_known=isinstance(count, int))
+        _set(self, (first, (mode,), position, 0, 0, None, circular))
+
+    @classmethod
+    def from_fields(cls, *values: Any) -> Self:
+        """The iterator with these values of `FIELDS`."""
+        made = object.__new__(cls)
+        _set(made, values)
+        return made
+
+    def get(self) -> LayoutTensor:
+        """The tile where it stands. Raises ViewIndexError (view-iterator-end) behind the last, unless it is circular."""
+        first, position, count = self.first, self.position, extent(self.steps)
+        what = called(first.history, "next", None, (position,))
+        if isinstance(position, int) and isinstance(count, int):
+            if not 0 <= position < count:
+                raise fail(errors.ITERATOR_END, view=f"the iterator over {first.history}", index=position, count=count)
+        elif not self.circular and not first.masked:
+            first.storage.check((position,), (count,), what)
+        offset = plus(first.offset, offset_along(self.steps, widened(first, position)))
+        return first.replaced(offset=offset, limits=self._limits(), history=what)
+
+    def __getitem__(self, key: Any) -> LayoutTensor:
+        """`it[()]`: the tile where it stands."""
+        if key != ():
+            raise fail(errors.ITERATOR_KEY, key=key)
+        return self.get()
+
+    def next(self, count: Index = 1) -> Self:
+        """The iterator `count` tiles further on; a circular one starts over at the end."""
+        moved = plus(self.position, count)
+        return self._at(modulo(moved, extent(self.steps)) if self.circular else moved)
+
+    def next_unsafe(self, count: Index = 1) -> Self:
+        """As `next`, where the author knows that a circular iterator does not reach the end: nothing is divided."""
+        return self._at(plus(self.position, count))
+
+    def __add__(self, count: Index) -> Self:
+        return self.next(count)
+
+    def __iadd__(self, count: Index) -> Self:
+        return self.next(count)
+
+    def _at(self, position: Index) -> Self:
+        return type(self).from_fields(
+            *(position if name == "position" else getattr(self, name) for name in self.FIELDS)
+        )
+
+    def _limits(self) -> tuple[Index | None, ...] | None:
+        limits = list(limits_of(self.first))
+        if self.limit is not None:
+            left = minus(self.limit, times(self.position, self.size))
+            if isinstance(left, int):
+                left = None if left >= self.size else max(left, 0)
+            limits[self.axis] = left
+        return None if all(limit is None for limit in limits) else tuple(limits)
+
+    def __iter__(self) -> NoReturn:
+        raise fail(errors.ITERATOR_FOR)
+
+    def __repr__(self) -> str:
+        return f"LayoutTensorIter({self.first!r}, tile {self.position} of {extent(self.steps)})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise fail(errors.IMMUTABLE, field=name, what="LayoutTensorIter")
+
+
+def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., LayoutTensorIter]:
+    """`tiled_iterator` with its sizes given."""
+    along = require_axis(view, axis)
+    what = called(view.history, "tiled_iterator", (*sizes, f"axis={along}")).removesuffix("()")
+    numbers = whole_numbers(view, what, sizes)
+    size = numbers[along]
+    pick = tiles(view, *numbers)
+    _, steps = tiled_axis(view, what, along, size)
+
+    def start(*coordinates: Any) -> LayoutTensorIter:
+        if len(coordinates) != view.rank:
+            raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)
+        position = number(view, coordinates[along])
+        if isinstance(position, int):
+            check_tile(view, what, along, position, size, steps)
+        tile = pick(*(0 if each == along else index for each, index in enumerate(coordinates)))
+        limits = tuple(None if each == along else limit for each, limit in enumerate(limits_of(tile)))
+        first = tile.replaced(limits=limits if any(limit is not None for limit in limits) else None, history=what)
+        return LayoutTensorIter.from_fields(first, steps, position, along, size, limit_along(view, along, size), False)
+
+    return start
+
+
+def _tiles(elements: Index, layout: Layout, step: int) -> Index:
+    """How many whole tiles there are in memory."""
+    if not isinstance(elements, int):
+        return divided(elements, step)
+    count = (elements - layout.cosize()) // step + 1
+    if count < 1:
+        raise fail(errors.ITERATOR_BOUND, bound=elements, size=layout.cosize(), stride=step)
+    return count
+
+
+def _set(iterator: LayoutTensorIter, values: Sequence[Any]) -> None:
+    for name, value in zip(LayoutTensorIter.FIELDS, values, strict=True):
+        object.__setattr__(iterator, name, value)

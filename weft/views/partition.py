@@ -1,0 +1,385 @@
+"""Parts of a view by size: tiles, splits, vectors, and the fragments of threads."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import divided, is_tuple, plus, times
+from weft.layout.strided import Layout
+from weft.views.access import aligned, dim, number, require_axis, widened
+from weft.views.history import called
+from weft.views.modes import (
+    Axis,
+    Mode,
+    axes_of,
+    boundaries,
+    cut,
+    element_axes,
+    element_layout_of,
+    extent,
+    is_nested,
+    layout_of,
+    merged,
+    minus,
+    offset_along,
+    static_extent,
+)
+from weft.views.storage import AddressSpace, Index
+from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, steps
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+Limits = Sequence["Index | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewType:
+    """What is known of a view at compile time."""
+
+    dtype: Any
+    layout: Layout
+    element_layout: Layout
+    address_space: AddressSpace
+    masked: bool
+
+
+def rebuilt(
+    view: LayoutTensor,
+    axes: Sequence[Axis],
+    offset: Index,
+    limits: Limits,
+    history: str,
+    elements: Sequence[Axis] | None = None,
+) -> LayoutTensor:
+    """A view of the same memory with these axes. `limits` are those of each axis, None where all of it is inside."""
+    modes = [mode for axis in axes for mode in axis]
+    return view.replaced(
+        layout=layout_of(axes, plain=not is_tuple(view.layout.shape)),
+        element_layout=view.element_layout if elements is None else element_layout_of(elements),
+        sizes=tuple(mode.size for mode in modes),
+        strides=tuple(mode.stride for mode in modes),
+        offset=offset,
+        limits=tuple(limits) if any(limit is not None for limit in limits) else None,
+        history=history,
+    )
+
+
+def limits_of(view: LayoutTensor) -> Limits:
+    """The limit of each axis."""
+    return view.limits or (None,) * view.rank
+
+
+def whole_numbers(view: LayoutTensor, what: str, numbers: Sequence[Any]) -> list[int]:
+    """Compile-time sizes, one per axis, each at least 1. Raises ViewError: view-tile-rank, view-tile-size."""
+    if len(numbers) != view.rank:
+        raise fail(errors.TILE_RANK, what=what, count=len(numbers), view=view.history, rank=view.rank)
+    return [whole_number(what, size, axis) for axis, size in enumerate(numbers)]
+
+
+def whole_number(what: str, size: Any, axis: int) -> int:
+    """One such size."""
+    if not hasattr(size, "__index__") or operator.index(size) < 1:
+        raise fail(errors.TILE_SIZE, what=what, size=size, axis=axis)
+    return operator.index(size)
+
+
+# Tiles
+
+
+def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
+    """`tile` with its sizes given."""
+    inside, outside, numbers = _tiling(view, sizes)
+
+    def tile(*coordinates: Any) -> LayoutTensor:
+        what = called(view.history, "tile", numbers, coordinates)
+        if len(coordinates) != view.rank:
+            raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)
+        offset = view.offset
+        limits: list[Index | None] = []
+        for axis, coordinate in enumerate(coordinates):
+            index = number(view, coordinate)
+            check_tile(view, what, axis, index, numbers[axis], outside[axis])
+            offset = plus(offset, offset_along(outside[axis], widened(view, index)))
+            limits.append(tile_limit(view, axis, index, numbers[axis]))
+        return rebuilt(view, inside, offset, limits, what)
+
+    return tile
+
+
+def tile_type(view: LayoutTensor, *sizes: Any) -> ViewType:
+    """What is known of tiles of this size."""
+    inside, _, _ = _tiling(view, sizes)
+    layout = layout_of(inside, plain=not is_tuple(view.layout.shape))
+    return ViewType(view.dtype, layout, view.element_layout, view.address_space, view.masked)
+
+
+def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[list[Axis], list[Axis], list[int]]:
+    """Of each axis the modes of one tile and the modes that count tiles; and the sizes."""
+    what = called(view.history, "tile", sizes).removesuffix("()")
+    numbers = whole_numbers(view, what, sizes)
+    pairs = [tiled_axis(view, what, axis, count) for axis, count in enumerate(numbers)]
+    return [inside for inside, _ in pairs], [outside for _, outside in pairs], numbers
+
+
+def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Axis, Axis]:
+    """One axis in tiles of `count`. Raises ViewError: view-tile-divides, view-tile-nested."""
+    modes = axes_of(view)[axis]
+    size = extent(modes)
+    if is_nested(modes):
+        sizes = boundaries(modes)
+        if count not in sizes:
+            shown = ", ".join(map(str, sizes))
+            raise fail(
+                errors.TILE_NESTED, what=what, part=count, view=view.history, axis=axis, layout=view.layout, sizes=shown
+            )
+    elif isinstance(size, int) and size % count and not view.masked:
+        raise fail(errors.TILE_DIVIDES, what=what, part=count, size=size, axis=axis, view=view.history)
+    found = cut(modes, count, rounded_up=view.masked)
+    if found is None:
+        raise fail(errors.TILE_DIVIDES, what=what, part=count, size=size, axis=axis, view=view.history)
+    return found
+
+
+def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int, outside: Axis) -> None:
+    """A tile coordinate lies inside, now where it is known, else at run time (not of masked views, whose last are empty)."""
+    count = extent(outside)
+    if isinstance(index, int) and isinstance(count, int):
+        if not 0 <= index < count:
+            raise fail(errors.TILE_INDEX, what=what, index=index, axis=axis, view=view.history, count=count)
+    elif not view.masked:
+        # In elements, not in tiles: the number of tiles would cost a division.
+        last = plus(times(index, size), size - 1)
+        view.storage.check((last,), (extent(axes_of(view)[axis]),), what)
+
+
+def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index | None:
+    """How many elements of a tile are inside; None where all are, whatever the coordinate."""
+    limit = limit_along(view, axis, size)
+    if limit is None:
+        return None
+    left = minus(limit, times(widened(view, index), size))
+    if isinstance(left, int) and isinstance(static_extent(axes_of(view)[axis]), int):
+        return None if left >= size else max(left, 0)
+    return left
+
+
+def limit_along(view: LayoutTensor, axis: int, count: int) -> Index | None:
+    """How many elements along an axis are inside, to be divided into groups of `count`; None where every group is whole."""
+    limit, size = limits_of(view)[axis], static_extent(axes_of(view)[axis])
+    even = isinstance(size, int) and size % count == 0
+    if not view.masked or (even and limit is None):
+        return None
+    # A limit may lie beyond the end of the axis, which matters to groups that go beyond it as well.
+    return limit if even else dim(view, axis)
+
+
+# Splits
+
+
+def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
+    """`split` with its numbers given: a function of an index, or of nothing for all parts."""
+    along = require_axis(view, axis)
+    parts = whole_number(called(view.history, "split", (count, axis)), count, along)
+    modes = axes_of(view)[along]
+    size = static_extent(modes)
+    if not isinstance(size, int):
+        raise fail(errors.UNKNOWN_SIZE, what="split", view=view.history, layout=view.layout)
+    found = None if size % parts else cut(modes, size // parts)
+    if found is None:
+        raise fail(errors.SPLIT, count=parts, size=size, axis=along, view=view.history)
+    inside, outside = found
+    length = size // parts
+    axes = [inside if each == along else whole for each, whole in enumerate(axes_of(view))]
+
+    def split(index: Any = None) -> Any:
+        return tuple(map(part, range(parts))) if index is None else part(number(view, index))
+
+    def part(index: Index) -> LayoutTensor:
+        what = called(view.history, "split", (parts, along), (index,))
+        check_tile(view, what, along, index, length, outside)
+        limits = list(limits_of(view))
+        limits[along] = tile_limit(view, along, index, length)
+        offset = plus(view.offset, offset_along(outside, widened(view, index)))
+        return rebuilt(view, axes, offset, limits, what)
+
+    return split
+
+
+# Vectors
+
+
+def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
+    """`vectorize`: each axis in groups of neighbours, which become one element."""
+    what = called(view.history, "vectorize", widths)
+    numbers = whole_numbers(view, what, widths)
+    axes: list[Axis] = []
+    elements: list[Axis] = []
+    limits: list[Index | None] = []
+    for axis, (width, modes, element) in enumerate(zip(numbers, axes_of(view), element_axes(view), strict=True)):
+        size = modes[0].size if is_nested(modes) else extent(modes)
+        if isinstance(size, int) and size % width:
+            raise fail(errors.VECTOR_DIVIDES, what=what, part=width, size=size, axis=axis, view=view.history)
+        if width > 1 and not modes[0].stride_known:
+            raise fail(errors.VECTOR_STRIDE, what=what, axis=axis, view=view.history)
+        axes.append((modes[0].beyond(width), *modes[1:]))
+        elements.append(merged((*element, Mode(width, modes[0].stride))) if width > 1 else element)
+        limits.append(_vector_limit(view, what, axis, width))
+    made = rebuilt(view, axes, view.offset, limits, what, elements)
+    _require_alignment(made)
+    return made
+
+
+def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index | None:
+    limit = limits_of(view)[axis]
+    if limit is None or width == 1:
+        return limit
+    if isinstance(limit, int) and limit % width:
+        raise fail(errors.VECTOR_DIVIDES, what=what, part=width, size=limit, axis=axis, view=view.history)
+    return divided(limit, width)
+
+
+def _require_alignment(view: LayoutTensor) -> None:
+    width = 1
+    for mode in sorted((mode for axis in element_axes(view) for mode in axis), key=lambda mode: mode.stride):
+        if mode.stride == width:
+            width *= mode.size
+    if width > 1:
+        steps = [mode.stride for axis in axes_of(view) for mode in axis if mode.size != 1 and mode.stride_known]
+        aligned(view, width, view.offset, steps)
+
+
+# Fragments of threads
+
+
+def distributor(
+    view: LayoutTensor, threads: Any, axis: Any = None, swizzle: Swizzling | None = None
+) -> Callable[[Index], LayoutTensor]:
+    """`distribute` with its layout of threads given."""
+
+    def distribute(index: Index) -> LayoutTensor:
+        return distributed(view, threads, index, axis, swizzle)
+
+    return distribute
+
+
+def distributed(
+    view: LayoutTensor,
+    threads: Any,
+    index: Any,
+    axis: Any = None,
+    swizzle: Swizzling | None = None,
+    guarded: bool = False,
+) -> LayoutTensor:
+    """`distribute` with everything given. Where the caller has `guarded` it, more threads may run than the layout has."""
+    what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
+    counts = thread_axes(view, threads, axis)
+    thread = number(view, index)
+    if not guarded:
+        check_thread(view, threads, thread, what)
+    axes: list[Axis] = []
+    limits: list[Index | None] = []
+    for each, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
+        axes.append(_fragment(view, threads, each, modes, extent(count))[1])
+        limits.append(_fragment_limit(view, each, thread_coordinate(count, threads, thread), extent(count)))
+    if swizzle is None:
+        offset = first_offset(view, counts, threads, thread)
+    else:
+        offset = _swizzled_offset(view, counts, threads, thread, swizzle)
+    return rebuilt(view, axes, plus(view.offset, offset), limits, what)
+
+
+def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, thread: Index) -> Index:
+    """How far a thread's first element is from the view's; `counts` are the modes of the thread layout along each axis."""
+    offset: Index = 0
+    for axis, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
+        own, _ = _fragment(view, threads, axis, modes, extent(count))
+        coordinate = thread_coordinate(count, threads, thread)
+        offset = plus(offset, offset_along(own, widened(view, coordinate)))
+    return offset
+
+
+def _swizzled_offset(
+    view: LayoutTensor, counts: Sequence[Axis], threads: Layout, thread: Index, swizzle: Swizzling
+) -> Index:
+    """The first offset under a swizzle that leaves the other elements as far from it as they are."""
+    plain = by_elements(view)
+    along = [extent(count) for count in counts]
+    inside = steps(
+        [_fragment(plain, threads, each, modes, along[each])[1] for each, modes in enumerate(axes_of(plain))]
+    )
+    if not is_repeated(swizzle, starts(plain, along), inside):
+        raise fail(errors.SWIZZLE, swizzle=swizzle, view=view.history, threads=threads)
+    return times(swizzle(first_offset(plain, counts, threads, thread)), view.element_size)
+
+
+def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
+    """The modes of a thread layout per axis of the view; one of size 1 where it does not divide."""
+    check_layout_of_threads(threads)
+    modes = [_modes(threads[each]) for each in range(threads.rank())]
+    if axis is None:
+        if len(modes) != view.rank:
+            raise fail(errors.THREADS_RANK, threads=threads, count=len(modes), view=view.history, rank=view.rank)
+        return modes
+    if not isinstance(axis, int) or not 0 <= axis < len(modes):
+        raise fail(errors.AXIS, view=f"thread layout {threads}", axis=axis, rank=len(modes), last=len(modes) - 1)
+    if view.rank == 1:
+        return [modes[axis]]
+    require_axis(view, axis)
+    return [modes[axis] if each == axis else (Mode(1, 0),) for each in range(view.rank)]
+
+
+def check_layout_of_threads(threads: Any) -> None:
+    """Raises ViewError (view-threads-unknown) for what is no layout of known numbers."""
+    if not isinstance(threads, Layout) or not threads.all_dims_known:
+        raise fail(errors.THREADS_UNKNOWN, threads=repr(threads))
+
+
+def _modes(layout: Layout) -> Axis:
+    return merged(tuple(Mode(size, stride) for size, stride in zip(layout.flat_shape, layout.flat_stride, strict=True)))
+
+
+def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
+    """Of an axis the modes that the threads' coordinates run through, and those of one thread."""
+    size = extent(modes)
+    found = cut(modes, count, rounded_up=view.masked and count > 1)
+    if found is None or (isinstance(size, int) and size % count and not view.masked):
+        raise fail(errors.THREADS, threads=threads, count=count, axis=axis, view=view.history, size=size)
+    return found
+
+
+def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) -> None:
+    """A thread is one of a thread layout, as far as that is known now. Raises view-thread-index."""
+    if not isinstance(thread, int):
+        view.storage.check((thread,), (threads.cosize(),), what)
+    elif not 0 <= thread < threads.cosize():
+        raise fail(errors.THREAD_INDEX, index=thread, threads=threads, count=threads.cosize())
+
+
+def thread_coordinate(modes: Axis, threads: Layout, thread: Index) -> Index:
+    """The coordinate of a thread along one axis of a thread layout.
+
+    Of each mode it is `thread // stride % size`; the mode that ends where the layout ends needs no remainder.
+    """
+    coordinate: Index = 0
+    before = 1
+    for size, stride in ((mode.size, mode.stride) for mode in modes):
+        part = divided(thread, stride) if stride else 0
+        if size * stride < threads.cosize():
+            part = part % size
+        coordinate = plus(coordinate, times(part, before))
+        before *= size
+    return coordinate
+
+
+def _fragment_limit(view: LayoutTensor, axis: int, coordinate: Index, count: int) -> Index | None:
+    """How many of a thread's elements along an axis are inside: every `count`-th from its coordinate on."""
+    if count == 1:
+        return limits_of(view)[axis]
+    limit = limit_along(view, axis, count)
+    return None if limit is None else divided(minus(plus(limit, count - 1), coordinate), count)

@@ -1,0 +1,28 @@
+"""Views as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.views.host import HostStorage
+from weft.views.modes import SCALAR
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+
+def describe(view: LayoutTensor) -> str:
+    """`LayoutTensor(float32, ((4, 4):(4, 1)))`, with the element layout of vectors and the memory if it is a GPU's."""
+    dtype = getattr(view.dtype, "name", view.dtype)
+    vectors = "" if view.element_layout == SCALAR else f" of {view.element_layout}"
+    space = "" if isinstance(view.storage, HostStorage) else f", {view.address_space!r}"
+    return f"LayoutTensor({dtype}, {view.layout}{vectors}{space})"
+
+
+def text(view: LayoutTensor) -> str:
+    """The elements inside as NumPy prints them, vectors in brackets; of memory that the host cannot read, `describe`."""
+    if not isinstance(view.storage, HostStorage):
+        return describe(view)
+    from weft.views import host_arrays
+
+    return str(host_arrays.elements(view))

@@ -1,0 +1,189 @@
+"""Other shapes of the same elements: slices, transposes and reshapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import is_tuple, plus, times
+from weft.layout.strided import Layout
+from weft.views.access import check, number
+from weft.views.history import called, spelled
+from weft.views.modes import (
+    Axis,
+    Mode,
+    axes_of,
+    cut,
+    element_axes,
+    element_layout_of,
+    extent,
+    is_nested,
+    merged,
+    static_extent,
+)
+from weft.views.partition import limits_of, rebuilt, whole_number
+from weft.views.storage import Index
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+
+def sliced(view: LayoutTensor, *parts: Any) -> LayoutTensor:
+    """`slice`: a slice keeps an axis, an index takes one element of it."""
+    what = called(view.history, "slice", parts)
+    if len(parts) != view.rank:
+        raise fail(errors.TILE_RANK, what=what, count=len(parts), view=view.history, rank=view.rank)
+    offset = view.offset
+    axes: list[Axis] = []
+    elements: list[Axis] = []
+    limits: list[Index | None] = []
+    for axis, (part, modes, element) in enumerate(zip(parts, axes_of(view), element_axes(view), strict=True)):
+        if not isinstance(part, slice):
+            offset = plus(offset, _one(view, axis, number(view, part)))
+            continue
+        start, kept = _span(view, axis, modes, cast("slice[Any, Any, Any]", part))
+        offset = plus(offset, times(start, modes[0].stride))
+        axes.append(kept)
+        elements.append(element)
+        limits.append(_left(view, axis, start, kept))
+    if not axes:
+        axes, elements, limits = [(Mode(1, 0),)], [(Mode(1, 0),)], [None]
+    return rebuilt(view, axes, offset, limits, what, elements)
+
+
+def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
+    """The offset of an index along an axis of one mode, whose numbers must be single ones."""
+    modes = axes_of(view)[axis]
+    if is_nested(modes) or extent(element_axes(view)[axis]) != 1:
+        raise _refused(view, axis, spelled(index))
+    whole = rebuilt(view, (modes,), 0, (limits_of(view)[axis],), view.history)
+    check(whole, (index,))
+    return times(index, modes[0].stride)
+
+
+def _span(view: LayoutTensor, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[int, Axis]:
+    """Where a slice of an axis starts, and its mode. A nested axis can only be kept whole."""
+    if part == slice(None):
+        return 0, modes
+    size = extent(modes)
+    start, step = (0 if part.start is None else part.start), (1 if part.step is None else part.step)
+    stop = size if part.stop is None else part.stop
+    known = all(isinstance(bound, int) for bound in (start, step)) and isinstance(stop, (int, type(size)))
+    if is_nested(modes) or not known or start < 0 or step < 1:
+        raise _refused(view, axis, spelled(part))
+    if isinstance(stop, int):
+        if stop < start or (isinstance(size, int) and stop > size):
+            raise _refused(view, axis, spelled(part))
+        if not isinstance(size, int):
+            view.storage.check((stop - 1,), (size,), view.history)
+    length = _length(start, stop, step)
+    static = part.stop is not None or modes[0].size_known
+    mode = Mode(length, times(modes[0].stride, step), static, modes[0].stride_known)
+    return start, (mode,)
+
+
+def _length(start: int, stop: Index, step: int) -> Index:
+    left = plus(stop, -start)
+    return left if step == 1 else (left + (step - 1)) // step
+
+
+def _left(view: LayoutTensor, axis: int, start: int, kept: Axis) -> Index | None:
+    """The limit of a slice from `start` on: as before where nothing is skipped, else in steps."""
+    limit = limits_of(view)[axis]
+    if limit is None:
+        return None
+    before = axes_of(view)[axis]
+    same_steps = is_nested(kept) or kept[0].stride is before[0].stride or kept[0].stride == before[0].stride
+    if not same_steps:
+        raise _refused(view, axis, "with a step, of a masked axis,")
+    left = plus(limit, -start)
+    return max(left, 0) if isinstance(left, int) else left
+
+
+def _refused(view: LayoutTensor, axis: int, part: str) -> Exception:
+    return fail(errors.SLICE, part=part, axis=axis, view=view.history, size=extent(axes_of(view)[axis]))
+
+
+def transposed(view: LayoutTensor, order: Sequence[int]) -> LayoutTensor:
+    """`transpose`: axes in another order."""
+    order = tuple(order) or tuple(reversed(range(view.rank)))
+    if sorted(order) != list(range(view.rank)):
+        raise fail(errors.ORDER, order=order, rank=view.rank, view=view.history)
+    axes, elements, limits = axes_of(view), element_axes(view), limits_of(view)
+    history = called(view.history, "transpose", None, order)
+    return rebuilt(
+        view, [axes[k] for k in order], view.offset, [limits[k] for k in order], history, [elements[k] for k in order]
+    )
+
+
+def reshaped(view: LayoutTensor, *shape: Any) -> LayoutTensor:
+    """`reshape`: by sizes in logical row-major order, or by a layout from the first element on."""
+    if len(shape) == 1 and isinstance(shape[0], Layout):
+        return _under(view, shape[0])
+    if len(shape) == 1 and is_tuple(shape[0]):
+        shape = shape[0]
+    history = called(view.history, "reshape", shape)
+    axes, count = _open(view, history)
+    sizes = [whole_number(history, size, axis) for axis, size in enumerate(shape)]
+    wanted = 1
+    for size in sizes:
+        wanted *= size
+    if wanted != count:
+        raise fail(errors.RESHAPE_COUNT, view=view.history, size=count, shape=tuple(sizes), count=wanted)
+    rest = merged(tuple(mode for axis in reversed(axes) for mode in axis))
+    made: list[Axis] = []
+    for size in reversed(sizes):
+        found = cut(rest, size)
+        if found is None:
+            raise fail(errors.RESHAPE, view=view.history, layout=view.layout, shape=tuple(sizes))
+        own, rest = found
+        made.append(merged(own))
+    elements = _vector_axes(view, len(made))
+    return rebuilt(view, made[::-1], view.offset, (None,) * len(made), history, elements)
+
+
+def _vector_axes(view: LayoutTensor, rank: int) -> list[Axis]:
+    """The modes of an element on the last of `rank` axes: in another shape its numbers follow one another there."""
+    inner = merged(tuple(mode for axis in reversed(element_axes(view)) for mode in axis))
+    return [*((Mode(1, 0),) for _ in range(rank - 1)), inner]
+
+
+def _under(view: LayoutTensor, layout: Layout) -> LayoutTensor:
+    history = called(view.history, "reshape", (layout,))
+    _, count = _open(view, history)
+    if not layout.all_dims_known:
+        raise fail(errors.UNKNOWN_SIZE, what=history, view="the new shape", layout=layout)
+    if layout.size() != count or layout.cosize() > view.layout.cosize():
+        raise fail(
+            errors.RESHAPE_COUNT,
+            view=f"{view.history} with layout {view.layout}",
+            size=count,
+            shape=layout,
+            count=layout.size() if layout.size() != count else f"{count} that reach over {layout.cosize()}",
+        )
+    return view.replaced(
+        layout=layout,
+        element_layout=view.element_layout if layout.rank() == view.rank else _elements(view, layout.rank()),
+        sizes=layout.flat_shape,
+        strides=layout.flat_stride,
+        history=history,
+    )
+
+
+def _elements(view: LayoutTensor, rank: int) -> Layout:
+    return element_layout_of(_vector_axes(view, rank))
+
+
+def _open(view: LayoutTensor, what: str) -> tuple[tuple[Axis, ...], int]:
+    """The axes and the number of elements of a view that can take another shape."""
+    if view.limits is not None:
+        raise fail(errors.RESHAPE_MASKED, view=view.history)
+    count = 1
+    for axis in axes_of(view):
+        size = static_extent(axis)
+        if not isinstance(size, int):
+            raise fail(errors.UNKNOWN_SIZE, what=what, view=view.history, layout=view.layout)
+        count *= size
+    return axes_of(view), count

@@ -1,0 +1,92 @@
+"""Whole views at once: filling them, and copying one into another.
+
+On the host this is NumPy's work on strided arrays (`weft.views.host_arrays`); in a kernel it is one load and one store of a
+fragment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import fail
+from weft.errors import views as errors
+from weft.layout.int_tuple import plus, times
+from weft.views.fragments import count, dims, evened, together
+from weft.views.host import ArrayStorage
+from weft.views.storage import AddressSpace
+
+if TYPE_CHECKING:
+    from weft.views.tensor import LayoutTensor
+
+ASYNC_BYTES = (4, 8, 16)
+"""What cp.async moves at once."""
+
+
+def fill(view: LayoutTensor, value: Any) -> None:
+    """Set every number to one value."""
+    if isinstance(view.storage, ArrayStorage):
+        from weft.views import host_arrays
+
+        host_arrays.fill(view, value)
+        return
+    together([view], "fill")[0].store(value)
+
+
+def arange(view: LayoutTensor, start: Any, step: Any) -> None:
+    """Set numbers to start, start + step, ... in logical order."""
+    if isinstance(view.storage, ArrayStorage):
+        from weft.views import host_arrays
+
+        host_arrays.arange(view, start, step)
+        return
+    for single in together([view], "arange")[0].narrowed(1).apart():
+        single.store(plus(start, times(single.order[0], step)))
+
+
+def copy(view: LayoutTensor, source: Any) -> None:
+    """Copy all numbers of a source, in logical order."""
+    check_source(view, source, "copy_from")
+    if isinstance(view.storage, ArrayStorage) and isinstance(source.storage, ArrayStorage):
+        from weft.views import host_arrays
+
+        host_arrays.copy(view, source)
+        return
+    to, of = together([view, source], "copy_from")
+    to.store(of.load())
+
+
+def copy_async(view: LayoutTensor, source: Any) -> None:
+    """Begin a copy from global to shared memory, with zeros for what is outside of a masked view."""
+    check_source(view, source, "copy_from_async")
+    for each, wanted in ((view, AddressSpace.SHARED), (source, AddressSpace.GLOBAL)):
+        if each.address_space is not wanted or isinstance(each.storage, ArrayStorage):
+            raise fail(errors.ASYNC_HOST, view=each.history, space=repr(each.address_space))
+    to, of = evened(together([view, source], "copy_from_async"))
+    check_async_width(view, source, to.places.width)
+    view.storage.copy_async(view.offset, to.places, source.storage, source.offset, of.places, of.mask)
+
+
+def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> None:
+    """An access is as wide as an asynchronous copy. Raises ViewError (view-async-width)."""
+    itemsize = view.dtype.itemsize
+    if width * itemsize not in ASYNC_BYTES:
+        raise fail(
+            errors.ASYNC_WIDTH,
+            width=width,
+            dtype=view.dtype,
+            other=source.history,
+            view=view.history,
+            nbytes=width * itemsize,
+            want=max(ASYNC_BYTES[-1] // itemsize, 1),
+        )
+
+
+def check_source(view: LayoutTensor, source: Any, what: str) -> None:
+    """A source is a view of as many numbers. Raises ViewError: view-source, view-copy-count, view-unknown-size."""
+    from weft.views.tensor import LayoutTensor as View
+
+    if not isinstance(source, View):
+        raise fail(errors.SOURCE, what=what, got=f"a {type(source).__name__}")
+    mine, others = count(dims(view, what)), count(dims(source, what))
+    if mine != others:
+        raise fail(errors.COPY_COUNT, view=view.history, count=mine, other=source.history, others=others)
