@@ -1,9 +1,9 @@
 """Every benchmark by one command, with its table, its goals and a record of where and when.
 
-    python benchmarks/run.py [copies|elementwise|reductions|matmul|threads|launch|compile|front|sim|sweep ...] [--quick] [--out FOLDER]
+    python benchmarks/run.py [NAME[.PART] ...] [--quick] [--out FOLDER]
 
-Without names it runs all but the sweep. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left
-out, and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
+Without names it runs all of COMMANDS. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left out,
+and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
 """
 
 from __future__ import annotations

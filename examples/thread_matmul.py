@@ -4,8 +4,10 @@
 - `shared`: the threads of a block bring tiles of A and B to shared memory, where each element is read many times.
 - `vectorised`: a thread computes four neighbours of C, and reads, copies and writes four numbers at once.
 - `register_tile`: a thread computes 8x8 elements. Of each step along k it reads 8 + 8 numbers and multiplies them 64 times.
-- `double_buffered`: the copies of later tiles are under way while a tile is multiplied, and the numbers of the next step along
-  k are read while those of this one are multiplied.
+- `double_buffered`: the copies of later tiles are under way while a tile is multiplied.
+
+Steps along k within a tile are unrolled, so the assembler reads the numbers of one step while those of the step before are
+multiplied, without being told.
 
 All matrices are masked views: tiles at the edges are smaller, and what copies to shared memory do not find there is zero.
 Layouts are known at compile time, so where a tile divides a matrix nothing is left of the masks.
@@ -65,8 +67,9 @@ def shared(a, b, c, TILE: gl.constexpr):
 @weft.jit
 def copy_async(to, source, width: gl.constexpr):
     """Begin to copy a tile to shared memory, `width` neighbours of a row at a time, by all threads of the block."""
-    across: gl.constexpr = source.shape[1] // width
-    rows: gl.constexpr = gl.Layout.row_major(gl.block_dim.x * gl.block_dim.y // across, across)
+    threads: gl.constexpr = gl.block_dim.x * gl.block_dim.y
+    across: gl.constexpr = min(source.shape[1] // width, threads)
+    rows: gl.constexpr = gl.Layout.row_major(threads // across, across)
     gl.copy_dram_to_sram_async(to.vectorize[1, width](), source.vectorize[1, width](), rows)
 
 
@@ -94,7 +97,7 @@ def vectorised(a, b, c, BM: gl.constexpr, BK: gl.constexpr, a_width: gl.constexp
     mine.vectorize[1, width]().copy_from(sums.vectorize[1, width]())
 
 
-# Tiles in registers. A block of BM x BN elements of C has a thread for each TM x TN of them: TM / 4 groups of four rows, by TN / 4
+# Tiles in registers. A block of BM x BN elements of C has a thread for TM x TN of them: TM / 4 groups of four rows by TN / 4
 # groups of four columns. Groups of neighbouring threads are neighbours.
 
 
@@ -177,8 +180,6 @@ def double_buffered(
     # The tiles of A of all stages side by side, those of B below each other.
     a_tiles, b_tiles = allocate_tiles(BM, BN, BK * STAGES)
     sums = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(TM, TN), address_space=LOCAL).fill(0)
-    of_a = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(TM, 2), address_space=LOCAL)
-    of_b = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(2, TN), address_space=LOCAL)
     steps: gl.constexpr = gl.cdiv(a.dim(1), BK)
     for step in gl.static_range(STAGES - 1):
         if step < steps:
@@ -196,12 +197,8 @@ def double_buffered(
         a_tile, b_tile = a_tiles.tile[BM, BK](0, step % STAGES), b_tiles.tile[BK, BN](step % STAGES, 0)
         a_mine = a_tile.vectorize[QUAD, 1]().distribute[gl.Layout.col_major(down, 1)](row)
         b_mine = b_tile.vectorize[1, QUAD]().distribute[gl.Layout.row_major(1, across)](col)
-        for k in gl.static_range(BK + 1):
-            if k < BK:
-                of_a.slice[:, k % 2]().copy_from(a_mine.slice[:, k : k + 1]())
-                of_b.slice[k % 2, :]().copy_from(b_mine.slice[k : k + 1, :]())
-            if k > 0:
-                gl.outer_product_acc(sums, of_a.slice[:, (k - 1) % 2](), of_b.slice[(k - 1) % 2, :]())
+        for k in gl.static_range(BK):
+            gl.outer_product_acc(sums, a_mine.slice[:, k : k + 1](), b_mine.slice[k : k + 1, :]())
     store_sums(c.tile[BM, BN](gl.block_idx.y, gl.block_idx.x), sums, row, col, width)
 
 

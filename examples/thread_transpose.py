@@ -1,11 +1,11 @@
-"""Transposes of float32 matrices, thread by thread over views: rows are read, columns are written, and memory wants rows of both.
+"""Transposes in float32, thread by thread over views: rows are read and columns are written, while memory wants rows twice.
 
 - `naive`: a thread per element. Threads that read neighbours of a row write to as many rows of the result.
 - `padded`: a block of threads turns a tile in shared memory, so that it writes rows as well. One unused element after each row
-  of the tile puts the elements of a column into different banks.
+  of the tile spreads the elements of a column over the banks.
 - `swizzled`: the same, without the unused elements: column c of row r lies where column c ^ r would.
-- `blocks`: a thread turns 4x4 elements in its registers, which it reads and writes by four. Its neighbours' blocks make a row of
-  128 bytes on one side, and 64 bytes on the other.
+- `blocks`: a thread turns 4x4 elements in its registers, which it reads and writes by four. Of a warp's blocks the rows are
+  128 bytes long on one side, and 64 bytes on the other.
 - `tiled_blocks`: such blocks go through shared memory, so that both sides are whole rows, by four.
 
     python examples/thread_transpose.py [--plot FILE] [--sim]
@@ -26,6 +26,10 @@ SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
 TILE, QUAD = 32, 4
 BIG = 64
 """Rows and columns of a tile of 16 x 16 blocks."""
+PADDED = gl.Layout((TILE, TILE), (TILE + 1, 1))
+"""A tile with an unused element after each row: the elements of a column are in different banks."""
+PADDED_BLOCKS = gl.Layout(((QUAD, BIG // QUAD), BIG), ((BIG, QUAD * BIG + QUAD), 1))
+"""A tile with four unused elements after every four rows: rows of blocks that eight threads write are in different banks."""
 
 
 @weft.jit
@@ -48,8 +52,7 @@ def turn(src, dst, tile, swizzle: gl.constexpr):
 
 @weft.jit
 def padded(src, dst):
-    layout: gl.constexpr = gl.Layout((TILE, TILE), (TILE + 1, 1))
-    tile = gl.LayoutTensor.stack_allocation(gl.float32, layout, address_space=SHARED)
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, PADDED, address_space=SHARED)
     turn(src, dst, tile, None)
 
 
@@ -73,10 +76,7 @@ def blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
 
 @weft.jit
 def tiled_blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
-    # Four rows, and after them four unused elements: the blocks that eight threads write side by side are in different banks.
-    rows: gl.constexpr = (QUAD, BIG // QUAD)
-    layout: gl.constexpr = gl.Layout((rows, BIG), ((BIG, QUAD * BIG + QUAD), 1))
-    tile = gl.LayoutTensor.stack_allocation(gl.float32, layout, address_space=SHARED)
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, PADDED_BLOCKS, address_space=SHARED)
     mine = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(QUAD, QUAD), address_space=LOCAL)
     y, x = gl.thread_idx.y, gl.thread_idx.x
     here = src.tile[BIG, BIG](gl.block_idx.y, gl.block_idx.x).tile[QUAD, QUAD](y, x)

@@ -46,6 +46,18 @@ class Place:
             return torch.full(shape, float("nan"), device="cuda", dtype=getattr(torch, dtype))
         return np.full(shape, np.nan, dtype=_numpy_dtype(dtype))
 
+    def array(self, values: np.ndarray) -> Any:
+        """A copy of values of the host."""
+        if self.gpu:
+            import torch
+
+            return torch.from_numpy(values).cuda()
+        return values.copy()
+
+    def numpy(self, array: Any) -> np.ndarray:
+        """An array's values on the host, once all kernels have finished."""
+        return array.cpu().numpy() if self.gpu else array
+
     def zeros(self, size: int) -> Any:
         """So many integers of 64 bits."""
         if self.gpu:

@@ -167,9 +167,10 @@ def test_bounds(arch):
 
 
 def instructions(func: Func, arch: str = "sm_90a") -> list[str]:
-    """Names of the instructions, in order."""
+    """Names of the instructions, in order, without padding."""
     found = disassemble(compiled(func, arch).cubin)
-    return re.findall(r"^\S+:\d+ +(?:@\S+ +)?([A-Z][\w.]+)", found, re.MULTILINE)
+    names = re.findall(r"^\S+:\d+ +(?:@\S+ +)?([A-Z][\w.]+)", found, re.MULTILINE)
+    return [name for name in names if name != "NOP"]
 
 
 def count(found: list[str], name: str) -> int:

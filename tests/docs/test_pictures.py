@@ -1,4 +1,7 @@
-"""What the pages show as output is what their snippets print: the text blocks of a page, in order, are the whole of it."""
+"""What the pages show as output is what their snippets print: the text blocks of a page, in order, are the whole of it.
+
+Pictures that a page's snippets draw stand in the folder `pictures` beside it; --update-golden writes them there.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,21 @@ PAGES = [tree.ROOT / "README.md", *sorted((tree.ROOT / "docs" / "tutorial").glob
 
 
 @pytest.mark.parametrize("page", PAGES, ids=tree.name)
-def test_output_is_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
+def test_output_is_what_the_page_shows(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     snippets = SNIPPET.findall(page.read_text(encoding="utf-8"))
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(code for code, _ in snippets), encoding="utf-8")
     runpy.run_path(str(program))
     assert capsys.readouterr().out == "".join(shown for _, shown in snippets)
+    for drawn in tmp_path.glob("*.svg"):
+        shown = page.parent / "pictures" / drawn.name
+        if request.config.getoption("--update-golden"):
+            shown.write_bytes(drawn.read_bytes())
+        assert drawn.read_bytes() == shown.read_bytes(), f"{shown.name} is out of date; `make golden` draws it"
+
+
+def test_every_picture_is_shown():
+    pictures = tree.ROOT / "docs" / "tutorial" / "pictures"
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(re.findall(r"\]\(pictures/([^)]*)\)", text)) == {picture.name for picture in pictures.iterdir()}

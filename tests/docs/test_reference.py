@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from tests.project import tree
-from weft import language, layout
+from weft import language, layout, views
 
 REFERENCE = tree.ROOT / "docs" / "reference"
 SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
@@ -23,8 +23,9 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENC
         (["weft.md"], weft.__all__[1:]),
         (["language.md"], language.__all__),
         (["layout.md", "strided.md"], layout.__all__),
+        (["views.md"], views.__all__),
     ],
-    ids=["weft", "weft.language", "weft.layout"],
+    ids=["weft", "weft.language", "weft.layout", "weft.views"],
 )
 def test_every_public_name_is_on_its_page(pages, names):
     text = "\n".join(PAGES[page] for page in pages)

@@ -19,6 +19,10 @@ HEADS = {
     "add_warp_specialized": ["buffers", "shared bytes"],
     "matmul_ladder": ["buffers", "shared bytes", "persistent, pipelined, stolen"],
     "matmul_warp_specialized": ["buffers", "shared bytes", "ping-pong"],
+    "thread_matmul": ["shared bytes", "error in roundings", "double buffered"],
+    "thread_transpose": ["shared bytes", "machine code", "blocks in tiles"],
+    "layout_tensor": ["what it shows", "copied ahead"],
+    "thread_stencil": ["registers", "shared bytes"],
 }
 SHARED = {"workbench", "matmul_parts", "matmul_timeline", "broken_pipeline"}
 """What others import, and what has tests of its own."""

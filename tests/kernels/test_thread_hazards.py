@@ -34,7 +34,7 @@ def far(t):
 def test_outside_of_a_view_and_inside_of_the_array():
     error = met(far, view(16, 16))
     assert error.code == "hazard-view-bounds"
-    assert "thread (1, 0, 0) uses index 1 at position 1 of t.tile[4, 4](2, 1).vectorize[1, 4]()" in error.message
+    assert "thread (1, 0, 0) uses index 1 along axis 1 of t.tile[4, 4](2, 1).vectorize[1, 4]()" in error.message
     assert "whose size there is 1" in error.message
     assert error.loc.source.strip().startswith("t.tile[4, 4]")
 

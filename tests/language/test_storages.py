@@ -251,11 +251,12 @@ def test_memory_is_allocated_in_kernels_only():
 
 def test_bounds_of_indices(kernel):
     i, n = kernel.scalar(gl.int32, "i"), kernel.scalar(gl.int32, "n")
-    local().check([i, 3, i], [8, n, n], "t.tile[8, 8](i, j)")
+    local().check([i, 3, i], [8, n, n], "t.tile[8, 8](i, j)", ("of", "to", "in"))
     op = kernel.last("thread.bounds")
     assert op.attrs["sizes"] == (8, -1, -1)
     assert [value.name for value in op.uses] == ["i", "", "i", "n", "n"]
     assert op.attrs["view"] == "t.tile[8, 8](i, j)"
+    assert op.attrs["where"] == ("of", "to", "in")
 
 
 def test_wide_and_clamped_indices(kernel):

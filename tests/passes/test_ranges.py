@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -140,13 +142,19 @@ def test_arrays_are_divided_alike():
 
 @pytest.mark.parametrize("block", [None, (128,)])
 def test_only_functions_of_threads_are_marked(block):
-    k = Threads(*pointers("p"))
+    k = Threads(*pointers("p"), ("n", int32))
     if block is None:
         del k.attrs["block"]
-    x = k.plus(k.emit(program.thread_id), 1, "x")
+    n = k.params[1]
+    x, y, z = (k.times(k.emit(program.thread_id), n, "x") for n in (3, n, k.times(n, n)))
     k.store(k.params[0], x, k.number(1.0, float32))
+    k.store(k.params[0], y, k.number(1.0, float32))
+    with k.when(k.less(z, 9)):
+        k.store(k.params[0], z, k.number(1.0, float32))
     func = lowered(k.done())
-    assert {value.name: r for value, r in func.attrs.get("exact", {}).items()} == ({"x": (1, 128)} if block else {})
+    exact = {"arith.mul range": 1, "arith.mul address": 1} if block else {}
+    made = {op.result: op.name for op in walk(func.body) if len(op.results) == 1}
+    assert Counter(f"{made[value]} {why}" for value, why in func.attrs.get("exact", {}).items()) == exact
 
 
 def test_unsigned_values_have_their_own_ranges():

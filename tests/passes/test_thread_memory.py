@@ -9,7 +9,7 @@ from weft.errors import Loc
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.types import DescriptorType, RegsType, ScratchType, float32, int32
 from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, memory, program, regs, scratch, shared, thread, tile, tma
+from weft.ops import arith, control, memory, program, regs, scratch, shared, thread, tile, tma
 from weft.passes.insert_sync import unneeded
 from weft.passes.sync_report import sync_report
 from weft.runtime.errors import OutOfResources
@@ -245,3 +245,21 @@ def test_bounds_are_checked_under_debug_only(debug):
     k.emit(thread.bounds, k.params[0], k.params[0], sizes=(-1,), view="t")
     kinds = [op.kind for op in walk(lowered(k.done()).body)]
     assert (thread.bounds in kinds) == debug
+
+
+def test_partitions_share_memory_of_threads():
+    """A worker sees the kernel's allocation, not one of its own."""
+    k = Bridge()
+    room = k.share(float32, 128, "room")
+    k.touch(room)
+    with k.region() as default:
+        k.touch(room)
+        k.emit(control.yield_)
+    with k.region() as worker:
+        k.look(room)
+        k.emit(control.yield_)
+    k.emit(control.warp_specialize, regions=(default.done, worker.done), num_warps=(4,), num_regs=())
+    k.look(room)
+    func = lowered(k.done())
+    assert len([op for op in walk(func.body) if op.kind is scratch.alloc]) == 1
+    assert func.attrs["total_warps"] == 8

@@ -196,7 +196,7 @@ def test_a_kernel_is_found_again_by_its_block_and_its_views(tmp_path):
 
 def test_an_access_outside_is_found_by_the_name_of_the_parameter():
     x = matrix(8, 4)
-    with pytest.raises(Hazard, match=r"index 8 at position 0 of t,"):
+    with pytest.raises(Hazard, match=r"index 8 along axis 0 of t,"):
         beyond[1](LayoutTensor(x), block=8)
 
 

@@ -16,7 +16,7 @@ GLOBAL, SHARED, LOCAL = AddressSpace.GLOBAL, AddressSpace.SHARED, AddressSpace.L
 
 
 def memory(layout, space, fill=-1.0):
-    return view(layout, np.full(layout.cosize(), fill), space)
+    return view(layout, np.full(layout.cosize(), fill, np.float32), space)
 
 
 def run(copy, threads, *args, **kwargs):
@@ -48,13 +48,14 @@ def test_asynchronous_copies_of_masked_tiles(swizzle):
     tile = view(Layout.row_major(21, 16), masked=True).tile[16, 16](Scalar("i", 1), 0)
     shared = memory(Layout.row_major(16, 16), SHARED)
     pair = shared.vectorize[1, 4](), tile.vectorize[1, 4]()
-    run(copies.copy_dram_to_sram_async, 32, *pair, Layout.row_major(4, 4), swizzle=swizzle)
+    run(copies.copy_dram_to_sram_async, 16, *pair, Layout.row_major(4, 4), swizzle=swizzle)
     elements = shared.storage.values.reshape(-1, 4)
-    place = swizzle or (lambda i: i)
+    place, odd = swizzle or (lambda i: i), memory(Layout(3), SHARED).vectorize[3]()
+    refused("view-threads-async", lambda: run(copies.copy_dram_to_sram_async, 32, *pair, Layout.row_major(4, 4)))
     assert all(elements[place(i), 1] == (256 + 4 * i + 1 if i < 20 else 0) for i in range(64))
     refused(
         "view-async-width",
-        lambda: copies.copy_dram_to_sram_async(memory(Layout(3), SHARED), view(Layout(3)).vectorize[3](), Layout(1), 0),
+        lambda: copies.copy_dram_to_sram_async(odd, view(Layout(3)).vectorize[3](), Layout(1), 0),
     )
 
 
@@ -65,7 +66,7 @@ def test_a_regular_swizzle_is_one_copy():
     assert len(shared.storage.log) == 1 and len(shared.storage.log[0][2].const) == 4
     copies.copy_dram_to_sram(*pair, Layout.row_major(4, 4), Scalar("tid", 5), swizzle=Swizzle(2, 0, 3))
     assert len(shared.storage.log) == 5
-    assert [base.count("^") for _, base, _, _ in shared.storage.log[1:]] == [1, 2, 2, 2] or True
+    assert all(base.count("^") <= 2 for _, base, _, _ in shared.storage.log[1:]), "one XOR each, and that of the thread"
 
 
 def test_different_layouts_of_threads():

@@ -295,4 +295,5 @@ def test_what_cannot_be_copied_asynchronously():
     text = refused("view-async-width", shared.copy_from_async, t)
     assert "vectorize[1, 8]" in text
     refused("view-async-host", t.copy_from_async, shared)
+    refused("view-async-type", shared.copy_from_async, view(Layout.row_major(4, 8)))
     refused("view-unknown-size", shared.copy_from, view(Layout(UNKNOWN, 1), sizes=(Scalar("n", 32),)))

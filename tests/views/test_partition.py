@@ -144,6 +144,16 @@ def test_the_layouts_of_vectors():
     assert along.element_layout == Layout((4, 1), (16, 0)) and along[1, 2].tolist() == [66, 82, 98, 114]
 
 
+def test_vectors_of_a_masked_axis_at_run_time():
+    t = view(Layout(UNKNOWN, 1), sizes=(Scalar("n", 20),), masked=True).tile(16)(Scalar("i", 1))
+    v = t.vectorize[4]()
+    assert str(v.limits[0]) == "((n - (i * 16)) // 4)" and known(v.dim(0)) == 1
+    assert t.storage.bounds[-1][:2] == (["((n - (i * 16)) % 4)"], ["1"])
+    odd = view(Layout(UNKNOWN, 1), sizes=(Scalar("n", 19),), masked=True).tile(16)(Scalar("i", 1))
+    with pytest.raises(IndexError, match="vectorize"):
+        odd.vectorize[4]()
+
+
 def test_what_is_no_vector():
     t = LayoutTensor(np.zeros((6, 6), np.float32))
     refused("view-vector-divides", lambda: t.vectorize[1, 4]())
@@ -199,7 +209,9 @@ def test_one_axis_can_be_distributed():
 def test_thread_coordinates_cost_what_hand_written_ones_do():
     t = view(Layout.row_major(64, 64))
     tid = Scalar("tid", 37)
+    Scalar.made.clear()
     assert str(t.distribute[Layout.row_major(8, 8)](tid).offset) == "(((tid // 8) * 64) + (tid % 8))"
+    assert len(Scalar.made) == 4, "nothing is computed that is not needed"
     assert str(t.distribute[Layout.col_major(8, 8)](tid).offset) == "(((tid % 8) * 64) + (tid // 8))"
     assert str(t.distribute[Layout.row_major(64, 1)](tid).offset) == "(tid * 64)"
     nested = Layout(((2, 4), 8), ((1, 16), 2))

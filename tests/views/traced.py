@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,9 @@ _SYMBOLS = {
 
 
 class Scalar:
-    """A number with the text of how it came about."""
+    """A number with the text of how it came about. `made` has all results of arithmetic so far."""
+
+    made: ClassVar[list] = []
 
     def __init__(self, text, value):
         self.text = text
@@ -41,7 +44,9 @@ def _operator(name, swapped):
         if swapped:
             texts.reverse()
             values.reverse()
-        return Scalar(f"({texts[0]} {symbol} {texts[1]})", compute(*values))
+        made = Scalar(f"({texts[0]} {symbol} {texts[1]})", compute(*values))
+        Scalar.made.append(made.text)
+        return made
 
     return apply
 
@@ -98,8 +103,10 @@ class Memory:
         for (i, _), (j, m) in zip(self.places(base, places, None), of, strict=True):
             self.values[i] = source.values[j] if m else 0
 
-    def check(self, indices, sizes, history):
+    def check(self, indices, sizes, history, where):
+        assert len(indices) == len(sizes) == len(where)
         self.bounds.append((list(map(str, indices)), list(map(str, sizes)), history))
+        self.where = where
         for index, size in zip(indices, sizes, strict=True):
             if not 0 <= known(index) < known(size):
                 raise IndexError(f"{history}: {index} of {size}")

@@ -1,4 +1,7 @@
-"""Statements of the one thread that acts for its partition, or for its warp: neighbours stand in one branch."""
+"""Statements of the one thread that acts for its partition, or for its warp: neighbours stand in one branch.
+
+Requests that several warps issue have branches of their own, one for warps that follow one another.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.cuda.rules import RULES, Repeated
 from weft.cuda.writer import WIDTH
 from weft.ir.core import Op
+from weft.ops import tma
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
@@ -32,13 +36,40 @@ def condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str
 def write(e: Emitter, ops: list[Op]) -> None:
     """Operations one after another, those of one predicate in one branch; before a thread acts for its warp, that has come."""
     met = False
-    for (each_warp, on), some in groupby(ops, lambda op: (bool(op.attrs.get("each_warp")), _predicate(e, op))):
+    for (load, each_warp, on), some in groupby(ops, lambda op: _kind_of_branch(e, op)):
         group = list(some)
         e.out.loc = group[0].loc
+        if load is not None:
+            _requests(e, load, on)
+            continue
         if each_warp and not met:
             e.out.line("__syncwarp();")
         met = each_warp
         _branch(e, group, condition(e, each_warp, on))
+
+
+def _kind_of_branch(e: Emitter, op: Op) -> tuple[Op | None, bool, str | None]:
+    """What operations of one branch have in common: a load by several warps is alone."""
+    return op if tma.by_several(op) else None, bool(op.attrs.get("each_warp")), _predicate(e, op)
+
+
+def _requests(e: Emitter, load: Op, on: str | None) -> None:
+    """The requests of a load by several warps: a branch for as many as go to warps that follow one another."""
+    warps, first = load.attrs["issuers"], load.attrs["first"]
+    ((count, text),) = _statements(e, load, True)
+    e.declare_pending()
+    done = 0
+    while done < count:
+        start = (first + done) % warps
+        some = min(count - done, warps - start)
+        low, high = e.partition.first_warp + start, e.partition.first_warp + start + some
+        if some == 1:
+            who, index = [f"{e.warp} == {low}"], done
+        else:
+            who = [f"{e.warp} >= {low}"] * (start > 0) + [f"{e.warp} < {high}"] * (start + some < warps)
+            index = f"{e.warp} - {low - done}" if low > done else e.warp if low == done else f"{e.warp} + {done - low}"
+        e.out.line(f"if ({' && '.join([*who, *([on] if on else []), e.call('elect_one')])}) {text(index)}")
+        done += some
 
 
 def _branch(e: Emitter, ops: list[Op], condition: str) -> None:

@@ -15,6 +15,7 @@ from itertools import groupby
 
 import weft.cuda.spelling as spelling
 from weft.cuda import elected, tables
+from weft.cuda.kept import kept_ids
 from weft.cuda.names import REGISTER, Names
 from weft.cuda.prelude import PIECE_NAMES, Pieces
 from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
@@ -48,7 +49,8 @@ class Emitter:
     is asked for. `uses_shared`: the text names the base of shared memory. `buffers`: names and addresses of the author's
     memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `workspace`: the name of the
     block's part of the global memory that launches provide, where they do. `partition`: who runs what is written now; it is the
-    whole block outside of `control.partitions`. `exact`: sums that never leave their type.
+    whole block outside of `control.partitions`. `exact`: sums that never leave their type. `kept`: numbers of
+    blocks that are read once.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -66,6 +68,7 @@ class Emitter:
         self.rooms: dict[Value, Value] = {}
         self.partition = Partition(0, func.attrs["num_warps"])
         self.exact: dict[Value, str] = func.attrs.get("exact", {})
+        self.kept = kept_ids(func)
         self.warp_name = ""
         self.workspace = ""
         self._users = _users(func)
@@ -146,6 +149,13 @@ class Emitter:
         made = self._make(value.name, value, mutable=False)
         self.refs[value] = made
         self.out.statement(f"{_const(made.type)} {made.name} = {text};")
+
+    def call_for(self, value: Value, text: str) -> None:
+        """A call with an effect: its result's definition, or a statement of its own where nobody uses that."""
+        if value in self._users:
+            self.define(value, text)
+        else:
+            self.out.statement(f"{text};")
 
     def set(self, variable: Variable, text: str) -> None:
         """Assign a scalar variable, which is declared thereby if this comes first."""

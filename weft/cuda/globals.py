@@ -9,7 +9,7 @@ from weft.cuda import access, atomics
 from weft.cuda.access import Access, Masked
 from weft.cuda.refs import Index, Variable
 from weft.cuda.rules import emits
-from weft.cuda.spelling import c_type
+from weft.cuda.spelling import c_type, count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.errors import fail
 from weft.errors.cuda import CACHE_AND_EVICTION
@@ -151,28 +151,28 @@ def _store(e: Emitter, op: Op) -> None:
 
 @emits(globals.atomic)
 def _atomic(e: Emitter, op: Op) -> None:
-    ptr, value, mask = op.operands
-    assert ptr is not None and value is not None
-    atomic = atomics.Atomic(op.attrs["kind"], _pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None)
-    into = e.variable(op.result)
-    e.unrolled(
-        into.count or 1,
-        [(op.loc, lambda index: _call(e, atomics.combine(e, op, atomic), into, index, ptr, value, mask))],
-    )
+    atomic = atomics.Atomic(op.attrs["kind"], _pointee(op), op.attrs["order"], op.attrs["scope"], _is_masked(op))
+    _exchanged(e, op, atomics.combine(e, op, atomic))
 
 
 @emits(globals.atomic_cas)
 def _atomic_cas(e: Emitter, op: Op) -> None:
-    ptr, compare, value, mask = op.operands
-    assert ptr is not None and value is not None and compare is not None
-    atomic = atomics.Atomic("cas", _pointee(op), op.attrs["order"], op.attrs["scope"], mask is not None)
+    atomic = atomics.Atomic("cas", _pointee(op), op.attrs["order"], op.attrs["scope"], _is_masked(op))
+    _exchanged(e, op, atomics.exchange(e, atomic))
+
+
+def _is_masked(op: Op) -> bool:
+    return op.operand("mask") is not None
+
+
+def _exchanged(e: Emitter, op: Op, name: str) -> None:
+    """The old values, register by register."""
+
+    def call(index: Index) -> str:
+        return f"{name}({', '.join(e.at(value, index) for value in op.uses)})"
+
+    if count_of(op.result.type) is None:
+        e.call_for(op.result, call(0))
+        return
     into = e.variable(op.result)
-    e.unrolled(
-        into.count or 1,
-        [(op.loc, lambda index: _call(e, atomics.exchange(e, atomic), into, index, ptr, compare, value, mask))],
-    )
-
-
-def _call(e: Emitter, name: str, into: Variable, index: Index, *operands: Value | None) -> str:
-    arguments = ", ".join(e.at(value, index) for value in operands if value is not None)
-    return f"{into.at(index)} = {name}({arguments});"
+    e.unrolled(into.count or 1, [(op.loc, lambda index: f"{into.at(index)} = {call(index)};")])

@@ -354,13 +354,21 @@ _SYNC = {
     ),
 }
 
+_BLOCKS = {
+    f"block_{axis}": Piece(
+        "// read where it stands: what the compiler may move it moves into a loop, to read it again at each step\n"
+        f'DEV int block_{axis}() {{ int n; asm volatile("mov.u32 %0, %%ctaid.{axis};" : "=r"(n)); return n; }}'
+    )
+    for axis in "xyz"
+}
+
 # What a tensor descriptor is as a parameter; only TMA looks inside.
 _TENSOR_MAPS = {"CUtensorMap": Piece("struct alignas(64) CUtensorMap { u64 opaque[16]; };")}
 
 PIECES: dict[str, Piece] = {
     **_STRUCTS, **_TENSOR_MAPS,
     **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
-    **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC,
+    **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC, **_BLOCKS,
 }  # fmt: skip
 
 PIECE_NAMES = frozenset(key.partition("(")[0] for key in PIECES) | {

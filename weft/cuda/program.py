@@ -27,7 +27,11 @@ def program_index(e: Emitter, axis: int) -> str:
 
 @spells(program.program_id)
 def _program_id(e: Emitter, op: Op) -> str:
-    return f"(int){program_index(e, op.attrs['axis'])}"
+    if op not in e.kept:
+        return f"(int){program_index(e, op.attrs['axis'])}"
+    axis, blocks = op.attrs["axis"], e.func.attrs.get("num_ctas", 1)
+    number = e.call(f"block_{'xyz'[axis]}")
+    return number if axis or blocks == 1 else f"{number} / {blocks}"
 
 
 @spells(program.num_programs)

@@ -122,7 +122,7 @@ def _atomic_shared(e: Emitter, op: Op) -> None:
     kind: str = op.attrs["kind"]
     atomic = atomics.Atomic(kind, memory.type.element, "relaxed", "cta", mask is not None, "shared")
     operands = [_address(e, memory, index, (0,), 0), e.at(value), *([] if mask is None else [e.at(mask)])]
-    e.define(op.result, f"{atomics.combine(e, op, atomic)}({', '.join(operands)})")
+    e.call_for(op.result, f"{atomics.combine(e, op, atomic)}({', '.join(operands)})")
 
 
 # Checks

@@ -180,7 +180,7 @@ UNDEFINED = row(
     "hazard-undefined",
     UndefinedValue,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
-    "give the load `other=`, or mask this use with the same mask",
+    "give the load `other=`, or mask this use with the same mask; write elements of a thread's own array before they are read",
 )
 UNDEFINED_SHARED = row(
     "hazard-undefined-shared",

@@ -48,6 +48,13 @@ TILE_NEEDED = row(
     "{what} needs a tile, but got {got}",
     "make a tile with gl.full, gl.arange or gl.load first",
 )
+POINTER_INDEX = row(
+    "language-pointer-index",
+    CompilationError,
+    "{got} has no elements to index",
+    "pass a view of the array, weft.LayoutTensor(array), or open one here, gl.LayoutTensor(pointer, layout), and index that; "
+    "or use gl.load(pointer + i) and gl.store(pointer + i, value)",
+)
 SCALAR_NEEDED = row(
     "language-scalar-needed",
     CompilationError,

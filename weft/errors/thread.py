@@ -133,8 +133,8 @@ COPY = row(
 HOST_VIEW = row(
     "thread-host-view",
     CompilationError,
-    "{path} is a view of an array on the host, which the kernel cannot reach",
-    "pass the view as an argument of the kernel",
+    "{path} lies on the host, where the kernel cannot reach it",
+    "pass the array or a view of it as an argument of the kernel",
 )
 
 # Advice

@@ -12,7 +12,7 @@ from weft.errors.hazard import BrokenPromise, GlobalRace, InactiveLane, Misalign
 VIEW_BOUNDS = row(
     "hazard-view-bounds",
     OutOfBounds,
-    "program {program}: {thread} uses index {index} at position {position} of {view}, whose size there is {size}",
+    "program {program}: {thread} uses index {index} {where} {view}, whose size there is {size}",
     "keep indices from 0 to below the size: compare with t.dim() first, or make a tile at the edge of a view with masked=True",
 )
 LOCAL_INDEX = row(

@@ -130,6 +130,12 @@ INDEX_KIND = row(
     "{index} is no index of {view}",
     "index with whole numbers; for a part of a view write .tile[...](...), or .slice[0:4, :]()",
 )
+ITERATION = row(
+    "view-iteration",
+    ViewError,
+    "{view} is no sequence that a loop could run over",
+    "loop over indices, as in `for i in range(view.dim(0)):`, or over the parts that .split(n)() gives",
+)
 VECTOR_LENGTH = row(
     "view-vector-length",
     ViewError,
@@ -151,7 +157,7 @@ LOAD_VECTORS = row(
 LOAD_WIDTH = row(
     "view-load-width",
     ViewError,
-    "{what} loads {width} numbers at once",
+    "{what} asks for {width} numbers at once",
     "give a whole number of at least 1 in the brackets, as in .load[4](i, j)",
 )
 LOAD_CONTIGUOUS = row(
@@ -172,7 +178,7 @@ ALIGNED = row(
 TILE_RANK = row(
     "view-tile-rank",
     ViewError,
-    "{what} gives {count} numbers for {view}, which has {rank} axes",
+    "{what} is of rank {count}, but {view} is of rank {rank}",
     "give one number per axis",
 )
 TILE_SIZE = row(
@@ -263,7 +269,7 @@ VECTOR_STRIDE = row(
 THREADS_RANK = row(
     "view-threads-rank",
     ViewError,
-    "thread layout {threads} has {count} axes, {view} has {rank}",
+    "thread layout {threads} is of rank {count}, but {view} is of rank {rank}",
     "give the thread layout one axis per axis of the view, or name one of them with axis=",
 )
 THREADS = row(
@@ -290,6 +296,14 @@ THREADS_FEW = row(
     "thread layout {threads} has {count} threads, but the block has {block}",
     "use a thread layout of at most {block} threads",
 )
+THREADS_ASYNC = row(
+    "view-threads-async",
+    ViewError,
+    "{block} threads begin asynchronous copies by thread layout {threads}, which has {count}: those beyond it would write "
+    "zeros, not nothing",
+    "use a thread layout of {block} threads, or let only some of them call: `if thread < {count}:` with thread=thread and "
+    "threads={count}",
+)
 SWIZZLE = row(
     "view-swizzle",
     ViewError,
@@ -311,7 +325,7 @@ SWIZZLE_STRIDE = row(
 COPY_COUNT = row(
     "view-copy-count",
     ViewError,
-    "{view} has {count} elements, {other} has {others}",
+    "a copy to {view}, which has {count} elements, from {other}, which has {others}",
     "copy between views of as many elements, for example tiles of one size",
 )
 SHAPES = row(
@@ -337,6 +351,12 @@ ASYNC_HOST = row(
     ViewError,
     "asynchronous copies go from global to shared memory of a GPU, and {view} is in {space}",
     "use copy_from, or call copy_from_async in a kernel",
+)
+ASYNC_TYPE = row(
+    "view-async-type",
+    ViewError,
+    "an asynchronous copy moves bytes as they are, but {other} has elements of {others} and {view} of {dtype}",
+    "use copy_from, which converts, or allocate shared memory of the same type",
 )
 ASYNC_WIDTH = row(
     "view-async-width",

@@ -16,6 +16,7 @@ from weft.lang.values import class_of, is_runtime, is_sequence, require_constexp
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.runtime_value import RuntimeValue, is_handle
+from weft.language.shape import check_indexed
 from weft.language.tree import fields_of, flatten
 
 
@@ -126,6 +127,7 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     """Assign to a name, a tuple of targets, or an attribute of an aggregate."""
     if isinstance(target, ast.Name):
         _name_outside(frame, value)
+        value = value.named(target.id) if isinstance(value, (LayoutTensor, LayoutTensorIter)) else value
         name_leaves(target.id, value)
         frame.bind(target.id, value, frame.builder.loc)
     elif isinstance(target, (ast.Tuple, ast.List)):
@@ -217,6 +219,8 @@ def _item(frame: Frame, target: ast.Subscript) -> tuple[Any, Any]:
 
 
 def _immutable(owner: Any) -> NoReturn:
+    if isinstance(owner, tensor) and not isinstance(owner, SIMD):
+        check_indexed(owner)
     instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
     if is_handle(owner):
         instead = "write smem.store(value), or bufs.index(i).store(value) where it holds several tiles"

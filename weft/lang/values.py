@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any, TypeGuard
 
 from weft.errors import fail
@@ -20,6 +21,7 @@ from weft.language.runtime_value import RuntimeValue, describe, is_handle, name_
 from weft.language.tree import Structure, flatten
 from weft.ops import arith
 from weft.ops.tile import set_layout
+from weft.views.brackets import Brackets
 
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
@@ -143,6 +145,8 @@ def show(value: Any) -> str:
         return name_of(value)
     if is_runtime(value):
         return f"a {type(value).__name__} of run-time values"
+    if isinstance(value, Brackets) or (isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")):
+        return "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
     return repr(value)
 
 

@@ -1,18 +1,18 @@
 """A tile's registers as a view of each thread's own, and back.
 
-    part = gl.fragment(tile)                       # a weft.LayoutTensor over the thread's registers
-    part[0, 1] = part[0, 0] + gl.lane_id()
-    tile = gl.from_fragment(part, [128, 64], layout)
+part = gl.fragment(tile)                       # a weft.LayoutTensor over the thread's registers
+part[0, 1] = part[0, 0] + gl.lane_id()
+tile = gl.from_fragment(part, [128, 64], layout)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from weft.errors import bridge as errors
 from weft.errors import fail
-from weft.ir.types import RegsType
 from weft.language.broadcast import VectorForm, fit
 from weft.language.creation import check_shape
 from weft.language.layouts import check_layout, check_tile
@@ -21,7 +21,7 @@ from weft.language.promote import number_dtype
 from weft.language.runtime_value import describe, name_of
 from weft.language.storages import allocate_memory
 from weft.language.tensor import apply, tensor
-from weft.layout import DistributedLayout
+from weft.layout import DistributedLayout, Layout
 from weft.layout.register_view import register_view
 from weft.ops import regs, thread
 from weft.views import AddressSpace, LayoutTensor, Places
@@ -32,9 +32,9 @@ from weft.views.modes import Axis, axes_of, extent, offset_along
 def fragment(x: tensor) -> LayoutTensor:
     """A copy of what each thread holds of a tile, as a view of its own registers.
 
-    The view has the tile's dimensions, and along each of them as many elements as the thread's registers count up there: mode
-    by mode where other registers lie between, as in `NVMMADistributedLayout`. Elements that a thread holds twice stand there
-    once. Where registers do not count along dimensions the view has one, of all registers in order.
+    The view has the tile's dimensions and along each of them the thread's elements in order, which are neighbours in the view
+    however far apart they are in the tile. Elements that a thread holds twice stand there once. Where a layout's registers do
+    not count along dimensions (`DistributedLinearLayout` may have such) the view has one axis, of the registers in order.
 
     Indices known at compile time cost nothing. Raises CompilationError: language-tile-needed, bridge-fragment-open.
     """
@@ -43,12 +43,10 @@ def fragment(x: tensor) -> LayoutTensor:
     if type.linear is None:
         raise fail(errors.FRAGMENT_OPEN, value=name_of(x), layout=x.layout)
     known = register_view(type.linear)
-    held = apply(thread.fragment, x)
-    if len(known.first) < type.registers:
-        held = apply(regs.gather, held, table=known.first)
+    held = _picked(apply(thread.fragment, x), known.first)
     storage = allocate_memory(dtype, len(known.first), AddressSpace.LOCAL)
     storage.store(0, Places(tuple(range(len(known.first)))), held, None)
-    return LayoutTensor(storage, known.layout, name=f"fragment({x.handle.name or '...'})")
+    return LayoutTensor(storage, Layout.row_major(*known.shape), name=f"fragment({x.handle.name or '...'})")
 
 
 @builtin
@@ -59,26 +57,33 @@ def from_fragment(view: LayoutTensor, shape: Sequence[int], layout: DistributedL
     (bridge-fragment-view), LayoutError (bridge-fragment-shape) where the view has other elements than a thread holds, and where
     layout and shape do not go together.
     """
-    if not isinstance(view, LayoutTensor):
-        raise fail(errors.FRAGMENT_VIEW, got=describe(view))
+    _check_view(view)
     sizes = check_shape("from_fragment", shape)
     layout = check_layout(layout, sizes)
     if not layout.is_resolved:
         raise fail(errors.FRAGMENT_OPEN, value=f"a tile {list(sizes)}", layout=layout)
     known = register_view(layout.to_linear(sizes))
     axes = axes_of(view)
-    wanted = [known.layout[axis].size() for axis in range(known.layout.rank())]
-    if not _static(axes) or view.element_size != 1 or [extent(axis) for axis in axes] != wanted:
+    if not _static(axes) or view.element_size != 1 or tuple(map(extent, axes)) != known.shape:
         raise fail(
             errors.FRAGMENT_SHAPE, view=view.history, got=view.layout, shape=list(sizes), layout=layout,
-            want=f"{' x '.join(map(str, wanted))} elements",
+            want=f"{' x '.join(map(str, known.shape))} elements",
         )  # fmt: skip
-    places = tuple(sum(map(offset_along, axes, each)) for each in known.coordinates)
-    held = fit(view.storage.load(view.offset, Places(places), None), VectorForm(len(places)))
-    if len(known.number) > len(places):
-        held = apply(regs.gather, held, table=known.number)
-    assert isinstance(held.handle.type, RegsType)
-    return apply(thread.assemble, held, shape=sizes, layout=layout)
+    along = [[offset_along(axis, i) for i in range(size)] for axis, size in zip(axes, known.shape, strict=True)]
+    places = Places(tuple(map(sum, product(*along))))
+    held = fit(view.storage.load(view.offset, places, None), VectorForm(places.count))
+    return apply(thread.assemble, _picked(held, known.number), shape=sizes, layout=layout)
+
+
+def _check_view(view: object) -> None:
+    if not isinstance(view, LayoutTensor):
+        raise fail(errors.FRAGMENT_VIEW, got=describe(view))
+
+
+def _picked(registers: tensor, table: Sequence[int]) -> tensor:
+    return (
+        registers if tuple(table) == tuple(range(len(registers))) else apply(regs.gather, registers, table=tuple(table))
+    )
 
 
 def _static(axes: Sequence[Axis]) -> bool:

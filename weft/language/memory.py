@@ -43,7 +43,7 @@ def load(
     for anything else bridge-layout-of-addresses.
     """
     if isinstance(pointer, LayoutTensor):
-        pointer, inside = addresses("load", pointer, layout)
+        pointer, inside = addresses("gl.load", pointer, layout)
         mask = both(inside, mask)
         other = _beyond(inside, mask, other)
     elif layout is not None:
@@ -77,7 +77,7 @@ def store(
     masked view. Raises bridge-shapes besides.
     """
     if isinstance(pointer, LayoutTensor):
-        pointer, inside = addresses("store", pointer, check_stored(pointer, value))
+        pointer, inside = addresses("gl.store", pointer, check_stored(pointer, value))
         mask = both(inside, mask)
     check_pointer("store", pointer)
     _check_policies("store", cache_modifier, STORE_CACHE, eviction_policy)

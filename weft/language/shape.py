@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from weft.errors import fail
+from weft.errors import language as errors
 from weft.errors import layout as layout_errors
 from weft.errors import tile as tile_errors
+from weft.ir.types import Pointer
 from weft.language.broadcast import Form, common_form, fit
 from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
@@ -127,6 +129,7 @@ def index(x: tensor, key: object) -> tensor:
     if x.is_scalar and isinstance(key, int) and key in (0, -1):
         return x
     keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    check_indexed(x)
     check_tile("indexing", x)
     for k in keys:
         if k is not None and (not isinstance(k, slice) or k != slice(None)):
@@ -139,6 +142,12 @@ def index(x: tensor, key: object) -> tensor:
         if k is None:
             x = _expand(x, axis)
     return x
+
+
+def check_indexed(x: tensor) -> None:
+    """Refuse a single pointer, which is no array in a kernel. Raises language-pointer-index."""
+    if x.is_scalar and isinstance(x.element, Pointer):
+        raise fail(errors.POINTER_INDEX, got=name_of(x))
 
 
 def check_axis(axis: Any, rank: int) -> int:

@@ -17,6 +17,7 @@ from weft.ir.types import DType, LocalType, ScratchType, int32, int64
 from weft.language import arith
 from weft.language.aggregate import aggregate
 from weft.language.broadcast import constant
+from weft.language.casts import check_dtype
 from weft.language.context import active, current
 from weft.language.logic import where
 from weft.language.places import (
@@ -44,6 +45,8 @@ from weft.ops import async_copy, globals, regs, scratch, thread
 from weft.ops.memory import Atomic
 from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
+ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
+"""What the arrays of any library have one of."""
 COPY_BYTES = 4
 """The least that an asynchronous copy moves."""
 
@@ -109,12 +112,12 @@ class KernelStorage:
         """Begin to copy accesses of a source to those here. Raises thread-copy unless from global to shared memory."""
         raise fail(errors.COPY, bytes=places.width * self.dtype.itemsize, source=source.space, target=self.space)
 
-    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str) -> None:
+    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Let each index be at least 0 and less than its size: the simulator checks it, and a GPU under `debug`."""
         values = [_number(index) for index in indices]
         values += [check_index(size) for size in sizes if not isinstance(size, int)]
         table = tuple(size if isinstance(size, int) else -1 for size in sizes)
-        apply_many(thread.bounds, values, sizes=table, view=str(history))
+        apply_many(thread.bounds, values, sizes=table, view=str(history), where=tuple(where))
 
     def wide(self, index: Index) -> Index:
         """The index in 64 bits."""
@@ -306,7 +309,8 @@ class LocalStorage(KernelStorage):
 def open_memory(value: Any) -> Opened | None:
     """What a view is made over in a kernel: a pointer, or a buffer of shared memory. Knows nothing else.
 
-    Raises CompilationError (thread-opened, thread-shared-part) and LayoutError (thread-shared-layout).
+    Raises CompilationError (thread-opened, thread-shared-part, thread-host-view for an array of the host) and LayoutError
+    (thread-shared-layout).
     """
     if isinstance(value, KernelStorage):
         return Opened(value)
@@ -318,13 +322,19 @@ def open_memory(value: Any) -> Opened | None:
         return Opened(SharedStorage(memory), 0, layout, (0, layout.size()))
     if isinstance(value, RuntimeValue):
         raise fail(errors.OPENED, got=name_of(value))
+    if active() and any(hasattr(value, protocol) for protocol in ARRAYS):
+        raise fail(errors.HOST_VIEW, path=f"a {type(value).__name__} of the surrounding program")
     return None
 
 
 def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
-    """Shared memory, or a thread's own, in the kernel under construction; None outside of one, and for other memory."""
-    if not active() or space is AddressSpace.GLOBAL or not isinstance(dtype, DType):
+    """Shared memory, or a thread's own, in the kernel under construction; None outside of one, and for other memory.
+
+    Raises CompilationError (language-dtype) for what is no `gl` element type.
+    """
+    if not active() or space is AddressSpace.GLOBAL:
         return None
+    check_dtype(dtype)
     context = current()
     context.allocations += 1
     emit, tag = context.builder.emit, context.allocations

@@ -27,8 +27,15 @@ from weft.language.tensor import apply, check_ready, tensor
 from weft.ops import regs
 
 
+class _OfTypeAndSize(type):
+    """Brackets behind the class name the vectors of one element type and size; type checkers ask a metaclass for them."""
+
+    def __getitem__(cls, key: Any) -> SIMDType:
+        return SIMDType.of(key)
+
+
 @represents(RegsType)
-class SIMD(tensor):
+class SIMD(tensor, metaclass=_OfTypeAndSize):
     """A vector of a thread's own, in registers: `SIMD[dtype, size](values)` makes one.
 
     `v[k]` is an element, for a `k` that is known at compile time; `v[a:b]` and `v.slice` are parts. A vector never changes:
@@ -37,9 +44,6 @@ class SIMD(tensor):
 
     __slots__ = ()
     __hash__ = object.__hash__
-
-    def __class_getitem__(cls, key: Any) -> SIMDType:
-        return SIMDType.of(key)
 
     def describe(self) -> str:
         """What it is, for messages: `a vector of 4 float32`."""

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from weft.errors import fail
 from weft.errors import bridge as errors
+from weft.errors import fail
 from weft.ir.types import int32, int64
 from weft.language import arith, logic
 from weft.language.context import current
@@ -35,10 +35,9 @@ Addresses: TypeAlias = "tensor | LayoutTensor"
 """What is loaded from and stored to: a scalar or a tile of pointers, or a view in global memory."""
 _DEFAULT_SIZE = 64
 _INSTEAD = {
-    AddressSpace.SHARED: "in a tile kernel load from the buffer itself, smem.load(layout), and store to it; as a view it is for "
-    "threads, t[i, j]",
-    AddressSpace.LOCAL: "make a tile of what threads hold with gl.from_fragment(view, shape, layout), and take one apart with "
-    "gl.fragment(tile)",
+    AddressSpace.SHARED: "load from the buffer itself, smem.load(layout), and store to it; as a view it is for threads",
+    AddressSpace.LOCAL: "gl.from_fragment(view, shape, layout) makes a tile of what threads hold, and gl.fragment(tile) takes "
+    "one apart",
 }
 
 
@@ -55,8 +54,8 @@ def addresses(what: str, view: LayoutTensor, layout: DistributedLayout | None) -
     for axis, modes in enumerate(axes):
         along = _at(_offsets(modes, is_wide(view.layout, view.sizes)), axis, len(axes))
         offsets = along if offsets is None else arith.add(offsets, along)
-    pointers = arith.add(view.ptr, offsets)
-    return _in_layout(pointers, chosen), _inside(view, shape)
+    assert offsets is not None
+    return _in_layout(_from_first(view, offsets), chosen), _inside(view, shape)
 
 
 def check_stored(view: LayoutTensor, value: Any) -> DistributedLayout | None:
@@ -89,7 +88,7 @@ def _tile_shape(what: str, view: LayoutTensor) -> tuple[int, ...]:
     shape = view.shape
     if not all(isinstance(size, int) and size > 0 and is_power_of_two(size) for size in shape):
         raise fail(
-            errors.SIZES, what=f"gl.{what}", view=view.history, shape=list(shape), tile=", ".join(map(str, _sizes(shape))),
+            errors.SIZES, what=what, view=view.history, shape=list(shape), tile=", ".join(map(str, _sizes(shape))),
             coordinates=_coordinates(len(shape)),
         )  # fmt: skip
     return shape
@@ -132,6 +131,16 @@ def _offsets(modes: Axis, wide: bool) -> tensor:
         index = index if last else arith.floordiv(index, mode.size)
     assert total is not None
     return total
+
+
+def _from_first(view: LayoutTensor, offsets: tensor) -> tensor:
+    """The addresses that far from the view's first element.
+
+    Where its place is counted in 32 bits all of the memory is, so that one 32-bit sum is one step less."""
+    start = view.offset
+    if isinstance(start, tensor) and start.element.bits <= int32.bits and offsets.element == int32:
+        return arith.add(view.storage.address(0), arith.add(start, offsets))
+    return arith.add(view.ptr, offsets)
 
 
 def _at(x: tensor, axis: int, rank: int) -> tensor:

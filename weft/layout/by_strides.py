@@ -32,10 +32,13 @@ def spread(shape: Sequence[int], order: Sequence[int], width: int, num_warps: in
             shares[order[-1]] *= count
         levels.append(shares)
         left = [max(size // share, 1) for size, share in zip(left, shares, strict=True)]
-    return BlockedLayout(*levels, order)
+    size_per_thread, lanes, warps = levels
+    return BlockedLayout(size_per_thread, lanes, warps, order)
 
 
-def by_strides(axes: Sequence[Sequence[Mode]], itemsize: int, num_warps: int, most_bytes: int = 16) -> DistributedLayout:
+def by_strides(
+    axes: Sequence[Sequence[Mode]], itemsize: int, num_warps: int, most_bytes: int = 16
+) -> DistributedLayout:
     """The layout of a tile whose axes have these modes, fastest first; sizes are powers of two.
 
     Elements go to registers (as many as one access of `most_bytes` moves), lanes and warps in the order of their addresses. A

@@ -75,9 +75,7 @@ class TensorDescriptor(HostDescriptor):
         return _descriptor(tensor, tensor_map)
 
     @staticmethod
-    def from_view(
-        view: Any, block_shape: Sequence[int], layout: Any = None, padding: str = "zero"
-    ) -> TensorDescriptor:
+    def from_view(view: Any, block_shape: Sequence[int], layout: Any = None, padding: str = "zero") -> TensorDescriptor:
         """The descriptor of what a `weft.LayoutTensor` of an array views: its first element, extents and strides.
 
         Without a layout blocks lie as `NVMMASharedLayout.get_default_for` says. Of a masked view only what is inside belongs

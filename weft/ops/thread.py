@@ -97,11 +97,12 @@ def assemble(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Typ
 
 
 @op("thread.bounds", effects=(Effect("write", "io"),))
-def bounds(*values: Value, sizes: Table, view: str) -> None:
+def bounds(*values: Value, sizes: Table, view: str, where: tuple[str, ...] = ()) -> None:
     """Indices into a view, checked by the simulator, and on a GPU under `debug` only.
 
     Index i of the first `len(sizes)` scalars must be at least 0 and less than `sizes[i]`; a size of -1 stands for the next of
-    the scalars that follow. `view` is how the author made the view."""
+    the scalars that follow. `view` is how the author made the view, and `where` says of each index what it counts there, such
+    as "along axis 1 of"."""
     count = len(sizes)
     require(len(values) == count + sizes.count(-1), "an index per size, and the sizes that are not constants")
     for value in values:

@@ -2,6 +2,8 @@
 
 Requests are issued by one elected thread of the partition and carried out in the async proxy. A load completes on an mbarrier
 by its bytes; stores and reductions each are a bulk group of the elected thread, complete when their source has been read.
+The requests of a load may be spread over `issuers` warps: request i is issued by the elected thread of warp
+(`first` + i) % `issuers` of the partition (`weft.passes.spread_requests`).
 
 In the lowered stage handles are `scratch` memory and `boxes` lists what the hardware moves in one instruction: how far a box
 lies from the block's coordinates, and its byte in shared memory (`weft.layout.tma`).
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Value
+from weft.ir.core import Op, Value
 from weft.ir.define import Effect, op
 from weft.ir.types import DescriptorType, DType, ScratchType, Type, int16, int32, int64
 from weft.layout import SharedLayout
@@ -45,6 +47,8 @@ def load(
     *coords: Value,
     multicast: bool = False,
     sender: int = 0,
+    issuers: int = 1,
+    first: int = 0,
     boxes: Boxes = (),
 ) -> None:
     """Start to copy the block at `coords` (elements, outermost first; int32) to shared memory, where `pred` holds.
@@ -56,7 +60,7 @@ def load(
     require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
     _block(d, handle)
     _coordinates(coords, len(d.block_shape))
-    _common(bar, pred)
+    _common(bar, pred, issuers, first)
 
 
 @op("tma.load_im2col", effects=LOADS, needs="block")
@@ -67,6 +71,8 @@ def load_im2col(
     pred: Value | None,
     *coords_and_offsets: Value,
     multicast: bool = False,
+    issuers: int = 1,
+    first: int = 0,
     boxes: Boxes = (),
 ) -> None:
     """As `load`, through an im2col descriptor: coordinates of a rank-n tensor, then n - 2 offsets within the filter (int16)."""
@@ -77,7 +83,7 @@ def load_im2col(
     _coordinates(coords_and_offsets[:rank], rank)
     for offset in coords_and_offsets[rank:]:
         scalar(offset, int16)
-    _common(bar, pred)
+    _common(bar, pred, issuers, first)
 
 
 @op("tma.store", effects=STORES, needs="block")
@@ -130,6 +136,11 @@ def write_descriptor(
     return _made(ptr, shape_and_strides, block_shape, layout)
 
 
+def by_several(load: Op) -> bool:
+    """Whether threads of several warps issue the requests of a load. Of other operations that is never so."""
+    return load.attrs.get("issuers", 1) > 1
+
+
 def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[int, ...], layout: SharedLayout) -> Type:
     element: DType = pointer_of(ptr).element_ty
     rank = len(block_shape)
@@ -157,7 +168,8 @@ def _coordinates(coords: tuple[Value, ...], rank: int) -> None:
         scalar(coordinate, int32)
 
 
-def _common(bar: Value, pred: Value | None) -> None:
+def _common(bar: Value, pred: Value | None, issuers: int, first: int) -> None:
+    require(0 <= first < issuers, "warp {} of {} that issue requests", first, issuers)
     barrier(bar)
     if pred is not None:
         scalar(pred)

@@ -19,6 +19,8 @@ scratch memory needs. It follows the declared effects of operations in program o
 7. What threads do by themselves (`weft.ops.thread`) their author brings in order. It is ordered here with what tiles, copy
    engines and products do to the same bytes; where not all threads come, that is done before the branch or loop.
 8. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
+9. A load that several warps issue (`weft.passes.spread_requests`) comes after a barrier if the elected thread initialised its
+   mbarrier, or waited for stores of the same bytes. Where that barrier would stand in a loop, one thread issues it again.
 
 What the elected thread does in a row is one branch, so what any of it needs stands before the first.
 
@@ -38,8 +40,9 @@ from weft.errors import fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
-from weft.ops import cluster, control, program, thread
+from weft.ops import cluster, control, program, thread, tma
 from weft.passes.scopes import divided
+from weft.passes.spread_requests import gathered
 from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
 from weft.passes.sync_words import bytes_words, reason
 
@@ -51,8 +54,13 @@ def insert_sync(func: Func) -> Func:
     """
     if func.attrs.get("stage") == "tile" and not _uses_shared(func):
         return func
-    inserter = _Inserter(func)
-    return Func(func.name, inserter.region(func.body, _entered(func)), func.attrs, func.loc)
+    while True:
+        inserter = _Inserter(func)
+        body = inserter.region(func.body, _entered(func))
+        dear = inserter.dear(body)
+        if not dear:
+            return Func(func.name, body, func.attrs, func.loc)
+        func = gathered(func, dear)
 
 
 def unneeded(func: Func) -> list[Op]:
@@ -81,17 +89,20 @@ def _uses_shared(func: Func) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Why an operation needs a barrier or a fence: the earlier operation, and their bytes if it is about bytes."""
+    """Why an operation needs a barrier or a fence: the earlier operation, and their bytes if it is about bytes.
+
+    `spread`: it does because several warps issue it."""
 
     op: Op
     meeting: tuple[Bytes, Bytes] | None = None
+    spread: bool = False
 
 
 class _Inserter:
     """Walks regions with the state at each point; a state is changed in place. With `observe` nothing is inserted.
 
-    `causes` are the earlier accesses that inserted operations were made for, `needed` says of each of the author's barriers
-    and fences whether something was open there.
+    `causes` are the earlier accesses that inserted operations were made for, `spread` are the loads by several warps for
+    which alone some were, `needed` says of each of the author's barriers and fences whether something was open there.
     """
 
     def __init__(self, func: Func, observe: bool = False) -> None:
@@ -100,6 +111,7 @@ class _Inserter:
         self.observe = observe
         self.accesses = Accesses(func)
         self.causes: dict[Op, Op] = {}
+        self.spread: dict[Op, Op] = {}
         self.needed: dict[Op, bool] = {}
         shares = self.tile and any(op.kind is thread.shared_of for op in walk(func.body))
         self.divided = divided(func) if shares else frozenset[Op]()
@@ -139,7 +151,7 @@ class _Inserter:
             fenced, ordered = self._needs(op, state)
             if fence is None and fenced is not None and self._may_fence(op, fenced):
                 fence = op, fenced
-            if barrier is None and ordered is not None:
+            if ordered is not None and (barrier is None or barrier[1].spread > ordered.spread):
                 barrier = op, ordered
         made = [] if fence is None else self._insert(program.fence_async, *fence, state)
         return made if barrier is None else [*made, *self._insert(program.barrier, *barrier, state)]
@@ -155,8 +167,9 @@ class _Inserter:
                 if fence is None and conflict.fence and known & UNFENCED:
                     fence = _Need(earlier.op, conflict.meeting)
                 passed = access.effect.kind == "update" and state.passed(earlier)
-                if barrier is None and conflict.order and known & UNORDERED and not passed:
-                    barrier = _Need(earlier.op, conflict.meeting)
+                if conflict.order and known & UNORDERED and not passed and (barrier is None or barrier.spread):
+                    # The elected thread would not wait for itself.
+                    barrier = _Need(earlier.op, conflict.meeting, tma.by_several(op) and earlier.effect.elected)
         return fence, barrier or self._published(op, state)
 
     def _published(self, op: Op, state: State) -> _Need | None:
@@ -174,8 +187,11 @@ class _Inserter:
         return _Need(state.touched) if state.touched is not None and _publishes(op) else None
 
     def _told(self, access: Access) -> bool:
-        """Whether an arrival tells others that an access is over: one of all threads to memory of the author's."""
-        return not access.effect.elected and self.accesses.is_authors(access)
+        """Whether an arrival tells others that an access is over: one of all threads to memory of the author's.
+
+        Of the loads of several warps the phase tells that they complete."""
+        alone = access.effect.elected or tma.by_several(access.op)
+        return not alone and self.accesses.is_authors(access)
 
     def _may_fence(self, op: Op, need: _Need) -> bool:
         """False where the author has to. Raises CompilationError (sync-fence).
@@ -198,6 +214,8 @@ class _Inserter:
         _apply(kind, state)
         op = Op(kind, (), {**kind.defaults, "reason": reason(before, need.op, need.meeting)}, (), (), before.loc)
         self.causes[op] = need.op
+        if need.spread:
+            self.spread[op] = before
         return [op]
 
     def _do(self, op: Op, state: State) -> None:
@@ -311,9 +329,17 @@ class _Inserter:
             return None
         op = Op(kind, (), found.attrs, (), (), found.loc)
         self.causes[op] = self.causes[found]
+        if found in self.spread:
+            self.spread[op] = self.spread[found]
         return op
 
+    def dear(self, body: Region) -> set[Op]:
+        """The loads of several warps that alone need a barrier in a loop."""
+        loops = (r for op in walk(body) if op.kind in _LOOPS for r in op.regions) if self.spread else ()
+        return {self.spread[op] for region in loops for op in walk(region) if op in self.spread}
 
+
+_LOOPS = (control.for_, control.while_)
 _HOISTS = ((program.barrier,), (program.fence_async,), (program.fence_async, program.barrier))
 _INSIDE: dict[OpDef, Callable[[_Inserter, Op, State], tuple[list[Op], Op]]] = {
     control.if_: _Inserter.if_,
@@ -340,7 +366,7 @@ def _in_a_row(ops: Sequence[Op], number: int) -> Iterator[Op]:
 def _is_elected(op: Op) -> bool:
     """Whether the elected thread does it and goes on; waits are not so."""
     effects = op.kind.effects
-    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp")
+    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp") and not tma.by_several(op)
     return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
 
 

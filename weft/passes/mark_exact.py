@@ -27,7 +27,7 @@ def mark_exact(func: Func) -> Func:
     """The function with "exact": "range" or "address" for each value that such an operation computes."""
     if "block" not in func.attrs:
         return func
-    ranges, addresses = Ranges(func).exact, _addresses(func)
+    ranges, addresses = Ranges(func).exact, only_addresses(func)
     exact = {
         op.result: "range" if op.result in ranges else "address"
         for op in walk(func.body)
@@ -41,7 +41,7 @@ def _is_signed(value: Value) -> bool:
     return isinstance(element, DType) and element.is_int_signed() and element.bits >= 32
 
 
-def _addresses(func: Func) -> set[Value]:
+def only_addresses(func: Func) -> set[Value]:
     """Values that are used for addresses only."""
     others: set[Value] = set()
     found: set[Value] = set()

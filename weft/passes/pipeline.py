@@ -21,15 +21,17 @@ from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
 from weft.passes.insert_sync import insert_sync
-from weft.passes.mark_exact import mark_exact
 from weft.passes.lower import lower_tiles
+from weft.passes.mark_exact import mark_exact
 from weft.passes.overlap_products import overlap_products
 from weft.passes.partition_plan import check_partitions
 from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
+from weft.passes.sort_indices import sort_indices
 from weft.passes.split_partitions import split_partitions
 from weft.passes.spread_arrivals import spread_arrivals
+from weft.passes.spread_requests import spread_requests
 from weft.passes.thread_alignment import check_alignment
 from weft.passes.thread_blocks import check_blocks_of_threads
 from weft.passes.unsigned import unsigned
@@ -58,6 +60,7 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("allocate_shared", lambda f: allocate_shared(f, target)),
             ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
             ("spread_arrivals", lambda f: _by_author(f, spread_arrivals)),
+            ("spread_requests", lambda f: _by_author(f, spread_requests)),
             ("insert_sync", _synchronised),
         ),
         watch,
@@ -72,6 +75,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("check_accumulators", lambda f: check_accumulators(f, target)),
             ("split_partitions", lambda f: split_partitions(f, target)),
             ("lower_tiles", lambda f: lower_tiles(f, target)),
+            ("sort_indices", sort_indices),
             ("unsigned", unsigned),
             ("dce", dce),
             ("drop_parameters", drop_parameters),

@@ -18,7 +18,7 @@ from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.ir.types import ScratchType, SharedType
 from weft.layout.base import WARPGROUP
-from weft.ops import mbarrier, scratch, shared
+from weft.ops import mbarrier, scratch, shared, tma
 from weft.passes.handles import handles
 from weft.passes.sync_owners import Owners, owners
 
@@ -171,7 +171,8 @@ class Accesses:
             value = op.operand(effect.operand)
             if value is not None and isinstance(value.type, SharedType | ScratchType):
                 found = self.bytes(value)
-                one = replace(effect, elected=False) if op.attrs.get("each_warp") else effect
+                spread = op.attrs.get("each_warp") or tma.by_several(op)
+                one = replace(effect, elected=False) if spread else effect
                 single = self._tile and isinstance(value.type, ScratchType)
                 yield Access(op, one, found, _owners(op, found), single=single)
 

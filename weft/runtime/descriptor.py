@@ -16,7 +16,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from weft.runtime import tensormap
@@ -184,5 +184,6 @@ class HostMap:
 
 
 def host_map(descriptor: HostDescriptor) -> HostMap:
-    """What the simulator needs of a descriptor of a host array."""
-    return HostMap(host_buffer(descriptor.base), descriptor.tensor_map)
+    """What the simulator needs of a descriptor of a host array: its storage, from where the map's tensor begins."""
+    tensor_map = descriptor.tensor_map
+    return HostMap(replace(host_buffer(descriptor.base), pointer=tensor_map.spec.pointer), tensor_map)

@@ -246,7 +246,9 @@ def _check(task: Task, op: Op, position: int, index: Data, size: Array | int) ->
         return
     flat = int(np.argmax(bad))
     shape = np.shape(bad)
+    where: tuple[str, ...] = op.attrs["where"]
     raise task.fail(
-        thread_hazard.VIEW_BOUNDS, op, thread=task.names.thread(flat), position=position, view=op.attrs["view"],
+        thread_hazard.VIEW_BOUNDS, op, thread=task.names.thread(flat), view=op.attrs["view"],
+        where=where[position] if where else f"at position {position} of",
         index=int(np.broadcast_to(index.array, shape).ravel()[flat]), size=int(np.broadcast_to(size, shape).ravel()[flat]),
     )  # fmt: skip

@@ -38,7 +38,8 @@ from weft.sim.places import Place
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
-from weft.sim.tracks import NEVER, Touch, Way
+from weft.sim.tracks import NEVER, THREADS, Touch, Way
+from weft.sim.verdicts import MANY
 
 
 @lru_cache(maxsize=256)
@@ -147,11 +148,11 @@ class Request:
     def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
         """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
         elements inside will be."""
-        races = self.task.machine.races
+        races, threads = self.task.machine.races, THREADS if tma.by_several(self.op) else ELECTED
         for source in () if races is None else self.sources:
             part = None if bits is None or source.which is None else bits[source.which]
             touch = Touch(
-                self.task, self.op, way, source, self.access.itemsize, ELECTED, ELECTED, component, value, tma=True
+                self.task, self.op, way, source, self.access.itemsize, threads, threads, component, value, tma=True
             )
             races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
 
@@ -208,20 +209,25 @@ def _linear(op: Op) -> LinearLayout:
     return t.layout.to_linear(t.block_shape)
 
 
-def _place(task: Task, handle: Handle, desc: Value | None) -> Place:
+def _place(task: Task, op: Op, handle: Handle) -> Place:
     """Where a block lies in shared memory; the descriptor knows."""
-    t, memory = _descriptor(desc), task.block.memory
+    t, memory = _descriptor(op.operands[0]), task.block.memory
     each = t.element.itemsize // memory.granule
     return places.tile_place(
-        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, ELECTED, reading=False,
+        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, _threads(op), reading=False,
         rank=task.rank,
     )  # fmt: skip
+
+
+def _threads(op: Op) -> int:
+    """Who makes the requests of an operation: the elected thread, or threads of several warps."""
+    return MANY if tma.by_several(op) else ELECTED
 
 
 @rule(tma.load)
 def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
-        place = _place(task, handle, op.operands[0])
+        place = _place(task, op, handle)
         request = Request(task, op, desc, _block(task, op, desc, coords), "reads", mine=place.mine)
         _start_load(task, op, request, bar, handle, place)
 
@@ -229,7 +235,7 @@ def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Dat
 @rule(tma.load_im2col)
 def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
     if holds(task, op, pred):
-        place = _place(task, handle, op.operands[0])
+        place = _place(task, op, handle)
         request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads", mine=place.mine)
         _start_load(task, op, request, bar, handle, place)
 
@@ -279,7 +285,7 @@ def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handl
 def _bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
     """Start to copy to the memory of a block, whose own barrier is signalled."""
     element = request.map.element
-    barrier = barrier_at(task, op, bar, block=block)
+    barrier = barrier_at(task, op, bar, _threads(op), block)
     if block is task.block:
         descriptors.use(task, op, request.map, barrier.component, barrier.completed)
         request.touch("read", barrier.component, barrier.completed)
@@ -306,7 +312,7 @@ def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> No
 def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
     if task.rank & copies(_linear(op), task.machine.blocks):
         return
-    place = _place(task, handle, op.operands[0])
+    place = _place(task, op, handle)
     request = Request(
         task, op, desc, _block(task, op, desc, coords), "writes" if kind is None else "updates", whole_chunks=True,
         mine=place.mine,

@@ -53,7 +53,7 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
         return FINE if known else _in_flight(event)
     if earlier.mode == "store":
         if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
-            return FINE if known or asynchronous else RACE
+            return FINE if known else RACE
         return hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED
     if earlier.mode == "product":
         # The threads of another warpgroup may still be where theirs is under way.

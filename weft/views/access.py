@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
@@ -74,7 +74,7 @@ def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = (
 
     Those known now are checked now (view-index), the others by the storage at run time.
     """
-    late: list[tuple[Index, Index]] = []
+    late: list[Late] = []
     mode = 0
     for axis, modes in enumerate(axes_of(view)):
         coordinate: Index = 0
@@ -88,17 +88,35 @@ def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = (
         limit = None if view.limits is None else view.limits[axis]
         if limit is not None:
             _check_one(view, f"axis {axis}", coordinate, limit, late)
+    _check_late(view, late)
+
+
+def check_along(view: LayoutTensor, axis: int, index: Index) -> None:
+    """An index along an axis of one mode lies inside, as `check` has it."""
+    late: list[Late] = []
+    for size in (axes_of(view)[axis][0].size, None if view.limits is None else view.limits[axis]):
+        if size is not None:
+            _check_one(view, f"axis {axis}", index, size, late)
+    _check_late(view, late)
+
+
+# An index, its size, and what the index counts: checks that wait for the run time.
+Late: TypeAlias = "tuple[Index, Index, str]"
+
+
+def _check_late(view: LayoutTensor, late: Sequence[Late]) -> None:
     if late:
-        view.storage.check([index for index, _ in late], [size for _, size in late], view.history)
+        indices, sizes, where = zip(*late, strict=True)
+        view.storage.check(indices, sizes, view.history, where)
 
 
-def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: list[tuple[Index, Index]]) -> None:
+def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: list[Late]) -> None:
     if not isinstance(index, int):
-        late.append((index, size))
+        late.append((index, size, f"along {axis} of"))
     elif index < 0 or (isinstance(size, int) and index >= size):
         raise fail(errors.INDEX, index=index, axis=axis, view=view.history, size=size)
     elif not isinstance(size, int):
-        late.append((index, size))
+        late.append((index, size, f"along {axis} of"))
 
 
 def widened(view: LayoutTensor, index: Index) -> Index:
@@ -149,8 +167,10 @@ def _static(element: Layout, axis: int) -> Axis:
     return tuple(Mode(size, stride) for size, stride in zip(part.flat_shape, part.flat_stride, strict=True))
 
 
-def loader(view: LayoutTensor, width: Any = 1) -> Callable[..., Any]:
-    """`load` with its width given."""
+def loader(view: LayoutTensor, *widths: Any) -> Callable[..., Any]:
+    """`load` with its width given. Raises ViewError (view-load-width) for what is no one width."""
+    width = widths[0] if len(widths) == 1 else widths
+    _require_width(width, f"{view.history}.load[{', '.join(map(str, widths))}]")
 
     def load(*indices: Any) -> Any:
         base, places = _vector(view, indices, width, f"{view.history}.load[{width}]")
@@ -162,14 +182,19 @@ def loader(view: LayoutTensor, width: Any = 1) -> Callable[..., Any]:
 def store(view: LayoutTensor, arguments: Sequence[Any]) -> None:
     """`t.store(i, j, v)`."""
     *indices, value = arguments
-    base, places = _vector(view, indices, view.storage.width(value), f"{view.history}.store")
+    width, what = view.storage.width(value), f"{view.history}.store"
+    _require_width(width, what)
+    base, places = _vector(view, indices, width, what)
     view.storage.store(base, places, value, None)
+
+
+def _require_width(width: Any, what: str) -> None:
+    if not isinstance(width, int) or width < 1:
+        raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
 
 
 def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -> tuple[Index, Places]:
     """Where `width` consecutive numbers from an index on lie."""
-    if not isinstance(width, int) or width < 1:
-        raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
     if len(view.sizes) != view.rank:
         tile = ", ".join(str((boundaries(axis) or [1])[0]) for axis in axes_of(view))
         raise fail(

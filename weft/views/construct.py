@@ -9,7 +9,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.int_tuple import UNKNOWN, times
 from weft.layout.strided import Layout
-from weft.views.history import History
+from weft.views.history import root
 from weft.views.modes import SCALAR
 from weft.views.storage import AddressSpace, Index, Opened, Storage, allocate, open_object
 
@@ -25,7 +25,7 @@ def fields(
     masked: bool,
     shape: Sequence[Index] | None,
     strides: Sequence[Index] | None,
-    name: str,
+    name: str | None,
 ) -> Fields:
     """The fields of a view over an object. Raises ViewError as `LayoutTensor` says."""
     opened = open_object(array)
@@ -37,7 +37,7 @@ def fields(
     sizes = _numbers("shape", layout, layout.flat_shape, shape, opened)
     steps = _numbers("strides", layout, layout.flat_stride, strides, opened, sizes)
     _check_extent(layout, sizes, steps, opened)
-    return (opened.storage, opened.offset, layout, SCALAR, sizes, steps, None, masked, History(name))
+    return (opened.storage, opened.offset, layout, SCALAR, sizes, steps, None, masked, root(name, "view"))
 
 
 class Memory(NamedTuple):
@@ -58,12 +58,13 @@ def memory_of(value: Any) -> Memory:
     return Memory(opened.storage, opened.offset, None if opened.extent is None else opened.extent[1])
 
 
-def over_memory(memory: Memory, offset: Index, layout: Any, name: str) -> LayoutTensor:
+def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) -> LayoutTensor:
     """A view of a stretch of memory from an offset on."""
     from weft.views.tensor import LayoutTensor
 
+    history = root(name, "memory")
     return LayoutTensor.from_fields(
-        memory.storage, offset, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, False, History(name)
+        memory.storage, offset, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, False, history
     )
 
 
@@ -156,5 +157,5 @@ def allocated(dtype: Any, layout: Any, space: AddressSpace, masked: bool) -> Fie
     """The fields of a view of new memory."""
     require_known(layout)
     storage = allocate(dtype, layout.cosize(), space)
-    history = History(f"{space.name.lower()} memory")
+    history = root(None, f"{space.name.lower()} memory")
     return (storage, 0, layout, SCALAR, layout.flat_shape, layout.flat_stride, None, masked, history)

@@ -5,7 +5,8 @@
 `dram` is global memory, `sram` shared memory, `local` a thread's own. A side that the block shares is divided among the
 threads; a `local` side is the thread's whole. Elements outside of masked views are not touched, except that an asynchronous
 copy writes zeros for what it cannot read. `thread` is the number of the thread that calls and `threads` how many call; those
-beyond the thread layout copy nothing. Nothing is waited for and no barrier is placed.
+beyond the thread layout copy nothing, and may not be there for asynchronous copies. Nothing is waited for and no barrier is
+placed.
 
 A `swizzle` permutes where elements lie in shared memory, counted in elements of the view.
 """
@@ -23,7 +24,7 @@ from weft.views import swizzles
 from weft.views.access import number
 from weft.views.fragments import Fragment, evened, together
 from weft.views.modes import extent
-from weft.views.partition import check_layout_of_threads, distributed, first_offset, thread_axes
+from weft.views.partition import check_layout_of_threads, distributed, first_offset, thread_axes, thread_coordinate
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling
 from weft.views.transfers import check_async_width, check_source
@@ -60,7 +61,9 @@ class Side:
             raise fail(errors.SWIZZLE_STRIDE, view=self.view.history, layout=self.view.layout, width=width)
         inside = [const // width for const in fragment.places.const]
         firsts = swizzles.starts(plain, [extent(count) for count in counts])
-        first = first_offset(plain, counts, self.threads, number(self.view, thread))
+        index = number(self.view, thread)
+        coordinates = [thread_coordinate(count, self.threads, index) for count in counts]
+        first = first_offset(plain, counts, self.threads, coordinates)
         if swizzles.is_repeated(self.swizzle, firsts, inside):
             return [fragment.moved(self._offset(self.swizzle(first)))]
         places = swizzles.scattered(self.swizzle, firsts, first, inside)
@@ -86,6 +89,10 @@ def copy_dram_to_sram_async(
     """Begin such a copy; `async_copy_wait_all()` waits for what the calling thread has begun."""
     what = "copy_dram_to_sram_async"
     to, of = Side(dst, dst_thread_layout or thread_layout, swizzle), Side(src, thread_layout)
+    for layout in (dst_thread_layout or thread_layout, thread_layout):
+        check_layout_of_threads(layout)
+        if threads is not None and threads > layout.cosize():
+            raise fail(errors.THREADS_ASYNC, threads=layout, count=layout.cosize(), block=threads)
     for target, source in _pairs(what, (_DRAM, _SRAM), to, of, thread, threads):
         check_async_width(dst, src, target.places.width)
         target.view.storage.copy_async(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import bridge as errors
 from weft.errors import fail
-from weft.views.modes import axes_of, merged
+from weft.views.modes import axes_of, is_nested, merged
 from weft.views.storage import Index
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def extents(view: LayoutTensor) -> tuple[list[Index], list[Index]]:
         raise fail(errors.DESCRIPTOR_VECTORS, view=view.history, width=view.element_size)
     strides: list[Index] = []
     for axis, modes in enumerate(axes_of(view)):
-        joined = modes if len(modes) == 1 else merged(modes)
-        if len(joined) > 1:
+        joined = merged(modes) if is_nested(modes) else modes
+        if is_nested(joined):
             raise fail(errors.DESCRIPTOR_NESTED, view=view.history, layout=view.layout, axis=axis)
         strides.append(joined[0].stride)
     return [view.dim(axis) for axis in range(view.rank)], strides

@@ -21,6 +21,17 @@ class History(str):
         return hash(History)
 
 
+class Unnamed(History):
+    """What stands for the name of a view that has none yet. In a kernel the first variable that holds it gives it one."""
+
+    __slots__ = ()
+
+
+def root(name: str | None, description: str) -> History:
+    """The history of a view that is made over memory: its name, or until it has one a description."""
+    return Unnamed(description) if name is None else History(name)
+
+
 def called(history: str, method: str, brackets: Iterable[Any] | None, arguments: Iterable[Any] = ()) -> History:
     """The history of what a method gives.
 

@@ -11,6 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
 
 from weft.errors import fail
@@ -66,7 +67,7 @@ class ArrayStorage:
         """Raises ViewError (view-async-host): only kernels copy asynchronously."""
         raise fail(errors.ASYNC_HOST, view=self.describe(), space=repr(self.space))
 
-    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str) -> None:
+    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Raises ViewIndexError (view-index-kind): on the host every index is a number, checked by the view."""
         late = next(index for index in (*indices, *sizes) if not isinstance(index, int))
         raise fail(errors.INDEX_KIND, index=repr(late), view=history)
@@ -260,18 +261,21 @@ def _open_numpy(array: Array, owner: Any = None) -> Opened:
 
 
 def _alive(array: Array) -> Callable[[], str]:
-    """A check that the memory of a NumPy array is still where it was."""
+    """A check that the memory of a NumPy array is still where it was.
+
+    NumPy does not keep a buffer from being closed or resized under an array, so both are looked for here.
+    """
     chain: list[Any] = list(_bases(array))
     root = chain[-1]
-    owner: Array = [each for each in chain if _is_numpy(each)][-1]
-    pointer, nbytes = owner.__array_interface__["data"][0], owner.nbytes
+    owner: Array = next(each for each in reversed(chain) if _is_numpy(each))
+    pointer, nbytes, length = owner.__array_interface__["data"][0], owner.nbytes, _length(root)
 
     def check() -> str:
-        if getattr(root, "closed", False) or _released(root):
+        if getattr(root, "closed", False):
             return "its buffer has been closed"
         if owner.nbytes != nbytes or owner.__array_interface__["data"][0] != pointer:
             return "the array has been resized"
-        return ""
+        return "its buffer has been resized" if _length(root) != length else ""
 
     return check
 
@@ -283,14 +287,9 @@ def _bases(array: Any) -> Iterator[Any]:
         array = getattr(array, "base", None)
 
 
-def _released(owner: Any) -> bool:
-    """Whether this is a memoryview that has been released, whose only word is an error."""
-    if not isinstance(owner, memoryview):
-        return False
-    try:
-        return owner.nbytes < 0
-    except ValueError:
-        return True
+def _length(buffer: Any) -> int:
+    """Bytes of a buffer that can change its size; 0 for any other owner of memory."""
+    return len(buffer) if isinstance(buffer, (bytearray, mmap)) else 0
 
 
 def _open_pointer(value: Any) -> Opened:

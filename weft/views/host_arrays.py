@@ -126,9 +126,10 @@ def elements(view: LayoutTensor) -> Array:
     if all(width == 1 for width in widths):
         return found
     pairs = [(size // width, width) for size, width in zip(found.shape, widths, strict=True)]
-    split = found.reshape([size for pair in pairs for size in pair])
+    split: Any = found.reshape(tuple(size for pair in pairs for size in pair))
     order = [*range(0, 2 * len(pairs), 2), *range(1, 2 * len(pairs), 2)]
-    return split.transpose(order).reshape([*(count for count, _ in pairs), -1])
+    shape = (*(count for count, _ in pairs), -1)
+    return split.transpose(order).reshape(shape)
 
 
 def storage_of(view: LayoutTensor) -> ArrayStorage:

@@ -60,7 +60,7 @@ class LayoutTensorIter:
         stride: int | None = None,
         offset: Index = 0,
         circular: bool = False,
-        name: str = "memory",
+        name: str | None = None,
     ) -> None:
         require_known(layout)
         memory = memory_of(array)
@@ -82,6 +82,11 @@ class LayoutTensorIter:
         _set(made, values)
         return made
 
+    def named(self, name: str) -> Self:
+        """The same iterator as messages call it by a variable that holds it; itself if it has a name."""
+        first = self.first.named(name)
+        return self if first is self.first else self._replaced(first=first)
+
     def get(self) -> LayoutTensor:
         """The tile where it stands. Raises ViewIndexError (view-iterator-end) behind the last, unless it is circular."""
         first, position, count = self.first, self.position, extent(self.steps)
@@ -90,7 +95,7 @@ class LayoutTensorIter:
             if not 0 <= position < count:
                 raise fail(errors.ITERATOR_END, view=f"the iterator over {first.history}", index=position, count=count)
         elif not self.circular and not first.masked:
-            first.storage.check((position,), (count,), what)
+            first.storage.check((position,), (count,), what, ("as the tile of",))
         offset = plus(first.offset, offset_along(self.steps, widened(first, position)))
         return first.replaced(offset=offset, limits=self._limits(), history=what)
 
@@ -116,9 +121,10 @@ class LayoutTensorIter:
         return self.next(count)
 
     def _at(self, position: Index) -> Self:
-        return type(self).from_fields(
-            *(position if name == "position" else getattr(self, name) for name in self.FIELDS)
-        )
+        return self._replaced(position=position)
+
+    def _replaced(self, **changes: Any) -> Self:
+        return type(self).from_fields(*(changes.get(name, getattr(self, name)) for name in self.FIELDS))
 
     def _limits(self) -> tuple[Index | None, ...] | None:
         limits = list(limits_of(self.first))

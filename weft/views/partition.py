@@ -155,7 +155,8 @@ def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int
     elif not view.masked:
         # In elements, not in tiles: the number of tiles would cost a division.
         last = plus(times(index, size), size - 1)
-        view.storage.check((last,), (extent(axes_of(view)[axis]),), what)
+        where = f"along axis {axis} of {view.history} as the last of"
+        view.storage.check((last,), (extent(axes_of(view)[axis]),), what, (where,))
 
 
 def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index | None:
@@ -241,6 +242,9 @@ def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index
         return limit
     if isinstance(limit, int) and limit % width:
         raise fail(errors.VECTOR_DIVIDES, what=what, part=width, size=limit, axis=axis, view=view.history)
+    if not isinstance(limit, int):
+        where = f"left over by whole vectors of {width} along axis {axis} in"
+        view.storage.check((limit % width,), (1,), what, (where,))
     return divided(limit, width)
 
 
@@ -282,30 +286,33 @@ def distributed(
     thread = number(view, index)
     if not guarded:
         check_thread(view, threads, thread, what)
+    coordinates = [thread_coordinate(count, threads, thread) for count in counts]
     axes: list[Axis] = []
     limits: list[Index | None] = []
     for each, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
         axes.append(_fragment(view, threads, each, modes, extent(count))[1])
-        limits.append(_fragment_limit(view, each, thread_coordinate(count, threads, thread), extent(count)))
+        limits.append(_fragment_limit(view, each, coordinates[each], extent(count)))
     if swizzle is None:
-        offset = first_offset(view, counts, threads, thread)
+        offset = first_offset(view, counts, threads, coordinates)
     else:
-        offset = _swizzled_offset(view, counts, threads, thread, swizzle)
+        offset = _swizzled_offset(view, counts, threads, coordinates, swizzle)
     return rebuilt(view, axes, plus(view.offset, offset), limits, what)
 
 
-def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, thread: Index) -> Index:
-    """How far a thread's first element is from the view's; `counts` are the modes of the thread layout along each axis."""
+def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
+    """How far the first element of the thread with these coordinates is from the view's.
+
+    `counts` are the modes of the thread layout along each axis.
+    """
     offset: Index = 0
     for axis, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
         own, _ = _fragment(view, threads, axis, modes, extent(count))
-        coordinate = thread_coordinate(count, threads, thread)
-        offset = plus(offset, offset_along(own, widened(view, coordinate)))
+        offset = plus(offset, offset_along(own, widened(view, coordinates[axis])))
     return offset
 
 
 def _swizzled_offset(
-    view: LayoutTensor, counts: Sequence[Axis], threads: Layout, thread: Index, swizzle: Swizzling
+    view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
 ) -> Index:
     """The first offset under a swizzle that leaves the other elements as far from it as they are."""
     plain = by_elements(view)
@@ -315,7 +322,7 @@ def _swizzled_offset(
     )
     if not is_repeated(swizzle, starts(plain, along), inside):
         raise fail(errors.SWIZZLE, swizzle=swizzle, view=view.history, threads=threads)
-    return times(swizzle(first_offset(plain, counts, threads, thread)), view.element_size)
+    return times(swizzle(first_offset(plain, counts, threads, coordinates)), view.element_size)
 
 
 def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
@@ -356,7 +363,7 @@ def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count
 def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) -> None:
     """A thread is one of a thread layout, as far as that is known now. Raises view-thread-index."""
     if not isinstance(thread, int):
-        view.storage.check((thread,), (threads.cosize(),), what)
+        view.storage.check((thread,), (threads.cosize(),), what, ("as the thread of",))
     elif not 0 <= thread < threads.cosize():
         raise fail(errors.THREAD_INDEX, index=thread, threads=threads, count=threads.cosize())
 

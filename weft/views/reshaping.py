@@ -9,7 +9,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.int_tuple import is_tuple, plus, times
 from weft.layout.strided import Layout
-from weft.views.access import check, number
+from weft.views.access import check_along, number
 from weft.views.history import called, spelled
 from weft.views.modes import (
     Axis,
@@ -58,8 +58,7 @@ def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
     modes = axes_of(view)[axis]
     if is_nested(modes) or extent(element_axes(view)[axis]) != 1:
         raise _refused(view, axis, spelled(index))
-    whole = rebuilt(view, (modes,), 0, (limits_of(view)[axis],), view.history)
-    check(whole, (index,))
+    check_along(view, axis, index)
     return times(index, modes[0].stride)
 
 
@@ -77,7 +76,8 @@ def _span(view: LayoutTensor, axis: int, modes: Axis, part: slice[Any, Any, Any]
         if stop < start or (isinstance(size, int) and stop > size):
             raise _refused(view, axis, spelled(part))
         if not isinstance(size, int):
-            view.storage.check((stop - 1,), (size,), view.history)
+            where = f"at the end of slice {spelled(part)} along axis {axis} of"
+            view.storage.check((stop - 1,), (size,), view.history, (where,))
     length = _length(start, stop, step)
     static = part.stop is not None or modes[0].size_known
     mode = Mode(length, times(modes[0].stride, step), static, modes[0].stride_known)

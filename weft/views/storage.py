@@ -91,10 +91,11 @@ class Storage(Protocol):
         """
         ...
 
-    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str) -> None:
+    def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Each index is at least 0 and less than its size; at least one of the two is known at run time only.
 
-        `history` is how the author made the view, for the report.
+        For the report, `history` is how the author made the view, and `where` says what each index counts there, such as
+        "along axis 1 of".
         """
         ...
 
@@ -144,7 +145,7 @@ def open_object(value: Any) -> Opened:
         opened = opener(value)
         if opened is not None:
             return opened
-    raise fail(errors.OPEN, got=f"a {type(value).__name__}")
+    raise fail(errors.OPEN, got=f"a value of type {type(value).__name__}")
 
 
 def allocate(dtype: Any, count: int, space: AddressSpace) -> Storage:

@@ -16,6 +16,7 @@ from weft.layout.int_tuple import product, times
 from weft.layout.strided import Layout
 from weft.views import access, arguments, construct, elementwise, partition, printing, reshaping, transfers
 from weft.views.brackets import Axes, Brackets, complete
+from weft.views.history import History, Unnamed
 from weft.views.iterators import LayoutTensorIter, tiled
 from weft.views.modes import axes_of, extent, static_extent
 from weft.views.partition import ViewType
@@ -31,7 +32,8 @@ class LayoutTensor:
     `layout` says where the elements lie, from the array's first element on, in elements; without one the view has the array's
     own shape and strides. UNKNOWN numbers in it come from the array, or from `shape` and `strides` (one number per flattened
     mode). `masked` views may be partitioned by sizes that do not divide them: parts at the edge are smaller.
-    `name` is how messages call the view. Nothing is copied. Raises ViewError (view-open, view-layout, view-extent and others).
+    `name` is how messages call the view; in a kernel without one, as the variable that it is assigned to. Nothing is copied.
+    Raises ViewError (view-open, view-layout, view-extent and others).
 
     Elements are numbers, or after `vectorize` vectors of them; every size and index counts elements.
     """
@@ -67,7 +69,7 @@ class LayoutTensor:
         *,
         shape: Sequence[Index] | None = None,
         strides: Sequence[Index] | None = None,
-        name: str = "view",
+        name: str | None = None,
     ) -> None:
         _set(self, construct.fields(array, layout, bool(masked), shape, strides, name))
 
@@ -81,6 +83,10 @@ class LayoutTensor:
     def replaced(self, **changes: Any) -> LayoutTensor:
         """The same view with other values of some fields."""
         return type(self).from_fields(*(changes.get(name, getattr(self, name)) for name in self.FIELDS))
+
+    def named(self, name: str) -> LayoutTensor:
+        """The same view as messages call it by a variable that holds it; itself if it has a name."""
+        return self.replaced(history=History(name)) if isinstance(self.history, Unnamed) else self
 
     @classmethod
     def stack_allocation(
@@ -350,7 +356,7 @@ class LayoutTensor:
         return printing.text(self)
 
     def __iter__(self) -> NoReturn:
-        raise fail(errors.INDEX_KIND, index="a loop over it", view=self.history)
+        raise fail(errors.ITERATION, view=self.history)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise fail(errors.IMMUTABLE, field=name, what="LayoutTensor")

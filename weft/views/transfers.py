@@ -67,13 +67,16 @@ def copy_async(view: LayoutTensor, source: Any) -> None:
 
 
 def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> None:
-    """An access is as wide as an asynchronous copy. Raises ViewError (view-async-width)."""
+    """An access is one asynchronous copy. Raises ViewError: view-async-width, view-async-type."""
+    if view.dtype != source.dtype:
+        mine, others = view.dtype.name, source.dtype.name
+        raise fail(errors.ASYNC_TYPE, other=source.history, others=others, view=view.history, dtype=mine)
     itemsize = view.dtype.itemsize
     if width * itemsize not in ASYNC_BYTES:
         raise fail(
             errors.ASYNC_WIDTH,
             width=width,
-            dtype=view.dtype,
+            dtype=view.dtype.name,
             other=source.history,
             view=view.history,
             nbytes=width * itemsize,

@@ -261,3 +261,39 @@ def test_bases_and_constants_are_not_spelled_out_for_addresses():
     after = k.check()
     assert count(after, regs.affine) == 0
     assert ops_of(after, globals.load)[0].attrs["vec"] == 4
+
+
+@LAW
+@given(st.data(), tiles())
+def test_parts_of_a_coordinate_are_bits_of_it(data, case):
+    """Quotients and remainders of the places of elements by powers of two: of bases and constants apart."""
+    layout, shape = case[0], tuple(case[1])
+    k = tile_kernel(num_warps=warps_of(layout, shape))
+    x = k.coordinate(shape, data.draw(st.integers(0, len(shape) - 1)), layout)
+    for _ in range(data.draw(st.integers(1, 3))):
+        kind, divisor = data.draw(st.sampled_from([arith.div, arith.rem])), 1 << data.draw(st.integers(0, 6))
+        x = k.emit(kind, x, k.number(divisor, x))
+    k.output(x)
+    k.check()
+
+
+def test_parts_of_a_coordinate_are_no_arrays():
+    """What a nested layout makes of an index is one base and constants: one load of four and one address."""
+    k = tile_kernel()
+    row = k.pointer_in(any_bits(k.rng, float32, 512), float32)
+    at = k.emit(tile.arange, start=0, end=512, layout=LINE)
+    inside, outside = (k.emit(kind, at, k.number(64, at)) for kind in (arith.rem, arith.div))
+    offsets = k.emit(arith.add, inside, k.emit(arith.mul, outside, k.number(64, at)))
+    k.output(k.load(row, offsets))
+    after = k.check()
+    assert [op.attrs["vec"] for op in ops_of(after, globals.load)] == [4]
+    assert count(after, arith.div, arith.rem, regs.affine) == 0
+
+
+def test_other_quotients_are_computed_element_by_element():
+    k = tile_kernel()
+    at = k.positions((512,), LINE)
+    moved = k.emit(arith.sub, at, k.number(100, at))
+    for kind, x, divisor in ((arith.rem, at, 24), (arith.div, at, -4), (arith.rem, moved, 8), (arith.div, moved, 8)):
+        k.output(k.emit(kind, x, k.number(divisor, x)))
+    assert count(k.check(), arith.div, arith.rem) == 4

@@ -148,7 +148,9 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
     columns = lo.map_of(form.base)
     if columns is None or form.strides or form.exact is not None or not isinstance(divisor, int):
         return None
-    if divisor <= 0 or divisor & (divisor - 1) or min(form.const) < 0 or not splits(union(form.const), *map(union, columns)):
+    if divisor <= 0 or divisor & (divisor - 1) or min(form.const) < 0:
+        return None
+    if not splits(union(form.const), *map(union, columns)):
         return None
 
     def part(table: Table) -> Table:

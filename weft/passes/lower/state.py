@@ -22,6 +22,7 @@ from weft.passes.fact_rules import Facts
 from weft.passes.facts import facts
 from weft.passes.lower import divisors
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
+from weft.passes.lower.frame import LANE_BITS, Frame
 from weft.passes.lower.numbers import mapped
 from weft.passes.lower.placement import free_threads, register_table, splits, thread_columns, union
 from weft.passes.scopes import scopes
@@ -31,25 +32,7 @@ if TYPE_CHECKING:
     from weft.passes.lower.control import Carried
     from weft.passes.lower.handles import Handle
 
-LANE_BITS = WARP_SIZE.bit_length() - 1
 LowerRule = Callable[["Lowering", Op], None]
-
-
-class _Frame:
-    """The threads that run what is being lowered, and what is known at the entry to their code.
-
-    `thread_bits` of a thread's number. `entry` takes what depends on the thread only; `constants` and `threads` remember it,
-    and `maps` the linear map that a value of `threads` is of the thread's number.
-    """
-
-    __slots__ = ("constants", "entry", "maps", "thread_bits", "threads")
-
-    def __init__(self, num_warps: int) -> None:
-        self.thread_bits = LANE_BITS + num_warps.bit_length() - 1
-        self.entry: list[Op] = []
-        self.constants: dict[tuple[int, DType], Value] = {}
-        self.threads: dict[tuple[object, ...], Value | None] = {}
-        self.maps: dict[Value, tuple[Table, Table, Table]] = {}
 
 
 class Lowering(Rebuilder):
@@ -83,7 +66,7 @@ class Lowering(Rebuilder):
         self._facts: dict[Value, Facts] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
-        self._frame = _Frame(int(func.attrs["num_warps"]))
+        self._frame = Frame(int(func.attrs["num_warps"]))
         self.num_ctas = int(func.attrs.get("num_ctas", 1))
         self.block_bits = self.num_ctas.bit_length() - 1
 
@@ -161,7 +144,7 @@ class Lowering(Rebuilder):
     def partition(self, num_warps: int) -> Iterator[OpenRegion]:
         """Open the region of a partition of so many warps, which has an entry of its own, until the block ends."""
         around, numbers = self._frame, self._numbers
-        self._frame, self._numbers = _Frame(num_warps), [{}]
+        self._frame, self._numbers = Frame(num_warps), [{}]
         try:
             with self.nested(()) as opened:
                 yield opened

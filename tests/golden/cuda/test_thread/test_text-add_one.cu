@@ -9,8 +9,8 @@ kernel(float* t, const int rows, const int columns, const int stride) {
   const bool on = x < rows; const bool on_1 = y < columns; const bool on_2 = on & on_1;
   if (on_2) {
 #line 4
-    const int t_7 = mul_wrap(x, stride); const int t_8 = add_wrap(t_7, y); float* const p = t + t_8;
+    const int t_7 = x * stride; const int t_8 = t_7 + y; float* const p = t + t_8; const float t_9 = load_f32(p);
 #line 4
-    const float t_9 = load_f32(p); const float t_10 = t_9 + 1.0f; store_f32(p, t_10);
+    const float t_10 = t_9 + 1.0f; store_f32(p, t_10);
   }
 }

@@ -12,21 +12,23 @@ kernel(float* x, float* out, const int n) {
 #line 6
   for (int i = 0; i < 32; i += 8) {
 #line 5
-    const int down = t + i; const int t_6 = t_3 + down; const int t_7 = mul_wrap(t_6, n); const int t_8 = t_5 + t_1;
+    const int down = t + i; const int t_6 = t_3 + down; const int t_7 = t_6 * n; const int t_8 = t_5 + t_1;
 #line 5
-    const int t_9 = add_wrap(t_7, t_8); float* const p = x + t_9; const float t_10 = load_f32(p);
-    const int t_11 = down * 33; const int t_12 = t_11 + t_1; store_shared_f32(tile + 4 * t_12, t_10);
+    const int t_9 = t_7 + t_8; float* const p = x + t_9; const float t_10 = load_f32(p);
+    const int t_11 = t * 33; const int t_12 = t_11 + t_1; const int t_13 = i * 33; const int t_14 = t_12 + t_13;
+#line 6
+    store_shared_f32(tile + 4 * t_14, t_10);
   }
 #line 7
   __syncthreads();
 #line 10
   for (int i_1 = 0; i_1 < 32; i_1 += 8) {
 #line 9
-    const int down_1 = t + i_1; const int t_13 = t_1 * 33; const int t_14 = t_13 + down_1;
+    const int down_1 = t + i_1; const int t_15 = t_1 * 33; const int t_16 = t_15 + t; const int t_17 = t_16 + i_1;
 #line 9
-    const float t_15 = load_shared_f32(tile + 4 * t_14);
-    const int t_16 = t_5 + down_1; const int t_17 = mul_wrap(t_16, n); const int t_18 = t_3 + t_1;
+    const float t_18 = load_shared_f32(tile + 4 * t_17);
+    const int t_19 = t_5 + down_1; const int t_20 = t_19 * n; const int t_21 = t_3 + t_1;
 #line 10
-    const int t_19 = add_wrap(t_17, t_18); float* const p_1 = out + t_19; store_f32(p_1, t_15);
+    const int t_22 = t_20 + t_21; float* const p_1 = out + t_22; store_f32(p_1, t_18);
   }
 }

@@ -190,7 +190,8 @@ def make_tensor_descriptor(
     complete by then, and it is not used any more.
     Raises CompilationError: async-target, async-make-base, async-make-rank, async-make-stride, async-make-padding,
     async-make-extent, async-make-outer-stride, async-coordinate-type, bridge-descriptor-arguments, bridge-descriptor-space;
-    LayoutError: async-make-layout, bridge-descriptor-nested, bridge-descriptor-vectors, and what TMA cannot copy (layout-tma-*).
+    LayoutError: async-make-layout, bridge-descriptor-nested, bridge-descriptor-vectors, and what TMA cannot copy
+    (layout-tma-*).
     """
     demand("make_tensor_descriptor", "TMA")
     if isinstance(base, LayoutTensor):
@@ -199,7 +200,8 @@ def make_tensor_descriptor(
             raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=base.history, problem=own)
         base, shape, strides = _of_view(base)
     if shape is None or strides is None or block_shape is None:
-        raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=name_of(base), problem="without shape, strides and block_shape")
+        missing = "without shape, strides and block_shape"
+        raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=name_of(base), problem=missing)
     element = base.element if isinstance(base, tensor) and base.is_scalar else None
     if not isinstance(element, Pointer):
         raise fail(errors.MAKE_BASE, got=name_of(base))
