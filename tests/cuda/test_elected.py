@@ -197,6 +197,25 @@ def test_neighbours_share_a_predicate():
     assert text.index("#line 10") < text.index("&& below &&") < text.index("#line 20")
 
 
+def test_requests_of_several_warps():
+    """Warps that follow one another share a branch; a request of one warp has a number. Predicates come before `elect.sync`."""
+    k = Kernel(("n", int32), num_warps=4)
+    desc = descriptor(k, "desc")
+    (bar,), smem = barriers(k), room(k, float16, 16384, 1024, "smem")
+    on = k.emit(arith.cmp, k.params[0], k.number(3), predicate="lt", name="below")
+    boxes = tuple(((0, 64 * i), 8192 * i) for i in range(4))
+    for pred, first in ((None, 0), (on, 2), (None, 3)):
+        k.emit(tma.load, desc, bar, smem, pred, k.number(0), k.number(0), issuers=4, first=first, boxes=boxes)
+    text = re.sub(r"#line.*\n", "", text_of(k.done()))
+    assert [line.strip() for line in text.splitlines() if "elect_one())" in line and "tma_load" in line] == [
+        "if (elect_one()) tma_load_2d(smem + 8192 * warp, &desc, bars, 64 * warp, 0);",
+        "if (warp >= 2 && below && elect_one()) tma_load_2d(smem + 8192 * (warp - 2), &desc, bars, 64 * (warp - 2), 0);",
+        "if (warp < 2 && below && elect_one()) tma_load_2d(smem + 8192 * (warp + 2), &desc, bars, 64 * (warp + 2), 0);",
+        "if (warp == 3 && elect_one()) tma_load_2d(smem, &desc, bars, 0, 0);",
+        "if (warp < 3 && elect_one()) tma_load_2d(smem + 8192 * (warp + 1), &desc, bars, 64 * (warp + 1), 0);",
+    ]
+
+
 def test_each_warp_arrives_for_itself():
     """Neighbours share a branch, which no warp enters before all of its threads have come."""
     k = Kernel(("n", int32))

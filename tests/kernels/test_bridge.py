@@ -338,3 +338,28 @@ def test_a_masked_view_costs_no_instruction(device):
     view = copy_tiles[2, 16](*(gl.LayoutTensor(each, layout, masked=True) for each in (a, b)), 128, 64, ROWS)
     hand = by_hand_with_mask[2, 16](a, b, 250, 1000, 1000, 128, 64, ROWS)
     assert 20 < instructions(view) <= instructions(hand)
+
+
+# Views of more than 2**31 elements: memory that is never touched.
+
+
+@pytest.mark.parametrize(
+    ("layout", "numbers"),
+    [
+        (gl.Layout((3, 1 << 30), (1 << 30, 1)), {}),
+        (gl.Layout((U, U), (U, 1)), {"shape": (3, 1 << 30), "strides": (1 << 30, 1)}),
+    ],
+    ids=["static", "run time"],
+)
+def test_offsets_have_64_bits_where_the_extent_needs_it(layout, numbers):
+    view = gl.LayoutTensor(np.empty(3 << 30, np.int8), layout, masked=True, **numbers)
+    compiled = copy_tiles.warmup(view, view, 4, 1024, None)
+    cuda = compiled.asm["cuda"].partition('extern "C"')[2]
+    stride = "x_stride_0" if numbers else "1073741824ll"
+    # The row that a thread begins in, as a place in memory; the edges are compared in 32 bits.
+    row = re.search(rf"const i64 (\w+) = \(i64\)(\w+); const i64 \w+ = mul_wrap\(\1, {stride}\)", cuda)
+    assert row is not None, cuda
+    assert re.search(
+        rf"const int \w+ = add_wrap\({row[2]}, 2 \* r\)|t_\d+\[r\] = add_wrap\({row[2]}, 2 \* r\)", cuda
+    ), cuda
+    assert_widths(compiled, "128", "128")

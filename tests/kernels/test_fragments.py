@@ -209,3 +209,20 @@ def test_shared_memory_in_turn(run, rng, shared):
         for row in range(3):
             expected[16 * row + row] = expected[16 * row + row + 1] * 2
     same(out, expected)
+
+
+@weft.jit
+def tile_and_threads_of_a_block(out, x, layout: gl.constexpr):
+    part = gl.fragment(gl.load(x.tile[16, 32](0, gl.block_idx.x), layout=layout))
+    part[0, 0] = part[0, 0] + gl.thread_idx.y
+    gl.store(out.tile[16, 32](0, gl.block_idx.x), gl.from_fragment(part, [16, 32], layout))
+
+
+def test_a_block_of_threads_loads_tiles_of_views(run, rng):
+    x, out = random(rng, np.int32, (16, 50)), poison((16, 50), np.int32)
+    run(tile_and_threads_of_a_block, 2, Viewed(out, masked=True), Viewed(x, masked=True), ROWS, block=(32, 4))
+    expected = x.copy()
+    # Warp w is row w of the block, and begins the rows 4 w to 4 w + 3 of the tile; a thread's first column is one of four.
+    with np.errstate(over="ignore"):
+        expected[:, ::4] += (np.arange(16) // 4)[:, None].astype(np.int32)
+    same(out, expected)

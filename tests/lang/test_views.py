@@ -243,36 +243,6 @@ def test_vectors_do_not_change():
     assert "gl.SIMD[gl.float32, 4]" in error.fix
 
 
-def test_an_array_that_is_no_view_is_not_indexed():
-    @jit
-    def written(out):
-        out[gl.thread_idx.x] = 1.0
-
-    @jit
-    def read(out):
-        gl.store(out, out[gl.thread_idx.x])
-
-    for kernel in (written, read):
-        assert "weft.LayoutTensor(array)" in wrong(kernel, "language-pointer-index", out=POINTER).fix
-
-
-def test_a_method_without_its_last_parentheses_is_called_so():
-    @jit
-    def written(t):
-        t.vectorize[1][0] = 1.0
-
-    @jit
-    def read(t):
-        t[0] = t.tile[4][0]
-
-    @jit
-    def named(t):
-        t.tile.fill(0)
-
-    for kernel, code in ((written, "lang-immutable"), (read, "lang-operator"), (named, "lang-attribute")):
-        assert "lacks its last parentheses" in wrong(kernel, code, t=view(64)).message
-
-
 def test_a_vector_is_no_index():
     @jit
     def kernel(t):

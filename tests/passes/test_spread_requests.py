@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.passes.shared import BYTES, SM90, TILE, Rules, SharedKernel, inserted
+from tests.passes.shared import BYTES, LENGTH, SM90, TILE, Rules, SharedKernel, inserted
 from tests.passes.test_sync_simulated import Program, simulate, step
 from tests.sim.build import TARGET, buffer
 from weft import sim, targets
@@ -152,12 +152,15 @@ def test_a_barrier_between_the_making_of_an_mbarrier_and_others_requests():
     assert ops == row
 
 
-def ring(*before: str) -> Func:
-    """Blocks that are loaded, and stored from where they are; what comes `before` each load. With barriers and fences."""
+def ring(*before: str, ahead: bool = True) -> Func:
+    """Blocks that are loaded, and stored from where they are; what comes `before` each load. With barriers and fences,
+    one of the author's `ahead` of the loop."""
     k = Blocks()
     bar, a = k.bars("bar"), k.block("a", 2)
     steps = {"barrier": k.barrier, "store_wait": k.store_wait}
     k.init(bar)
+    if ahead:
+        k.barrier()
 
     def body(i: Value) -> None:
         for name in before:
@@ -227,23 +230,35 @@ def without(func: Func, kind: str, number: int = 0) -> Func:
     return Func(func.name, region(func.body), func.attrs, func.loc)
 
 
-@pytest.mark.parametrize(("number", "buffer"), [(0, "bar"), (1, "a")])
-def test_the_simulator_misses_the_barriers(number, buffer):
-    """After the mbarrier is made, and after the wait for stores, of which one thread knows. One thread needs neither."""
-    func = ring("store_wait", "barrier")
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_simulator_misses_the_barrier(ahead):
+    """After the mbarrier is made, and after the wait for stores, of which one thread knows."""
+    func = ring("store_wait", "barrier", ahead=ahead)
     run(func)
-    mutant = without(func, "sync.barrier", number)
     with pytest.raises(Hazard) as error:
-        run(mutant)
-    assert (error.value.code, error.value.buffer) == ("hazard-thread-race", buffer)
-    run(with_op_attrs(mutant, {op: {**op.attrs, "issuers": 1} for op in walk(mutant.body) if op.kind is tma.load}))
+        run(without(func, "sync.barrier", int(ahead)))
+    assert (error.value.code, error.value.buffer) == ("hazard-thread-race", "a" if ahead else "bar")
+
+
+class OneThread(Rules):
+    """Stores go beyond the end of the tensor, which is loaded from."""
+
+    def tma_store(self, handle: Value) -> None:
+        self.emit(tma.store, self.desc, handle, self.number(LENGTH))
+
+
+class ManyThreads(OneThread):
+    """Several warps issue the requests of loads."""
+
+    def tma_load(self, handle: Value, bar: Value) -> None:
+        self.emit(tma.load, self.desc, bar, handle, None, self.zero, issuers=4, first=1)
 
 
 @pytest.mark.parametrize("what", ["init", "store_wait"])
 @pytest.mark.parametrize("several", [True, False])
 def test_what_one_thread_knows(what, several):
     """The simulator alone: no pass places anything."""
-    k = SpreadRules() if several else Program([])
+    k = ManyThreads() if several else OneThread()
     k.do("init" if what == "init" else "W f init | store swait")
     k.expect(k.bar)
     k.do("load")
@@ -258,11 +273,8 @@ def test_what_one_thread_knows(what, several):
     assert (error.value.code, error.value.buffer) == ("hazard-thread-race", "bar" if what == "init" else "a[0]")
 
 
-class SpreadProgram(Program):
-    """With loads that several warps issue."""
-
-    def tma_load(self, handle: Value, bar: Value) -> None:
-        self.emit(tma.load, self.desc, bar, handle, None, self.zero, issuers=4, first=1)
+class SpreadProgram(Program, ManyThreads):
+    """Random steps with such loads."""
 
 
 @settings(deadline=None, max_examples=100)

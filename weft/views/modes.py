@@ -98,7 +98,7 @@ def _nested(numbers: list[Any]) -> Any:
 
 def element_layout_of(axes: Sequence[Axis]) -> Layout:
     """The layout of an element with these modes; `SCALAR` for one number, and modes of size 1 have stride 0."""
-    trimmed = tuple(tuple(mode for mode in axis if not _is_one(mode)) or ONE for axis in axes)
+    trimmed = tuple(tuple(mode for mode in axis if not is_one(mode)) or ONE for axis in axes)
     return SCALAR if all(axis == ONE for axis in trimmed) else layout_of(trimmed)
 
 
@@ -180,7 +180,7 @@ def merged(axis: Axis) -> Axis:
     """The axis with as few modes as possible: steps that go on where the ones before end become one mode."""
     out: list[Mode] = []
     for mode in axis:
-        if _is_one(mode):
+        if is_one(mode):
             continue
         before = out[-1] if out else None
         if before is not None and _goes_on(before, mode):
@@ -196,7 +196,8 @@ def _goes_on(before: Mode, mode: Mode) -> bool:
     return known and all(isinstance(n, int) for n in numbers) and before.size * before.stride == mode.stride
 
 
-def _is_one(mode: Mode) -> bool:
+def is_one(mode: Mode) -> bool:
+    """Whether there is no step to take: the layout says that the size is 1."""
     return isinstance(mode.size, int) and mode.size == 1 and mode.size_known
 
 

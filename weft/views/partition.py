@@ -23,6 +23,7 @@ from weft.views.modes import (
     element_layout_of,
     extent,
     is_nested,
+    is_one,
     layout_of,
     merged,
     minus,
@@ -226,6 +227,7 @@ def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
         size = modes[0].size if is_nested(modes) else extent(modes)
         if isinstance(size, int) and size % width:
             raise fail(errors.VECTOR_DIVIDES, what=what, part=width, size=size, axis=axis, view=view.history)
+        check_groups(view, what, axis, size, width)
         if width > 1 and not modes[0].stride_known:
             raise fail(errors.VECTOR_STRIDE, what=what, axis=axis, view=view.history)
         axes.append((modes[0].beyond(width), *modes[1:]))
@@ -242,10 +244,15 @@ def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index
         return limit
     if isinstance(limit, int) and limit % width:
         raise fail(errors.VECTOR_DIVIDES, what=what, part=width, size=limit, axis=axis, view=view.history)
-    if not isinstance(limit, int):
-        where = f"left over by whole vectors of {width} along axis {axis} in"
-        view.storage.check((limit % width,), (1,), what, (where,))
+    check_groups(view, what, axis, limit, width)
     return divided(limit, width)
+
+
+def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: int) -> None:
+    """A number of elements that only the run time knows consists of whole groups of `count`."""
+    if count > 1 and not isinstance(size, int):
+        where = f"as the remainder of axis {axis} of {view.history} by {count} in"
+        view.storage.check((size % count,), (1,), what, (where,))
 
 
 def _require_alignment(view: LayoutTensor) -> None:
@@ -254,7 +261,7 @@ def _require_alignment(view: LayoutTensor) -> None:
         if mode.stride == width:
             width *= mode.size
     if width > 1:
-        steps = [mode.stride for axis in axes_of(view) for mode in axis if mode.size != 1 and mode.stride_known]
+        steps = [mode.stride for axis in axes_of(view) for mode in axis if mode.stride_known and not is_one(mode)]
         aligned(view, width, view.offset, steps)
 
 
@@ -290,6 +297,8 @@ def distributed(
     axes: list[Axis] = []
     limits: list[Index | None] = []
     for each, (modes, count) in enumerate(zip(axes_of(view), counts, strict=True)):
+        if not view.masked:
+            check_groups(view, what, each, extent(modes), extent(count))
         axes.append(_fragment(view, threads, each, modes, extent(count))[1])
         limits.append(_fragment_limit(view, each, coordinates[each], extent(count)))
     if swizzle is None:
