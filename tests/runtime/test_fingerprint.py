@@ -300,4 +300,4 @@ def test_a_look_finds_each_fingerprint_once():
     assert first == fp.fingerprint(value) and known == {id(value): (value, first)}
     known[id(value)] = value, "from before"
     assert fp.fingerprint(value, known) == "from before"
-    assert fp.fingerprint(tuple([1, 2.5]), known) == first
+    assert fp.fingerprint((*[1], 2.5), known) == first

@@ -160,7 +160,9 @@ def _order(views: Sequence[LayoutTensor], loops: Sequence[Sequence[Dim]]) -> lis
     own = list(loops[widest])
     vector = _vector_loops(own, widths[widest])
     order = [0]
-    for loop in [*(loop for loop in own if loop not in vector), *reversed(vector)]:
+    # Loops are told apart by their weights: whether run-time strides are equal is not known here.
+    inside = {loop.weight for loop in vector}
+    for loop in [*(loop for loop in own if loop.weight not in inside), *reversed(vector)]:
         order = [number + step * loop.weight for number in order for step in range(loop.size)]
     return order
 

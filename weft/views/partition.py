@@ -11,7 +11,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.int_tuple import divided, is_tuple, plus, times
 from weft.layout.strided import Layout
-from weft.views.access import aligned, dim, number, require_axis, widened
+from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
 from weft.views.history import called
 from weft.views.modes import (
     Axis,
@@ -256,13 +256,12 @@ def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: i
 
 
 def _require_alignment(view: LayoutTensor) -> None:
-    width = 1
-    for mode in sorted((mode for axis in element_axes(view) for mode in axis), key=lambda mode: mode.stride):
-        if mode.stride == width:
-            width *= mode.size
+    width = vector_width(view)
     if width > 1:
+        # Steps to other elements, and inside of an element from one vector to the next.
         steps = [mode.stride for axis in axes_of(view) for mode in axis if mode.stride_known and not is_one(mode)]
-        aligned(view, width, view.offset, steps)
+        inside = [mode.stride for axis in element_axes(view) for mode in axis if not 0 <= mode.stride < width]
+        aligned(view, width, view.offset, [*steps, *inside])
 
 
 # Fragments of threads
