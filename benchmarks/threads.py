@@ -35,6 +35,7 @@ BLOCKS = ((8, 32), (4, 64), (16, 16))
 """Threads of a block that turn 4x4 elements each, side by side and below each other."""
 PRODUCT = 4096
 TILES = (
+    {"BM": 128},
     {"BK": 8, "STAGES": 3},
     {"BK": 16, "STAGES": 3},
     {"BM": 128, "BN": 256, "BK": 16, "TN": 16},
@@ -114,8 +115,9 @@ def vectors(src, dst, count: gl.constexpr):
 
 def copy_vectors(src: Any, dst: Any, threads: int, count: int) -> Any:
     """Copy an array whose size divides by four: `count` vectors by each thread, a block apart."""
-    grid = weft.cdiv(src.shape[0], 4 * count * threads)
-    return vectors[grid](*(weft.LayoutTensor(array, masked=True) for array in (src, dst)), count, block=threads)
+    size = 4 * count * threads
+    views = (weft.LayoutTensor(array, masked=bool(array.shape[0] % size)) for array in (src, dst))
+    return vectors[weft.cdiv(src.shape[0], size)](*views, count, block=threads)
 
 
 def ladder(quick: bool) -> list[Line]:

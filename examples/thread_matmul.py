@@ -9,8 +9,8 @@
 Steps along k within a tile are unrolled, so the assembler reads the numbers of one step while those of the step before are
 multiplied, without being told.
 
-All matrices are masked views: tiles at the edges are smaller, and what copies to shared memory do not find there is zero.
-Layouts are known at compile time, so where a tile divides a matrix nothing is left of the masks.
+Matrices that tiles do not divide are masked views: tiles at the edges are smaller, and what copies to shared memory do not
+find there is zero. Where tiles divide a matrix there is no mask to pay for.
 
     python examples/thread_matmul.py [--plot FILE] [--sim]
 """
@@ -202,9 +202,9 @@ def double_buffered(
     store_sums(c.tile[BM, BN](gl.block_idx.y, gl.block_idx.x), sums, row, col, width)
 
 
-def matrices(A: Any, B: Any, C: Any) -> list[Any]:
-    """The matrices as masked views."""
-    return [weft.LayoutTensor(matrix, masked=True, name=name) for matrix, name in ((A, "a"), (B, "b"), (C, "c"))]
+def matrices(A: Any, B: Any, C: Any, BM: int = 1, BN: int = 1, BK: int = 1) -> list[Any]:
+    """The matrices as views, masked where the tiles of a block do not divide them."""
+    return [workbench.view(A, "a", BM, BK), workbench.view(B, "b", BK, BN), workbench.view(C, "c", BM, BN)]
 
 
 def width_of(*operands: Any) -> int:
@@ -226,13 +226,13 @@ def naive_matmul(A: Any, B: Any, C: Any) -> Any:
 
 def shared_matmul(A: Any, B: Any, C: Any, TILE: int = 32) -> Any:
     """C = A @ B, an element per thread, tiles in shared memory."""
-    return shared[blocks(C, TILE, TILE)](*matrices(A, B, C), TILE, block=(TILE, TILE))
+    return shared[blocks(C, TILE, TILE)](*matrices(A, B, C, TILE, TILE, TILE), TILE, block=(TILE, TILE))
 
 
 def vectorised_matmul(A: Any, B: Any, C: Any, BM: int = 16, BK: int = 64) -> Any:
     """C = A @ B, four elements per thread."""
-    widths = width_of(A), width_of(B, C)
-    return vectorised[blocks(C, BM, 16 * QUAD)](*matrices(A, B, C), BM, BK, *widths, block=(16, BM))
+    BN, widths = 16 * QUAD, (width_of(A), width_of(B, C))
+    return vectorised[blocks(C, BM, BN)](*matrices(A, B, C, BM, BN, BK), BM, BK, *widths, block=(16, BM))
 
 
 def register_tile_matmul(
@@ -241,17 +241,17 @@ def register_tile_matmul(
     """C = A @ B, TM x TN elements per thread."""
     threads = BM // TM * (BN // TN)
     settings = BM, BN, BK, TM, TN, width_of(B, C)
-    return register_tile[blocks(C, BM, BN)](*matrices(A, B, C), *settings, block=threads, **options)
+    return register_tile[blocks(C, BM, BN)](*matrices(A, B, C, BM, BN, BK), *settings, block=threads, **options)
 
 
 def double_buffered_matmul(
-    A: Any, B: Any, C: Any, BM: int = 128, BN: int = 128, BK: int = 16, TM: int = 8, TN: int = 8, STAGES: int = 2,
+    A: Any, B: Any, C: Any, BM: int = 64, BN: int = 128, BK: int = 16, TM: int = 8, TN: int = 8, STAGES: int = 2,
     **options: Any,
 ) -> Any:  # fmt: skip
     """C = A @ B, TM x TN elements per thread, while the next STAGES - 1 tiles arrive."""
     threads = BM // TM * (BN // TN)
     settings = BM, BN, BK, TM, TN, width_of(B, C), STAGES
-    return double_buffered[blocks(C, BM, BN)](*matrices(A, B, C), *settings, block=threads, **options)
+    return double_buffered[blocks(C, BM, BN)](*matrices(A, B, C, BM, BN, BK), *settings, block=threads, **options)
 
 
 RUNGS = {

@@ -4,7 +4,7 @@
 - `from_shared`: a block of threads brings a tile to shared memory, and around it a border one number wide, the halo. Then each
   number is read from global memory once, those of borders twice.
 
-Matrices are masked views, so that tiles at the right and lower edges are as small as what is left, whatever the sizes.
+Matrices that tiles do not divide are masked views: tiles at the right and lower edges are as small as what is left.
 
     python examples/thread_stencil.py [--plot FILE] [--sim]
 """
@@ -76,9 +76,9 @@ def from_shared(src, dst, ROWS: gl.constexpr):
             tile[row, x] = moved(halo[row + 1, x + 1], up, down, halo[row + 1, x], halo[row + 1, x + 2])
 
 
-def views(src: Any, dst: Any) -> list[weft.LayoutTensor]:
-    """The matrices as masked views."""
-    return [weft.LayoutTensor(matrix, masked=True, name=name) for matrix, name in ((src, "src"), (dst, "dst"))]
+def views(src: Any, dst: Any, rows: int = 1, cols: int = 1) -> list[weft.LayoutTensor]:
+    """The matrices as views, masked where tiles of rows x cols do not divide them."""
+    return [workbench.view(matrix, name, rows, cols) for matrix, name in ((src, "src"), (dst, "dst"))]
 
 
 def run_global(src: Any, dst: Any, block: tuple[int, int] = (32, 8)) -> Any:
@@ -90,7 +90,8 @@ def run_global(src: Any, dst: Any, block: tuple[int, int] = (32, 8)) -> Any:
 def run_shared(src: Any, dst: Any, ROWS: int = 32, block: tuple[int, int] = (32, 8)) -> Any:
     """A step from `src` to `dst`, through tiles of ROWS rows in shared memory."""
     rows, cols = src.shape
-    return from_shared[(weft.cdiv(cols, block[0]), weft.cdiv(rows, ROWS))](*views(src, dst), ROWS, block=block)
+    grid = weft.cdiv(cols, block[0]), weft.cdiv(rows, ROWS)
+    return from_shared[grid](*views(src, dst, ROWS, block[0]), ROWS, block=block)
 
 
 KERNELS = {"global memory": run_global, "shared memory": run_shared}

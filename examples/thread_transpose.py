@@ -94,9 +94,9 @@ def width_of(matrix: Any) -> int:
     return QUAD if matrix.shape[1] % QUAD == 0 and workbench.strides(matrix)[0] % QUAD == 0 else 1
 
 
-def matrices(src: Any, dst: Any) -> list[Any]:
-    """The matrices as masked views."""
-    return [weft.LayoutTensor(matrix, masked=True, name=name) for matrix, name in ((src, "src"), (dst, "dst"))]
+def matrices(src: Any, dst: Any, rows: int = 1, cols: int = 1) -> list[Any]:
+    """The matrices as views, masked where rows x cols elements that a block turns do not divide them."""
+    return [workbench.view(src, "src", rows, cols), workbench.view(dst, "dst", cols, rows)]
 
 
 def grid(src: Any, rows: int, cols: int) -> tuple[int, int]:
@@ -111,23 +111,25 @@ def transpose_naive(src: Any, dst: Any) -> Any:
 
 def transpose_padded(src: Any, dst: Any) -> Any:
     """dst = src.T through padded tiles of 32x32."""
-    return padded[grid(src, TILE, TILE)](*matrices(src, dst), block=(TILE, 8))
+    return padded[grid(src, TILE, TILE)](*matrices(src, dst, TILE, TILE), block=(TILE, 8))
 
 
 def transpose_swizzled(src: Any, dst: Any) -> Any:
     """dst = src.T through swizzled tiles of 32x32."""
-    return swizzled[grid(src, TILE, TILE)](*matrices(src, dst), block=(TILE, 8))
+    return swizzled[grid(src, TILE, TILE)](*matrices(src, dst, TILE, TILE), block=(TILE, 8))
 
 
 def transpose_blocks(src: Any, dst: Any, block: tuple[int, int] = (8, 32)) -> Any:
     """dst = src.T by blocks of 4x4 in registers; `block`: threads side by side and below each other."""
-    size = grid(src, QUAD * block[1], QUAD * block[0])
-    return blocks[size](*matrices(src, dst), width_of(src), width_of(dst), block=block)
+    rows, cols = QUAD * block[1], QUAD * block[0]
+    widths = width_of(src), width_of(dst)
+    return blocks[grid(src, rows, cols)](*matrices(src, dst, rows, cols), *widths, block=block)
 
 
 def transpose_tiled_blocks(src: Any, dst: Any) -> Any:
     """dst = src.T by blocks of 4x4 in tiles of 64x64."""
-    return tiled_blocks[grid(src, BIG, BIG)](*matrices(src, dst), width_of(src), width_of(dst), block=(16, 16))
+    widths = width_of(src), width_of(dst)
+    return tiled_blocks[grid(src, BIG, BIG)](*matrices(src, dst, BIG, BIG), *widths, block=(16, 16))
 
 
 KERNELS = {

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+import weft
+
 RATES = ("TB/s", "TFLOP/s")
 """Columns that mean something on a GPU only."""
 
@@ -112,6 +114,12 @@ def multiprocessors(array: Any) -> int:
 
         return torch.cuda.get_device_properties(array.device).multi_processor_count
     return 8
+
+
+def view(array: Any, name: str, *tile: int) -> weft.LayoutTensor:
+    """An array as a view that kernels take in tiles: masked where tiles do not divide it, for masks cost time."""
+    even = all(size % part == 0 for size, part in zip(array.shape, tile, strict=True))
+    return weft.LayoutTensor(array, masked=not even, name=name)
 
 
 def strides(array: Any) -> tuple[int, ...]:

@@ -354,7 +354,7 @@ def test_a_masked_view_costs_no_instruction(device):
 def test_offsets_have_64_bits_where_the_extent_needs_it(layout, numbers):
     view = gl.LayoutTensor(np.empty(3 << 30, np.int8), layout, masked=True, **numbers)
     compiled = copy_tiles.warmup(view, view, 4, 1024, None)
-    cuda = compiled.asm["cuda"].partition('extern "C"')[2]
+    cuda = re.sub(r"\s*#line.*\s*", " ", compiled.asm["cuda"].partition('extern "C"')[2])
     stride = "x_stride_0" if numbers else "1073741824ll"
     # The row that a thread begins in, as a place in memory; the edges are compared in 32 bits.
     row = re.search(rf"const i64 (\w+) = \(i64\)(\w+); const i64 \w+ = mul_wrap\(\1, {stride}\)", cuda)

@@ -131,6 +131,21 @@ def test_fragments_of_tiles_at_the_edge(run, rng, shape, threads):
 
 
 @weft.jit
+def doubled_tiles(out, x):
+    """Each thread doubles its own 4x4 elements, if there are any: grids are rounded up."""
+    here = x.tile[4, 4](gl.global_idx.y, gl.global_idx.x)
+    out.tile[4, 4](gl.global_idx.y, gl.global_idx.x).copy_from(2 * here)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (64, 32), (12, 20)])
+def test_threads_beyond_a_masked_view_that_tiles_divide_touch_nothing(run, rng, shape):
+    x, out = random(rng, np.float32, shape), poison(shape, np.float32)
+    grid = -(-shape[1] // 32), -(-shape[0] // 32)
+    run(doubled_tiles, grid, Viewed(out, masked=True), Viewed(x, masked=True), block=(8, 8))
+    same(out, 2 * x)
+
+
+@weft.jit
 def reversed_rows(out, x, unrolled: gl.constexpr):
     """A row of four a thread, through its own array, backwards."""
     i = gl.global_idx.x

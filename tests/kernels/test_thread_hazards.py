@@ -137,7 +137,7 @@ def test_copies_of_all_warps_race_with_what_follows_a_wait():
     error = met(everybody_copies, view(32, 32), gl.Layout.row_major(8, 4), grid=(2, 2), block=(16, 16))
     assert error.code == "hazard-threads-race"
     assert "which several threads copied into" in error.message
-    assert error.fix == "call gl.barrier() between gl.async_copy_wait_all() and the second line"
+    assert error.fix == f"call gl.barrier() after gl.async_copy_wait_all(), before line {error.loc.line}"
 
 
 @weft.jit
@@ -202,3 +202,94 @@ def test_a_barrier_under_a_claim_that_is_wrong():
     error = met(claimed, view(32, dtype=np.int32), block=32)
     assert error.code == "hazard-not-uniform"
     assert "thread (0, 0, 0) has 0 and thread (31, 0, 0) has 1" in error.message
+
+
+@weft.jit
+def in_vectors(out, t):
+    v = t.vectorize[1, 4]()
+    i = gl.thread_idx.x
+    if i < v.dim(0):
+        out.store(i, 0, v[i, 0])
+
+
+@weft.jit
+def in_fragments(out, t):
+    mine = t.distribute[gl.Layout.row_major(1, 4)](gl.thread_idx.x % 4)
+    if gl.thread_idx.x < 4:
+        out[0, gl.thread_idx.x] = mine[0, 0]
+
+
+@pytest.mark.parametrize("kernel", [in_vectors, in_fragments])
+def test_sizes_of_the_run_time_are_whole_groups(kernel):
+    layout = gl.Layout((gl.UNKNOWN, gl.UNKNOWN), (gl.UNKNOWN, 1))
+    out, x = np.zeros((8, 4), np.float32), np.arange(64, dtype=np.float32).reshape(8, 8)
+    kernel[1](LayoutTensor(out), LayoutTensor(x, layout), block=32)
+    np.testing.assert_array_equal(out[0], x[0, :4])
+    error = met(kernel, view(8, 4), LayoutTensor(x[:, :6], layout), block=32)
+    assert error.code == "hazard-view-bounds"
+    assert "uses index 2 as the remainder of axis 1 of t by 4 in t." in error.message
+
+
+@weft.jit
+def twice_in_vectors(t):
+    t.vectorize[1, 2]().vectorize[1, 2]().tile[4, 2](gl.thread_idx.x, 0).fill(1.0)
+
+
+def test_rows_of_the_run_time_in_vectors_of_vectors():
+    x = np.zeros((8, 8), np.float32)
+    layout = gl.Layout((gl.UNKNOWN, gl.UNKNOWN), (gl.UNKNOWN, 1))
+    twice_in_vectors[1](LayoutTensor(x, layout, masked=True), block=2)
+    assert (x == 1).all()
+
+
+@weft.jit
+def edges(t, which: gl.constexpr):
+    i = gl.thread_idx.x
+    if which == "axis":
+        t[0, i] = 1.0
+    elif which == "tile":
+        t.tile[4, 4](0, i).fill(1.0)
+    elif which == "thread":
+        t.distribute[gl.Layout.row_major(2, 2)](i).fill(1.0)
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("axis", "thread (8, 0, 0) uses index 8 along axis 1 of t, whose size there is 8"),
+        ("tile", "thread (2, 0, 0) uses index 11 along axis 1 of t as the last of t.tile[4, 4](0, i), whose size there is 8"),
+        ("thread", "thread (4, 0, 0) uses index 4 as the thread of t.distribute[((2, 2):(2, 1))](i), whose size there is 4"),
+    ],
+)  # fmt: skip
+def test_what_an_index_out_of_range_counts(which, message):
+    assert message in met(edges, view(8, 8), which, block=32).message
+
+
+@weft.jit
+def source_in_flight(t):
+    i = gl.thread_idx.x
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(32), address_space=SHARED)
+    tile.distribute[gl.Layout.row_major(32)](i).copy_from_async(t.distribute[gl.Layout.row_major(32)](i))
+    t[i] = 5.0
+    gl.async_copy_wait_all()
+
+
+def test_the_source_of_a_copy_under_way():
+    error = met(source_in_flight, view(32), block=32)
+    assert error.code == "hazard-global-in-flight"
+    assert error.fix.startswith("call gl.async_copy_wait_all()")
+
+
+@weft.jit
+def one_too_few(out):
+    i = gl.thread_idx.x
+    tile = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(33), address_space=SHARED)
+    tile[i] = 1.0
+    gl.barrier()
+    out[i] = tile.tile[33](0)[i + 1]
+
+
+def test_the_element_that_was_never_written():
+    error = met(one_too_few, view(32), block=32)
+    assert error.code == "hazard-uninitialized"
+    assert "reads tile[32] through tile.tile[33](0), which was never written (thread (31, 0, 0))" in error.message

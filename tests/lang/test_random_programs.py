@@ -29,10 +29,13 @@ BINARY = {
 
 
 class Writer:
-    """Writes a random function of `n` and `m`, all of whose names have values from the start."""
+    """Writes a random function of `n` and `m`, all of whose names have values from the start.
 
-    def __init__(self, seed: int) -> None:
+    `leaving`: jumps stand in loops that run on the GPU, too."""
+
+    def __init__(self, seed: int, leaving: bool = False) -> None:
         self.random = random.Random(seed)
+        self.leaving = leaving
         self.lines: list[str] = []
         self.stores = 0
 
@@ -55,6 +58,8 @@ class Writer:
         return self.random.choice([*NAMES, "n", "m", str(self.random.randint(-3, 5))])
 
     def expression(self) -> str:
+        if self.leaving and self.random.random() < 0.2:
+            return f"search({self.atom()}, {self.atom()})"
         kind = self.random.randint(0, 5)
         if kind == 0:
             return f"clamp({self.atom()}, {self.atom()})"
@@ -67,6 +72,9 @@ class Writer:
         return (
             test if self.random.random() < 0.7 else f"{test} {self.random.choice(['and', 'or'])} not {self.atom()} > 2"
         )
+
+    def jumps_of_loops(self) -> tuple[str, ...]:
+        return ("return", "break", "continue") if self.leaving else ()
 
     def block(self, indent: int, depth: int, jumps: tuple[str, ...]) -> None:
         for _ in range(self.random.randint(1, 3)):
@@ -83,10 +91,20 @@ class Writer:
             self.store(indent, one)
         elif kind == 4:
             self.add(indent, f"for i{depth} in range({self.random.choice(['n', '3', 'm, n', '4, m, -1'])}):")
-            self.block(indent + 1, depth + 1, ())
+            self.block(indent + 1, depth + 1, self.jumps_of_loops())
         elif kind == 5:
             self.add(indent, f"for s{depth} in gl.static_range({self.random.randint(0, 3)}):")
             self.block(indent + 1, depth + 1, (*(j for j in jumps if j == "return"), "break", "continue"))
+        elif kind == 6 and self.leaving:
+            limit = self.random.choice(["n", "2"])
+            endless = self.random.random() < 0.5
+            self.add(indent, f"w{depth} = 0")
+            self.add(indent, "while True:" if endless else f"while w{depth} < {limit}:")
+            self.add(indent + 1, f"w{depth} += 1")
+            if endless:
+                self.add(indent + 1, f"if w{depth} > {limit}:")
+                self.add(indent + 2, "break")
+            self.block(indent + 1, depth + 1, self.jumps_of_loops())
         elif kind == 6:
             self.add(indent, f"w{depth} = 0")
             self.add(indent, f"while w{depth} < {self.random.choice(['n', '2'])}:")
@@ -109,6 +127,15 @@ def clamp_of(x, high):
     return x
 
 
+def search(x, high):
+    for i in range(high):
+        if i * i >= x:
+            return i + x
+        if i > 3:
+            break
+    return high
+
+
 # Its meaning in Python and in the IR
 
 
@@ -123,7 +150,7 @@ class Memory(dict[int, int]):
 
 def run_python(text: str, n: int, m: int) -> Memory:
     memory = Memory()
-    space: dict[str, Any] = {"gl": memory, "clamp": lambda x, high: min(x, high)}
+    space: dict[str, Any] = {"gl": memory, "clamp": lambda x, high: min(x, high), "search": search}
     exec(compile(text, "<reference>", "exec"), space)
     space["program"](0, n, m)
     return memory
@@ -185,7 +212,7 @@ class Machine:
 
 def kernel_of(text: str, name: str) -> jit:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    space: dict[str, Any] = {"gl": gl, "clamp": clamp_of}
+    space: dict[str, Any] = {"gl": gl, "clamp": clamp_of, "search": jit(search)}
     exec(compile(text, name, "exec"), space)
     return jit(space["program"])
 
@@ -193,7 +220,16 @@ def kernel_of(text: str, name: str) -> jit:
 @pytest.mark.parametrize("first", [*range(0, 120, 20), 1140])
 def test_random_programs(first):
     for seed in range(first, first + 20):
-        text = Writer(seed).text()
-        func = build(kernel_of(text, f"<random {seed}>"), out=RuntimeParam(Pointer(int32)), n=INT, m=INT).func
-        for n, m in ((0, 0), (3, 1), (1, 3), (-1, 2)):
-            assert run_ir(func, n, m) == run_python(text, n, m), f"n={n}, m={m}\n{text}"
+        check(Writer(seed).text(), f"<random {seed}>")
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_random_programs_that_leave_loops(first):
+    for seed in range(first, first + 20):
+        check(Writer(seed, leaving=True).text(), f"<leaving {seed}>")
+
+
+def check(text: str, name: str) -> None:
+    func = build(kernel_of(text, name), out=RuntimeParam(Pointer(int32)), n=INT, m=INT).func
+    for n, m in ((0, 0), (3, 1), (1, 3), (-1, 2)):
+        assert run_ir(func, n, m) == run_python(text, n, m), f"n={n}, m={m}\n{text}"

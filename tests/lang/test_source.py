@@ -14,10 +14,10 @@ import pytest
 from tests.lang.support import INT, POINTER, jit, read
 from weft import language as gl
 from weft.errors import UserError
-from weft.lang import control, expressions, frame, refused, statements
+from weft.lang import branches, expressions, frame, loops, refused, statements
 from weft.lang.source import source_of
 
-FAMILIES = (control, expressions, refused, statements)
+FAMILIES = (branches, expressions, loops, refused, statements)
 
 
 # fmt: off

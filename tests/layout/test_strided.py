@@ -58,6 +58,7 @@ def test_every_name_of_an_element_leads_to_its_offset(layout):
     assert layout.offsets() == expected
     for index, coordinate in enumerate(coordinates(layout.shape)):
         assert idx2crd(index, layout.shape) == coordinate
+        assert idx2crd(index, layout.shape, Layout(layout.shape).stride) == coordinate
         assert crd2idx(coordinate, layout.shape) == index
         assert crd2idx(coordinate, layout.shape, layout.stride) == expected[index]
         assert layout(coordinate) == layout(*int_tuple.flatten(coordinate)) == expected[index]
@@ -243,3 +244,12 @@ def test_the_functions_of_coordinates_check_them_too():
         crd2idx((1, 2, 3), (4, 4))
     with pytest.raises(LayoutError, match=r"\(1, 2\) does not fit shape 4"):
         idx2crd((1, 2), 4)
+
+
+def test_coordinates_of_offsets():
+    layout = Layout.row_major((2, 3), 4)
+    for index in range(layout.size()):
+        coordinate = idx2crd(index, layout.shape)
+        assert idx2crd(layout(index), layout.shape, layout.stride) == coordinate
+    assert idx2crd(7, (4, 5), (1, 0)) == (3, 0)
+    assert idx2crd((7, 6), (4, (2, 2)), (2, (1, 3))) == (3, (0, 0))

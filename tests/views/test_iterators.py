@@ -82,6 +82,14 @@ def test_an_iterator_at_run_time_carries_one_number():
     )
 
 
+def test_iterators_beyond_the_end_of_a_masked_view_that_divides():
+    t = view(Layout.row_major(16, 8), masked=True)
+    it = t.tiled_iterator(4, 8)(2, 0)
+    assert it[()].limits is None and it.next()[()].limits is None
+    assert known(it.next(Scalar("k", 1))[()].dim(0)) == 4
+    assert known(it.next(Scalar("k", 2))[()].dim(0)) == 0
+
+
 def test_masked_tiles_at_run_time():
     n = Scalar("n", 21)
     it = view(Layout(UNKNOWN, 1), sizes=(n,), masked=True).tiled_iterator(8)(Scalar("k", 2))

@@ -94,6 +94,21 @@ def test_masked_tiles_at_run_time(size, width, data):
         assert max(known(fragment.dim(0)), 0) == len(inside)
 
 
+def test_tiles_at_run_time_beyond_the_end_of_a_masked_view_are_empty():
+    """Of sizes that divide: coordinates that are known need no limit, others may lie beyond, as in a rounded-up grid."""
+    t = view(Layout.row_major(16, 8), masked=True)
+    assert t.tile[4, 4](3, 1).limits is None
+    for i, left in ((3, 4), (4, 0), (9, 0)):
+        tile = t.tile[4, 4](Scalar("i", i), 1)
+        assert known(tile.dim(0)) == left and tile.limits[1] is None
+        assert all(
+            max(known(tile.tile[2, 2](Scalar("y", y), 0).dim(0)), 0) == max(min(left - 2 * y, 2), 0) for y in range(3)
+        )
+    # Beyond a tile that lies inside other elements follow; they are not of the tile.
+    inner = t.tile[8, 8](Scalar("i", 0), 0).tile[2, 8](Scalar("y", 4), 0)
+    assert known(inner.dim(0)) == 0
+
+
 # Splits
 
 
@@ -157,6 +172,8 @@ def test_vectors_of_a_masked_axis_at_run_time():
 def test_what_is_no_vector():
     t = LayoutTensor(np.zeros((6, 6), np.float32))
     refused("view-vector-divides", lambda: t.vectorize[1, 4]())
+    padded = Layout((4, 2), (3, 1))
+    refused("view-vector-aligned", lambda: LayoutTensor(np.zeros(12, np.float32), padded).vectorize[4, 2]())
     refused("view-vector-aligned", lambda: LayoutTensor(np.zeros((4, 10), np.float32)).slice[:, :8]().vectorize[1, 4]())
     masked = LayoutTensor(np.zeros((6, 6), np.float32), masked=True).tile[4, 4](1, 1)
     refused("view-vector-divides", lambda: masked.vectorize[1, 4]())

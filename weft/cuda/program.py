@@ -76,6 +76,11 @@ def _barrier(e: Emitter, op: Op) -> None:
         _at(e, "bar_sync", here.barrier, here.num_warps)
 
 
+@emits(program.warp_barrier)
+def _warp_barrier(e: Emitter, op: Op) -> None:
+    e.out.line("__syncwarp();")
+
+
 @emits(program.block_barrier)
 def _block_barrier(e: Emitter, op: Op) -> None:
     _at(e, "barrier_sync", 0, e.func.attrs.get("total_warps", e.func.attrs["num_warps"]))

@@ -28,17 +28,11 @@ LAMBDA = row(
 # What Python allows and a kernel does not
 
 UNSUPPORTED = row("lang-unsupported", CompilationError, "{what} is not supported in a kernel", "{instead}")
-BREAK = row(
-    "lang-break",
-    CompilationError,
-    "{what} in a loop that runs on the GPU: its number of rounds is not known here",
-    "put the rest of the body under an if, write the condition into a while, or unroll with gl.static_range",
-)
 RETURN_IN_LOOP = row(
     "lang-return-in-loop",
     CompilationError,
-    "return in a loop that runs on the GPU",
-    "assign the result to a variable in the loop, and return it after the loop",
+    "{path} would be {value}, which exists in this round of the loop of line {line} only",
+    "return numbers, tiles, or what was made before the loop; or break, and make it after the loop",
 )
 KERNEL_RETURN = row(
     "lang-kernel-return",
@@ -194,7 +188,7 @@ BRANCHES = row(
 RETURNS = row(
     "lang-returns",
     CompilationError,
-    "{function} returns {one} in one branch of the if in line {line}, but {other} in the other: {path} differs",
+    "{function} returns {one} {here}, but {other} {there}: {path} differs",
     "{fix}",
 )
 
@@ -206,7 +200,7 @@ HOST_FUNCTION = row(
     "{function} is a plain Python function, which a kernel cannot call",
     "{instead}decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
 )
-NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "call a function")
+NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "{instead}")
 ARGUMENTS = row(
     "lang-call-arguments",
     CompilationError,

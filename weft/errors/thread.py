@@ -80,6 +80,12 @@ INDEX = row(
     "index with an integer, of a vector with each of its elements in turn, as in t[v[0], j]; a float is converted with "
     "x.to(gl.int32)",
 )
+UNKNOWN_NUMBER = row(
+    "thread-unknown-number",
+    CompilationError,
+    "{what} got UNKNOWN, a number that the layout of a view leaves to the run time",
+    "write t.dim(axis), which is the number, in the place of t.shape[axis]",
+)
 STORED = row(
     "thread-stored",
     CompilationError,

@@ -34,15 +34,16 @@ class Effect:
     """What an operation does to memory.
 
     `kind`: "read" and "write" are what they say. "update" changes a barrier in one step, by the elected thread. "release"
-    publishes what all threads of the partition did before. "sync" orders: in space "threads" a barrier; with `completes` a
-    wait until accesses of that mechanism are complete; with proxy "async" a fence between the proxies.
+    publishes what all threads of the partition did before. "sync" orders: in space "threads" a barrier, in "warp" one of each
+    warp by itself; with `completes` a wait until accesses of that mechanism are complete; with proxy "async" a fence between
+    the proxies.
     `operand` names the parameter that is the pointer or handle (None: memory of the operation's own, or all of it). `space`
     is the memory, `proxy` who accesses it, `completes` the mechanism that makes an asynchronous access complete (None: at
     once). `elected`: the one thread of the partition that is elected for such operations does it, not all of them.
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
-    space: Literal["global", "shared", "local", "io", "threads"]
+    space: Literal["global", "shared", "local", "io", "threads", "warp"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
     completes: Completion | None = None

@@ -72,7 +72,7 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     if raw is not None:
         return inline(frame, raw, args, kwargs)
     if isinstance(function, RuntimeValue) or not isinstance(function, Hashable):
-        raise fail(errors.NOT_CALLABLE, got=show(function))
+        raise fail(errors.NOT_CALLABLE, got=show(function), instead="call a function")
     if function in HANDLERS:
         return HANDLERS[function](frame, *args, **kwargs)
     if isinstance(function, DType):
@@ -98,10 +98,19 @@ def _instance(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return _of_constants(cls, args, kwargs)
 
 
+def _instead_of_call(value: Any) -> str:
+    """What to write in place of calling a value."""
+    if isinstance(value, int):
+        return (
+            "drop the parentheses: shape and stride of a layout or view are tuples of integers here, as in t.shape[0]"
+        )
+    return "call a function"
+
+
 def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Functions and methods that neither the language nor the author has marked."""
     if not callable(function):
-        raise fail(errors.NOT_CALLABLE, got=show(function))
+        raise fail(errors.NOT_CALLABLE, got=show(function), instead=_instead_of_call(function))
     owner = getattr(function, "__self__", None)
     if isinstance(owner, RuntimeValue) or _is_ours(function):
         return _checked(function, args, kwargs)

@@ -61,11 +61,17 @@ class Carried:
 
 @dataclass(slots=True)
 class Edge:
-    """The end of a loop's body: the values for the next round, and what the attempt got wrong."""
+    """The end of a loop's body: the values for the next round, and what the attempt got wrong. `again`: how it is left."""
 
     values: list[Value] = field(default_factory=list[Value])
     promote: dict[str, Type] = field(default_factory=dict[str, Type])
     drop: dict[str, Unusable] = field(default_factory=dict[str, Unusable])
+    again: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """True when nothing new turned up."""
+        return not (self.promote or self.drop or self.again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +85,24 @@ class Settled:
 
 
 def settle(
-    frame: Frame, line: Loc, names: Sequence[str], attempt: Callable[[tuple[Carried, ...]], tuple[Any, Edge]]
+    frame: Frame,
+    line: Loc,
+    names: Callable[[], Sequence[str]],
+    attempt: Callable[[tuple[Carried, ...]], tuple[Any, Edge]],
 ) -> Settled:
-    """Attempt to read a loop until the constants it was read with are right. `names` are those that its body assigns."""
+    """Attempt to read a loop until the constants it was read with are right. `names` gives those that its body assigns."""
     trace, base = frame.trace, frame.env
-    key = (line, tuple(trace.unrolled))
+    key = key_of(frame, line)
     promoted, dropped = trace.promoted.get(key, dict[str, Type]()), dict[str, Unusable]()
     while True:
         known = len(trace.errors)
         frame.env = {**base, **{name: Binding(value, base[name].loc) for name, value in dropped.items()}}
-        carried = tuple(_carry(name, frame.env[name], promoted) for name in names if _has_value(frame.env, name))
+        carried = tuple(_carry(name, frame.env[name], promoted) for name in names() if has_value(frame.env, name))
         try:
             made, edge = attempt(carried)
         finally:
             frame.env = base
-        if not edge.promote and not edge.drop:
+        if edge.settled:
             trace.promoted[key] = promoted
             return Settled(made, carried, edge, dropped)
         del trace.errors[known:]
@@ -102,7 +111,13 @@ def settle(
         dropped |= {} if edge.promote else edge.drop
 
 
-def _has_value(env: Env, name: str) -> bool:
+def key_of(frame: Frame, line: Loc) -> object:
+    """What tells a loop from all others that are read."""
+    return line, tuple(frame.trace.unrolled)
+
+
+def has_value(env: Env, name: str) -> bool:
+    """True for a name that can be read."""
     return name in env and not isinstance(env[name].value, Unusable)
 
 
@@ -173,7 +188,8 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
         elif isinstance(leaf, RuntimeValue) and _goes_round_as(slot, leaf.handle.type):
             found.promote[slot.path] = leaf.handle.type
         else:
-            found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line)
+            fix = _as_float(slot, leaf)
+            found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line, fix)
             return
 
 
@@ -192,8 +208,22 @@ def _entry(slot: Slot) -> Any:
     return slot.entry if slot.type is None or as_it_came else wrap(Value(slot.type))
 
 
-def _carried_error(path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc) -> Unusable:
+def _as_float(slot: Slot, leaf: Any) -> str | None:
+    """What to write where a Python integer becomes a float in the loop; None for anything else."""
+    if (
+        type(slot.entry) is not int
+        or not isinstance(leaf, tensor)
+        or not leaf.is_scalar
+        or not leaf.dtype.is_floating()
+    ):
+        return None
+    return f"start with a float: {slot.path} = {float(slot.entry)} before the loop"
+
+
+def _carried_error(
+    path: str, before: Any, after: Any, each: Carried, binding: Binding, line: Loc, fix: str | None = None
+) -> Unusable:
     fields = difference(path, before, after)
     related = () if each.loc is None else (("before the loop", each.loc),)
-    named = {"path": path, "line": line.line, "before": fields[0], "after": fields[1], "fix": fields[2]}
+    named = {"path": path, "line": line.line, "before": fields[0], "after": fields[1], "fix": fix or fields[2]}
     return Unusable(errors.CARRIED, named, binding.loc, related)

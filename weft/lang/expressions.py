@@ -102,22 +102,22 @@ def boolean(frame: Frame, node: ast.BoolOp) -> Any:
             holds = _condition(frame, node, value)
             ops: list[Op] = []
         else:
-            with frame.builder.region() as behind:
+            with frame.builder.region() as region:
                 value = frame.value(operand)
                 holds = _condition(frame, node, value)
-            ops = behind.ops
+            ops = region.ops
         if not isinstance(holds, tensor):
-            _append(frame, ops)
+            append(frame, ops)
             if holds is not is_and:
                 # `x and False` is False whatever x is, and `x or 3` holds.
                 return holds if known is not None else value
         elif known is None:
             known = holds
         elif all(op.kind.pure for op in ops):
-            _append(frame, ops)
+            append(frame, ops)
             known = (logical_and if is_and else logical_or)(known, holds)
         else:
-            known = _behind(frame, known, holds, ops, is_and)
+            known = behind(frame, known, holds, ops, is_and)
     return value if known is None else known
 
 
@@ -129,16 +129,17 @@ def _condition(frame: Frame, node: ast.BoolOp, value: Any) -> Any:
     return truth(value, "a condition")
 
 
-def _append(frame: Frame, ops: Iterable[Op]) -> None:
+def append(frame: Frame, ops: Iterable[Op]) -> None:
+    """Move operations that were read into a region of their own to where the frame reads now."""
     for op in ops:
         frame.builder.append(op)
 
 
-def _behind(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bool) -> tensor:
+def behind(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bool) -> tensor:
     """`known and holds` (or `or`) where the operations that `holds` takes run only if `known` has not decided yet."""
     builder = frame.builder
     with builder.region() as asked:
-        _append(frame, ops)
+        append(frame, ops)
         builder.emit(control.yield_, holds.handle)
     with builder.region() as decided:
         builder.emit(control.yield_, constant_of(not is_and, int1).handle)

@@ -6,6 +6,9 @@ methods of a construct are free functions entered into two tables, `expression` 
 A statement ends in an outcome: the next one runs, a loop is left or goes on, or the function is done. Where a branch on a
 run-time condition contains a `return`, what follows the branch must become a part of it. Therefore compound statements get
 `after`, the rest of the function as a callable: given how they ended it reads on until the function is done.
+
+In a loop that runs on the GPU the rest ends with the loop's body. What leaves such a loop binds names that no author can write
+and ends the reading there: they are joined by branches as all names are, and the loop carries them (see `weft.lang.exits`).
 """
 
 from __future__ import annotations
@@ -26,9 +29,15 @@ from weft.lang.source import Source
 
 MOST_ERRORS = 10
 
+RESULT, GOING, RETURNED = "its result", "(going)", "(returned)"
+"""Names of what leaves a loop on the GPU: what the function returns, False after a break, True after a return."""
+
 
 class Signal(enum.Enum):
-    """How a statement ended, other than by returning. END: the rest of the enclosing region has been read already."""
+    """How a statement ended, other than by returning. END: nothing of the enclosing region is left to read.
+
+    BREAK and CONTINUE are those of unrolled loops.
+    """
 
     NEXT = enum.auto()
     BREAK = enum.auto()
@@ -38,9 +47,15 @@ class Signal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The function is done, with this value."""
+    """The function is done, with this value; `loc` is the return's, None at the function's end."""
 
     value: Any
+    loc: Loc | None = None
+
+    @property
+    def binding(self) -> Binding:
+        """The value as a name would hold it."""
+        return Binding(self.value, self.loc)
 
 
 Outcome = Signal | Return
@@ -103,9 +118,9 @@ class Read:
 class Trace:
     """A kernel under construction: its builder, the functions being read, what was read from outside, and mistakes.
 
-    `promoted` remembers for each loop the types of what goes round in another type than it came in, by path; `unrolled` are
-    the rounds of the unrolled loops around the current line, without which a place does not say which loop is meant. `named`
-    remembers how many calls deep a handle got its name.
+    `promoted` remembers for each loop the types of what goes round in another type than it came in, by path, and `left` how
+    it is left early; `unrolled` are the rounds of the unrolled loops around the current line, without which a place does not
+    say which loop is meant. `named` remembers how many calls deep a handle got its name.
     """
 
     builder: Builder
@@ -113,6 +128,7 @@ class Trace:
     reads: dict[tuple[FunctionType, str], Read] = field(default_factory=dict[tuple[FunctionType, str], Read])
     errors: list[UserError] = field(default_factory=list[UserError])
     promoted: dict[object, dict[str, Type]] = field(default_factory=dict[object, dict[str, Type]])
+    left: dict[object, Any] = field(default_factory=dict[object, Any])
     unrolled: list[int] = field(default_factory=list[int])
     named: dict[Value, int] = field(default_factory=dict[Value, int])
 
@@ -168,10 +184,18 @@ class Frame:
         """Read an expression. Raises the author's mistakes, without a place where only the builder knows it."""
         return EXPRESSIONS[type(node)](self, node)
 
+    def returns(self, value: Any, loc: Loc | None) -> Outcome:
+        """Be done with the function. A loop on the GPU has to be left first: it says after its end that this is so."""
+        if all(self.loops):
+            return Return(value, loc)
+        self.bind(RETURNED, True, loc)
+        self.bind(RESULT, value, loc)
+        return Signal.END
+
     def suite(self, statements: list[ast.stmt], after: After) -> Outcome:
         """Read statements in turn until one does not end in NEXT."""
         for i, node in enumerate(statements):
-            compound = isinstance(node, (ast.If, ast.For))
+            compound = isinstance(node, (ast.If, ast.For, ast.While))
             outcome = self.statement(node, self._rest(statements, i + 1, after) if compound else after)
             if outcome is not Signal.NEXT:
                 return outcome
@@ -200,7 +224,7 @@ class Frame:
         self.env = env
         for name in self.source.assigned(node):
             self.bind(name, POISON, self.builder.loc)
-        return Return(POISON) if isinstance(node, ast.Return) else Signal.NEXT
+        return self.returns(POISON, self.builder.loc) if isinstance(node, ast.Return) else Signal.NEXT
 
 
 # What computing with constants may raise, and what weft's own typing rules do.

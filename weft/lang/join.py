@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.errors import Loc, Row
+from weft.errors import Loc, Row, fail
+from weft.errors import lang as errors
 from weft.ir.core import Value
 from weft.ir.types import Type
-from weft.lang.frame import Binding, Frame, Unusable
+from weft.lang.frame import RESULT, Binding, Env, Frame, Unusable
 from weft.lang.statements import name_leaves
-from weft.lang.values import common_type, difference, materialise, same_leaf
-from weft.language.runtime_value import wrap
+from weft.lang.values import (
+    common_type,
+    difference,
+    has_placeholder,
+    is_runtime,
+    materialise,
+    placeholder,
+    same_leaf,
+    show,
+)
+from weft.language.runtime_value import RuntimeValue, wrap
 from weft.language.tree import Structure, flatten, unflatten
 
-# What a joined value is called in messages when it has no name: that of a conditional expression, and that of a function.
-VALUE, RESULT = "its value", "its result"
-UNNAMED = frozenset({VALUE, RESULT})
+VALUE = "its value"
+"""What a conditional expression's value is called in messages; that of a function is RESULT."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Absent:
+    """Stands for the result of a function that has not returned yet, in a loop of line `line` on the GPU.
+
+    `around` are the names before the loop, whose values exist after it. `fillers` are what the loop carries for the leaves of
+    the result, by their numbers: nobody reads them in a branch that does not return.
+    """
+
+    line: Loc
+    around: Env
+    fillers: Mapping[int, Value]
+
+    def carried(self, path: str, leaf: object, loc: Loc | None) -> Type | None:
+        """The type in which the loop carries a leaf of the result; None for what exists outside of the loop as well: constants,
+        and values from before it.
+
+        Raises CompilationError (lang-return-in-loop), at `loc`, for a leaf that can be neither.
+        """
+        if self._exists(leaf):
+            return None
+        if not isinstance(leaf, RuntimeValue) or not has_placeholder(leaf.handle.type):
+            raise fail(errors.RETURN_IN_LOOP, loc=loc, path=path, value=show(leaf), line=self.line.line)
+        return leaf.handle.type
+
+    def _exists(self, leaf: object) -> bool:
+        if not isinstance(leaf, RuntimeValue):
+            return not is_runtime(leaf)
+        names = (flatten(binding.value)[0] for binding in self.around.values())
+        return any(same_leaf(leaf, other) for leaves in names for other in leaves)
 
 
 @dataclass(slots=True)
@@ -36,12 +76,34 @@ class Join:
         if isinstance(one.value, Unusable) or isinstance(other.value, Unusable):
             self.lost[name] = one.value if isinstance(one.value, Unusable) else other.value
             return
+        if isinstance(other.value, Absent):
+            self._add_present(name, one, other.value, True)
+            return
+        if isinstance(one.value, Absent):
+            self._add_present(name, other, one.value, False)
+            return
         leaves, structure = flatten(one.value)
         other_leaves, other_structure = flatten(other.value)
         if structure != other_structure:
             self._lose(name, name, (one.value, other.value), (one.loc, other.loc), row, fields)
             return
         self._add_leaves(name, structure, (leaves, other_leaves), (one.loc, other.loc), row, fields)
+
+    def _add_present(self, name: str, present: Binding, absent: Absent, is_first: bool) -> None:
+        """Join a result with none: in the branch without one anything may stand for it."""
+        leaves, structure = flatten(present.value)
+        shape: list[Any] = []
+        for number, (path, leaf) in enumerate(zip(structure.paths(name), leaves, strict=True)):
+            type, filler = absent.carried(path, leaf, present.loc), absent.fillers.get(number)
+            if type is None:
+                shape.append(leaf)
+                continue
+            nothing = _Nothing(filler if filler is not None and filler.type == type else None)
+            shape.append(_Result(len(self.types)))
+            self.ones.append(leaf if is_first else nothing)
+            self.others.append(nothing if is_first else leaf)
+            self.types.append(type)
+        self.shapes.append((name, present.loc, structure, shape))
 
     def _add_leaves(
         self, name: str, structure: Structure, leaves: tuple[list[Any], list[Any]],
@@ -71,23 +133,37 @@ class Join:
     ) -> None:  # fmt: skip
         one, other, fix = difference(path, *values)
         related = () if locs[1] is None else (("in the other branch", locs[1]),)
+        here, there = ("at its end" if loc is None else f"in line {loc.line}" for loc in locs)
         named = {**fields, "path": path, "line": self.line.line, "one": one, "other": other, "fix": fix}
-        self.lost[name] = Unusable(row, named, locs[0], related)
+        self.lost[name] = Unusable(row, {**named, "here": here, "there": there}, locs[0], related)
 
     def values(self, frame: Frame, leaves: Sequence[Any]) -> list[Value]:
         """The results that one branch yields; emits the numbers among them into the open region."""
-        return [materialise(frame.builder, leaf, type) for leaf, type in zip(leaves, self.types, strict=True)]
+        return [_value(frame, leaf, type) for leaf, type in zip(leaves, self.types, strict=True)]
 
     def bindings(self, results: Sequence[Value]) -> Iterator[tuple[str, Binding]]:
         """Every joined name with its value after the `if`, and every lost one."""
         for name, loc, structure, shape in self.shapes:
             leaves = [wrap(results[leaf.number]) if isinstance(leaf, _Result) else leaf for leaf in shape]
             value = unflatten(structure, leaves)
-            if name not in UNNAMED:
-                name_leaves(name, value)
+            if name not in (VALUE, RESULT):
+                name_leaves(name.strip("()"), value)
             yield name, Binding(value, loc)
         for name, unusable in self.lost.items():
             yield name, Binding(unusable, self.line)
+
+
+def _value(frame: Frame, leaf: Any, type: Type) -> Value:
+    if isinstance(leaf, _Nothing):
+        return placeholder(frame.builder, type) if leaf.filler is None else leaf.filler
+    return materialise(frame.builder, leaf, type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Stands for a leaf in the branch that has no value for it."""
+
+    filler: Value | None
 
 
 @dataclass(frozen=True, slots=True)

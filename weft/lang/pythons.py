@@ -191,7 +191,7 @@ def stop_here(frame: Frame) -> None:
     names: list[str] = []
     values: list[tensor] = []
     for name, binding in frame.env.items():
-        if isinstance(binding.value, Unusable):
+        if isinstance(binding.value, Unusable) or not name.isidentifier():
             continue
         leaves, structure = flatten(binding.value)
         for path, leaf in zip(structure.paths(name), leaves, strict=True):

@@ -16,7 +16,7 @@ from weft.errors import lang as errors
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
-from weft.lang import calls, control, expressions, names, refused, statements
+from weft.lang import branches, calls, expressions, loops, names, refused, statements
 from weft.lang.frame import Binding, Frame, Read, Trace
 from weft.lang.source import Source, parameters, source_of
 from weft.language import tensor
@@ -27,7 +27,7 @@ from weft.language.storages import GlobalStorage
 from weft.ops import control as control_ops
 from weft.views import LayoutTensor
 
-FAMILIES = (calls, control, expressions, names, refused, statements)
+FAMILIES = (branches, calls, expressions, loops, names, refused, statements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,14 @@ class Source:
     def jumps(self, node: ast.If) -> bool:
         """True when a return, or a break or continue of a loop around it, stands in the `if`."""
         if node not in self._jumps:
-            self._jumps[node] = any(_jump_out(child, in_loop=False) for child in (*node.body, *node.orelse))
+            self._jumps[node] = any(True for child in (*node.body, *node.orelse) for _ in _jumps_out(child))
+        return self._jumps[node]
+
+    def leaves(self, node: ast.For | ast.While) -> bool:
+        """True when a return, or a break of the loop itself, stands in its body."""
+        if node not in self._jumps:
+            found = (jump for child in node.body for jump in _jumps_out(child))
+            self._jumps[node] = any(not isinstance(jump, ast.Continue) for jump in found)
         return self._jumps[node]
 
     def path(self, node: ast.Name | ast.Attribute) -> str:
@@ -161,17 +168,24 @@ def _root(node: ast.expr) -> Iterator[str]:
         yield node.id
 
 
-def _jump_out(node: ast.stmt, *, in_loop: bool) -> bool:
-    """True when control can leave the statement other than at its end, to where the caller stands."""
-    if isinstance(node, ast.Return):
-        return True
-    if isinstance(node, (ast.Break, ast.Continue)):
-        return not in_loop
-    if isinstance(node, ast.If):
-        return any(_jump_out(child, in_loop=in_loop) for child in (*node.body, *node.orelse))
-    if isinstance(node, (ast.For, ast.While)):
-        return any(_jump_out(child, in_loop=True) for child in node.body)
-    return False
+def _jumps_out(node: ast.stmt) -> Iterator[ast.Return | ast.Break | ast.Continue]:
+    """The statements by which control can leave a statement other than at its end, to where the caller stands."""
+    if isinstance(node, (ast.Return, ast.Break, ast.Continue)):
+        yield node
+    elif isinstance(node, ast.If):
+        for child in (*node.body, *node.orelse):
+            yield from _jumps_out(child)
+    elif isinstance(node, (ast.For, ast.While)):
+        yield from (jump for child in node.body for jump in _jumps_out(child) if isinstance(jump, ast.Return))
+
+
+def ends(statements: list[ast.stmt]) -> bool:
+    """True when control surely leaves the statements by a jump, however conditions turn out."""
+    return any(
+        isinstance(node, (ast.Return, ast.Break, ast.Continue))
+        or (isinstance(node, ast.If) and ends(node.body) and ends(node.orelse))
+        for node in statements
+    )
 
 
 def dotted(node: ast.expr | None) -> str:

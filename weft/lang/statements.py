@@ -1,4 +1,4 @@
-"""Reading simple statements: assignments, expressions, assertions, return and what leaves an unrolled loop."""
+"""Reading simple statements: assignments, expressions, assertions, return, and what leaves a loop or a round of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from weft.errors import fail
 from weft.errors import lang as errors
 from weft.lang.expressions import combine
-from weft.lang.frame import After, Frame, Outcome, Return, Signal, statement
+from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
 from weft.lang.names import annotates_constexpr, attribute, local
 from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
@@ -83,31 +83,26 @@ def _current(frame: Frame, target: ast.Name | ast.Attribute) -> Any:
 
 @statement(ast.Return)
 def return_value(frame: Frame, node: ast.Return, after: After) -> Outcome:
-    """`return value`; in a loop on the GPU there is no such thing."""
-    if not all(frame.loops):
-        raise fail(errors.RETURN_IN_LOOP)
+    """`return value`."""
     value = None if node.value is None else frame.value(node.value)
     if frame.caller is None and value is not None:
         raise fail(errors.KERNEL_RETURN, function=frame.source.name, value=show(value))
-    return Return(value)
+    return frame.returns(value, frame.at(node))
 
 
 @statement(ast.Break)
 def leave(frame: Frame, node: ast.Break, after: After) -> Outcome:
-    """`break` of an unrolled loop."""
-    return _jump(frame, "break", Signal.BREAK)
+    """`break`."""
+    if frame.loops[-1]:
+        return Signal.BREAK
+    frame.bind(GOING, False, frame.builder.loc)
+    return Signal.END
 
 
 @statement(ast.Continue)
 def go_on(frame: Frame, node: ast.Continue, after: After) -> Outcome:
-    """`continue` of an unrolled loop."""
-    return _jump(frame, "continue", Signal.CONTINUE)
-
-
-def _jump(frame: Frame, word: str, outcome: Signal) -> Outcome:
-    if not frame.loops[-1]:
-        raise fail(errors.BREAK, what=word)
-    return outcome
+    """`continue`."""
+    return Signal.CONTINUE if frame.loops[-1] else Signal.END
 
 
 @statement(ast.Assert)

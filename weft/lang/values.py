@@ -10,7 +10,19 @@ from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.build import Builder
 from weft.ir.core import Value
-from weft.ir.types import DType, LocalType, ScalarType, ScratchType, SharedType, TileType, Type, int1
+from weft.ir.types import (
+    DType,
+    LocalType,
+    RegsType,
+    ScalarType,
+    ScratchType,
+    SharedType,
+    TileType,
+    Type,
+    int1,
+    int64,
+    with_element,
+)  # fmt: skip
 from weft.language import tensor
 from weft.language.aggregate import is_aggregate
 from weft.language.broadcast import literal
@@ -120,6 +132,20 @@ def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
     assert isinstance(type, ScalarType)
     assert isinstance(type.element, DType)
     return builder.emit(arith.constant, value=literal(leaf, type.element), type=type)
+
+
+def has_placeholder(type: Type) -> bool:
+    """True for the types that `placeholder` knows: of scalars, tiles and vectors."""
+    return isinstance(type, (ScalarType, TileType, RegsType))
+
+
+def placeholder(builder: Builder, type: Type) -> Value:
+    """A value that stands where nobody reads it: zeros, or the null pointer."""
+    element = type.element
+    if isinstance(element, DType):
+        return builder.emit(arith.constant, value=literal(0, element), type=type)
+    zero = builder.emit(arith.constant, value=0, type=with_element(type, int64))
+    return builder.emit(arith.bitcast, zero, element=element)
 
 
 def truth(value: Any, where: str) -> bool | tensor:

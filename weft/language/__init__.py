@@ -157,6 +157,7 @@ from weft.language.thread import (
     shuffle_up,
     shuffle_xor,
     simd_width_of,
+    syncwarp,
     thread_idx,
     warp_broadcast,
     warp_max,
@@ -186,8 +187,8 @@ __all__ = [
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads
     "SIMD", "WARP_SIZE", "async_copy_wait_all", "block_dim", "block_idx", "global_idx", "grid_dim", "shuffle_down",
-    "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "thread_idx", "warp_broadcast", "warp_max", "warp_min",
-    "warp_prefix_sum", "warp_sum",
+    "shuffle_idx", "shuffle_up", "shuffle_xor", "simd_width_of", "syncwarp", "thread_idx", "warp_broadcast", "warp_max",
+    "warp_min", "warp_prefix_sum", "warp_sum",
     # Shared memory, and what one vendor's GPUs have
     "allocate_shared_memory", "bank_conflicts", "nvidia", "shared_memory_descriptor", "shared_memory_descriptor_type",
     # Making tiles, memory

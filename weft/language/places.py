@@ -13,7 +13,7 @@ from weft.errors import thread as errors
 from weft.ir.types import DType, Pointer, RegsType, int1, int32, int64
 from weft.language import arith
 from weft.language.broadcast import VectorForm, constant, fit
-from weft.language.promote import convert, place
+from weft.language.promote import convert, place, refuse_unknown
 from weft.language.runtime_value import name_of
 from weft.language.scalars import is_integer_scalar
 from weft.language.tensor import apply, tensor
@@ -79,7 +79,8 @@ def index32(index: Index) -> tensor:
 
 
 def check_index(index: Any) -> tensor:
-    """Refuse what is no whole number of one thread (thread-index)."""
+    """Refuse what is no whole number of one thread: thread-index, thread-unknown-number."""
+    refuse_unknown("an index", index)
     if not isinstance(index, tensor) or not is_integer_scalar(index):
         raise fail(errors.INDEX, got=name_of(index))
     return index

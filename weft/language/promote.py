@@ -15,6 +15,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors.shared import HANDLE_OPERAND
+from weft.errors.thread import UNKNOWN_NUMBER
 from weft.ir.types import (
     DType,
     Element,
@@ -32,6 +33,7 @@ from weft.language.broadcast import AnyForm, common_form, constant, fit
 from weft.language.marks import builtin
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.tensor import Number, apply, tensor
+from weft.layout import UNKNOWN
 from weft.ops import arith
 
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
@@ -83,12 +85,19 @@ def common_dtype(what: str, operands: Sequence[Any]) -> DType:
     return dtype if _KINDS[literal.kind] <= _KINDS[dtype.kind] else promote(dtype, literal)
 
 
+def refuse_unknown(what: str, x: object) -> None:
+    """Raises CompilationError (thread-unknown-number) for a number that a layout does not know."""
+    if x is UNKNOWN:
+        raise fail(UNKNOWN_NUMBER, what=what)
+
+
 def is_number(what: str, x: object) -> bool:
     """True for a Python number, False for a run-time value. Raises language-operand, or shared-handle-operand, otherwise."""
     if isinstance(x, tensor):
         return False
     if isinstance(x, RuntimeValue):
         raise fail(HANDLE_OPERAND, what=what, got=name_of(x))
+    refuse_unknown(what, x)
     if not isinstance(x, (int, float)):
         raise fail(errors.OPERAND, what=what, got=repr(x), kind=type(x).__name__)
     return True

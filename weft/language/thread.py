@@ -139,6 +139,15 @@ def async_copy_wait_all() -> None:
     apply_many(async_copy.wait, (), pendings=0)
 
 
+@builtin
+def syncwarp() -> None:
+    """All threads of the warp arrive before any goes on; their memory accesses before it are visible to that warp after it.
+
+    Other warps are not waited for, and nothing is known of what they do. Raises control-scope where only some threads of a warp
+    come."""
+    apply_many(program.warp_barrier, ())
+
+
 # What the threads of a warp give each other
 
 

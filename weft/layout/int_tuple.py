@@ -242,10 +242,12 @@ def crd2idx(coordinate: IntTuple, shape: IntTuple, stride: IntTuple = None) -> A
     return crd2idx(idx2crd(coordinate, tuple(map(product, shape))), shape, strides) if shape else 0
 
 
-def idx2crd(index: IntTuple, shape: IntTuple) -> IntTuple:
+def idx2crd(index: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTuple:
     """The coordinate, nested like the shape, of an index that counts with the first mode fastest.
 
     An index beyond the shape goes on in the last coordinate. A tuple of indices gives the coordinate of each mode.
+    With strides, nested like the shape, the index is the offset of an element of a layout without holes; where the stride is
+    0 the coordinate is.
 
     >>> idx2crd(7, (3, 4)), idx2crd(7, ((2, 2), 3)), idx2crd((3, 1), ((2, 2), 3))
     ((1, 2), ((1, 1), 1), ((1, 1), 1))
@@ -253,7 +255,10 @@ def idx2crd(index: IntTuple, shape: IntTuple) -> IntTuple:
     if is_tuple(index):
         if not is_tuple(shape) or len(index) != len(shape):
             raise bad_coordinate(index, shape)
-        return tuple(map(idx2crd, index, shape))
+        strides = (None,) * len(shape) if stride is None else stride
+        return tuple(map(idx2crd, index, shape, strides))
+    if stride is not None:
+        return transform(_digit(index), shape, stride)
     if not is_tuple(shape):
         return index
     parts: list[Any] = []
@@ -262,6 +267,15 @@ def idx2crd(index: IntTuple, shape: IntTuple) -> IntTuple:
         parts.append(idx2crd(modulo(index, count), extent))
         index = divided(index, count)
     return (*parts, *(idx2crd(index, extent) for extent in shape[-1:]))
+
+
+def _digit(offset: Any) -> Callable[[Any, Any], Any]:
+    """The coordinate along a mode, of its size and stride, that an offset has."""
+
+    def digit(size: Any, step: Any) -> Any:
+        return 0 if type(step) is int and step == 0 else modulo(divided(offset, step), size)
+
+    return digit
 
 
 def show(value: IntTuple) -> str:

@@ -68,6 +68,11 @@ def block_barrier() -> None:
     """All threads of the block, of all its partitions, arrive before any goes on."""
 
 
+@op("sync.warp", effects=(Effect("sync", "warp"),), needs="warp")
+def warp_barrier() -> None:
+    """All threads of the warp arrive before any goes on; their accesses are ordered, those of other warps are not."""
+
+
 @op("sync.named", effects=(Effect("sync", "threads"),), needs="block")
 def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
     """The author's barrier of a number: it waits until `warps` warps of the block have come (PTX bar.sync).

@@ -4,7 +4,7 @@ A launch has a few microseconds. Binding by Python's own call protocol, one tupl
 leave most of them to the driver. `launch_source` shows the text; for `def scale(x, n, BLOCK: gl.constexpr)` it reads:
 
     def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=None, ..., stream=None, **keywords):
-        if keywords: move them to x, n, BLOCK, and refuse the others
+        if keywords: [x, n, BLOCK] = take(keywords, [x, n, BLOCK])
         if num_warps is None and block is None: num_warps = 4
         if a watched global was rebound: forget()
         v0, a0, b0, c0 = address, dtype, device and alignment of x
@@ -150,6 +150,24 @@ class Signature:
         if absent:
             raise fail(MISSING_ARGUMENT, name=self.kernel, missing=", ".join(absent), parameters=self.listed)
 
+    def taker(self) -> Callable[[dict[str, Any], list[Any]], list[Any]]:
+        """A function that puts arguments given by name among those of all parameters, `MISSING` where there is none yet.
+
+        It raises LaunchError: launch-duplicate-argument, launch-unknown-keyword."""
+        places = {name: index for index, name in enumerate(self.names)}
+
+        def take(keywords: dict[str, Any], values: list[Any]) -> list[Any]:
+            for name, value in keywords.items():
+                index = places.get(name)
+                if index is None:
+                    self.refuse_unknown(name)
+                if values[index] is not MISSING:
+                    self.refuse_twice(name)
+                values[index] = value
+            return values
+
+        return take
+
     def refuse_extra(self, extra: Sequence[Any]) -> NoReturn:
         """Raise LaunchError (launch-too-many-arguments)."""
         expected = len(self.known)
@@ -214,19 +232,17 @@ _CLASSES = (("Tensor", "torch"), ("TensorDescriptor", "weft.nvidia.hopper"), ("L
 # Names of the generated function's own start with `_w_`, out of the way of the author's parameters.
 
 _RUN_TIME = """
-    if {name}.__class__ is _w_Tensor:
+    _w_t = {name}.__class__
+    if _w_t is _w_Tensor:
         _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
-    elif {name}.__class__ is _w_TensorDescriptor:
+    elif _w_t is _w_TensorDescriptor:
         _w_v{i} = {name}.tensor_map; _w_a{i} = _w_v{i}.key; _w_b{i} = _w_c{i} = None
-    elif {name}.__class__ is _w_LayoutTensor:
-        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_view({name}, {facts})
-    elif {name}.__class__ is _w_int:
-        _w_v{i} = {name}; _w_b{i} = {divisible}; _w_c{i} = None
-        _w_a{i} = "int32" if -2147483648 <= {name} <= 2147483647 else _w_width({name})
-    elif {name}.__class__ is _w_float:
+    elif _w_t is _w_int and -2147483648 <= {name} <= 2147483647:
+        _w_v{i} = {name}; _w_a{i} = "int32"; _w_b{i} = {divisible}; _w_c{i} = None
+    elif _w_t is _w_float:
         _w_v{i} = {name}; _w_a{i} = "float32"; _w_b{i} = _w_c{i} = None
     else:
-        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_other({name}, {facts})
+        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_view({name}, {facts}) if _w_t is _w_LayoutTensor else _w_other({name}, {facts})
 """
 
 _CONSTEXPR = """
@@ -234,21 +250,14 @@ _CONSTEXPR = """
     _w_k{i} = _w_frozen({name}) if _w_t{i} in _w_needs_freezing else {name}
 """
 
-_KEYWORD = """
-        if {name!r} in _w_keywords:
-            if {name} is not _w_missing:
-                _w_refuse_twice({name!r})
-            {name} = _w_keywords.pop({name!r})"""
-
 _DEFAULT = """
     if {name} is _w_missing:
         {name} = _w_defaults[{name!r}]"""
 
 _LAUNCH = """\
 def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
-    if _w_keywords:{keywords}
-        for _w_name in _w_keywords:
-            _w_refuse_unknown(_w_name)
+    if _w_keywords:
+        [{names}] = _w_take(_w_keywords, [{names}])
     if _w_extra:
         _w_refuse_extra(_w_extra){defaults}
     if num_warps is None and block is None:
@@ -278,7 +287,7 @@ def launch_source(known: Sequence[Parameter]) -> str:
     key = [part for i, p in enumerate(known) for part in _key_parts(i, p)] + list(COMPILE_OPTIONS)
     return _LAUNCH.format(
         signature="".join(f", {p.name}=_w_missing" for p in known),
-        keywords="".join(_KEYWORD.format(name=p.name) for p in known),
+        names="".join(f"{p.name}, " for p in known),
         defaults="".join(_DEFAULT.format(name=p.name) for p in known if p.default is not MISSING),
         options=", ".join([*options, "stream=None"]),
         warps=WARPS,
@@ -336,11 +345,10 @@ def make_binder(
     watched: list[tuple[dict[str, Any], str, Any]] = []
     names: dict[str, Any] = {
         "table": table, "watched": watched, "forget": forget, "miss": miss, "evaluate": evaluate, "other": other,
-        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "width": integer_dtype, "view": views.bind,
-        "refuse_extra": signature.refuse_extra, "refuse_twice": signature.refuse_twice,
-        "refuse_unknown": signature.refuse_unknown, "missing": MISSING,
+        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "view": views.bind,
+        "refuse_extra": signature.refuse_extra, "take": signature.taker(), "missing": MISSING,
         "defaults": {parameter.name: parameter.default for parameter in signature.known},
-        "type": type, "int": int, "float": float, "tuple": tuple, **{name: None for name, _ in _CLASSES},
+        "int": int, "float": float, "tuple": tuple, **{name: None for name, _ in _CLASSES},
     }  # fmt: skip
     space = {f"_w_{name}": value for name, value in names.items()}
     text = launch_source(signature.known)

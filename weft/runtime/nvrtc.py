@@ -79,7 +79,8 @@ def version() -> str:
 
 def _options(arch: str, debug: bool) -> list[bytes]:
     # NVRTC's own cache answers without ptxas' log, so registers and spills would be unknown; weft has a cache of its own.
-    options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v", "--no-cache"]
+    # Kernels need no runtime library: without its declarations NVRTC starts 4 ms sooner, and the code is the same.
+    options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v", "--no-cache", "--minimal"]
     options += ["--device-debug"] if debug else ["-lineinfo"]
     return [option.encode() for option in options]
 

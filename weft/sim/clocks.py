@@ -7,12 +7,14 @@ component, and a clock `{component: count}` knows it when its count is greater.
 `Clock.known` is known to all threads of a task, `each` to every thread about its own cp.async copies, `elected` to the elected
 thread about its bulk groups. A partition barrier makes all of it known to all, the task's own events included. `fenced`
 counts the generic-proxy events that a proxy fence has made visible to the async proxy, `own_fenced` those of each thread.
+`warps` is what the threads of each warp know beyond that, which comes from barriers of that warp.
 `before` counts what came before in time, which is more than what is known: a phase of an mbarrier comes after the copies that
 it waited for were started, and so after what their task did until then, though nobody published that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 Counts = dict[int, int]
@@ -26,6 +28,10 @@ def join(into: Counts, other: Counts) -> None:
 
 
 def _counts() -> Counts:
+    return {}
+
+
+def _of_warps() -> dict[int, Counts]:
     return {}
 
 
@@ -56,6 +62,7 @@ class Clock:
     fenced: Counts = field(default_factory=_counts)
     own_fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
+    warps: dict[int, Counts] = field(default_factory=_of_warps)
 
     def tick(self) -> int:
         """The number of a new event of the task."""
@@ -80,6 +87,14 @@ class Clock:
         join(self.known, self.elected)
         self.known[self.slot] = self.position
         join(self.fenced, self.own_fenced)
+        self.warps.clear()
+
+    def warp_barrier(self, warps: Iterable[int]) -> None:
+        """All threads of these warps have arrived, each at its own warp's barrier."""
+        for warp in warps:
+            known = self.warps.setdefault(warp, {})
+            join(known, self.each)
+            known[self.slot] = self.position
 
     def fence(self) -> None:
         """Each thread orders what it did, and what it knows, before later accesses of the async proxy."""

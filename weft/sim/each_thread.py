@@ -114,6 +114,12 @@ class Accesses:
             index=int(relative.flat[position]), view=self.task.names.view(self.op), last=count - 1,
         )  # fmt: skip
 
+    def _named(self, position: int) -> str:
+        """Words for an element by its position in the access: `tile[5] through t.tile[4, 4](0, 0)`."""
+        memory = self.handle.memory
+        index = int(self.elements.flat[position]) - memory.start // self.words.itemsize
+        return f"{memory.name}[{index}]{self.task.names.view(self.op)}"
+
     def _misaligned(self, size: int, vec: int) -> UserError | None:
         """What is wrong with the first active vector that does not start at a multiple of its width; None for none."""
         width = size * vec
@@ -195,7 +201,7 @@ class Accesses:
                 fresh = fresh & active
             if fresh.any():
                 if self.task.machine.uninitialized == "error" and self.handle.memory.name:
-                    raise places.unwritten(self.task, self.op, self.handle, fresh)
+                    raise places.unwritten(self.task, self.op, self.handle, fresh, self._named(int(np.argmax(fresh))))
                 undefined = union(Mark(fresh, NEVER_WRITTEN, self.op.loc), undefined)
         return undefined if active is None else off(active, undefined, cause, self.op.loc)
 

@@ -217,10 +217,10 @@ def demand_written(task: Task, op: Op, handle: Handle, place: Place, element: DT
         task.demand(op, Data(now, undefined), sink)
 
 
-def unwritten(task: Task, op: Op, handle: Handle, fresh: Array) -> UserError:
-    """The report of a read of memory that was never written."""
+def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "") -> UserError:
+    """The report of a read of memory that was never written; `name` is what it calls the element, if that is known."""
     at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
-    error = task.fail(hazard.UNINITIALIZED, op, name=handle.memory.part(handle.base), where=at)
+    error = task.fail(hazard.UNINITIALIZED, op, name=name or handle.memory.part(handle.base), where=at)
     allocated = handle.memory.op.loc
     error.related = () if allocated is None else (("it was allocated here", allocated),)
     return error

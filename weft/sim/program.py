@@ -60,6 +60,13 @@ def _fence_async(task: Task, op: Op) -> None:
     task.clock.fence()
 
 
+@rule(program.warp_barrier)
+def _warp_barrier(task: Task, op: Op) -> None:
+    """Whole warps come or none of their threads."""
+    active = arange(task.threads) if task.active is None else np.flatnonzero(task.active)
+    task.clock.warp_barrier(np.unique(active // WARP_SIZE).tolist())
+
+
 @rule(program.block_barrier)
 def _block_barrier(task: Task, op: Op) -> Run:
     warps = sum(other.warps for other in task.block.tasks)

@@ -19,7 +19,8 @@ from weft.ir.core import Op
 from weft.sim.data import Array, where
 from weft.sim.heap import Heap, Place, Segment
 from weft.sim.tracks import AGAINST, NEVER, PLAIN, THREAD_BITS, THREADS, VERBS, Touch, Tracks, element_at, per_granule
-from weft.sim.verdicts import WAIT_FOR_COPY, WAIT_FOR_LOAD, barrier_between
+from weft.sim.verdicts import WAIT_FOR_LOAD, barrier_between, wait_for_copy
+from weft.sim.warps import in_order, is_one, several
 
 if TYPE_CHECKING:
     from weft.sim.machine import Task
@@ -127,19 +128,22 @@ class Races:
 
     def _note_each(self, touch: Touch, channel: Array, index: Array, note: Array, number: int) -> None:
         """Note every thread: where several accessed a granule in this event, or since the last barrier, "several"."""
-        several, task = number << THREAD_BITS | THREADS, touch.task
+        task = touch.task
         before = channel[index]
         note = np.broadcast_to(note, np.shape(index))
         if touch.way != "write" and touch.component == PLAIN and before.any():
             events = before >> THREAD_BITS
             known = max(task.clock.known.get(task.slot, 0), task.settled)
             recent = (events != 0) & (self._owners[events] == task.place) & (self._positions[events] >= known)
-            note = where(recent & ((before ^ note) & THREADS != 0), several, note)
+            note = where(recent & ((before ^ note) & THREADS != 0), _together(before, note, number), note)
         channel[index] = note
         lost = channel[index] != note
         if not lost.any():
             return
-        channel[index[lost]] = several
+        both = _together(channel[index[lost]], note[lost], number)
+        channel[index[lost]] = both
+        mixed = both & THREADS == THREADS
+        channel[index[lost][mixed]] = both[mixed]
         if touch.way == "write":
             message = f"several threads store equal values to the same elements of {touch.place.segment.buffer.name}"
             task.machine.report.advise("equal-stores", message, touch.op.loc)
@@ -181,6 +185,10 @@ class Races:
         copies = self._components[events] != PLAIN
         pending = bad & copies
         bad = bad & ~same & ~copies
+        if task.clock.warps and touch.each:
+            before = notes & THREADS
+            in_warps = in_order(task.clock.warps, task.slot, before, threads, positions)
+            bad = bad & ~((owners == task.place) & in_warps)
         if pending.any():
             bad = bad | self._in_flight(task, events, pending, own, same)
         if bad.any():
@@ -259,7 +267,7 @@ class Races:
         fields: dict[str, Any] = {
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // task.machine.tasks if own else program,
-            "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else WAIT_FOR_COPY,
+            "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
         }  # fmt: skip
         if entry is global_hazard.GLOBAL_THREADS and touch.each:
             entry, names = thread_hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
@@ -276,7 +284,7 @@ class Races:
         """Words for the earlier and the later thread of two that clash."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))
         numbers = note & THREADS, int(threads.ravel()[flat])
-        first, second = ("several threads" if n == THREADS else touch.task.names.thread(n) for n in numbers)
+        first, second = (touch.task.names.thread(n) if is_one(n) else "several threads" for n in numbers)
         return first, second
 
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
@@ -338,3 +346,8 @@ class Races:
         if task.world is None:
             task.world = np.zeros(self._places, np.int32)
         return task.world
+
+
+def _together(before: Array, note: Array, number: int) -> Array:
+    """Notes of an event for granules that other threads had too."""
+    return number << THREAD_BITS | several(before & THREADS, note & THREADS, THREADS)

@@ -20,8 +20,6 @@ from weft.sim.data import Array, where
 from weft.sim.naming import Naming
 from weft.sim.verdicts import (
     MANY,
-    WAIT_FOR_COPIES,
-    WAIT_FOR_COPY,
     WAIT_FOR_LOAD,
     WORDS,
     Mode,
@@ -30,7 +28,9 @@ from weft.sim.verdicts import (
     order,
     race_of_threads,
     task_words,
+    wait_for_copy,
 )  # fmt: skip
+from weft.sim.warps import in_order, is_one, several
 
 if TYPE_CHECKING:
     from weft.sim.shared_memory import Lifetime
@@ -212,7 +212,9 @@ class Shadow:
             here = seen == number
             threads = area.threads if isinstance(area.threads, int) else area.threads[here]
             before = channel.threads[area.where][here]
-            apart = (before != threads) | (before == MANY)
+            apart = (before != threads) | ~is_one(before)
+            if clock.warps and other is hazard.THREAD_RACE and _by_threads(earlier, event):
+                apart = apart & ~in_order(clock.warps, earlier.component, before, threads, earlier.value)
             one_thread = not apart.any()
             entry = same if one_thread else other
             if entry is None:
@@ -247,9 +249,7 @@ class Shadow:
 
     def _wait(self, earlier: Event, event: Event) -> str:
         """What to write so that a copy is complete."""
-        if earlier.mode == "load":
-            return WAIT_FOR_LOAD
-        return WAIT_FOR_COPIES if self._names is not None and self._names.by_threads(event.op) else WAIT_FOR_COPY
+        return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
         """What to write so that two threads' accesses are ordered."""
@@ -282,10 +282,13 @@ class Channel:
         self.events[area.where] = number
         self.threads[area.where] = threads
         if area.repeats and not isinstance(threads, int):
-            others = self.threads[area.where] != threads
+            kept = self.threads[area.where]
+            others = kept != threads
             if others.any():
                 assert not isinstance(area.where, slice)
-                self.threads[area.where[others]] = MANY
+                granules, both = area.where[others], several(kept[others], threads[others], MANY)
+                self.threads[granules] = both
+                self.threads[granules[both == MANY]] = MANY
                 return True
         return False
 
@@ -294,9 +297,18 @@ class Channel:
         before = self.events[area.where]
         threads: Array | int = area.threads
         if before.size and np.maximum.reduce(before, axis=None) >= opened:
-            others = (before >= opened) & (self.threads[area.where] != threads)
-            threads = where(others, np.int16(MANY), np.int16(threads) if isinstance(threads, int) else threads)
+            kept = self.threads[area.where]
+            others = (before >= opened) & (kept != threads)
+            if others.any():
+                both = several(kept, threads, MANY).astype(np.int16)
+                threads = where(others, both, np.int16(threads) if isinstance(threads, int) else threads)
         self.put(area, number, threads)
+
+
+def _by_threads(earlier: Event, event: Event) -> bool:
+    """Whether the threads of one task do two events, or their copies."""
+    generic = ("generic", "copy")
+    return earlier.slot == event.slot and earlier.mode in generic and event.mode in generic
 
 
 def _granule(area: Area, position: int) -> int:

@@ -9,6 +9,7 @@ from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.clocks import Clock
 from weft.sim.naming import Naming
+from weft.sim.warps import is_one
 
 if TYPE_CHECKING:
     from weft.sim.shadow import Event
@@ -17,8 +18,10 @@ Mode = Literal["generic", "copy", "load", "store", "product"]
 """Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read)."""
 
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
-WAIT_FOR_COPY = "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
-WAIT_FOR_COPIES = "call gl.async_copy_wait_all(), and gl.barrier() after it where another thread copied,"
+_WAIT_FOR_COPY = (
+    "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
+)
+_WAIT_FOR_COPIES = "call gl.async_copy_wait_all(), and gl.barrier() after it where another thread copied,"
 MANY = -1
 """In place of a thread's number: several threads, or nobody knows which."""
 
@@ -90,13 +93,12 @@ def race_of_threads(
     element = (byte - event.memory.start) // _element_size(event.op)
     name = f"{event.memory.name or 'shared memory'}[{element}]"
     old = earlier.memory.name if earlier.memory is not event.memory else ""
-    other, who = ("several threads" if number == MANY else names.thread(number) for number in threads)
+    other, who = (names.thread(number) if is_one(number) else "several threads" for number in threads)
     done = WORDS[earlier.mode, earlier.writes][1]
-    first = "gl.async_copy_wait_all()" if earlier.mode == "copy" else "the first line"
     fields: dict[str, Any] = {
         "program": program, "thread": who, "access": WORDS[event.mode, event.writes][0], "view": names.view(event.op),
         "name": f"{name} (in bytes that were {old} before)" if old else name, "other": other, "before": done,
-        "order": barrier_between(earlier.op, event.op, first),
+        "order": barrier_between(earlier.op, event.op, earlier.mode == "copy"),
     }  # fmt: skip
     label = f"{other} {done} it here{names.view(earlier.op)}"
     return clashing(
@@ -104,13 +106,21 @@ def race_of_threads(
     )
 
 
-def barrier_between(earlier: Op, later: Op, first: str = "the first line") -> str:
-    """What to write so that two operations of threads are in order; `first` is what the earlier one is over after."""
+def wait_for_copy(access: Op, names: Naming | None) -> str:
+    """What to write so that a cp.async copy is complete: in the words of single threads or of tiles, as the access is."""
+    return _WAIT_FOR_COPIES if names is not None and names.by_threads(access) else _WAIT_FOR_COPY
+
+
+def barrier_between(earlier: Op, later: Op, copies: bool = False) -> str:
+    """What to write so that two operations of threads are in order; the earlier one may be an asynchronous copy."""
     if earlier is later:
         return "call gl.barrier() before this line runs again"
     if str(earlier.loc) == str(later.loc):
         return "keep what was read in a variable, call gl.barrier(), and write it after that"
-    return f"call gl.barrier() between {first} and the second line"
+    if copies:
+        access = f"line {later.loc.line}" if later.loc is not None else "the access"
+        return f"call gl.barrier() after gl.async_copy_wait_all(), before {access}"
+    return "call gl.barrier() between the first line and the second line"
 
 
 def _element_size(op: Op) -> int:

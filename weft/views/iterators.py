@@ -9,11 +9,11 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.int_tuple import divided, modulo, plus, times
 from weft.layout.strided import Layout
-from weft.views.access import number, require_axis, widened
+from weft.views.access import dim, number, require_axis, widened
 from weft.views.construct import memory_of, over_memory, require_known
 from weft.views.history import called
 from weft.views.modes import Axis, Mode, extent, minus, offset_along
-from weft.views.partition import check_tile, limit_along, limits_of, tiled_axis, tiles, whole_numbers
+from weft.views.partition import check_tile, limits_of, tiled_axis, tiles, whole_numbers
 from weft.views.storage import Index
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., Layou
         tile = pick(*(0 if each == along else index for each, index in enumerate(coordinates)))
         limits = tuple(None if each == along else limit for each, limit in enumerate(limits_of(tile)))
         first = tile.replaced(limits=limits if any(limit is not None for limit in limits) else None, history=what)
-        return LayoutTensorIter.from_fields(first, steps, position, along, size, limit_along(view, along, size), False)
+        limit = dim(view, along) if view.masked else None
+        return LayoutTensorIter.from_fields(first, steps, position, along, size, limit, False)
 
     return start
 

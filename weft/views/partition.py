@@ -148,7 +148,7 @@ def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Ax
 
 
 def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int, outside: Axis) -> None:
-    """A tile coordinate lies inside, now where it is known, else at run time (not of masked views, whose last are empty)."""
+    """A tile coordinate lies inside, now where it is known, else at run time (not of masked views, where its limit tells)."""
     count = extent(outside)
     if isinstance(index, int) and isinstance(count, int):
         if not 0 <= index < count:
@@ -161,8 +161,11 @@ def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int
 
 
 def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index | None:
-    """How many elements of a tile are inside; None where all are, whatever the coordinate."""
-    limit = limit_along(view, axis, size)
+    """How many elements of a tile are inside; None where all are. A tile at run time of a masked view may lie beyond."""
+    if isinstance(index, int):
+        limit = limit_along(view, axis, size)
+    else:
+        limit = dim(view, axis) if view.masked else None
     if limit is None:
         return None
     left = minus(limit, times(widened(view, index), size))

@@ -1,0 +1,316 @@
+"""Reading loops: copies of the body for constants, structured operations for what runs on the GPU.
+
+A `for` over `range` is a `control.for`, unless a break or a return may leave it: then it is a `control.while` that carries its
+counter, and what leaves it (see `weft.lang.exits`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+from weft.errors import Loc, fail
+from weft.errors import lang as errors
+from weft.ir.core import Region, Value
+from weft.ir.types import DType, ScalarType, int1, int32, int64
+from weft.lang.branches import fork, region_end, results_of
+from weft.lang.calls import call_value, positional
+from weft.lang.carried import Carried, Edge, Settled, argument_types, bind, edge, has_value, initial_values, settle
+from weft.lang.exits import Exits
+from weft.lang.expressions import append, behind, items
+from weft.lang.frame import (
+    POISON,
+    After,
+    Frame,
+    Outcome,
+    Signal,
+    Unusable,
+    final,
+    statement,
+)  # fmt: skip
+from weft.lang.refused import refuse
+from weft.lang.statements import assign, identifier
+from weft.lang.values import materialise, show, truth
+from weft.language import logical_and, tensor
+from weft.language.broadcast import constant
+from weft.language.casts import convert
+from weft.language.promote import refuse_unknown
+from weft.ops import arith, control
+
+
+@statement(ast.For)
+def for_statement(frame: Frame, node: ast.For, after: After) -> Outcome:
+    """`for` over `range`: a loop on the GPU; over `gl.static_range` and constant sequences: a copy of the body for each."""
+    if node.orelse:
+        refuse(frame, node.orelse[0], "else of a loop", "put it after the loop")
+    if not isinstance(node.iter, ast.Call):
+        return _unrolled(frame, node, _items(frame, node, frame.value(node.iter)), 0, after)
+    function = frame.value(node.iter.func)
+    if function is builtins.range:
+        return _run_time_for(frame, node, node.iter, after)
+    return _unrolled(frame, node, _items(frame, node, call_value(frame, node.iter, function)), 0, after)
+
+
+def _items(frame: Frame, node: ast.For, over: Any) -> list[Any]:
+    frame.mark(node.iter)
+    return items(over)
+
+
+def _unrolled(frame: Frame, node: ast.For, values: Sequence[Any], start: int, after: After) -> Outcome:
+    """Rounds from `start` on. A return in a branch may need the rest of them, and of the function, within that branch."""
+    outside = frame.loops
+    for number in range(start, len(values)):
+
+        def rest(outcome: Outcome, following: int = number + 1) -> Outcome:
+            inside, frame.loops = frame.loops, outside
+            try:
+                if outcome is not Signal.BREAK:
+                    outcome = _unrolled(frame, node, values, following, after)
+                return outcome if final(outcome) else after(Signal.NEXT)
+            finally:
+                frame.loops = inside
+
+        frame.mark(node.target)
+        assign(frame, node.target, values[number])
+        outcome = _round(frame, node.body, rest, number)
+        if final(outcome):
+            return outcome
+        if outcome is Signal.BREAK:
+            break
+    return Signal.NEXT
+
+
+def _round(frame: Frame, body: list[ast.stmt], rest: After, number: int) -> Outcome:
+    outside, frame.loops = frame.loops, (*frame.loops, True)
+    frame.trace.unrolled.append(number)
+    try:
+        return frame.suite(body, rest)
+    finally:
+        frame.trace.unrolled.pop()
+        frame.loops = outside
+
+
+def _run_time_for(frame: Frame, node: ast.For, call: ast.Call, after: After) -> Outcome:
+    line = frame.at(node)
+    bounds = _bounds(frame, call)
+    if not isinstance(node.target, ast.Name):
+        refuse(frame, node.target, "more than one counter of range", "use one name, and compute the others from it")
+    loop = _Counting(frame, node, node.target.id, line, bounds, Exits.of(frame, node, line))
+    return loop.read(after)
+
+
+class _Counting:
+    """A `for` over `range` on the GPU. `lower`, `upper` and `step` are values of the counter's type."""
+
+    def __init__(
+        self, frame: Frame, node: ast.For, target: str, line: Loc, bounds: tuple[Any, Any, Any], exits: Exits
+    ) -> None:
+        self.frame, self.node, self.target, self.line, self.exits = frame, node, target, line, exits
+        self.type = _counter_type(*bounds)
+        frame.builder.loc = line
+        self.lower, self.upper, self.step = (_bound(frame, bound, self.type) for bound in bounds)
+        self.descending = not isinstance(bounds[2], tensor) and bounds[2] < 0
+        if exits.any and not has_value(frame.env, target) and _runs(bounds):
+            frame.bind(target, tensor(self.lower), line)  # a round surely runs, and gives the counter its value
+
+    def read(self, after: After) -> Outcome:
+        """Read the loop, and what follows it where a return may have left it."""
+        frame, line = self.frame, self.line
+        settled = settle(frame, line, self._names, self._attempt)
+        frame.builder.loc = line
+        bounds, initial = [self.lower, self.upper, self.step], initial_values(frame, settled.carried)
+        if not self.exits.any:
+            regions = (settled.made,)
+            made = frame.builder.emit(control.for_, *bounds, *initial, descending=self.descending, regions=regions)
+            _after_loop(frame, self.node, settled, results_of(made), line)
+            frame.bind(self.target, Unusable(errors.COUNTER, {"name": self.target, "line": line.line}), line)
+            return Signal.NEXT
+        flags = self.exits.initial(frame)
+        _, *results = results_of(frame.builder.emit(control.while_, self.lower, *initial, *flags, regions=settled.made))
+        _after_loop(frame, self.node, settled, results[: len(initial)], line)
+        value = frame.env[self.target].value
+        if isinstance(value, Unusable) and value is not POISON and self.target not in settled.dropped:
+            frame.bind(self.target, Unusable(errors.IN_LOOP, {"name": self.target, "line": line.line}), line)
+        return _left(frame, self.exits, results[len(initial) :], after)
+
+    def _names(self) -> list[str]:
+        """The counter is a name as others where it has a value after the loop: Python's, which is that of the last round."""
+        names = self.frame.source.assigned(self.node)
+        return [name for name in names if name != self.target or self.exits.any]
+
+    def _attempt(self, carried: tuple[Carried, ...]) -> tuple[Any, Edge]:
+        frame, exits = self.frame, self.exits
+        types, titles = argument_types(carried)
+        types, titles = [self.type, *types, *exits.types], [self.target, *titles, *exits.titles]
+        before = self._condition(types, titles) if exits.any else None
+        with frame.builder.region(types, titles) as body:
+            counter, *rest = body.args
+            end = len(rest) - len(exits.types)
+            bind(frame, carried, rest[:end])
+            frame.bind(self.target, tensor(counter), frame.at(self.node.target))
+            exits.enter(frame, rest[end:])
+            _read_body(frame, self.node.body)
+            frame.builder.loc = self.line
+            found = edge(frame, carried, rest[:end], self.line)
+            exits.close(frame, found)
+            following = () if before is None else (frame.builder.emit(arith.add, counter, self.step),)
+            frame.builder.emit(control.yield_, *following, *found.values)
+        return body.done if before is None else (before, body.done), found
+
+    def _condition(self, types: list[Any], titles: list[str]) -> Region:
+        """While nothing has left the loop, and the counter is not at its end."""
+        frame = self.frame
+        with frame.builder.region(types, titles) as before:
+            frame.builder.loc = self.line
+            counter, upper = tensor(before.args[0]), tensor(self.upper)
+            going = self.exits.go_on(before.args[len(types) - len(self.exits.types) :])
+            inside = counter > upper if self.descending else counter < upper
+            test: tensor = inside if going is None else logical_and(going, inside)
+            frame.builder.emit(control.condition, test.handle, *before.args)
+        return before.done
+
+
+def _read_body(frame: Frame, body: list[ast.stmt]) -> None:
+    outside, frame.loops = frame.loops, (*frame.loops, False)
+    try:
+        frame.suite(body, region_end)
+    finally:
+        frame.loops = outside
+
+
+def _after_loop(frame: Frame, node: ast.For | ast.While, settled: Settled, results: Sequence[Value], line: Loc) -> None:
+    """Names after a loop: the carried ones hold its results, those that only its body assigns hold nothing."""
+    slots = [slot for each in settled.carried for slot in each.arguments]
+    for value, slot in zip(results, slots, strict=True):
+        value.name = value.name or identifier(slot.path)
+    for name in frame.source.assigned(node):
+        if name in settled.dropped:
+            frame.bind(name, settled.dropped[name], frame.env[name].loc)
+        elif name not in frame.env:
+            frame.bind(name, Unusable(errors.IN_LOOP, {"name": name, "line": line.line}), line)
+    bind(frame, settled.carried, results, line)
+
+
+def _bounds(frame: Frame, call: ast.Call) -> tuple[Any, Any, Any]:
+    arguments = positional(frame, call)
+    frame.mark(call)
+    if call.keywords or not 1 <= len(arguments) <= 3:
+        given = f"{len(arguments)} of them" if not call.keywords else f"{call.keywords[0].arg}="
+        raise fail(errors.RANGE_ARGUMENTS, got=given)
+    lower, upper = (0, arguments[0]) if len(arguments) == 1 else arguments[:2]
+    step = arguments[2] if len(arguments) == 3 else 1
+    for which, bound in (("start", lower), ("stop", upper), ("step", step)):
+        refuse_unknown("range", bound)
+        if not _is_integer(bound):
+            raise fail(errors.RANGE, which=which, got=show(bound))
+    if not isinstance(step, tensor) and step == 0:
+        raise fail(errors.RANGE_STEP)
+    return lower, upper, step
+
+
+def _is_integer(bound: Any) -> bool:
+    if isinstance(bound, tensor):
+        return bound.is_scalar and isinstance(bound.dtype, DType) and bound.dtype.is_int()
+    return isinstance(bound, SupportsIndex)
+
+
+def _counter_type(*bounds: Any) -> ScalarType:
+    """int32, unless a bound is a run-time value that int32 does not hold all of, or a number that it does not hold."""
+    return ScalarType(int64 if any(map(_is_wide, bounds)) else int32)
+
+
+def _is_wide(bound: Any) -> bool:
+    if isinstance(bound, tensor):
+        return bound.dtype.bits + bound.dtype.is_int_unsigned() > int32.bits
+    return not int32.min_value <= bound <= int32.max_value
+
+
+def _bound(frame: Frame, bound: Any, type: ScalarType) -> Value:
+    if isinstance(bound, tensor):
+        assert isinstance(type.element, DType)
+        return convert(bound, type.element).handle
+    return materialise(frame.builder, int(bound), type)
+
+
+def _runs(bounds: tuple[Any, Any, Any]) -> bool:
+    """True when the numbers are known, and give at least one round."""
+    return not any(isinstance(bound, tensor) for bound in bounds) and len(range(*bounds)) > 0
+
+
+def _left(frame: Frame, exits: Exits, results: Sequence[Value], after: After, always: bool = False) -> Outcome:
+    """After a loop that gave these results: a return in it goes on, and all that follows is for those that did not return.
+
+    `always`: nothing but a return ends the loop.
+    """
+    if not exits.returns:
+        return Signal.NEXT
+    value, loc = exits.value(results), exits.result.loc
+    if always:
+        return frame.returns(value, loc)
+    returned = exits.returned(results)
+    return fork(frame, exits.line, returned, lambda: frame.returns(value, loc), lambda: after(Signal.NEXT))
+
+
+# while
+
+
+@statement(ast.While)
+def while_statement(frame: Frame, node: ast.While, after: After) -> Outcome:
+    """`while` on a run-time condition. A constant one must be false where nothing can leave the loop."""
+    if node.orelse:
+        refuse(frame, node.orelse[0], "else of a loop", "put it after the loop")
+    line = frame.at(node)
+    exits = Exits.of(frame, node, line)
+
+    def attempt(carried: tuple[Carried, ...]) -> tuple[Any, Edge]:
+        known = len(frame.trace.errors)
+        types, titles = argument_types(carried)
+        end = len(types)
+        types, titles = [*types, *exits.types], [*titles, *exits.titles]
+        with frame.builder.region(types, titles) as before:
+            bind(frame, carried, before.args[:end])
+            test, condition = _test(frame, node, exits.go_on(before.args[end:]))
+            if test is False:
+                return None, Edge()
+            frame.builder.emit(control.condition, condition.handle, *before.args)
+        with frame.builder.region(types, titles) as body:
+            bind(frame, carried, body.args[:end])
+            exits.enter(frame, body.args[end:])
+            _read_body(frame, node.body)
+            frame.builder.loc = line
+            found = edge(frame, carried, body.args[:end], line)
+            exits.close(frame, found)
+            frame.builder.emit(control.yield_, *found.values)
+        if any(frame.env[each.name].value is POISON for each in carried):
+            return (before.done, body.done, test), found
+        if test is True and not exits.any and found.settled and len(frame.trace.errors) == known:
+            frame.mark(node.test)
+            raise fail(errors.ENDLESS, value=ast.unparse(node.test))
+        return (before.done, body.done, test), found
+
+    settled = settle(frame, line, lambda: frame.source.assigned(node), attempt)
+    if settled.made is None:
+        return Signal.NEXT
+    *regions, test = settled.made
+    frame.builder.loc = line
+    initial = initial_values(frame, settled.carried)
+    made = frame.builder.emit(control.while_, *initial, *exits.initial(frame), regions=tuple(regions))
+    results, flags = results_of(made)[: len(initial)], results_of(made)[len(initial) :]
+    _after_loop(frame, node, settled, results, line)
+    return _left(frame, exits, flags, after, always=test is True and not exits.breaks)
+
+
+def _test(frame: Frame, node: ast.While, going: tensor | None) -> tuple[bool | tensor, tensor]:
+    """The author's condition, and the loop's: once something has left the loop nobody asks the author's."""
+    with frame.builder.region() as asked:
+        test = truth(frame.value(node.test), "while")
+        held: tensor = test if isinstance(test, tensor) else constant(test, int1)
+    pure = all(op.kind.pure for op in asked.ops)
+    if going is not None and test is True and pure:
+        return test, going
+    if going is not None and not pure:
+        return test, behind(frame, going, held, asked.ops, is_and=True)
+    append(frame, asked.ops)
+    return test, held if going is None else logical_and(going, held)

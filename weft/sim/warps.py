@@ -1,0 +1,46 @@
+"""Threads as notes of accesses keep them, and what a warp's barrier orders among those.
+
+A note has the number of one thread, or `SEVERAL + w` for several threads of warp w, or a number of its own (`many`) for several
+threads of any warps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.layout import WARP_SIZE
+from weft.sim.clocks import Counts
+from weft.sim.data import Array, where
+
+SEVERAL = 1024
+"""More than there are threads in a block."""
+WARPS = SEVERAL // WARP_SIZE
+
+
+def is_one(threads: Any) -> Any:
+    """Whether notes are of one thread each."""
+    return (threads >= 0) & (threads < SEVERAL)
+
+
+def _warp(threads: Any) -> Any:
+    """The warp that all threads of a note are of; less than 0, or `WARPS` and more, if they are of several."""
+    return where(threads < SEVERAL, threads // WARP_SIZE, threads - SEVERAL)
+
+
+def several(threads: Any, others: Any, many: int) -> Array:
+    """The notes of threads that differ, put together."""
+    warp = _warp(threads)
+    alike = (warp == _warp(others)) & (warp >= 0) & (warp < WARPS)
+    return where(alike, warp + SEVERAL, many)
+
+
+def in_order(known: dict[int, Counts], component: int, earlier: Any, later: Any, values: Any) -> Array:
+    """Whether `known`, what the threads of each warp know, has the ends of earlier accesses before those of later ones.
+
+    `earlier` and `later` are the notes of both, `values` the numbers of the earlier ones in their `component`."""
+    counts = np.array([known.get(warp, {}).get(component, 0) for warp in range(WARPS)])
+    warp = _warp(earlier)
+    alike = (warp == _warp(later)) & (warp >= 0) & (warp < WARPS)
+    return alike & (counts[where(alike, warp, 0)] > values)
