@@ -195,3 +195,37 @@ def test_scripts_get_their_arguments_and_leave_nothing_behind(script):
 def test_a_script_ends_with_a_status(script):
     assert explain_script(script("import sys\nsys.exit(3)\n")).stopped == "it ended with status 3"
     assert explain_script(script("import sys\nsys.exit(0)\n")).stopped == ""
+
+
+THREADS = """
+SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
+
+@weft.jit
+def turned(t, n):
+    tile = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(32, 4), address_space=SHARED)
+    mine = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout(4), address_space=LOCAL).fill(0)
+    kept = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout(2), address_space=LOCAL).fill(1)
+    i = gl.thread_idx.x
+    for j in gl.static_range(4):
+        tile[i, j] = i
+    found = tile.load[4](i, 0)
+    mine[n] = found[1]
+    t[i] = mine[0] + kept[1].to(gl.int32)
+
+t = np.zeros(32, np.int32)
+turned[1](weft.LayoutTensor(t), 2, block=32)
+assert (t == 1).all()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::weft.errors.PerformanceWarning")
+def test_kernels_of_single_threads(script):
+    (facts,) = explain_script(script(THREADS)).kernels
+    at_run_time = "indexed at run time (line 22), so in local memory unless that is unrolled"
+    assert [(note.topic, note.text, note.warning) for note in facts.notes if note.topic != "sync"] == [
+        ("shared access", "store to shared memory of tile: 4 times 4 bytes a thread", False),
+        ("shared access", "load from shared memory of tile: 1 times 16 bytes a thread", False),
+        ("global access", "store: 1 times 4 bytes a thread", False),
+        ("own array", f"array of mine, 4 int32 of each thread's own: {at_run_time}", True),
+        ("own array", "array of kept, 2 float32 of each thread's own: in registers", False),
+    ]

@@ -2,7 +2,8 @@
 
 For every kernel that the script compiles: the barriers and fences that weft inserted and that the author wrote, with or
 without need; how tiles are converted and at what price; how wide accesses to global memory and copies by cp.async are; bank
-conflicts of shared loads and stores; and the shared-memory bill. Kernels of which all that is alike are shown once.
+conflicts of shared loads and stores; and the shared-memory bill. Of kernels of single threads, how wide each line's accesses
+to memory are, and whether arrays of a thread's own stay in registers. Kernels of which all that is alike are shown once.
 Launches on host arrays run in the simulator as usual. The data come first, then the text that shows them.
 """
 
@@ -16,11 +17,11 @@ from typing import Any, Literal
 
 from weft import compiler
 from weft.errors import Loc, UserError
-from weft.ir.core import Func, Op, walk
+from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
-from weft.ir.types import SharedType, TileType
+from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
-from weft.ops import async_copy, globals, shared, tile
+from weft.ops import async_copy, globals, shared, thread, tile
 from weft.ops.check import pointer_of
 from weft.passes.handles import Place, handles
 from weft.passes.liveness import lifetimes, place
@@ -31,7 +32,7 @@ from weft.script import run_script
 
 LONGEST_CONSTANT = 24
 """Characters of a constant that is shown."""
-Topic = Literal["sync", "conversion", "shared access", "global access"]
+Topic = Literal["sync", "conversion", "shared access", "global access", "own array"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,13 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         lowered = stages.lowered
     except UserError as error:
         lowered, problem = func, str(error)
-    found = (_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func), _widths(lowered))
+    found = [_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func)]
+    found += [_widths(lowered)] if kernel.block is None else [_thread_accesses(func, lowered), _own_arrays(func)]
     return KernelFacts(
         name=kernel.name,
         target=stages.target.name,
         num_warps=kernel.num_warps,
-        notes=tuple(dict.fromkeys(chain(*found))),
+        notes=tuple(dict.fromkeys(chain.from_iterable(found))),
         buffers=tuple(_bill(func)),
         shared_bytes=lowered.attrs.get("shared_bytes", 0),
         shared_limit=stages.target.shared_bytes,
@@ -181,11 +183,16 @@ def _widths(lowered: Func) -> Iterator[Note]:
     for op in walk(lowered.body):
         if op.kind not in _INSTRUCTIONS:
             continue
-        ptr = op.operand("ptr")
-        assert ptr is not None
         name, table = _INSTRUCTIONS[op.kind]
-        size = op.attrs["vec"] * pointer_of(ptr).element_ty.itemsize
-        yield Note("global access", op.loc, f"{name}: {len(op.attrs[table])} times {_bytes(size)} a thread")
+        yield Note(
+            "global access", op.loc, f"{name}: {len(op.attrs[table])} times {_bytes(_access_bytes(op))} a thread"
+        )
+
+
+def _access_bytes(op: Op) -> int:
+    ptr = op.operand("ptr")
+    assert ptr is not None
+    return op.attrs["vec"] * pointer_of(ptr).element_ty.itemsize
 
 
 _INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
@@ -194,6 +201,61 @@ _INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
     async_copy.copy: ("async_copy.global_to_shared", "places"),
 }
 """What they are called, and the attribute that has an entry for each."""
+
+
+# Kernels of single threads: one line is many operations where its loop is unrolled, so they are counted together.
+
+
+def _thread_accesses(func: Func, lowered: Func) -> Iterator[Note]:
+    places = handles(func)
+    counts: dict[tuple[Topic, str, int, str], int] = {}
+    locs: dict[str, Loc | None] = {}
+
+    def count(topic: Topic, op: Op, what: str, size: int, times: int) -> None:
+        line = "" if op.loc is None else str(op.loc)
+        locs.setdefault(line, op.loc)
+        key = topic, what, size, line
+        counts[key] = counts.get(key, 0) + times
+
+    for op in walk(func.body):
+        if op.kind in _OF_THREADS:
+            memory = op.operand("memory")
+            assert memory is not None
+            element = memory.type.element
+            assert isinstance(element, DType)
+            what = f"{_OF_THREADS[op.kind]} shared memory{_buffer_name(places[memory])}"
+            count(
+                "shared access", op, what, op.attrs.get("vec", 1) * element.itemsize, len(op.attrs.get("offsets", (0,)))
+            )
+    for op in walk(lowered.body):
+        if op.kind in _INSTRUCTIONS:
+            name, table = _INSTRUCTIONS[op.kind]
+            count("global access", op, name, _access_bytes(op), len(op.attrs[table]))
+    for (topic, what, size, line), times in counts.items():
+        yield Note(topic, locs[line], f"{what}: {times} times {_bytes(size)} a thread")
+
+
+_OF_THREADS: dict[OpDef, str] = {
+    thread.load_shared: "load from",
+    thread.store_shared: "store to",
+    thread.atomic_shared: "atomic on",
+}
+
+
+def _own_arrays(func: Func) -> Iterator[Note]:
+    """Arrays of threads' own: they are in registers unless a place in them is known at run time only."""
+    at_run_time: dict[Value, list[str]] = {}
+    for op in walk(func.body):
+        memory = op.operand("memory") if op.kind in (thread.load_local, thread.store_local) else None
+        if memory is not None and op.operand("index") is not None:
+            at_run_time.setdefault(memory, []).append("?" if op.loc is None else str(op.loc.line))
+    for op in walk(func.body):
+        if op.kind is thread.alloc_local:
+            lines = ", ".join(dict.fromkeys(at_run_time.get(op.result, ())))
+            rest = f"indexed at run time (line {lines}), so in local memory unless that is unrolled"
+            where = rest if lines else "in registers"
+            text = f"array{_named(op)}, {op.attrs['count']} {op.attrs['dtype'].name} of each thread's own: {where}"
+            yield Note("own array", op.loc, text, warning=bool(lines))
 
 
 def _bytes(count: int) -> str:

@@ -154,7 +154,8 @@ class JITFunction:
     def _rehearse(self, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         """A launch as `weft.runtime.rehearsal` wants it: with its checks, and without running."""
         compiled = self._prepared(args, keywords)
-        grid.evaluate(self.__name__, programs, self.signature.bind(args, keywords)[0])
+        size = grid.evaluate(self.__name__, programs, self.signature.bind(args, keywords)[0])
+        grid.check_threads(self.__name__, size, compiled.block)
         visit = rehearsal.visitor()
         if visit is not None:
             visit(compiled)
@@ -180,6 +181,7 @@ class JITFunction:
         self.signature.require(bound)
         options = self._options(dict(zip(binder.COMPILE_OPTIONS, given, strict=True)))
         size = grid.evaluate(self.__name__, programs, bound)
+        grid.check_threads(self.__name__, size, options.block)
         run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
         device = self._device(run_time)
         if device == HOST:

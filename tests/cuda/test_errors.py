@@ -16,11 +16,12 @@ def refused(kernel: Kernel, arch: str = "sm_90a") -> CompilationError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["exp", "max", "int", "main", "u32"])
+@pytest.mark.parametrize("name", ["exp", "max", "int", "main", "u32", "shared_memory", "scratch"])
 def test_kernel_name(name):
     error = refused(Kernel(name=name))
     assert error.code == "cuda-kernel-name"
-    assert name in error.message
+    owner = "weft's CUDA text" if name in ("shared_memory", "scratch", "u32") else "CUDA C++"
+    assert f"'{name}': {owner} has that name for itself" in error.message
 
 
 @pytest.mark.parametrize("dtype", [float8e4nv, float8e5])

@@ -163,6 +163,27 @@ def test_bounds(arch):
     assert compiled(func, arch).n_regs > 0
 
 
+# Barriers of warps
+
+
+@needs_nvrtc
+@each_hopper
+def test_a_barrier_of_a_warp(arch):
+    """What is shared within a warp is stored before it and loaded after it, and no other warp is waited for."""
+    k = Threads(*pointers("x", "out"), block=(64,))
+    smem = k.at(2).emit(scratch.alloc, dtype=float32, count=64, tag=1, ordered=True, name="smem")
+    i = k.at(3).emit(program.thread_id, name="i")
+    k.emit(thread.store_shared, smem, i, k.emit(regs.splat, k.load(k.params[0], i), count=1), None, offsets=(0,), vec=1)
+    k.at(4).emit(program.warp_barrier)
+    other = k.emit(arith.xor, i, k.emit(arith.constant, value=1, dtype=int32))
+    found = k.at(5).emit(thread.load_shared, smem, other, None, offsets=(0,), vec=1)
+    k.store(k.params[1], i, k.emit(regs.extract, found, index=0))
+    func = lowered(k.done())
+    assert text_of(func).count("__syncwarp();") == 1
+    names = [name for name in instructions(func, arch) if name.startswith(("STS", "LDS", "WARPSYNC", "BAR"))]
+    assert names[0] == "STS" and names[-1] == "LDS" and not [name for name in names if name.startswith("BAR")]
+
+
 # Machine code
 
 

@@ -65,6 +65,7 @@ def test_an_ambiguous_launch():
         ((4, 0), {}, "launch-grid-empty"),
         ((1, 65536), {}, "launch-grid-limit"),
         (2**31, {}, "launch-grid-limit"),
+        (2**21, {"block": 1024}, "launch-grid-threads"),
         (1, {"num_ctas": 3}, "launch-option-value"),
     ],
 )

@@ -119,6 +119,14 @@ def test_a_descriptor_of_an_array():
     assert "TensorDescriptor.from_tensor" in text
 
 
+def test_a_descriptor_of_a_view_as_of_an_array():
+    layout = gl.NVMMASharedLayout.get_default_for([8, 8], gl.float32)
+    text = shown(
+        lambda: TensorDescriptor.from_tensor(view(64, 64), [8, 8], layout), "bridge-descriptor-tensor", kind=LaunchError
+    )
+    assert "TensorDescriptor.from_view(view, block_shape, layout)" in text
+
+
 def test_a_descriptor_of_a_nested_view():
     nested = gl.LayoutTensor(np.zeros(64 * 128, np.float32), NESTED)
     text = shown(lambda: TensorDescriptor.from_view(nested, [8, 8]), "bridge-descriptor-nested", kind=LayoutError)

@@ -1,6 +1,6 @@
 """One test per mistake in conditions, loops and branches: its code, its line, and what to write instead."""
 
-# ruff: noqa: B007, RUF005 (kernels under test are wrong on purpose)
+# ruff: noqa: B007, RET503, RUF005 (kernels under test are wrong on purpose)
 
 from __future__ import annotations
 
@@ -185,5 +185,154 @@ def test_returns():
         gl.store(out, pick(n, m))
 
     error = mistake(kernel, "lang-returns", out=POINTER, n=INT, m=LONG)
-    assert "pick returns an int32 scalar in one branch" in error.message
+    line = kernel_line(pick)
+    assert f"pick returns an int32 scalar in line {line + 3}, but an int64 scalar in line {line + 4}" in error.message
+    assert pointed(error) == "return x"
     assert error.loc.caller is not None
+
+
+def test_returns_of_a_loop_and_after_it():
+    @jit
+    def find(x, y):
+        for i in range(x):
+            if i == y:
+                return i
+        return x > 3, y
+
+    @jit
+    def kernel(out, n, m):
+        gl.store(out, find(n, m))
+        gl.store(out, find_or_nothing(n))
+
+    @jit
+    def find_or_nothing(x):
+        for i in range(x):
+            if i * i > x:
+                return i
+
+    group = group_of(kernel, out=POINTER, n=INT, m=INT)
+    pair, nothing = group.errors
+    assert pair.code == nothing.code == "lang-returns"
+    line = kernel_line(find)
+    assert f"returns 'result' (an int32 scalar) in line {line + 4}, but a tuple" in pair.message
+    assert f"in line {line + 5}: its result differs" in pair.message
+    assert dict(pair.related)["in the other branch"].line == line + 5
+    line = kernel_line(find_or_nothing)
+    assert f"returns an int32 scalar in line {line + 4}, but None at its end" in nothing.message
+
+
+def test_two_returns_of_a_loop():
+    @jit
+    def find(x, layout):
+        while True:
+            if x == 3:
+                return x, x
+            x += 1
+            if x == 8:
+                return gl.arange(0, 128, layout), x
+
+    @jit
+    def kernel(out, n):
+        gl.store(out, find(n, LAYOUT)[1])
+
+    error = mistake(kernel, "lang-returns", out=POINTER, n=INT)
+    line = kernel_line(find)
+    assert f"in line {line + 4}, but an int32 tile [128] in line {line + 7}: its result[0] differs" in error.message
+
+
+def test_return_in_loop():
+    @jit
+    def slot(slots, n):
+        for i in range(n):
+            if i * i > n:
+                return slots.index(i % 2)
+        return slots.index(0)
+
+    @jit
+    def kernel(out, n):
+        slots = gl.allocate_shared_memory(gl.float32, [2, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        gl.store(out + gl.arange(0, 128, LAYOUT), slot(slots, n).load(LAYOUT))
+
+    error = mistake(kernel, "lang-return-in-loop", out=POINTER, n=INT)
+    assert pointed(error) == "return slots.index(i % 2)"
+    assert f"this round of the loop of line {kernel_line(slot) + 2} only" in error.message
+
+
+def test_memory_that_a_round_has_chosen_is_gone_after_the_loop():
+    @jit
+    def kernel(out, n):
+        slots = gl.allocate_shared_memory(gl.float32, [2, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        while True:
+            slot = slots.index(n % 2)
+            slot.store(gl.zeros([128], gl.float32, LAYOUT))
+            n -= 1
+            if n < 0:
+                break
+        gl.store(out + gl.arange(0, 128, LAYOUT), slot.load(LAYOUT))
+
+    assert pointed(mistake(kernel, "lang-return-in-loop", out=POINTER, n=INT)) == "slot"
+
+
+def test_a_loop_that_a_break_may_leave_has_no_counter_before_its_first_round():
+    @jit
+    def kernel(out, n):
+        for i in range(n):
+            gl.store(out + i, i)
+        for i in range(n):
+            if i * i > n:
+                break
+        gl.store(out, i)
+
+    error = mistake(kernel, "lang-loop-local", out=POINTER, n=INT)
+    assert f"in the loop of line {kernel_line(kernel) + 4} only" in error.message
+
+
+def test_a_loop_whose_break_never_comes_is_endless():
+    @jit
+    def kernel(out, n, FLAG):
+        while True:
+            gl.store(out, n)
+            if FLAG:
+                break
+            if n > 0:
+                continue
+
+    mistake(kernel, "lang-endless-loop", out=POINTER, n=INT, FLAG=False)
+
+
+def test_a_value_that_only_the_break_has():
+    @jit
+    def kernel(out, n):
+        while True:
+            if n > 100:
+                last = n
+                break
+            n += n
+        gl.store(out, last)
+
+    error = mistake(kernel, "lang-one-branch", out=POINTER, n=INT)
+    assert pointed(error) == "last"
+
+
+def test_a_mistake_before_a_break_is_the_only_one():
+    @jit
+    def kernel(out, n):
+        while True:
+            n = undefined_name + 1  # noqa: F821
+            if n > 3:
+                break
+        gl.store(out, n)
+
+    mistake(kernel, "lang-undefined-name", out=POINTER, n=INT)
+
+
+def test_else_of_a_loop():
+    @jit
+    def kernel(out, n):
+        for i in range(n):
+            if i == 3:
+                break
+        else:
+            gl.store(out, n)
+
+    assert "else of a loop" in mistake(kernel, "lang-unsupported", out=POINTER, n=INT).message

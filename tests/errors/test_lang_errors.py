@@ -87,40 +87,6 @@ def test_each_unsupported_construct_is_named(what):
     assert error.fix
 
 
-def test_break_in_a_loop_on_the_gpu():
-    @jit
-    def kernel(out, n):
-        for i in range(n):
-            if i == 3:
-                break
-            gl.store(out, i)
-
-    error = mistake(kernel, "lang-break", out=POINTER, n=INT)
-    assert pointed(error) == "break"
-
-
-def test_break_of_an_outer_loop_on_the_gpu():
-    @jit
-    def kernel(out, n):
-        for i in range(n):
-            for j in gl.static_range(2):
-                if n == j:
-                    break
-            continue
-
-    error = mistake(kernel, "lang-break", out=POINTER, n=INT)
-    assert pointed(error) == "continue"
-
-
-def test_return_in_a_loop():
-    @jit
-    def kernel(out, n):
-        while n > 0:
-            return
-
-    assert pointed(mistake(kernel, "lang-return-in-loop", out=POINTER, n=INT)) == "return"
-
-
 def test_kernel_return():
     @jit
     def kernel(out, n):

@@ -21,6 +21,9 @@ def printed(device: Device, capfd: pytest.CaptureFixture[str], kernel, grid, *ar
     """The lines that a kernel prints, in no order; of lowered IR the same."""
     capfd.readouterr()
     given = [device.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    if "block" in options:
+        given = [weft.LayoutTensor(a) if isinstance(b, np.ndarray) else a for a, b in zip(given, args, strict=True)]
+        args = given
     compiled = kernel[grid](*given, **options)
     if device.is_gpu:
         import torch
@@ -73,6 +76,49 @@ def test_every_element_is_printed_once_with_its_indices(device, capfd, kind):
     shown = "{:f}" if np.dtype(kind).kind == "f" else "{}"
     want = [f"pid (0, 0, 0) idx ({i}, {j}) x: {shown.format(x[i, j])}" for i in range(4) for j in range(8)]
     assert lines == sorted(want)
+
+
+@weft.jit
+def speak_by_threads(x):
+    i, j = gl.thread_idx.x, gl.thread_idx.y
+    if i > j:
+        gl.device_print("here", x[j, i], gl.block_idx.x)
+        gl.device_print("twice", x.load[2](j, 2 * (i // 2)), hex=True)
+    if j == 1:
+        gl.device_print(f"last {i}")
+        print("block", gl.block_idx.x)
+    gl.device_print("all")
+
+
+def test_each_thread_prints_scalars(device, capfd):
+    x = np.arange(12, dtype=np.int32).reshape(3, 4)
+    lines = printed(device, capfd, speak_by_threads, 2, x, block=(4, 3))
+    want = []
+    for pid in range(2):
+        for j in range(3):
+            for i in range(4):
+                start = f"pid ({pid}, 0, 0) thread ({i}, {j}, 0)"
+                two = x[j, i // 2 * 2 : i // 2 * 2 + 2]
+                if i > j:
+                    want += [f"{start} here: {x[j, i]}, {pid}", f"{start} twice: 0x{two[0]:08x}, 0x{two[1]:08x}"]
+                if j == 1:
+                    want += [f"{start} last : {i}", f"{start} block: {pid}"]
+                want.append(f"{start} all")
+    assert lines == sorted(want)
+
+
+@weft.jit
+def speak_of_tiles_and_threads(x, BLOCK: gl.constexpr, layout: gl.constexpr):
+    gl.device_print("tile", gl.arange(0, BLOCK, layout))
+    if gl.thread_idx.x == 33:
+        gl.device_print("thread", gl.thread_idx.x)
+
+
+def test_tiles_beside_threads(device, capfd):
+    x = np.zeros(1, np.int32)
+    lines = printed(device, capfd, speak_of_tiles_and_threads, 1, x, 4, gl.BlockedLayout([1], [32], [2], [0]), block=64)
+    tiles = [f"pid (0, 0, 0) idx ({i}) tile: {i}" for i in range(4)]
+    assert lines == [*tiles, "pid (0, 0, 0) thread (33, 0, 0) thread: 33"]
 
 
 @weft.jit

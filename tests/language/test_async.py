@@ -163,7 +163,7 @@ def test_load(kernel):
     tma.async_copy_global_to_shared(desc, (0, x), bar, smem, pred=x < 3, multicast=True)
     op = kernel.last("tma.load")
     assert op.operands[3].type.element == gl.int1
-    assert op.attrs == {"multicast": False, "sender": 0, "boxes": ()}
+    assert op.attrs == {"multicast": False, "sender": 0, "boxes": (), "issuers": 1, "first": 0}
 
 
 @pytest.mark.parametrize("element", [gl.int8, gl.uint16, gl.uint32])

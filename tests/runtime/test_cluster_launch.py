@@ -41,3 +41,19 @@ def test_too_many_blocks(cuda, compiler):
         scale[LIMITS[0] // 2 + 1](FakeTensor(0x1000), 1, num_ctas=2)
     assert caught.value.code == "launch-grid-limit"
     assert f"takes {LIMITS[0] // 2} at most" in caught.value.message
+
+
+def test_more_threads_than_32_bits_count(cuda, compiler):
+    """The axis counts, of a kernel that was launched before with a smaller grid as well; warps of tiles have no such number."""
+    scale = make()
+    compiled = scale[2**21 - 1](FakeTensor(0x1000), 1, block=1024)
+    assert scale[1, 65535](FakeTensor(0x1000), 1, block=1024) is compiled
+    with pytest.raises(LaunchError) as caught:
+        scale[2**21](FakeTensor(0x1000), 1, block=1024)
+    assert caught.value.code == "launch-grid-threads"
+    assert "2097152 blocks of 1024 threads along x, 2147483648 threads" in caught.value.message
+    scale[2**21](FakeTensor(0x1000), 1, num_warps=32)
+    launches = len(cuda.launches)
+    with pytest.raises(LaunchError):
+        scale[2**30](FakeTensor(0x1000), 1, block=(2, 4))
+    assert len(cuda.launches) == launches

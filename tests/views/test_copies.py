@@ -112,6 +112,7 @@ def test_what_cannot_be_shared():
     refused("view-source", lambda: copies.copy_dram_to_sram(shared, np.zeros((4, 4)), layout, 0))
     refused("view-threads-few", lambda: copies.copy_dram_to_sram(shared, source, layout, 0, threads=2))
     refused("view-threads-unknown", lambda: copies.copy_dram_to_sram(shared, source, 4, 0))
+    refused("view-threads-unknown", lambda: copies.copy_dram_to_sram(shared, source, Layout.row_major(0, 4), 0))
     refused("view-copy-count", lambda: copies.copy_dram_to_local(memory(Layout(3), LOCAL), source, layout, 0))
     columns = Layout((4, 4), (UNKNOWN, 1))
     unknown = view(columns, np.zeros(16), SHARED, strides=(Scalar("n", 4), 1))

@@ -103,7 +103,9 @@ def test_views_without_common_loops():
 
 def test_what_is_no_source():
     t = LayoutTensor(np.zeros((4, 4)))
-    refused("view-source", t.copy_from, np.zeros((4, 4)))
+    assert "a ndarray" in refused("view-source", t.copy_from, np.zeros((4, 4)))
+    text = refused("view-source", t.copy_from, 0)
+    assert "not an int" in text and "fill(number)" in text
     refused("view-copy-count", t.copy_from, LayoutTensor(np.zeros((4, 5))))
     refused("view-async-host", t.copy_from_async, LayoutTensor(np.zeros((4, 4))))
 

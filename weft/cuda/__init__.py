@@ -18,6 +18,7 @@ from weft.cuda import (
     mbarrier,
     memory,
     mma,
+    mma_sync,
     program,
     reduce,
     regs,
@@ -27,7 +28,7 @@ from weft.cuda import (
     tma,
 )
 from weft.cuda.emitter import Emitter
-from weft.cuda.names import BUILTINS, KEYWORDS
+from weft.cuda.names import BUILTINS, KEYWORDS, OWN
 from weft.cuda.prelude import PIECE_NAMES
 from weft.cuda.refs import Inline, Variable
 from weft.cuda.rules import RULES
@@ -46,8 +47,10 @@ def emit(func: Func, target: Target) -> str:
 
     Raises CompilationError: cuda-kernel-name, and what a rule finds that the target or PTX cannot do (`weft.errors.cuda`).
     """
-    if func.name in KEYWORDS | BUILTINS | PIECE_NAMES:
-        raise fail(KERNEL_NAME, loc=func.loc, name=func.name)
+    own = PIECE_NAMES | OWN
+    if func.name in KEYWORDS | BUILTINS | own:
+        owner = "weft's CUDA text" if func.name in own else "CUDA C++"
+        raise fail(KERNEL_NAME, loc=func.loc, name=func.name, owner=owner)
     e = Emitter(func, target)
     params = [_param(e, param) for param in func.params]
     hidden, workspace = _workspace(e)
@@ -126,6 +129,7 @@ __all__ = [
     "mbarrier",
     "memory",
     "mma",
+    "mma_sync",
     "program",
     "reduce",
     "regs",

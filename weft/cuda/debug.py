@@ -22,6 +22,12 @@ def program_place(e: Emitter) -> str:
     return f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
 
 
+def _thread_place(block: tuple[int, int, int]) -> str:
+    """The thread's place in a block of these sizes, as three arguments of printf."""
+    x, y, _ = block
+    return f"threadIdx.x % {x}u, threadIdx.x / {x}u % {y}u, threadIdx.x / {x * y}u"
+
+
 def _format(value: Value, hexadecimal: bool) -> str:
     element = value.type.element
     if not isinstance(element, DType):
@@ -49,13 +55,15 @@ def _print(e: Emitter, op: Op) -> None:
     operands = list(op.uses)
     rank, hexadecimal = op.attrs["coordinates"], op.attrs["hex"]
     values, places = operands[: len(operands) - rank], operands[len(operands) - rank :]
-    where = f"idx ({', '.join(['%d'] * rank)}) " if rank else ""
+    block: tuple[int, int, int] | None = e.func.attrs.get("block")
+    thread = "" if rank or block is None else _thread_place(block)
+    where = f"idx ({', '.join(['%d'] * rank)}) " if rank else "thread (%u, %u, %u) " if thread else ""
     shown = ", ".join(_format(value, hexadecimal) for value in values)
     prefix = op.attrs["prefix"].replace("%", "%%")
     text = string(f"pid (%d, %d, %d) {where}{prefix}{f': {shown}' if values else ''}\n")
 
     def line(index: Index) -> str:
-        arguments = [e.at(value, index) for value in places]
+        arguments = [thread] if thread else [e.at(value, index) for value in places]
         arguments += [_argument(e, op, value, index, hexadecimal) for value in values]
         return f"printf({', '.join([text, program_place(e), *arguments])});"
 

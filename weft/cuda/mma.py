@@ -1,4 +1,4 @@
-"""Matrix products on tensor cores: one PTX wrapper for a run of `wgmma` on one accumulator, one for each `mma.sync`.
+"""Products of a warpgroup: one PTX wrapper for a run of `wgmma` on one accumulator.
 
 An accumulator is a C array that instructions update in place; a wait takes all its accumulators through its `asm`, so that no
 read of them comes before it. NVRTC's time goes with the registers that pass through such statements: hence runs. Matrix
@@ -17,29 +17,32 @@ from typing import TYPE_CHECKING
 
 from weft.cuda import tables
 from weft.cuda.globals import plus
+from weft.cuda.matrix_operands import (
+    PACKERS,
+    PER_LINE,
+    PTX,
+    PTX_SUM,
+    WORD_BITS,
+    array_of,
+    in_place,
+    operand_lines,
+    ptx_vector,
+    struct_of,
+    word_at,
+)
 from weft.cuda.prelude import Piece
-from weft.cuda.refs import Index, Variable
+from weft.cuda.refs import Index
 from weft.cuda.rules import emits
-from weft.cuda.spelling import C_NAMES, c_type_of, is_small_float
+from weft.cuda.spelling import C_NAMES
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
-from weft.ir.types import DTYPES, DType, RegsType, uint32
+from weft.ir.types import BY_CODE, DType, RegsType, uint32
 from weft.layout.base import WARPGROUP
 from weft.layout.wgmma import Operand
 from weft.ops import mma
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
-
-WORD_BITS = 32
-PER_LINE = 16
-"""Operands of an instruction on a line of its wrapper."""
-# How the instructions name types of operands; elements of 32 bits are read as tf32.
-_PTX = {
-    "f16": "f16", "bf16": "bf16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8",
-}  # fmt: skip
-_PTX_SUM = {"f32": "f32", "f16": "f16", "i32": "s32"}
-_DTYPES = {dtype.code: dtype for dtype in DTYPES}
 
 _FENCE = Piece('DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }')
 _COMMIT = Piece('DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }')
@@ -48,52 +51,6 @@ _START = Piece(
     "DEV u32 matrix_start(u32 address) { return address >> 4 & 0x3fffu; }"
 )
 _DESCRIPTOR = Piece("DEV u64 matrix(u32 high, u32 low) { return (u64)high << 32 | low; }")
-
-
-def _struct(element: DType) -> tuple[str, ...]:
-    return (element.code,) if is_small_float(element) else ()
-
-
-def _in_place(name: str, element: DType, count: int, how: str = "+") -> list[str]:
-    """Operands that are read and written (only written with "="): `count` elements of an array, several of them in a word."""
-    letter, array = "r", f"((u32*){name})"
-    if element.bits == WORD_BITS:
-        letter, array = "f" if element.is_floating() else "r", name
-    return [f'"{how}{letter}"({array}[{i}])' for i in range(count * element.bits // WORD_BITS)]
-
-
-def _lines(items: Sequence[str]) -> str:
-    """Items separated by commas, so many a line."""
-    rows = [", ".join(items[i : i + PER_LINE]) for i in range(0, len(items), PER_LINE)]
-    return ",\n      ".join(rows)
-
-
-def _names(first: int, count: int, continued: bool = False) -> str:
-    """PTX operands as a vector, broken into C string literals; lines of a macro are `continued`."""
-    names = [f"%{first + i}" for i in range(count)]
-    rows = [", ".join(names[i : i + PER_LINE]) for i in range(0, count, PER_LINE)]
-    end = " \\" if continued else ""
-    return "{" + f', "{end}\n    "'.join(rows) + "}"
-
-
-# A word of an array, by how many elements it holds, and the piece that packs it.
-_WORDS = {1: "__builtin_bit_cast(u32, {}[{}])", 2: "pack16({} + {})", 4: "pack8<4>({} + {})"}
-_NEEDS = {1: (), 2: ("pack16",), 4: ("pack8",)}
-
-
-def _word(array: str, index: Index, per: int) -> str:
-    """A word of an array with so many elements in each."""
-    first = per * index if isinstance(index, int) else index if per == 1 else f"{per} * {index}"
-    return _WORDS[per].format(array, first)
-
-
-def _words(name: str, element: DType, count: int) -> tuple[list[str], tuple[str, ...]]:
-    """Operands that hold `count` elements of an array in words, and the pieces that pack them."""
-    per = WORD_BITS // element.bits
-    return [f'"r"({_word(name, i, per)})' for i in range(count // per)], (*_struct(element), *_NEEDS[per])
-
-
-# wgmma
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +87,25 @@ class Wgmma:
         """`name(x, a, b, add)`: instruction i multiplies the matrices `a[i]` and `b[i]`; `x` are the accumulators.
 
         Where `add` does not hold, the first forgets what they held."""
-        outputs = _in_place("x", self.sum, self.n // 2)
+        outputs = in_place("x", self.sum, self.n // 2)
         left, lefts, parameter = self._left(len(outputs))
         first_b = len(outputs) + len(left)
         inputs = [*left, *(f'"l"(b[{i}])' for i in range(self.count)), '"r"((int)add)']
-        types = ".".join([_PTX_SUM[self.sum.code], _PTX[self.element.code], _PTX[self.other.code]])
+        types = ".".join([PTX_SUM[self.sum.code], PTX[self.element.code], PTX[self.other.code]])
         lines = [
             f'    {name}_on_x "{lefts[i]}, %{first_b + i}, {"on" if i else "add"}{self._modifiers};\\n"\n'
             for i in range(self.count)
         ]
         return Piece(
             f'#define {name}_on_x "wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{types} " \\\n'
-            f'    "{_names(0, len(outputs), continued=True)}, "\n'
+            f'    "{ptx_vector(0, len(outputs), continued=True)}, "\n'
             f"DEV void {name}({C_NAMES[self.sum.code]}* x, {parameter}, const u64* b, bool add) {{\n"
             '  asm volatile("{\\n.reg .pred add, on;\\n"\n'
             f'    "setp.ne.b32 add, %{first_b + self.count}, 0;\\nsetp.eq.b32 on, 0, 0;\\n"\n'
             f'{"".join(lines)}    "}}"\n'
-            f"    : {_lines(outputs)}\n"
-            f"    : {_lines(inputs)}); }}",
-            _struct(self.sum),
+            f"    : {operand_lines(outputs)}\n"
+            f"    : {operand_lines(inputs)}); }}",
+            struct_of(self.sum),
         )
 
     def _left(self, first: int) -> tuple[list[str], list[str], str]:
@@ -158,7 +115,7 @@ class Wgmma:
             return [f'"l"(a[{i}])' for i in numbers], [f"%{first + i}" for i in numbers], "const u64* a"
         per = self.k * self.element.bits // (2 * WORD_BITS)
         operands = [f'"r"(a[{word + i}])' for word in self.words for i in range(per)]
-        return operands, [_names(first + per * i, per) for i in range(self.count)], "const u32* a"
+        return operands, [ptx_vector(first + per * i, per) for i in range(self.count)], "const u32* a"
 
     @property
     def _modifiers(self) -> str:
@@ -183,20 +140,22 @@ def _begin(e: Emitter, op: Op) -> None:
 
 def _zeros(e: Emitter, array: str, element: DType, count: int) -> None:
     """As `_pin`, of an array of zeros, which the statement itself makes."""
-    name, outputs = f"zeros_{element.code}x{count}", _in_place("x", element, count, "=")
+    name, outputs = f"zeros_{element.code}x{count}", in_place("x", element, count, "=")
     moves = [f"mov.b32 %{i}, 0;" for i in range(len(outputs))]
     rows = [" ".join(moves[i : i + PER_LINE]) for i in range(0, len(moves), PER_LINE)]
     text = ' "\n    "'.join(rows)
     head = f"DEV void {name}({C_NAMES[element.code]}* x)"
-    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("{text}"\n    : {_lines(outputs)}); }}', _struct(element)))
+    e.pieces.define(
+        name, Piece(f'{head} {{\n  asm volatile("{text}"\n    : {operand_lines(outputs)}); }}', struct_of(element))
+    )
     e.out.line(f"{name}({array});")
 
 
 def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
     """The array is in registers here, and the assembler learns nothing of what is in it."""
     name = f"pin_{element.code}x{count}"
-    head, through = f"DEV void {name}({C_NAMES[element.code]}* x)", _lines(_in_place("x", element, count))
-    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', _struct(element)))
+    head, through = f"DEV void {name}({C_NAMES[element.code]}* x)", operand_lines(in_place("x", element, count))
+    e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', struct_of(element)))
     e.out.line(f"{name}({array});")
 
 
@@ -206,10 +165,10 @@ def _held(e: Emitter, value: Value) -> str:
     assert isinstance(value.type, RegsType) and isinstance(element, DType)
     per = WORD_BITS // element.bits
     name, count = e.names.fresh("words"), value.type.count // per
-    for need in _NEEDS[per]:
+    for need in PACKERS[per]:
         e.pieces.use(need)
     e.out.bare(f"u32 {name}[{count}];")
-    e.unrolled(count, [(e.out.loc, lambda index: f"{name}[{index}] = {_word(array, index, per)};")])
+    e.unrolled(count, [(e.out.loc, lambda index: f"{name}[{index}] = {word_at(array, index, per)};")])
     _pin(e, name, uint32, count)
     return name
 
@@ -223,7 +182,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
     sums = acc.type.element
     assert isinstance(sums, DType) and isinstance(acc.type, RegsType)
     turned = (left is not None and left.transposed, right.transposed)
-    element, other = (_DTYPES[op.attrs[name]] for name in ("element", "other"))
+    element, other = (BY_CODE[op.attrs[name]] for name in ("element", "other"))
     registers, at_a, at_b, first = (tuple(column) for column in zip(*op.attrs["steps"], strict=True))
     words = tuple([at * element.bits // WORD_BITS for at in at_a]) if left is None else None
     count, relative = _run(registers, words)
@@ -317,18 +276,6 @@ def _of_warpgroup(e: Emitter, warps: Table) -> str:
     return text
 
 
-def array_of(e: Emitter, value: Value) -> str:
-    """The name of a C array that holds the registers of a value: its own, or a copy."""
-    ref = e.refs[value]
-    if isinstance(ref, Variable) and ref.count is not None and not ref.local:
-        return ref.name
-    assert isinstance(value.type, RegsType)
-    name = e.names.fresh(value.name or "part")
-    e.out.bare(f"{c_type_of(value.type)} {name}[{value.type.count}];")
-    e.unrolled(value.type.count, [(e.out.loc, lambda index: f"{name}[{index}] = {ref.at(index)};")])
-    return name
-
-
 @emits(mma.warpgroup_wait)
 def _wait(e: Emitter, op: Op) -> None:
     types = [value.type for value in op.uses if isinstance(value.type, RegsType)]
@@ -344,59 +291,17 @@ def _wait_piece(name: str, types: Sequence[RegsType]) -> Piece:
     dtypes = [_dtype(t) for t in types]
     parameters = [f"{C_NAMES[dtype.code]}* x{i}" for i, dtype in enumerate(dtypes)]
     through = [
-        o for i, (dtype, t) in enumerate(zip(dtypes, types, strict=True)) for o in _in_place(f"x{i}", dtype, t.count)
+        o for i, (dtype, t) in enumerate(zip(dtypes, types, strict=True)) for o in in_place(f"x{i}", dtype, t.count)
     ]
     # The arrays come after the wait: what moves them there must not do so while a product is under way.
-    pin = f'\n  asm volatile("" : {_lines(through)} :: "memory");' if through else ""
+    pin = f'\n  asm volatile("" : {operand_lines(through)} :: "memory");' if through else ""
     return Piece(
         f"template <int N> DEV void {name}({', '.join(parameters)}) {{\n"
         f'  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");{pin} }}',
-        tuple(need for dtype in dtypes for need in _struct(dtype)),
+        tuple(need for dtype in dtypes for need in struct_of(dtype)),
     )
 
 
 def _dtype(type: RegsType) -> DType:
     assert isinstance(type.element, DType)
     return type.element
-
-
-# mma.sync
-
-
-@emits(mma.mma_sync)
-def _mma_sync(e: Emitter, op: Op) -> None:
-    a, b, acc = op.uses
-    sums = acc.type.element
-    assert isinstance(sums, DType)
-    element, other = (_DTYPES[op.attrs[name]] for name in ("element", "other"))
-    types = [element.code] if element is other else [element.code, other.code]
-    name = "_".join(["mma", f"16x8x{op.attrs['k']}", sums.code, *types])
-    e.pieces.define(name, _sync_piece(name, op.attrs["k"], sums, element, other))
-    e.copy(op.result, e.refs[acc])
-    arrays = (e.variable(op.result).name, array_of(e, a), array_of(e, b))
-    columns = [tuple(column) for column in zip(*op.attrs["steps"], strict=True)]
-
-    def step(index: Index) -> str:
-        operands = [plus(array, e.entry(column, index)) for array, column in zip(arrays, columns, strict=True)]
-        return f"{name}({', '.join(operands)});"
-
-    e.unrolled(len(columns[0]), [(op.loc, step)])
-
-
-def _sync_piece(name: str, k: int, sums: DType, element: DType, other: DType) -> Piece:
-    """`name(x, a, b)`: the instruction m16n8k`k` on the accumulators from `x` on."""
-    outputs = _in_place("x", sums, 4)
-    left, needs = _words("a", element, k // 2)
-    right, more = _words("b", other, k // 4)
-    first = len(outputs)
-    x, types = _names(0, first), ".".join([_PTX[element.code], _PTX[other.code]])
-    total = _PTX_SUM[sums.code]
-    a, b = (f"const {C_NAMES[dtype.code]}* {operand}" for operand, dtype in (("a", element), ("b", other)))
-    return Piece(
-        f"DEV void {name}({C_NAMES[sums.code]}* x, {a}, {b}) {{\n"
-        f'  asm volatile("mma.sync.aligned.m16n8k{k}.row.col.{total}.{types}.{total} "\n'
-        f'    "{x}, {_names(first, len(left))}, {_names(first + len(left), len(right))}, {x};"\n'
-        f"    : {_lines(outputs)}\n"
-        f"    : {', '.join([*left, *right])}); }}",
-        (*_struct(sums), *needs, *more),
-    )

@@ -18,7 +18,7 @@ KEYWORDS = _words(
     float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
     protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
-    while xor xor_eq DEV"""
+    while xor xor_eq"""
 )
 # C functions that CUDA declares by itself: a kernel cannot have their names, a variable could not be told from them.
 BUILTINS = _words(
@@ -29,8 +29,10 @@ BUILTINS = _words(
     modf nan nearbyint nextafter norm norm3d normcdf pow powf printf rcbrt remainder remquo rint round rsqrt rsqrtf
     scalbn signbit sin sincos sinf sinh sinpi sqrt sqrtf tan tanf tanh tanhf tgamma trap trunc truncf ullmax ullmin
     umax umin va_list vprintf warpSize y0 y1 yn
-    threadIdx blockIdx blockDim gridDim shared_memory scratch"""
+    threadIdx blockIdx blockDim gridDim"""
 )
+OWN = _words("DEV shared_memory scratch")
+"""What the text declares itself, beside the functions that it calls."""
 
 # Names of the functions that are made for a kernel (`weft.cuda.access`, `weft.cuda.atomics`).
 _MADE = re.compile(
@@ -45,7 +47,7 @@ class Names:
     __slots__ = ("_next", "_taken")
 
     def __init__(self, reserved: frozenset[str]) -> None:
-        self._taken = set(reserved | KEYWORDS | BUILTINS | {REGISTER})
+        self._taken = set(reserved | KEYWORDS | BUILTINS | OWN | {REGISTER})
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:

@@ -46,6 +46,12 @@ DESCRIPTOR_VIEW = row(
     "a descriptor is made of a view, but got {got}",
     "pass a weft.LayoutTensor; of an array write TensorDescriptor.from_tensor",
 )
+DESCRIPTOR_TENSOR = row(
+    "bridge-descriptor-tensor",
+    LaunchError,
+    "from_tensor describes a whole array, but got the view {got}",
+    "write TensorDescriptor.from_view(view, block_shape, layout)",
+)
 DESCRIPTOR_NESTED = row(
     "bridge-descriptor-nested",
     LayoutError,

@@ -7,7 +7,7 @@ from weft.errors.base import CompilationError, row
 KERNEL_NAME = row(
     "cuda-kernel-name",
     CompilationError,
-    "a kernel cannot be called {name!r}: CUDA C++ has that name for itself",
+    "a kernel cannot be called {name!r}: {owner} has that name for itself",
     "rename the function, for example to {name}_kernel",
 )
 FLOAT8 = row(

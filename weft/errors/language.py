@@ -48,6 +48,12 @@ TILE_NEEDED = row(
     "{what} needs a tile, but got {got}",
     "make a tile with gl.full, gl.arange or gl.load first",
 )
+EXTREME = row(
+    "language-extreme",
+    CompilationError,
+    "{what} looks for one element along an axis of a tile, but got {got}",
+    "of two numbers write {what}(a, b) without gl, or gl.{what}imum(a, b)",
+)
 POINTER_INDEX = row(
     "language-pointer-index",
     CompilationError,

@@ -84,6 +84,13 @@ GRID_LIMIT = row(
     "dimension {dim} of the grid of {name} is {size}, and a GPU takes {limit} at most",
     "put the larger count on dimension 0 (up to 2147483647), or let each program do more work",
 )
+GRID_THREADS = row(
+    "launch-grid-threads",
+    LaunchError,
+    "{name} is launched with {size} blocks of {block} threads along {axis}, {threads} threads, where gl.global_idx.{axis} "
+    "counts in 32 bits",
+    "let each thread do more work, so that fewer than {limit} threads stand along {axis}",
+)
 NO_SUCH_PROGRAM = row(
     "launch-no-such-program",
     LaunchError,

@@ -67,8 +67,8 @@ EXTENT = row(
 UNKNOWN_LAYOUT = row(
     "view-unknown-layout",
     ViewError,
-    "layout {layout} has numbers that are known at run time only, but new memory and tiles of memory need all of them",
-    "write a layout of known sizes and strides",
+    "layout {layout} has numbers that are known at run time only, but {what}",
+    "{instead}",
 )
 
 # Memory
@@ -281,7 +281,7 @@ THREADS = row(
 THREADS_UNKNOWN = row(
     "view-threads-unknown",
     ViewError,
-    "{threads} is no thread layout: it takes a nested layout of known sizes and strides",
+    "{threads} is no thread layout: it takes a nested layout of known sizes, at least 1, and strides",
     "write one such as Layout.row_major(8, 4)",
 )
 THREAD_INDEX = row(
@@ -338,7 +338,7 @@ SOURCE = row(
     "view-source",
     ViewError,
     "{what} takes a LayoutTensor, not {got}",
-    "make a view of it: LayoutTensor(array)",
+    "make a view of it, LayoutTensor(array); one number everywhere is fill(number)",
 )
 SPACE = row(
     "view-space",

@@ -10,7 +10,6 @@ from weft.errors import Loc
 from weft.errors import lang as errors
 from weft.ir.core import Value
 from weft.lang.frame import (
-    POISON,
     RESULT,
     After,
     Binding,
@@ -123,7 +122,8 @@ def fork(frame: Frame, line: Loc, condition: Value, one: Way, other: Way) -> Out
     made = frame.builder.emit(control.if_, condition, regions=(then.done, orelse.done))
     joined = dict(join.bindings(results_of(made)))
     if isinstance(first[0], Return) and isinstance(second[0], Return):
-        return _returned(joined[RESULT].value, first[0].loc or second[0].loc or line)
+        loc = first[0].loc or second[0].loc or line
+        return Return(frame.usable(joined[RESULT].value, loc), loc)
     frame.env = {**base, **joined}
     return first[0]
 
@@ -148,12 +148,6 @@ def _join(frame: Frame, line: Loc, one: tuple[Outcome, Env], other: tuple[Outcom
         else:
             join.add(name, here, there, errors.BRANCHES)
     return join
-
-
-def _returned(value: Any, loc: Loc) -> Return:
-    if not isinstance(value, Unusable) or value is POISON:
-        return Return(value, loc)
-    raise value.error(value.loc or loc)
 
 
 @expression(ast.IfExp)

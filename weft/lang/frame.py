@@ -85,7 +85,8 @@ class Unusable:
             raise Skip
         if self.loc is None:
             return fail(self.row, loc=reader, related=self.related, **self.fields)
-        return fail(self.row, loc=self.loc, related=(*self.related, ("used here", reader)), **self.fields)
+        used = () if reader == self.loc else (("used here", reader),)
+        return fail(self.row, loc=self.loc, related=(*self.related, *used), **self.fields)
 
 
 POISON = Unusable()
@@ -191,6 +192,13 @@ class Frame:
         self.bind(RETURNED, True, loc)
         self.bind(RESULT, value, loc)
         return Signal.END
+
+    def usable(self, result: Any, loc: Loc) -> Any:
+        """A function's result; where its returns differ the mistake is reported, and the result is poisoned."""
+        if not isinstance(result, Unusable) or result is POISON:
+            return result
+        self.trace.report(result.error(result.loc or loc))
+        return POISON
 
     def suite(self, statements: list[ast.stmt], after: After) -> Outcome:
         """Read statements in turn until one does not end in NEXT."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.errors import Loc, Row, fail
+from weft.errors import Loc, Row
 from weft.errors import lang as errors
 from weft.ir.core import Value
 from weft.ir.types import Type
@@ -39,19 +39,18 @@ class Absent:
 
     line: Loc
     around: Env
-    fillers: Mapping[int, Value]
+    fillers: Mapping[int, Value] = field(default_factory=dict[int, Value])
 
-    def carried(self, path: str, leaf: object, loc: Loc | None) -> Type | None:
+    def carried(self, leaf: Any) -> Type | None:
         """The type in which the loop carries a leaf of the result; None for what exists outside of the loop as well: constants,
-        and values from before it.
+        and values from before it."""
+        return None if self._exists(leaf) else leaf.handle.type
 
-        Raises CompilationError (lang-return-in-loop), at `loc`, for a leaf that can be neither.
-        """
-        if self._exists(leaf):
+    def lost(self, path: str, leaf: object) -> Unusable | None:
+        """The mistake that a leaf can be neither, if that is so (lang-return-in-loop)."""
+        if self._exists(leaf) or (isinstance(leaf, RuntimeValue) and has_placeholder(leaf.handle.type)):
             return None
-        if not isinstance(leaf, RuntimeValue) or not has_placeholder(leaf.handle.type):
-            raise fail(errors.RETURN_IN_LOOP, loc=loc, path=path, value=show(leaf), line=self.line.line)
-        return leaf.handle.type
+        return Unusable(errors.RETURN_IN_LOOP, {"path": path, "value": show(leaf), "line": self.line.line})
 
     def _exists(self, leaf: object) -> bool:
         if not isinstance(leaf, RuntimeValue):
@@ -94,7 +93,11 @@ class Join:
         leaves, structure = flatten(present.value)
         shape: list[Any] = []
         for number, (path, leaf) in enumerate(zip(structure.paths(name), leaves, strict=True)):
-            type, filler = absent.carried(path, leaf, present.loc), absent.fillers.get(number)
+            lost = absent.lost(path, leaf)
+            if lost is not None:
+                self.lost[name] = Unusable(lost.row, lost.fields, present.loc)
+                return
+            type, filler = absent.carried(leaf), absent.fillers.get(number)
             if type is None:
                 shape.append(leaf)
                 continue

@@ -17,11 +17,12 @@ from weft.ir.core import Region, Value
 from weft.ir.types import DType, ScalarType, int1, int32, int64
 from weft.lang.branches import fork, region_end, results_of
 from weft.lang.calls import call_value, positional
-from weft.lang.carried import Carried, Edge, Settled, argument_types, bind, edge, has_value, initial_values, settle
+from weft.lang.carried import Carried, Edge, Settled, argument_types, bind, edge, initial_values, settle
 from weft.lang.exits import Exits
 from weft.lang.expressions import append, behind, items
 from weft.lang.frame import (
     POISON,
+    RESULT,
     After,
     Frame,
     Outcome,
@@ -112,8 +113,7 @@ class _Counting:
         frame.builder.loc = line
         self.lower, self.upper, self.step = (_bound(frame, bound, self.type) for bound in bounds)
         self.descending = not isinstance(bounds[2], tensor) and bounds[2] < 0
-        if exits.any and not has_value(frame.env, target) and _runs(bounds):
-            frame.bind(target, tensor(self.lower), line)  # a round surely runs, and gives the counter its value
+        self.runs = not any(isinstance(bound, tensor) for bound in bounds) and len(range(*bounds)) > 0
 
     def read(self, after: After) -> Outcome:
         """Read the loop, and what follows it where a return may have left it."""
@@ -130,9 +130,6 @@ class _Counting:
         flags = self.exits.initial(frame)
         _, *results = results_of(frame.builder.emit(control.while_, self.lower, *initial, *flags, regions=settled.made))
         _after_loop(frame, self.node, settled, results[: len(initial)], line)
-        value = frame.env[self.target].value
-        if isinstance(value, Unusable) and value is not POISON and self.target not in settled.dropped:
-            frame.bind(self.target, Unusable(errors.IN_LOOP, {"name": self.target, "line": line.line}), line)
         return _left(frame, self.exits, results[len(initial) :], after)
 
     def _names(self) -> list[str]:
@@ -154,7 +151,7 @@ class _Counting:
             _read_body(frame, self.node.body)
             frame.builder.loc = self.line
             found = edge(frame, carried, rest[:end], self.line)
-            exits.close(frame, found)
+            exits.close(frame, found, self.runs)
             following = () if before is None else (frame.builder.emit(arith.add, counter, self.step),)
             frame.builder.emit(control.yield_, *following, *found.values)
         return body.done if before is None else (before, body.done), found
@@ -188,9 +185,14 @@ def _after_loop(frame: Frame, node: ast.For | ast.While, settled: Settled, resul
     for name in frame.source.assigned(node):
         if name in settled.dropped:
             frame.bind(name, settled.dropped[name], frame.env[name].loc)
-        elif name not in frame.env:
+        elif name not in frame.env or _is_counter(frame.env[name].value):
             frame.bind(name, Unusable(errors.IN_LOOP, {"name": name, "line": line.line}), line)
     bind(frame, settled.carried, results, line)
+
+
+def _is_counter(value: Any) -> bool:
+    """True for what is left of a counter after its loop."""
+    return isinstance(value, Unusable) and value.row is errors.COUNTER
 
 
 def _bounds(frame: Frame, call: ast.Call) -> tuple[Any, Any, Any]:
@@ -234,22 +236,17 @@ def _bound(frame: Frame, bound: Any, type: ScalarType) -> Value:
     return materialise(frame.builder, int(bound), type)
 
 
-def _runs(bounds: tuple[Any, Any, Any]) -> bool:
-    """True when the numbers are known, and give at least one round."""
-    return not any(isinstance(bound, tensor) for bound in bounds) and len(range(*bounds)) > 0
-
-
 def _left(frame: Frame, exits: Exits, results: Sequence[Value], after: After, always: bool = False) -> Outcome:
     """After a loop that gave these results: a return in it goes on, and all that follows is for those that did not return.
 
     `always`: nothing but a return ends the loop.
     """
-    if not exits.returns:
+    returned, value = exits.hand_out(frame, results)
+    if returned is None:
         return Signal.NEXT
-    value, loc = exits.value(results), exits.result.loc
+    loc = exits.last[RESULT].loc
     if always:
         return frame.returns(value, loc)
-    returned = exits.returned(results)
     return fork(frame, exits.line, returned, lambda: frame.returns(value, loc), lambda: after(Signal.NEXT))
 
 
@@ -281,7 +278,7 @@ def while_statement(frame: Frame, node: ast.While, after: After) -> Outcome:
             _read_body(frame, node.body)
             frame.builder.loc = line
             found = edge(frame, carried, body.args[:end], line)
-            exits.close(frame, found)
+            exits.close(frame, found, runs=test is True)
             frame.builder.emit(control.yield_, *found.values)
         if any(frame.env[each.name].value is POISON for each in carried):
             return (before.done, body.done, test), found

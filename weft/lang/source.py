@@ -33,6 +33,7 @@ class Source:
     locals: frozenset[str]
     _assigned: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
     _jumps: dict[ast.AST, bool] = field(default_factory=dict[ast.AST, bool])
+    _handed_out: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
     _paths: dict[ast.AST, str] = field(default_factory=dict[ast.AST, str])
 
     @property
@@ -58,6 +59,14 @@ class Source:
             found = (jump for child in node.body for jump in _jumps_out(child))
             self._jumps[node] = any(not isinstance(jump, ast.Continue) for jump in found)
         return self._jumps[node]
+
+    def handed_out(self, node: ast.For | ast.While) -> tuple[str, ...]:
+        """Names that the loop assigns, and that the function reads elsewhere."""
+        if node not in self._handed_out:
+            inside = set(ast.walk(node))
+            read = {name for child in ast.walk(self.node) if child not in inside for name in _reads(child)}
+            self._handed_out[node] = tuple(name for name in self.assigned(node) if name in read)
+        return self._handed_out[node]
 
     def path(self, node: ast.Name | ast.Attribute) -> str:
         """`a.b.c` for names joined by dots; empty for attributes of anything else."""
@@ -159,6 +168,13 @@ def _stores(node: ast.AST) -> Iterator[str]:
         return
     for child in ast.iter_child_nodes(node):
         yield from _stores(child)
+
+
+def _reads(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.AugAssign):
+        yield from _root(node.target)
 
 
 def _root(node: ast.expr) -> Iterator[str]:

@@ -33,6 +33,7 @@ class Text:
 def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
     """Print `prefix` and the values, one line per element, from the running kernel; `hex` prints integers in base 16.
 
+    A scalar is one line; of a kernel launched with `block=` a line of each thread that comes here, with its place in the block.
     The prefix is a string; of an f-string each run-time value is printed after the text before it. Raises
     language-print-prefix.
     """

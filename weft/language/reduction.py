@@ -64,7 +64,7 @@ def max(
     """
     if return_indices:
         return _with_indices("max", input, axis, "gt", return_indices_tie_break_left, keep_dims)
-    check_tile("max", input)
+    _check_extreme("max", input)
     return _reduce_one(_widened(input), axis, maximum, keep_dims)
 
 
@@ -76,7 +76,7 @@ def min(
     """Smallest element along an axis; as `max` in everything else."""
     if return_indices:
         return _with_indices("min", input, axis, "lt", return_indices_tie_break_left, keep_dims)
-    check_tile("min", input)
+    _check_extreme("min", input)
     return _reduce_one(_widened(input), axis, minimum, keep_dims)
 
 
@@ -102,6 +102,13 @@ def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> 
 def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
     """Bitwise or of integers or bools along an axis."""
     return _reduce_one(_integers("reduce_or", input), axis, logic.bit_or, keep_dims)
+
+
+def _check_extreme(what: str, value: object) -> None:
+    """Raises language-extreme for a number, which Python's function of the same name takes, and language-tile-needed."""
+    if isinstance(value, (int, float)) or (isinstance(value, tensor) and value.is_scalar):
+        raise fail(errors.EXTREME, what=what, got=describe(value))
+    check_tile(what, value)
 
 
 def sum_dtype(input: tensor, dtype: DType | None) -> DType:

@@ -279,14 +279,15 @@ def _digit(offset: Any) -> Callable[[Any, Any], Any]:
 
 
 def show(value: IntTuple) -> str:
-    """As text: `((2, 2), ?)`, with `?` for UNKNOWN.
+    """As text: `((2, 2), ?)`, with `?` for UNKNOWN, and the author's name of a run-time scalar.
 
     >>> show(((2, UNKNOWN), 3)), show((4,))
     ('((2, ?), 3)', '(4,)')
     """
     if is_tuple(value):
         return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
-    return str(value)
+    handle = getattr(value, "handle", None)
+    return str(value) if handle is None else handle.name or "..."
 
 
 def bad_coordinate(coordinate: IntTuple, shape: IntTuple) -> Exception:

@@ -165,6 +165,8 @@ def _descriptor(base: Any, tensor_map: TensorMap) -> TensorDescriptor:
 
 def _extents(tensor: Any) -> tuple[Any, Any]:
     found = extents(tensor)
+    if found is None and view_argument(tensor) is not None:
+        raise fail(bridge_errors.DESCRIPTOR_TENSOR, got=repr(tensor))
     if found is None:
         raise fail(errors.TENSOR, value=repr(tensor))
     return found

@@ -11,7 +11,8 @@ IO = (Effect("write", "io"),)
 
 @op("debug.print", effects=IO)
 def print_(*values: Value, prefix: str, hex: bool = False, coordinates: int = 0) -> None:
-    """Print `prefix` and the values, an element a line. In the lowered stage operands are register arrays of one length, of
+    """Print `prefix` and the values, an element a line. Scalars are printed once, by kernels launched with `block=` once for
+    each thread that comes. In the lowered stage operands are register arrays of one length, of
     which the last `coordinates` are the elements' indices in the tile, one array per axis."""
 
 

@@ -9,12 +9,14 @@ from math import prod
 from typing import Any, cast
 
 from weft.errors import fail
-from weft.errors.launch import GRID_EMPTY, GRID_KIND, GRID_LIMIT, OPTION_VALUE
+from weft.errors.launch import GRID_EMPTY, GRID_KIND, GRID_LIMIT, GRID_THREADS, OPTION_VALUE
 
 LIMITS = (2**31 - 1, 65535, 65535)
 """Most programs per dimension, on every GPU that weft compiles for."""
 MOST_THREADS = 1024
 """Threads of a block at most, on all of them."""
+THREADS_LIMIT = 2**31
+"""So many threads along an axis are too many for their numbers, which have 32 bits."""
 
 
 def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
@@ -67,6 +69,15 @@ def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
         raise fail(OPTION_VALUE, option="block", value=value, name=kernel, expected=expected, example="block=(16, 16)")
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
+
+
+def check_threads(kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int] | None) -> None:
+    """Threads along each axis of a launch with `block=` can be counted. Raises LaunchError (launch-grid-threads)."""
+    for axis, size, count in zip("xyz", grid, block or (), strict=False):
+        if size * count >= THREADS_LIMIT:
+            raise fail(
+                GRID_THREADS, name=kernel, size=size, block=count, axis=axis, threads=size * count, limit=THREADS_LIMIT
+            )
 
 
 def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from weft.errors.launch import ARGUMENT_RANGE
 from weft.runtime import driver, streams, views
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.descriptor import Descriptor, parts
-from weft.runtime.grid import in_blocks
+from weft.runtime.grid import check_threads, in_blocks
 from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar, View
 
 Grid = tuple[int, int, int]
@@ -234,8 +234,9 @@ def _default_stream(ordinal: int) -> int:
 def _config(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
     """The launch of a grid of programs. A program of several blocks is a cluster along x.
 
-    Raises LaunchError (launch-grid-limit)."""
+    Raises LaunchError: launch-grid-limit, launch-grid-threads."""
     cuda, blocks = driver.bindings(), compiled.num_ctas
+    check_threads(compiled.name, grid, compiled.block)
     x, y, z = in_blocks(compiled.name, grid, blocks)
     config = cuda.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,13 @@ from weft.sim.rules import rule
 
 @rule(debug.print_)
 def _print(task: Task, op: Op, *values: Data) -> None:
-    """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once."""
+    """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once.
+
+    Threads that were launched as such print scalars each: `pid (0, 0, 0) thread (3, 0, 0) prefix: value`."""
+    scalars = not op.attrs["coordinates"] and all(_is_scalar(task, np.shape(value.array)) for value in values)
+    if scalars and task.names.launched_by_threads:
+        _print_by_threads(task, op, values)
+        return
     prefix, count = op.attrs["prefix"], len(values) - op.attrs["coordinates"]
     if not values:
         if not task.rank:
@@ -39,6 +45,25 @@ def _print(task: Task, op: Op, *values: Data) -> None:
         printed.add(index)
         shown = ", ".join(_shown(values[i], arrays[i][at], kinds[i], at, op.attrs["hex"]) for i in range(count))
         task.machine.print(f"{_place(task.pid, index)} {prefix}: {shown}")
+
+
+def _is_scalar(task: Task, shape: tuple[int, ...]) -> bool:
+    return not shape or (shape == (task.threads, 1) and task.names.of_threads(shape, task.threads))
+
+
+def _print_by_threads(task: Task, op: Op, values: Sequence[Data]) -> None:
+    if task.rank:
+        return
+    kinds = [value.type.element for value in op.uses]
+    threads = range(task.threads) if task.active is None else np.flatnonzero(task.active).tolist()
+    for number in threads:
+        places: list[tuple[int, ...]] = [(number, 0) if np.ndim(data.array) else () for data in values]
+        shown = ", ".join(
+            _shown(data, data.array[at], kind, at, op.attrs["hex"])
+            for data, at, kind in zip(values, places, kinds, strict=True)
+        )
+        line = f"{_place(task.pid, ())} {task.names.thread(number)} {op.attrs['prefix']}"
+        task.machine.print(f"{line}: {shown}" if values else line)
 
 
 def _tile_index(task: Task, shape: tuple[int, ...], at: tuple[Any, ...]) -> tuple[int, ...]:

@@ -26,6 +26,11 @@ class Naming:
         x, y, _ = self._block
         return f"thread ({number % x}, {number // x % y}, {number // (x * y)})"
 
+    @property
+    def launched_by_threads(self) -> bool:
+        """Whether the launch of the kernel had a `block=`."""
+        return self._block is not None
+
     def of_threads(self, shape: tuple[int, ...], threads: int) -> bool:
         """Whether an array is what so many threads have each of their own, and no tile."""
         return self._lowered or (len(shape) > 1 and shape[0] == threads and shape not in self._tiles)

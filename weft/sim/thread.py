@@ -189,7 +189,7 @@ def _assemble(task: Task, op: Op, x: Data) -> Data:
     held = per_thread(task, x, type.registers)
     tile = to_tile(held, layout, type.shape, task.rank)
     common = to_threads(tile, layout, task.rank)
-    differs = (bits_of(held.array) != bits_of(common.array)) & ~_nan(held.array, common.array)
+    differs = (bits_of(held.array) != bits_of(common.array)) & np.logical_not(_nan(held.array, common.array))
     undefined = undefined_in((held, common))
     if undefined is not None:
         differs = differs & ~undefined.mask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import UNKNOWN, times
+from weft.layout.int_tuple import UNKNOWN, show, times
 from weft.layout.strided import Layout
 from weft.views.history import root
 from weft.views.modes import SCALAR
@@ -34,6 +34,7 @@ def fields(
             raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
         layout = opened.layout
     check_layout(layout)
+    _require_static(layout)
     sizes = _numbers("shape", layout, layout.flat_shape, shape, opened)
     steps = _numbers("strides", layout, layout.flat_stride, strides, opened, sizes)
     _check_extent(layout, sizes, steps, opened)
@@ -74,11 +75,22 @@ def check_layout(layout: Any) -> None:
         raise fail(errors.LAYOUT, got=repr(layout))
 
 
+def _require_static(layout: Layout) -> None:
+    """Raises ViewError (view-unknown-layout) for a layout with run-time numbers where UNKNOWN should stand."""
+    if not all(isinstance(number, int) or number is UNKNOWN for number in (*layout.flat_shape, *layout.flat_stride)):
+        shape = show(layout.flat_shape)
+        instead = f"write UNKNOWN in their places, and pass them: LayoutTensor(pointer, layout, shape={shape})"
+        raise fail(
+            errors.UNKNOWN_LAYOUT, layout=layout, what="a view's layout is known at compile time", instead=instead
+        )
+
+
 def require_known(layout: Any) -> None:
     """Raises ViewError: view-layout, view-unknown-layout for a layout with UNKNOWN in it."""
     check_layout(layout)
     if not layout.all_dims_known:
-        raise fail(errors.UNKNOWN_LAYOUT, layout=layout)
+        what, instead = "new memory and tiles of memory need all of them", "write a layout of known sizes and strides"
+        raise fail(errors.UNKNOWN_LAYOUT, layout=layout, what=what, instead=instead)
 
 
 def _numbers(

@@ -24,9 +24,10 @@ from weft.views import swizzles
 from weft.views.access import number
 from weft.views.fragments import Fragment, evened, together
 from weft.views.modes import extent
-from weft.views.partition import check_layout_of_threads, distributed, first_offset, thread_axes, thread_coordinate
+from weft.views.partition import distributed, first_offset
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling
+from weft.views.threads import check_layout_of_threads, thread_axes, thread_coordinate
 from weft.views.transfers import check_async_width, check_source
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from weft.views.modes import (
 )
 from weft.views.storage import AddressSpace, Index
 from weft.views.swizzles import Swizzling, by_elements, is_repeated, starts, steps
+from weft.views.threads import check_thread, thread_axes, thread_coordinate
 
 if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
@@ -336,32 +337,6 @@ def _swizzled_offset(
     return times(swizzle(first_offset(plain, counts, threads, coordinates)), view.element_size)
 
 
-def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
-    """The modes of a thread layout per axis of the view; one of size 1 where it does not divide."""
-    check_layout_of_threads(threads)
-    modes = [_modes(threads[each]) for each in range(threads.rank())]
-    if axis is None:
-        if len(modes) != view.rank:
-            raise fail(errors.THREADS_RANK, threads=threads, count=len(modes), view=view.history, rank=view.rank)
-        return modes
-    if not isinstance(axis, int) or not 0 <= axis < len(modes):
-        raise fail(errors.AXIS, view=f"thread layout {threads}", axis=axis, rank=len(modes), last=len(modes) - 1)
-    if view.rank == 1:
-        return [modes[axis]]
-    require_axis(view, axis)
-    return [modes[axis] if each == axis else (Mode(1, 0),) for each in range(view.rank)]
-
-
-def check_layout_of_threads(threads: Any) -> None:
-    """Raises ViewError (view-threads-unknown) for what is no layout of known numbers."""
-    if not isinstance(threads, Layout) or not threads.all_dims_known:
-        raise fail(errors.THREADS_UNKNOWN, threads=repr(threads))
-
-
-def _modes(layout: Layout) -> Axis:
-    return merged(tuple(Mode(size, stride) for size, stride in zip(layout.flat_shape, layout.flat_stride, strict=True)))
-
-
 def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
     """Of an axis the modes that the threads' coordinates run through, and those of one thread."""
     size = extent(modes)
@@ -369,30 +344,6 @@ def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count
     if found is None or (isinstance(size, int) and size % count and not view.masked):
         raise fail(errors.THREADS, threads=threads, count=count, axis=axis, view=view.history, size=size)
     return found
-
-
-def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) -> None:
-    """A thread is one of a thread layout, as far as that is known now. Raises view-thread-index."""
-    if not isinstance(thread, int):
-        view.storage.check((thread,), (threads.cosize(),), what, ("as the thread of",))
-    elif not 0 <= thread < threads.cosize():
-        raise fail(errors.THREAD_INDEX, index=thread, threads=threads, count=threads.cosize())
-
-
-def thread_coordinate(modes: Axis, threads: Layout, thread: Index) -> Index:
-    """The coordinate of a thread along one axis of a thread layout.
-
-    Of each mode it is `thread // stride % size`; the mode that ends where the layout ends needs no remainder.
-    """
-    coordinate: Index = 0
-    before = 1
-    for size, stride in ((mode.size, mode.stride) for mode in modes):
-        part = divided(thread, stride) if stride else 0
-        if size * stride < threads.cosize():
-            part = part % size
-        coordinate = plus(coordinate, times(part, before))
-        before *= size
-    return coordinate
 
 
 def _fragment_limit(view: LayoutTensor, axis: int, coordinate: Index, count: int) -> Index | None:

@@ -94,9 +94,10 @@ def _left(view: LayoutTensor, axis: int, start: int, kept: Axis) -> Index | None
     limit = limits_of(view)[axis]
     if limit is None:
         return None
-    before = axes_of(view)[axis]
-    same_steps = is_nested(kept) or kept[0].stride is before[0].stride or kept[0].stride == before[0].stride
-    if not same_steps:
+    stride, before = kept[0].stride, axes_of(view)[axis][0].stride
+    # A run-time stride that is another one is a multiple of it.
+    same_steps = stride is before or (isinstance(stride, int) and stride == before)
+    if not same_steps and not is_nested(kept):
         raise _refused(view, axis, "with a step, of a masked axis,")
     left = plus(limit, -start)
     return max(left, 0) if isinstance(left, int) else left

@@ -89,7 +89,8 @@ def check_source(view: LayoutTensor, source: Any, what: str) -> None:
     from weft.views.tensor import LayoutTensor as View
 
     if not isinstance(source, View):
-        raise fail(errors.SOURCE, what=what, got=f"a {type(source).__name__}")
+        kind = type(source).__name__
+        raise fail(errors.SOURCE, what=what, got=f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}")
     mine, others = count(dims(view, what)), count(dims(source, what))
     if mine != others:
         raise fail(errors.COPY_COUNT, view=view.history, count=mine, other=source.history, others=others)

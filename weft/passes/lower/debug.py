@@ -15,11 +15,12 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def print_(lo: Lowering, op: Op) -> None:
-    """The owners print their registers with their coordinates; thread 0 prints scalars."""
+    """The owners print their registers with their coordinates; thread 0 prints scalars, or in a launch of threads each does."""
     operands = tuple(op.uses)
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
-        _only_where(lo, both(lo, lo.first_thread(), in_first(lo)), [lo.scalar(v) for v in operands], op, 0)
+        owner = in_first(lo) if "block" in lo.source.attrs else both(lo, lo.first_thread(), in_first(lo))
+        _only_where(lo, owner, [lo.scalar(v) for v in operands], op, 0)
         return
     linear = linear_of(tiles[0])
     registers = owned(linear)
