@@ -175,7 +175,7 @@ def test_a_barrier_of_a_warp(arch):
     i = k.at(3).emit(program.thread_id, name="i")
     k.emit(thread.store_shared, smem, i, k.emit(regs.splat, k.load(k.params[0], i), count=1), None, offsets=(0,), vec=1)
     k.at(4).emit(program.warp_barrier)
-    other = k.emit(arith.xor, i, k.emit(arith.constant, value=1, dtype=int32))
+    other = k.emit(arith.xor, i, k.value(1))
     found = k.at(5).emit(thread.load_shared, smem, other, None, offsets=(0,), vec=1)
     k.store(k.params[1], i, k.emit(regs.extract, found, index=0))
     func = lowered(k.done())

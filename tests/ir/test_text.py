@@ -31,6 +31,7 @@ from weft.ir.types import (
     uint64,
 )  # fmt: skip
 from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, NVMMASharedLayout, SliceLayout, SwizzledSharedLayout
+from weft.layout.wgmma import Operand
 
 arith, control, memory, tile, program = ops.arith, ops.control, ops.memory, ops.tile, ops.program
 LINE = BlockedLayout([4], [32], [4], [0])
@@ -213,6 +214,12 @@ def test_attributes_round_trip(values, text, tree):
         build.emit(arith.constant, value=value, type=ScalarType(dtype))
     build.emit(ops.debug.print_, prefix=text)
     func = finish(build, table=tree)
+    assert equivalent(parse_func(format_func(func)), func)
+
+
+def test_matrices_in_memory_round_trip():
+    func = finish(Builder(), left=Operand(128, False, 16, 1024, (0, 0, 8192)), right=(Operand(32, True, 64, 512, ()),))
+    assert "left = Operand(128, false, 16, 1024, [0, 0, 8192])" in format_func(func)
     assert equivalent(parse_func(format_func(func)), func)
 
 

@@ -80,7 +80,9 @@ def test_memory_that_was_never_written():
     smem = k.shared(int32, 32)
     k.write(smem, k.tid, k.tid, k.cmp("ne", k.tid, k.int(13)))
     k.put(k.params[0], k.tid, k.read(smem, k.tid))
-    with pytest.raises(hazard.UninitializedRead, match=r"reads smem\[13\], which was never written \(thread \(1, 3, 0\)\)"):
+    with pytest.raises(
+        hazard.UninitializedRead, match=r"reads smem\[13\], which was never written \(thread \(1, 3, 0\)\)"
+    ):
         run(k.done(), np.zeros(32, np.int32))
 
 

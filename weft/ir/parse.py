@@ -26,6 +26,7 @@ from weft.ir.types import (
 )
 from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.parse import parse_layout
+from weft.layout.wgmma import Operand
 
 
 def parse_func(text: str) -> Func:
@@ -267,13 +268,19 @@ class _Parser:
             return None
         if self.token in _WORDS:
             return _WORDS[self._take("word")]
+        if self._accept("Operand"):
+            return self._operand()
         if self.text.startswith("(", self.end):
             return parse_layout(self._with_brackets("()"))
         return _element(self._with_brackets("<>"))
 
-    def _tuple(self) -> tuple[Any, ...]:
+    def _operand(self) -> Operand:
+        self._expect("(")
+        return Operand(*self._tuple(")"))
+
+    def _tuple(self, end: str = "]") -> tuple[Any, ...]:
         found: list[Any] = []
-        while not self._accept("]"):
+        while not self._accept(end):
             found.append(self._attribute())
             self._accept(",")
         return tuple(found)

@@ -28,6 +28,7 @@ from weft.errors import WeftError
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import DType, Pointer, Type
 from weft.layout import TileLayout
+from weft.layout.wgmma import Operand
 
 
 class TextError(WeftError):
@@ -190,6 +191,11 @@ def _spell_dict(values: dict[str, Any]) -> str:
     return "{" + ", ".join([f"{name} = {spell(value)}" for name, value in values.items()]) + "}"
 
 
+def _spell_operand(operand: Operand) -> str:
+    fields = (operand.swizzle, operand.transposed, operand.leading, operand.stride, operand.warps)
+    return f"Operand({', '.join(map(spell, fields))})"
+
+
 _SPELLERS: dict[type, Callable[[Any], str]] = {
     bool: lambda value: "true" if value else "false",
     int: str,
@@ -200,4 +206,5 @@ _SPELLERS: dict[type, Callable[[Any], str]] = {
     dict: _spell_dict,
     DType: str,
     Pointer: str,
+    Operand: _spell_operand,
 }
