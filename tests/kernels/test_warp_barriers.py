@@ -160,7 +160,7 @@ def test_warps_that_do_not_come_know_nothing():
 def test_a_part_of_a_warp():
     with (
         weft.simulate(),
-        pytest.raises(CompilationError, match=r"sync\.warp must be executed by the whole warp") as caught,
+        pytest.raises(CompilationError, match=r"gl\.syncwarp\(\) must be executed by the whole warp") as caught,
     ):
         one_warp[1](numbers(), "lane", block=64)
     assert caught.value.code == "control-scope"

@@ -118,7 +118,7 @@ def test_a_barrier_needs_the_block(what):
     k = Kernel()
     k.branch(k.less(getattr(k, what)), program.barrier)
     error = refused(k)
-    assert "sync.barrier must be executed by the whole block" in error.message
+    assert "gl.barrier() must be executed by the whole block" in error.message
     assert f"each {'thread' if what == 'lane' else 'warp'} decides" in error.message
     barrier = k.line - 4
     assert (error.loc.line, error.related[0][1].line) == (barrier, k.line - 1)

@@ -121,7 +121,7 @@ def test_a_loop_of_threads_does_not_hold_a_barrier():
     more = k.emit(arith.cmp, k.emit(regs.extract, v, index=0), k.number(0.0, float32), predicate="gt")
     with k.when(more):
         k.at(9).barrier()
-    assert "sync.barrier must be executed by the whole block" in refused(k, "control-scope")
+    assert "gl.barrier() must be executed by the whole block" in refused(k, "control-scope")
 
 
 def test_copies_of_some_threads():

@@ -22,11 +22,18 @@ from weft.errors.partitions import WORKER_SCOPE
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import SCOPES, OpDef, Scope
 from weft.ir.types import DescriptorType, LocalType, RegsType, ScalarType, ScratchType, SharedType, TileType, Type
-from weft.ops import control, program
+from weft.ops import control, program, regs
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
 HANDLES = (SharedType, ScratchType, DescriptorType)
+SPELLED: dict[OpDef, str] = {
+    program.barrier: "gl.barrier()",
+    program.warp_barrier: "gl.syncwarp()",
+    regs.shuffle_xor: "a shuffle",
+    regs.shuffle_idx: "a shuffle",
+}
+"""What authors write for operations that they often find under a condition."""
 NARROW = (ScalarType, RegsType, *HANDLES)
 """Types of values that threads may differ in. An array of a thread's own differs in any case."""
 
@@ -95,7 +102,7 @@ def _check(op: Op, standing: Control) -> None:
     if SCOPES.index(standing.scope) <= SCOPES.index(needs):
         return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
-    raise fail(errors.SCOPE, loc=op.loc, related=related, what=op.name, needs=needs, scope=standing.scope)
+    raise fail(errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope)
 
 
 def _check_operands(op: Op, analysis: _Analysis) -> None:
