@@ -102,7 +102,9 @@ def _check(op: Op, standing: Control) -> None:
     if SCOPES.index(standing.scope) <= SCOPES.index(needs):
         return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
-    raise fail(errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope)
+    raise fail(
+        errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope
+    )
 
 
 def _check_operands(op: Op, analysis: _Analysis) -> None:
