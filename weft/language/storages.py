@@ -51,40 +51,38 @@ COPY_BYTES = 4
 """The least that an asynchronous copy moves."""
 
 
-@represents(ScratchType)
-class shared_array(RuntimeValue):
-    """Shared memory as threads address it: elements one after another."""
+class memory_array(RuntimeValue):
+    """Memory as threads address it: elements one after another. `place` is what messages call it."""
 
     __slots__ = ()
+    place = ""
 
     @property
-    def memory(self) -> ScratchType:
+    def memory(self) -> ScratchType | LocalType:
         """The IR type."""
         type = self.handle.type
-        assert isinstance(type, ScratchType)
+        assert isinstance(type, (ScratchType, LocalType))
         return type
 
     def describe(self) -> str:
         """What it is, for messages: `256 float32 of shared memory`."""
-        return f"{self.memory.count} {self.memory.element.name} of shared memory"
+        return f"{self.memory.count} {self.memory.element.name} of {self.place}"
+
+
+@represents(ScratchType)
+class shared_array(memory_array):
+    """An array in shared memory."""
+
+    __slots__ = ()
+    place = "shared memory"
 
 
 @represents(LocalType)
-class local_array(RuntimeValue):
+class local_array(memory_array):
     """An array of each thread's own."""
 
     __slots__ = ()
-
-    @property
-    def memory(self) -> LocalType:
-        """The IR type."""
-        type = self.handle.type
-        assert isinstance(type, LocalType)
-        return type
-
-    def describe(self) -> str:
-        """What it is, for messages: `16 float32 of local memory`."""
-        return f"{self.memory.count} {self.memory.element.name} of local memory"
+    place = "local memory"
 
 
 class KernelStorage:
@@ -104,6 +102,11 @@ class KernelStorage:
     def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
         """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
         raise NotImplementedError
+
+    def _store_each(self, base: Index, places: Places, data: tensor, mask: Sequence[Any] | None) -> None:
+        """Store access by access, for memory whose operations take no strides of run time."""
+        for i, (start, one, on) in enumerate(separate(base, places, mask)):
+            self.store(start, one, data[i * places.width : (i + 1) * places.width], on)
 
     def copy_async(
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
@@ -222,8 +225,7 @@ class SharedStorage(KernelStorage):
         """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
         data = stored(value, self.dtype, places.count)
         if places.strides:
-            for i, (start, place, on) in enumerate(separate(base, places, mask)):
-                self.store(start, place, data[i * places.width : (i + 1) * places.width], on)
+            self._store_each(base, places, data, mask)
             return
         each = accesses(places, self.dtype, base)
         operands = (self.memory, _from(base), data, predicate(mask, each.times))
@@ -287,8 +289,7 @@ class LocalStorage(KernelStorage):
         """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
         data = stored(value, self.dtype, places.count)
         if places.strides:
-            for i, (start, place, on) in enumerate(separate(base, places, mask)):
-                self.store(start, place, data[i * places.width : (i + 1) * places.width], on)
+            self._store_each(base, places, data, mask)
             return
         each = accesses(places, self.dtype, base, self.dtype.itemsize)
         operands = (self.memory, self._index(base), data, predicate(mask, each.times))

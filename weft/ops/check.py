@@ -121,6 +121,13 @@ def shared(value: Value) -> SharedType:
     return value.type
 
 
+def scratch(value: Value) -> ScratchType:
+    """Shared memory as elements one after another; returns its type."""
+    if not isinstance(value.type, ScratchType):
+        raise TypingError(f"scratch memory is needed: {value.type}")
+    return value.type
+
+
 def barrier(value: Value) -> None:
     """A handle to one mbarrier; in the lowered stage its 8 bytes of memory."""
     t = value.type

@@ -13,14 +13,9 @@ from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, RegsType, ScratchType, Type, int32
 from weft.layout.padding import Pads
 from weft.layout.shared_size import VECTOR_BYTES
-from weft.ops.check import TypingError, boolean, integer, regs, require, scalar
+from weft.ops.check import boolean, integer, regs, require, scalar
+from weft.ops.check import scratch as memory_of
 from weft.ops.regs import Table
-
-
-def _scratch(value: Value) -> ScratchType:
-    if not isinstance(value.type, ScratchType):
-        raise TypingError(f"scratch memory is needed: {value.type}")
-    return value.type
 
 
 @op("scratch.alloc")
@@ -37,7 +32,7 @@ def alloc(
 @op("scratch.view")
 def view(scratch: Value, offset: Value, element: DType, count: int) -> Type:
     """Part of an allocation: `count` elements from a byte on (int32 scalar). Nothing is checked before it is accessed."""
-    _scratch(scratch)
+    memory_of(scratch)
     scalar(offset, int32)
     require(count > 0, "a view has elements")
     return ScratchType(element, count)
@@ -56,7 +51,7 @@ def store(
     pads: Pads = (),
 ) -> None:
     """Write registers; access `i` writes the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
-    t = _scratch(scratch)
+    t = memory_of(scratch)
     scalar(base)
     boolean(mask)
     require(regs(value).element == t.element, "{} into {}", value.type, t)
@@ -74,7 +69,7 @@ def load(
     pads: Pads = (),
 ) -> Type:
     """Read registers; `registers` names each register of the result once."""
-    t = _scratch(scratch)
+    t = memory_of(scratch)
     scalar(base)
     _accesses(offsets, added, registers, vec)
     return RegsType(t.element, _read_once(registers))
@@ -103,7 +98,7 @@ def load_matrix(
     of each matrix: word l % 4 of row l // 4, or with `transposed` column l // 4 of rows 2 * (l % 4) and one more (16-bit
     elements only).
     """
-    t = _scratch(scratch)
+    t = memory_of(scratch)
     scalar(base)
     _matrices(t, matrices, transposed)
     _accesses(offsets, added, registers, matrices * 4 // t.element.itemsize)
@@ -116,7 +111,7 @@ def store_matrix(
     matrices: int, transposed: bool, added: Table = (), pads: Pads = (),
 ) -> None:  # fmt: skip
     """Write matrices of 8 rows of 16 bytes (PTX stmatrix), as `load_matrix` reads them. `mask` is a scalar of each warp."""
-    t = _scratch(scratch)
+    t = memory_of(scratch)
     scalar(base)
     boolean(mask)
     require(regs(value).element == t.element, "{} into {}", value.type, t)
@@ -133,7 +128,7 @@ def _matrices(t: ScratchType, matrices: int, transposed: bool) -> None:
 def load_at(scratch: Value, index: Value, pads: Pads = ()) -> Type:
     """Read element `index[i]` into register `i`."""
     integer(index)
-    return RegsType(_scratch(scratch).element, regs(index).count)
+    return RegsType(memory_of(scratch).element, regs(index).count)
 
 
 @op("scratch.store_at", effects=(writes("scratch", "shared"),), stage="lowered")
@@ -142,7 +137,7 @@ def store_at(scratch: Value, index: Value, value: Value, mask: Value | None, pad
     integer(index)
     boolean(mask)
     require(regs(index).count == regs(value).count, "an index per value")
-    require(value.type.element == _scratch(scratch).element, "{} into {}", value.type, scratch.type)
+    require(value.type.element == memory_of(scratch).element, "{} into {}", value.type, scratch.type)
 
 
 @op("scratch.add_at", effects=(reads("scratch", "shared"), writes("scratch", "shared")), stage="lowered")
@@ -151,4 +146,4 @@ def add_at(scratch: Value, index: Value, value: Value, mask: Value | None) -> No
     integer(index)
     boolean(mask)
     require(regs(index).count == regs(value).count, "an index per value")
-    require(_scratch(scratch).element.code == "i32", "add_at counts in int32")
+    require(memory_of(scratch).element.code == "i32", "add_at counts in int32")
