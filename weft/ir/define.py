@@ -23,9 +23,9 @@ from weft.ir.types import Type
 
 Scope = Literal["block", "warp", "thread"]
 Stage = Literal["tile", "lowered", "both"]
-Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma"]
+Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma", "tcgen05"]
 """How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups,
-a warpgroup's products."""
+a warpgroup's products, the elected thread's tcgen05 operations, which a commit makes arrive on an mbarrier."""
 SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 
 
@@ -43,7 +43,7 @@ class Effect:
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
-    space: Literal["global", "shared", "local", "io", "threads", "warp"]
+    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
     completes: Completion | None = None

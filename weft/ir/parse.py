@@ -21,11 +21,13 @@ from weft.ir.types import (
     ScalarType,
     ScratchType,
     SharedType,
+    TensorType,
     Type,
     tile_type,
 )
 from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.parse import parse_layout
+from weft.layout.tensor_memory import TensorLayout
 from weft.layout.wgmma import Operand
 
 
@@ -65,6 +67,12 @@ def parse_type(text: str) -> Type:
         shape, element = _dims(dims)
         alloc_shape = tuple(map(int, alloc.rstrip("]").split(", ")))
         return SharedType(_number(element, text), shape, _shared(layout), alloc_shape)
+    if head == "tmem":
+        dims, _, others = inside.partition(", ")
+        layout, _, alloc = others.rpartition(", [")
+        shape, element = _dims(dims)
+        alloc_shape = tuple(map(int, alloc.rstrip("]").split(", ")))
+        return TensorType(_number(element, text), shape, _tensor(layout), alloc_shape)
     return ScalarType(_element(text))
 
 
@@ -72,6 +80,13 @@ def _shared(text: str) -> SharedLayout:
     layout = parse_layout(text)
     if not isinstance(layout, SharedLayout):
         raise TextError(f"{text} is no layout of shared memory")
+    return layout
+
+
+def _tensor(text: str) -> TensorLayout:
+    layout = parse_layout(text)
+    if not isinstance(layout, TensorLayout):
+        raise TextError(f"{text} is no layout of tensor memory")
     return layout
 
 

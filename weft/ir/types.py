@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 from weft.layout import DistributedLayout, LinearLayout, SharedLayout
+from weft.layout.tensor_memory import TensorLayout
 
 Kind = Literal["bool", "int", "uint", "float"]
 Space = Literal["global", "shared"]
@@ -265,6 +266,21 @@ class SharedType:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorType:
+    """A handle to tensor memory: element, shape of the view, layout, and the shape of the tile that the layout places.
+
+    Leading dimensions of `shape` beyond two count tiles, whose columns follow one another."""
+
+    element: DType
+    shape: tuple[int, ...]
+    layout: TensorLayout
+    alloc_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"tmem<{'x'.join(map(str, self.shape))}x{self.element}, {self.layout!r}, {list(self.alloc_shape)}>"
+
+
+@dataclass(frozen=True, slots=True)
 class DescriptorType:
     """A TMA tensor descriptor: element, the block that one request moves, how the block lies in shared memory, and its mode."""
 
@@ -300,7 +316,7 @@ class LocalType:
         return f"local<{self.count}x{self.element}>"
 
 
-Type = ScalarType | TileType | RegsType | SharedType | DescriptorType | ScratchType | LocalType
+Type = ScalarType | TileType | RegsType | SharedType | TensorType | DescriptorType | ScratchType | LocalType
 
 
 def with_element(type: Type, element: Element) -> Type:

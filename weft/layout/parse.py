@@ -24,6 +24,7 @@ from weft.layout.shared import (
     SharedLinearLayout,
     SwizzledSharedLayout,
 )
+from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
 
 CONSTRUCTORS: Mapping[str, type[TileLayout]] = {
     layout.__name__: layout
@@ -40,6 +41,8 @@ CONSTRUCTORS: Mapping[str, type[TileLayout]] = {
         SharedLinearLayout,
         SliceLayout,
         SwizzledSharedLayout,
+        TensorMemoryLayout,
+        TensorMemoryScalesLayout,
     )
 }
 

@@ -4,6 +4,7 @@ from weft.ops import (
     arith,
     asm,
     async_copy,
+    clc,
     cluster,
     control,
     debug,
@@ -16,12 +17,14 @@ from weft.ops import (
     regs,
     scratch,
     shared,
+    tcgen05,
+    tensor_memory,
     thread,
     tile,
     tma,
 )
 
 __all__ = [
-    "arith", "asm", "async_copy", "cluster", "control", "debug", "globals", "mbarrier", "memory", "mma", "program", "reduce",
-    "regs", "scratch", "shared", "thread", "tile", "tma",
+    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "globals", "mbarrier", "memory", "mma", "program",
+    "reduce", "regs", "scratch", "shared", "tcgen05", "tensor_memory", "thread", "tile", "tma",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from weft.ir.types import (
     ScalarType,
     ScratchType,
     SharedType,
+    TensorType,
     TileType,
     Type,
 )
@@ -118,6 +119,13 @@ def shared(value: Value) -> SharedType:
     """A handle to shared memory; returns its type."""
     if not isinstance(value.type, SharedType):
         raise TypingError(f"a handle to shared memory is needed: {value.type}")
+    return value.type
+
+
+def tensor_memory(value: Value) -> TensorType:
+    """A handle to tensor memory; returns its type."""
+    if not isinstance(value.type, TensorType):
+        raise TypingError(f"a handle to tensor memory is needed: {value.type}")
     return value.type
 
 

@@ -17,7 +17,7 @@ from weft.ir.core import Op, Value
 from weft.ir.define import Effect, op
 from weft.ir.types import DescriptorType, DType, ScratchType, Type, int16, int32, int64
 from weft.layout import SharedLayout
-from weft.ops.check import barrier, boolean, descriptor, pointer_of, require, scalar, shared
+from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
 
 Reduction = Literal["add", "min", "max", "and", "or", "xor"]
@@ -47,6 +47,7 @@ def load(
     *coords: Value,
     multicast: bool = False,
     sender: int = 0,
+    shared_by: int = 0,
     issuers: int = 1,
     first: int = 0,
     boxes: Boxes = (),
@@ -55,7 +56,8 @@ def load(
 
     Elements outside of the tensor arrive as zeros, or NaNs if the descriptor says so. The barrier's phase receives the bytes of
     the whole block. `multicast` sends one block to all blocks of the cluster that share it; the one of them in whose number
-    the bits in which they differ are `sender` does so."""
+    the bits in which they differ are `sender` does so. `shared_by` as for `mbarrier.arrive`: two blocks that multiply together
+    (`weft.ops.tcgen05`) may share a barrier, and the loads of both arrive there."""
     d = descriptor(desc)
     require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
     _block(d, handle)
@@ -104,6 +106,45 @@ def reduce(desc: Value, handle: Value, *coords: Value, kind: Reduction, boxes: B
     _coordinates(coords, len(d.block_shape))
 
 
+GATHERED = 4
+"""Rows of a tensor that one request moves."""
+GatherSteps = tuple[tuple[int, int, int], ...]
+"""Requests for four rows: the first of four registers of rows, what is added to the column, byte in shared memory."""
+
+
+@op("tma.gather", effects=LOADS, needs="block", stage="tile", removed_by=LOWER)
+def gather(desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value) -> None:
+    """Start to copy the parts from `column` (int32) on of some rows of a matrix to shared memory, where `pred` holds.
+
+    `rows` is a tile of int32, one for each row of `handle`; the descriptor's block is one row of that. Rows outside of the
+    matrix arrive as the descriptor's padding. The barrier's phase receives all bytes of `handle`."""
+    _rows(desc, handle, rows, column)
+    _common(bar, pred, 1, 0)
+
+
+@op("tma.scatter", effects=STORES, needs="block", stage="tile", removed_by=LOWER)
+def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
+    """Start to copy rows of shared memory to rows of a matrix, from `column` on; one bulk group.
+
+    Rows outside of the matrix are not written."""
+    _rows(desc, handle, rows, column)
+
+
+@op("tma.gather4", effects=LOADS, needs="block", stage="lowered")
+def gather4(
+    desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps
+) -> None:
+    """Requests of `gather`, all by the elected thread, in whose registers `rows` are."""
+    _four(rows, steps)
+    _common(bar, pred, 1, 0)
+
+
+@op("tma.scatter4", effects=STORES, needs="block", stage="lowered")
+def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: GatherSteps) -> None:
+    """Requests of `scatter`, all by the elected thread, in whose registers `rows` are."""
+    _four(rows, steps)
+
+
 @op("tma.store_wait", effects=(WAITS,), needs="block")
 def store_wait(pendings: int) -> None:
     """The elected thread waits until the sources of all but its `pendings` latest stores and reductions have been read."""
@@ -149,6 +190,21 @@ def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[i
     for stride in shape_and_strides[rank:]:
         scalar(stride, int64)
     return DescriptorType(element, block_shape, layout)
+
+
+def _rows(desc: Value, handle: Value, rows: Value, column: Value) -> None:
+    d, t, r = descriptor(desc), shared(handle), tile(rows)
+    scalar(column, int32)
+    require((r.element, len(r.shape)) == (int32, 1), "rows are named by one dimension of int32: {}", r)
+    require(
+        t.shape == t.alloc_shape == (*r.shape, *d.block_shape[1:]) and d.block_shape[0] == 1, "{} copied by {}", t, d
+    )
+    require((t.element, t.layout) == (d.element, d.layout), "{} copied by {}", t, d)
+
+
+def _four(rows: Value, steps: GatherSteps) -> None:
+    count = regs(rows).count
+    require(all(0 <= first <= count - GATHERED for first, *_ in steps), "rows that are not there")
 
 
 def _block(d: DescriptorType, handle: Value) -> None:

@@ -1,0 +1,151 @@
+"""Tensor memory: 128 lanes by 512 columns of 32 bits in each multiprocessor, where tcgen05 products keep accumulators.
+
+    %acc = tmem.alloc {shape=(128, 256), ...}                   columns of it, for as long as the kernel runs
+    %x = tmem.load %acc                                         a tile in registers; a warp reaches 32 lanes only
+
+Handles are values, what they point to is state. Forming one never fails. In the lowered stage an address is an int32 scalar,
+lane << 16 | column, and the kernel takes all of its columns at its beginning and gives them back at its end.
+(PTX ISA, "Tensor Memory", tcgen05.alloc, tcgen05.ld and tcgen05.st.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from weft.ir.core import Value
+from weft.ir.define import Effect, op
+from weft.ir.types import DType, RegsType, ScalarType, ScratchType, TensorType, Type, int32, tile_type, uint32
+from weft.layout import DistributedLayout
+from weft.layout.tensor_memory import TensorLayout
+from weft.ops.check import boolean, regs, require, scalar, tensor_memory, tile
+from weft.ops.regs import Table
+from weft.ops.tile import LOWER
+
+Variant = Literal["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]
+"""Shapes of the instructions that move tensor memory to registers and back: lanes, and bits of each per repetition."""
+
+LOADS = Effect("read", "tensor", "handle")
+STORES = Effect("write", "tensor", "handle")
+
+
+@op("tmem.alloc", stage="tile", removed_by=LOWER)
+def alloc(element: DType, shape: tuple[int, ...], layout: TensorLayout, tag: int, column: int = -1) -> Type:
+    """Columns for tiles of the trailing two dimensions, as many as the leading ones count. Their contents are undefined.
+
+    `tag` keeps allocations apart, so that they are never merged; `column`, within what the kernel has, is set by
+    `allocate_tensor_memory`."""
+    require(len(shape) >= 2, "a shape of at least two dimensions, not {}", shape)
+    return TensorType(element, shape, layout, shape[-2:])
+
+
+@op("tmem.index", stage="tile", removed_by=LOWER)
+def index(handle: Value, index: Value) -> Type:
+    """The part at a number along the first of more than two dimensions."""
+    t = tensor_memory(handle)
+    scalar(index, int32)
+    require(len(t.shape) > 2, "{} has no leading dimension", t)
+    return TensorType(t.element, t.shape[1:], t.layout, t.alloc_shape)
+
+
+@op("tmem.slice", stage="tile", removed_by=LOWER)
+def slice(handle: Value, start: int, length: int, dim: int) -> Type:
+    """Elements `start` to `start + length` along a dimension. In a tile's own, lengths are powers of two that divide starts."""
+    t = tensor_memory(handle)
+    leading = len(t.shape) - 2
+    require(0 <= dim < len(t.shape), "there is no dimension {}", dim)
+    aligned = length > 0 and length & (length - 1) == 0 and start % length == 0
+    require(dim < leading or aligned, "a part of a tile is a power of two long and starts at a multiple of that")
+    require(dim == 0 or dim >= leading or length == t.shape[dim], "tiles of a part along dimension {} of {}", dim, t)
+    shape = tuple([length if d == dim else size for d, size in enumerate(t.shape)])
+    return TensorType(t.element, shape, t.layout, t.alloc_shape)
+
+
+@op("tmem.reinterpret", stage="tile", removed_by=LOWER)
+def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: TensorLayout) -> Type:
+    """The columns from the handle on as another type. They may reach beyond the handle's own; an access then may fail."""
+    tensor_memory(handle)
+    require(len(shape) >= 2, "a shape of at least two dimensions, not {}", shape)
+    return TensorType(element, shape, layout, shape[-2:])
+
+
+@op("tmem.load", effects=(LOADS,), needs="block", stage="tile", removed_by=LOWER)
+def load(handle: Value, layout: DistributedLayout) -> Type:
+    """The tile in tensor memory, in registers; there when the operation is over (tcgen05.wait::ld)."""
+    t = tensor_memory(handle)
+    require(len(t.shape) == 2, "{} holds several tiles", t)
+    return tile_type(t.element, t.shape, layout)
+
+
+@op("tmem.store", effects=(STORES,), needs="block", stage="tile", removed_by=LOWER)
+def store(handle: Value, value: Value, pred: Value | None) -> None:
+    """Write a tile, where the scalar `pred` holds; done when the operation is over (tcgen05.wait::st)."""
+    t, v = tensor_memory(handle), tile(value)
+    require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
+    _predicate(pred)
+
+
+# Lowered
+
+
+@op(
+    "tmem.reserve",
+    effects=(Effect("write", "shared", "room"), Effect("sync", "threads")),
+    needs="block",
+    stage="lowered",
+)
+def reserve(room: Value, columns: int, two_ctas: bool) -> Type:
+    """Take so many columns for the block (each of two, with `two_ctas`) and take no more; all threads meet. Their address.
+
+    `room` is shared memory through which the first warp, which takes them, tells the others."""
+    require(room.type == ScratchType(uint32, 1), "{} cannot hold an address", room.type)
+    require(32 <= columns <= 512 and columns & (columns - 1) == 0, "{} columns cannot be had", columns)
+    return ScalarType(int32)
+
+
+@op("tmem.release", effects=(Effect("sync", "threads"),), needs="block", stage="lowered")
+def release(address: Value, columns: int, two_ctas: bool) -> None:
+    """All threads meet, then the first warp gives the columns back."""
+    scalar(address, int32)
+
+
+@op("tmem.load_regs", effects=(Effect("read", "tensor", "address"),), needs="block", stage="lowered", scope="thread")
+def load_regs(
+    address: Value, element: DType, variant: Variant, repeat: int, offsets: Table, registers: tuple[Table, ...],
+    packed: bool = False, split: int = 0,
+) -> Type:  # fmt: skip
+    """Read registers; they are there when the operation is over.
+
+    `address` is the warp's own, its 32 lanes included (an int32 scalar of warp scope). Instruction i reads at `offsets[i]`
+    behind it, and its words fill `registers[i]`, the elements of a word lowest first. With `packed` each word takes two
+    elements of 16 bits, of neighbouring columns; `split` is how many columns lie between the halves of 16x32bx2."""
+    scalar(address, int32)
+    _accesses(offsets, registers)
+    return RegsType(element, _count(registers))
+
+
+@op("tmem.store_regs", effects=(Effect("write", "tensor", "address"),), needs="block", stage="lowered")
+def store_regs(
+    address: Value, value: Value, pred: Value | None, variant: Variant, repeat: int, offsets: Table,
+    registers: tuple[Table, ...], packed: bool = False, split: int = 0,
+) -> None:  # fmt: skip
+    """Write registers as `load_regs` reads them, where `pred` holds."""
+    scalar(address, int32)
+    _predicate(pred)
+    _accesses(offsets, registers)
+    require(max(map(max, registers)) < regs(value).count, "registers that are not there")
+
+
+def _accesses(offsets: Table, registers: tuple[Table, ...]) -> None:
+    require(len(offsets) == len(registers), "an offset per instruction")
+
+
+def _count(registers: tuple[Table, ...]) -> int:
+    count = sum(map(len, registers))
+    require(sorted(r for group in registers for r in group) == list(range(count)), "each register is read once")
+    return count
+
+
+def _predicate(pred: Value | None) -> None:
+    if pred is not None:
+        scalar(pred)
+        boolean(pred)
