@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, get_type_hints
 
-from triton import cdiv, next_power_of_2
+from triton import cdiv, next_power_of_2, runtime
 from triton.experimental.gluon import constexpr_function, jit
 from triton.language import core
 from triton.runtime.jit import JITCallable
@@ -23,4 +23,4 @@ def aggregate(cls: C) -> C:
     return made
 
 
-__all__ = ["aggregate", "cdiv", "constexpr_function", "jit", "next_power_of_2"]
+__all__ = ["aggregate", "cdiv", "constexpr_function", "jit", "next_power_of_2", "runtime"]

@@ -1,4 +1,4 @@
-"""Matrix products C = A @ B on the tensor cores of Hopper, in rungs: each keeps the last one's work and adds one idea.
+"""Matrix products C = A @ B on tensor cores, in rungs: each keeps the last one's work and adds one idea.
 
 - `matmul_pipelined`: a program per tile of C. TMA loads and asynchronous products overlap within a tile.
 - `persistent_matmul`: as many programs as run at a time; each takes tile after tile, in an order that a scheduler gives.
@@ -6,9 +6,9 @@
   stored while the next tile is computed. With four buffers there is no room for a tile of C beside them: the result leaves
   through buffers of B that no load wants at that moment.
 
-The kernels take two classes as constants: what accumulates (`WGMMA`), and in which order tiles come (a scheduler). With `trace`
-a function is told of every tile when it begins, when its products are complete and when it has been handed to the store
-(`matmul_timeline.py`).
+The kernels take two classes as constants: what accumulates (`WGMMA` on Hopper, `MMAv5` on Blackwell), and in which order tiles
+come (a scheduler). With `trace` a function is told of every tile when it begins, when its products are complete and when it has
+been handed to the store (`matmul_timeline.py`).
 
     python examples/matmul_ladder.py [--plot FILE] [--sim]
 """
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import workbench
-from matmul_parts import WGMMA, GroupedPersistentTileScheduler, Operands, PersistentTileScheduler
+from matmul_parts import GroupedPersistentTileScheduler, Operands, PersistentTileScheduler, select_mma_impl
 from workbench import Place
 
 import weft
@@ -227,7 +227,7 @@ def matmul_pipelined(
     M, N = C.shape
     descriptors = describe(A, B, C, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N)
     grid = (weft.cdiv(M, BLOCK_M), weft.cdiv(N, BLOCK_N))
-    return matmul_pipelined_kernel[grid](*descriptors, WGMMA, num_buffers, num_warps=num_warps, **traced)
+    return matmul_pipelined_kernel[grid](*descriptors, select_mma_impl(), num_buffers, num_warps=num_warps, **traced)
 
 
 def persistent_matmul(
@@ -238,7 +238,7 @@ def persistent_matmul(
     descriptors = describe(A, B, C, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N)
     grid = (_programs(C, BLOCK_M, BLOCK_N),)
     return persistent_matmul_kernel[grid](
-        *descriptors, WGMMA, SchedulerImpl, num_buffers, num_warps=num_warps, **traced
+        *descriptors, select_mma_impl(), SchedulerImpl, num_buffers, num_warps=num_warps, **traced
     )
 
 
@@ -256,7 +256,7 @@ def persistent_matmul_pipelined(
     descriptors = describe(A, B, C, BLOCK_M, BLOCK_N, BLOCK_K, C_N)
     grid = (_programs(C, BLOCK_M, BLOCK_N),)
     return persistent_matmul_pipelined_kernel[grid](
-        *descriptors, WGMMA, SchedulerImpl, num_buffers, STEALB=steal, num_warps=num_warps, **traced
+        *descriptors, select_mma_impl(), SchedulerImpl, num_buffers, STEALB=steal, num_warps=num_warps, **traced
     )
 
 

@@ -1,4 +1,4 @@
-"""What matrix products on Hopper are put together from: an accumulator, buffers for operands, and orders of tiles.
+"""What matrix products are put together from: accumulators of Hopper and of Blackwell, buffers for operands, orders of tiles.
 
 The kernels of `matmul_ladder.py` take these classes as constants, so that one text serves several of each. A class has the
 state that goes from step to step, and methods that give the next state: aggregates are never changed in place.
@@ -10,6 +10,14 @@ from functools import cache
 
 import weft
 from weft import language as gl
+from weft.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    allocate_tensor_memory,
+    get_tmem_32x32b_reg_layout,
+    tcgen05_commit,
+    tcgen05_mma,
+    tensor_memory_descriptor,
+)
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_accumulator, warpgroup_mma_wait
 
 
@@ -59,6 +67,58 @@ class WGMMA:
     def take_result(self):
         """The sum, and the same accumulator to begin anew."""
         return self.acc, WGMMA(self.acc, gl.to_tensor(False))
+
+
+@weft.aggregate
+class MMAv5:
+    """The same in tensor memory. Products are counted: the phases of `bar` say when each is complete."""
+
+    use_acc: gl.tensor
+    acc_tmem: tensor_memory_descriptor
+    bar: gl.shared_memory_descriptor
+    counter: gl.tensor
+    reg_layout: gl.constexpr
+
+    def __init__(self, use_acc, acc_tmem, bar, counter, reg_layout):
+        self.use_acc = use_acc
+        self.acc_tmem = acc_tmem
+        self.bar = bar
+        self.counter = counter
+        self.reg_layout = gl.constexpr(reg_layout)
+
+    @weft.jit
+    def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
+        """One of BLOCK_M x BLOCK_N for operands of any type."""
+        layout: gl.constexpr = TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1)
+        acc_tmem = allocate_tensor_memory(gl.float32, [BLOCK_M, BLOCK_N], layout)
+        bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+        mbarrier.init(bar, count=1)
+        reg_layout: gl.constexpr = get_tmem_32x32b_reg_layout(BLOCK_M, BLOCK_N, [BLOCK_M, BLOCK_N], num_warps)
+        return MMAv5(gl.to_tensor(False), acc_tmem, bar, gl.to_tensor(0), reg_layout)
+
+    @weft.jit
+    def issue_async_mma(self, a, b):
+        """Start adding a @ b."""
+        tcgen05_mma(a, b, self.acc_tmem, use_acc=self.use_acc)
+        tcgen05_commit(self.bar)
+        return MMAv5(gl.to_tensor(True), self.acc_tmem, self.bar, self.counter + 1, self.reg_layout)
+
+    @weft.jit
+    def wait_num_outstanding(self, num_outstanding: gl.constexpr):
+        """Wait until at most so many products are under way: 0, or 1 if every wait before was for 0 or 1 as well."""
+        mbarrier.wait(self.bar, (self.counter - 1 - num_outstanding) & 1)
+        return self
+
+    @weft.jit
+    def take_result(self):
+        """The sum, and the same accumulator to begin anew."""
+        fresh = MMAv5(gl.to_tensor(False), self.acc_tmem, self.bar, self.counter, self.reg_layout)
+        return self.acc_tmem.load(self.reg_layout), fresh
+
+
+def select_mma_impl():
+    """What accumulates on the GPU at hand, or on the one that is simulated where there is none."""
+    return MMAv5 if weft.runtime.driver.active.get_current_target().arch >= 100 else WGMMA
 
 
 @weft.aggregate

@@ -195,6 +195,15 @@ def place_of(simulated: bool) -> Place:
     return Place(gpu=not simulated and _sees_gpu())
 
 
+def has_tensor_memory() -> bool:
+    """Whether PyTorch sees a GPU with tensor memory: compute capability 10."""
+    if not _sees_gpu():
+        return False
+    import torch
+
+    return torch.cuda.get_device_capability()[0] == 10
+
+
 def report(title: str, rows: Sequence[dict[str, Any]], place: Place, plot: Path | None, bars: str) -> None:
     """Print rows as a table, and draw a bar for each: of its rate, or in the simulator of its column `bars`."""
     from rich.console import Console

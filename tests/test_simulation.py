@@ -84,6 +84,24 @@ def test_a_program_outside_of_the_grid():
     assert "program (0, 2, 0) of mark, but the grid is (4, 2, 1)" in caught.value.message
 
 
+@weft.jit
+def arch(out, which: gl.constexpr):
+    gl.store(out, which)
+
+
+def test_the_simulated_gpu_is_chosen():
+    out = np.zeros(1, np.int32)
+    with weft.simulate(target="sm_100"), weft.simulate(target="cuda:80"):
+        assert arch[(1,)](out, 80).request.target == "sm_80"
+    assert arch[(1,)](out, 90).request.target == "sm_90a"
+
+
+def test_a_gpu_that_nobody_can_simulate():
+    with pytest.raises(LaunchError) as caught, weft.simulate(target="hopper"):
+        pass
+    assert caught.value.code == "target-unknown"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from weft import settings, targets
 from weft.errors import fail
 from weft.errors.launch import NO_SUCH_PROGRAM, OPTION_VALUE
 
@@ -57,6 +58,7 @@ def simulate(
     schedule: Schedule | None = None,
     uninitialized: Uninitialized = "error",
     hazards: bool = True,
+    target: str | None = None,
 ) -> Iterator[None]:
     """Run the simulated launches in a block of code in a way of one's own.
 
@@ -72,7 +74,9 @@ def simulate(
     `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a
     NaN) that is reported where it counts, at the latest when it reaches global memory.
     `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
-    Launches on a GPU are not concerned. Raises LaunchError (launch-option-value), and at a launch launch-no-such-program.
+    `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to `WEFT_TARGET`. It holds for all threads.
+    Launches on a GPU are not concerned. Raises LaunchError (launch-option-value, target-unknown), and at a launch
+    launch-no-such-program.
     """
     if max_resident is not None and not (isinstance(cast("object", max_resident), int) and max_resident >= 1):
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
@@ -84,7 +88,8 @@ def simulate(
     way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards)
     token = _current.set(way)
     try:
-        yield
+        with nullcontext() if target is None else settings.using(target=targets.get(target).name):
+            yield
     finally:
         _current.reset(token)
 

@@ -17,7 +17,7 @@ from weft.ir.types import ScalarType
 from weft.layout.base import WARPGROUP
 from weft.ops import control, thread
 
-UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma"})
+UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma", "tcgen05"})
 """How accesses of the units that run beside the warps complete: of TMA, and of the tensor cores."""
 
 

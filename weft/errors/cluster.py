@@ -31,7 +31,7 @@ NESTED = row(
 SIGNAL = row(
     "cluster-signal",
     CompilationError,
-    "{what} signals a barrier that several blocks share ({layout}), but copies signal each block's own",
+    "{what} signals a barrier that several blocks share ({layout}), but it signals each block's own",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
 )
 SENDER = row(

@@ -16,7 +16,7 @@ HANDLE_BRACKETS = row(
     "shared-handle-brackets",
     CompilationError,
     "{got} is a handle, which has no items to take in Python's way",
-    "write .index(i) or .slice(start, length, dim) for a part of shared memory, and .load(layout) for its elements",
+    "write .index(i) or .slice(start, length, dim) for a part of its memory, and .load(layout) for its elements",
 )
 HANDLE_NEEDED = row(
     "shared-handle-needed",
@@ -70,8 +70,7 @@ NO_STAGES = row(
     "shared-no-stages",
     CompilationError,
     "index of {got}, all of whose dimensions lie in its layout",
-    "index allocations of several tiles, as in gl.allocate_shared_memory(dtype, [stages, *shape], layout); part of a tile is "
-    "a .slice(start, length, dim)",
+    "index allocations of several tiles, which have the shape [stages, *tile]; part of a tile is a .slice(start, length, dim)",
 )
 SLICE = row(
     "shared-slice",

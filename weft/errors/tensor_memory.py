@@ -22,3 +22,21 @@ BLOCK_SHAPE = row(
     "what a block of the cluster holds of the tile, {shape}, is not made of whole blocks of {block} in {layout!r}",
     "choose a block that divides it",
 )
+VARIANT = row(
+    "tmem-variant",
+    LayoutError,
+    "there is no instruction {variant!r} between tensor memory and registers",
+    "choose one of {known}",
+)
+WARPS = row(
+    "tmem-warps",
+    LayoutError,
+    "tensor memory is read and written by 4, 8, 16 or 32 warps, since each reaches a quarter of the lanes; not by {num_warps}",
+    "launch with num_warps=4 or 8, or give the partition as many",
+)
+REGISTER_LAYOUT = row(
+    "tmem-register-layout",
+    LayoutError,
+    "instructions {variant} do not fit a tile of {shape} elements of {bits} bits in {layout!r} on {num_warps} warps",
+    'use instr_variant="32x32b", which always fits, and convert_layout',
+)

@@ -72,15 +72,31 @@ class TargetLike(Protocol):
         """Warpgroups multiply matrices in shared memory."""
         ...
 
+    @property
+    def has_tcgen05(self) -> bool:
+        """Multiprocessors have tensor memory, and single threads start products into it."""
+        ...
+
+    @property
+    def has_tma_gather(self) -> bool:
+        """The engine that copies blocks copies single rows too."""
+        ...
+
+    @property
+    def has_cluster_launch_control(self) -> bool:
+        """Programs take over those that have not been launched."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:
     """One kernel under construction.
 
     `builder` takes the operations. `num_warps` and `num_ctas` are those of the region being built. `inline(function,
-    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it. `allocations` counts those of shared
+    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it. `allocations` counts those of
     memory, to tell them apart. `partition` names the function whose partition is being built, under warp specialisation.
-    `block` is the shape of a block of threads that the kernel is launched with, where it is launched with one.
+    `block` is the shape of a block of threads that the kernel is launched with, where it is launched with one. `two_ctas` is
+    whether the kernel's products on tensor memory are each those of two blocks, None before it is known.
     """
 
     builder: Builder
@@ -91,6 +107,7 @@ class Context:
     partition: str = ""
     allocations: int = 0
     block: tuple[int, int, int] | None = None
+    two_ctas: bool | None = None
 
     @property
     def loc(self) -> Loc | None:

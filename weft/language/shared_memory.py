@@ -21,12 +21,12 @@ from weft.ir.types import DType, SharedType, int64
 from weft.language.broadcast import common_form, fit
 from weft.language.casts import check_dtype
 from weft.language.context import current
-from weft.language.creation import check_int, check_shape
+from weft.language.creation import check_shape
 from weft.language.dtypes import distributed_type
+from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
 from weft.language.layouts import check_layout, check_tile
 from weft.language.marks import anywhere, builtin
-from weft.language.runtime_value import RuntimeValue, article, describe, name_of, represents, wrap
-from weft.language.scalars import int32_scalar
+from weft.language.runtime_value import article, describe, name_of, represents, wrap
 from weft.language.shape import check_axis
 from weft.language.tensor import apply_many, tensor
 from weft.layout import (
@@ -39,6 +39,7 @@ from weft.layout import (
 )
 from weft.layout import bank_conflicts as count_conflicts
 from weft.layout.shared_views import permuted, reinterpreted, reshaped
+from weft.layout.wgmma import SharedSide
 from weft.ops import shared as ops
 
 
@@ -62,7 +63,7 @@ class shared_memory_descriptor_type:
 
 
 @represents(SharedType)
-class shared_memory_descriptor(RuntimeValue):
+class shared_memory_descriptor(memory_handle):
     """A handle to shared memory: one tile, or several along leading dimensions. Barriers are handles too.
 
     Made by `allocate_shared_memory` and by methods that give views. Forming a view never fails at run time; an access outside
@@ -70,6 +71,7 @@ class shared_memory_descriptor(RuntimeValue):
     """
 
     __slots__ = ()
+    INDEX, SLICE = ops.index, ops.slice
 
     def describe(self) -> str:
         """What it is, for messages: `a float16 buffer [2, 64, 64]`, `an mbarrier`."""
@@ -87,26 +89,6 @@ class shared_memory_descriptor(RuntimeValue):
         return type
 
     @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.memory.element
-
-    @property
-    def shape(self) -> list[int]:
-        """Sizes, outermost first; those that count tiles come before those of a tile."""
-        return list(self.memory.shape)
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.memory.shape)
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.memory.shape)
-
-    @property
     def layout(self) -> SharedLayout:
         """How a tile lies in memory."""
         return self.memory.layout
@@ -118,9 +100,10 @@ class shared_memory_descriptor(RuntimeValue):
         return shared_memory_descriptor_type(t.element, t.shape, t.layout, t.alloc_shape)
 
     @property
-    def leading(self) -> int:
-        """Number of dimensions that count tiles."""
-        return self.rank - self.layout.rank
+    def side(self) -> SharedSide:
+        """One tile, for planning products: where in its allocation a part begins makes no difference to that."""
+        t = self.memory
+        return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
     # Accesses
 
@@ -128,15 +111,13 @@ class shared_memory_descriptor(RuntimeValue):
         """The tile, in registers. Raises shared-several-tiles, and LayoutError where the layout does not fit."""
         current("load")
         _check_one_tile("load", self)
-        return _emit(ops.load, self, layout=check_layout(layout, self.memory.shape))
+        return emit(ops.load, self, layout=check_layout(layout, self.memory.shape))
 
     def store(self, value: tensor) -> None:
         """Write a tile of the same shape and dtype, in any layout. Raises shared-store, shared-several-tiles."""
         current("store")
         _check_one_tile("store", self)
-        check_tile("store", value)
-        if (value.element, value.tile.shape) != (self.dtype, self.memory.shape):
-            raise fail(errors.STORED, value=name_of(value), got=name_of(self), dtype=self.dtype.name)
+        check_stored(value, self)
         apply_many(ops.store, (self, value))
 
     def gather(self, indices: tensor, axis: int) -> tensor:
@@ -145,7 +126,7 @@ class shared_memory_descriptor(RuntimeValue):
         Raises shared-gather."""
         current("gather")
         dim = _check_indices("gather", self, indices, axis)
-        return _emit(ops.gather, self, indices, axis=dim)
+        return emit(ops.gather, self, indices, axis=dim)
 
     def scatter(self, values: tensor, indices: tensor, axis: int) -> None:
         """Write each of `values` to element `indices[..., i, ...]` along `axis`. Raises shared-gather, shared-scatter.
@@ -161,31 +142,12 @@ class shared_memory_descriptor(RuntimeValue):
 
     # Views
 
-    def index(self, index: int | tensor) -> shared_memory_descriptor:
-        """The part at a number along the first dimension, which must count tiles. Raises shared-no-stages, shared-index."""
-        current("index")
-        if not self.leading:
-            raise fail(errors.NO_STAGES, got=name_of(self))
-        count = self.memory.shape[0]
-        if not isinstance(index, tensor) and hasattr(index, "__index__") and not 0 <= int(index) < count:
-            raise fail(errors.INDEX, index=index, got=name_of(self), count=count, last=count - 1)
-        return _emit(ops.index, self, int32_scalar("index", index))
-
     def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
         """Elements `start` to `start + length` along a dimension, all known at compile time.
 
         Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
-        current("slice")
-        axis = check_axis(dim, self.rank)
-        first, count, size = check_int("slice", start), check_int("slice", length), self.memory.shape[axis]
-        if first < 0 or count < 1 or first + count > size:
-            raise fail(errors.SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
-        if axis >= self.leading and (count & (count - 1) or first % count):
-            raise fail(errors.SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
-        if 0 < axis < self.leading and count != size:
-            raise fail(errors.SLICE_STAGES, start=first, length=count, dim=axis, got=name_of(self))
-        return _emit(ops.slice, self, start=first, length=count, dim=axis)
+        return self._part(start, length, dim)
 
     def permute(self, order: Sequence[int]) -> shared_memory_descriptor:
         """The same memory with its dimensions in another order: new dimension i is old dimension `order[i]`.
@@ -202,7 +164,7 @@ class shared_memory_descriptor(RuntimeValue):
         if axes[:leading] != tuple(range(leading)):
             raise fail(errors.PERMUTE_STAGES, order=list(axes), got=name_of(self), leading=leading)
         inner = [a - leading for a in axes[leading:]]
-        return _emit(ops.permute, self, order=axes, layout=permuted(self.layout, inner, self.memory.alloc_shape))
+        return emit(ops.permute, self, order=axes, layout=permuted(self.layout, inner, self.memory.alloc_shape))
 
     def reshape(self, shape: Sequence[int]) -> shared_memory_descriptor:
         """The elements of a whole tile, read row by row, in another shape. Raises shared-reshape."""
@@ -216,7 +178,7 @@ class shared_memory_descriptor(RuntimeValue):
         if problem:
             raise fail(errors.RESHAPE, shape=list(sizes), got=name_of(self), problem=problem)
         check_tile_shape(sizes)
-        return _emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
+        return emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
 
     def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: SharedLayout) -> shared_memory_descriptor:
         """The bytes from the first on as another type; they may reach beyond this handle's, within the allocation.
@@ -228,7 +190,7 @@ class shared_memory_descriptor(RuntimeValue):
             raise fail(errors.REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
         sizes = _check_memory(dtype, shape, layout)
         target = reinterpreted(t.layout, layout)
-        return _emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
+        return emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
 
     def _keep_alive(self) -> None:
         """No other allocation takes this memory before here."""
@@ -280,10 +242,6 @@ def check_buffer(what: str, x: object) -> shared_memory_descriptor:
     return x
 
 
-def _emit(kind: Any, *operands: RuntimeValue, **attrs: Any) -> Any:
-    return wrap(current().builder.emit(kind, *(x.handle for x in operands), **attrs))
-
-
 def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
     """The shape of memory of a type; its layout must place the last dimensions."""
     check_dtype(dtype)
@@ -314,8 +272,7 @@ def _check_element(dtype: DType, layout: SharedLayout) -> None:
 def _check_one_tile(what: str, memory: shared_memory_descriptor) -> None:
     if isinstance(memory.layout, MBarrierLayout):
         raise fail(errors.BARRIER_ACCESS, what=what, got=name_of(memory))
-    if memory.leading:
-        raise fail(errors.SEVERAL, what=what, got=name_of(memory))
+    check_one_tile(what, memory)
 
 
 def _check_indices(what: str, memory: shared_memory_descriptor, indices: object, axis: Any) -> int:

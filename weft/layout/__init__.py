@@ -69,6 +69,8 @@ from weft.layout.strided import Layout, make_layout
 from weft.layout.strided_linear import from_linear, to_linear
 from weft.layout.strided_show import format_layout
 from weft.layout.strided_svg import format_layout_svg
+from weft.layout.tensor_access import TensorAccess, TensorSide, plan_tensor_access, register_layout
+from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 
 __all__ = [
     "UNKNOWN",
@@ -98,6 +100,11 @@ __all__ = [
     "SliceLayout",
     "Swizzle",
     "SwizzledSharedLayout",
+    "TensorAccess",
+    "TensorLayout",
+    "TensorMemoryLayout",
+    "TensorMemoryScalesLayout",
+    "TensorSide",
     "TileLayout",
     "WarpStep",
     "bank_conflicts",
@@ -133,7 +140,9 @@ __all__ = [
     "plan_conversion",
     "plan_reduction",
     "plan_scan",
+    "plan_tensor_access",
     "raked_product",
+    "register_layout",
     "right_inverse",
     "sublayout",
     "tile_to_shape",

@@ -2,7 +2,8 @@
 
 The tensor view prints one cell per element. In a distributed layout a cell lists who holds the element, `T5:2` for register
 2 of thread 5 (thread = warp * 32 + lane), several owners joined by `|`; with several blocks `B1:T5:2`. In a shared layout
-it is the offset in elements. The hardware view is the other way round. Three and more dimensions print slice by slice.
+it is the offset in elements, in one of tensor memory `L5:2`, column 2 of lane 5, columns counted in elements. The hardware
+view is the other way round. Three and more dimensions print slice by slice.
 
 Text is made in fragments, each with the place it shows, so that a terminal or an SVG can colour it.
 """
@@ -43,8 +44,8 @@ class Place:
 
 
 Fragment = tuple[str, Place | None]
-# A line of the hardware view: its title, and which element lies in each place.
-Row = tuple[str, tuple[tuple[Place, int], ...]]
+# A line of the hardware view: its title, and which element lies in each place, if any.
+Row = tuple[str, tuple[tuple[Place, int | None], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     if prod(shape) > MOST_ELEMENTS:
         raise fail(errors.TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
     linear = _drawable(layout, tuple(shape))
-    rows = tuple(_offset_rows(linear) if "offset" in linear.in_dims else _register_rows(linear))
+    rows = tuple(_rows(linear))
     cells: list[list[Place]] = [[] for _ in range(prod(shape))]
     for _, places in rows:
         for place, element in places:
-            cells[element].append(place)
+            if element is not None:
+                cells[element].append(place)
     return Picture(tuple(shape), tuple(map(tuple, cells)), rows)
 
 
@@ -82,7 +84,8 @@ def format_tensor_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) 
 
 
 def format_hardware_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
-    """One line per thread, with the coordinates in each of its registers; for shared layouts, runs of offsets.
+    """One line per thread, with the coordinates in each of its registers; for shared layouts, runs of offsets; for those of
+    tensor memory one line per lane, with the coordinates in each of its columns.
 
     Raises as `draw` does.
     """
@@ -124,6 +127,12 @@ def _drawable(layout: TileLayout | LinearLayout, shape: tuple[int, ...]) -> Line
     return layout
 
 
+def _rows(linear: LinearLayout) -> Iterator[Row]:
+    if "row" in linear.in_dims:
+        return _lane_rows(linear)
+    return _offset_rows(linear) if "offset" in linear.in_dims else _register_rows(linear)
+
+
 def _register_rows(linear: LinearLayout) -> Iterator[Row]:
     """One row per thread."""
     blocks, warps, lanes = (linear.table(dim) for dim in ("block", "warp", "lane"))
@@ -153,6 +162,26 @@ def _offset_rows(linear: LinearLayout) -> Iterator[Row]:
         yield f"{prefix}{first:>{width}}: ", places
 
 
+def _lane_rows(linear: LinearLayout) -> Iterator[Row]:
+    """One row per lane of tensor memory.
+
+    A bit of the lane's or the column's number that leads nowhere leaves places empty; one that tells warps apart, copies."""
+    blocks, lanes, columns = (linear.table(dim) for dim in ("block", "row", "column"))
+    idle = sum(1 << bit for bit, image in enumerate(linear.columns["row"]) if not image) % WARP_SIZE
+    gaps = sum(1 << bit for bit, image in enumerate(linear.columns["column"]) if not image)
+    width = len(str(len(lanes) - 1))
+    for (b, block), (r, lane) in product(enumerate(blocks), enumerate(lanes)):
+        prefix = f"B{b}:" if len(blocks) > 1 else ""
+        places = tuple(
+            (
+                Place(f"{prefix}L{r}:{c}", *divmod(r, WARP_SIZE)),
+                None if r & idle or c & gaps else block ^ lane ^ column,
+            )
+            for c, column in enumerate(columns)
+        )
+        yield f"{prefix}lane {r:>{width}}: ", places
+
+
 def _cell(places: Sequence[Place], width: int) -> Iterator[Fragment]:
     for index, place in enumerate(places):
         yield ("|" if index else ""), None
@@ -172,8 +201,10 @@ def _brackets(outer: Sequence[int], line: int, inner: bool) -> tuple[str, str]:
     return before, after + (",\n\n" if closes else ",\n")
 
 
-def _coordinates(element: int, shape: Sequence[int]) -> str:
+def _coordinates(element: int | None, shape: Sequence[int]) -> str:
     parts: list[str] = []
+    if element is None:
+        return "-".rjust(len(_coordinates(0, shape)))
     for size in reversed(shape):
         parts.append(str(element % size).rjust(len(str(size - 1))))
         element //= size

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from weft.errors import fail
 from weft.errors import tensor_memory as errors
 from weft.layout.base import TileLayout, check_powers_of_two, ints, tile_dims, vectors
-from weft.layout.cga import BLOCK, Cga, block_bases, block_shape, cga_bases
+from weft.layout.cga import BLOCK, Cga, block_bases, block_shape, cga_fields
 from weft.layout.f2 import log2
 from weft.layout.linear import LinearLayout
 
@@ -46,6 +47,11 @@ class TensorLayout(TileLayout):
         """Whether two neighbouring blocks of a cluster multiply together."""
         return False
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether lanes that hold no element of their own hold a copy of another's."""
+        return False
+
     def columns(self, shape: Sequence[int], bits: int) -> int:
         """32-bit columns that one tile of elements of `bits` bits takes in each block."""
         return max(self.to_linear(shape).in_size(COLUMN) * bits // COLUMN_BITS, 1)
@@ -61,13 +67,15 @@ class TensorMemoryLayout(TensorLayout):
     neighbouring blocks of the cluster hold the halves of a product's rows; of 64 rows each then, the right half of the columns
     stands in lanes 64 to 127.
 
-    `cga_layout` says how blocks of a cluster share the tile, as in other layouts.
+    `cga_layout` says how blocks of a cluster share the tile, as in other layouts; so does `cta_split_num`, over how many of
+    them the rows and the columns are split (kept as `cga_layout`).
     """
 
     block: Sequence[int]
     col_stride: int = 1
     cga_layout: Sequence[Sequence[int]] | None = None
     two_ctas: bool = False  # pyright: ignore[reportIncompatibleMethodOverride] a field stands for the property
+    cta_split_num: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         block = ints(self.block)
@@ -75,10 +83,16 @@ class TensorMemoryLayout(TensorLayout):
             raise fail(errors.BLOCK, block=list(block))
         check_powers_of_two("block", block)
         check_powers_of_two("col_stride", (int(self.col_stride),))
-        bases = cga_bases(2, self.cga_layout or ()) or None
+        bases = _cga(self.cga_layout, self.cta_split_num)
         if self.two_ctas and not bases:
             raise fail(errors.TWO_CTAS_BLOCKS, layout=f"block={list(block)}")
-        self._freeze(block=block, col_stride=int(self.col_stride), cga_layout=bases, two_ctas=bool(self.two_ctas))
+        self._freeze(
+            block=block,
+            col_stride=int(self.col_stride),
+            cga_layout=bases,
+            two_ctas=bool(self.two_ctas),
+            cta_split_num=None,
+        )
 
     @property
     def cga(self) -> Cga:
@@ -87,10 +101,10 @@ class TensorMemoryLayout(TensorLayout):
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over all blocks of a cluster. Raises LayoutError (tmem-block-shape) for a tile not made of blocks."""
-        rows, columns = self.block
         part = block_shape(self.cga, shape)
-        if part[0] % rows or part[1] % columns:
-            raise fail(errors.BLOCK_SHAPE, shape=list(part), block=[rows, columns], layout=self)
+        rows, columns = self.block[0], min(self.block[1], part[1])
+        if part[0] % rows:
+            raise fail(errors.BLOCK_SHAPE, shape=list(part), block=list(self.block), layout=self)
         down, along = _bits(0, 1, rows), _bits(1, 1, columns)
         beyond = [*_bits(0, rows, part[0]), *_bits(1, columns, part[1])]
         if rows == LANES:
@@ -114,14 +128,20 @@ class TensorMemoryScalesLayout(TensorLayout):
     """
 
     cga_layout: Sequence[Sequence[int]] | None = None
+    cta_split_num: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        self._freeze(cga_layout=cga_bases(2, self.cga_layout or ()) or None)
+        self._freeze(cga_layout=_cga(self.cga_layout, self.cta_split_num), cta_split_num=None)
 
     @property
     def cga(self) -> Cga:
         """One vector per block bit, in block tiles."""
         return vectors(self.cga_layout or ())
+
+    @property
+    def has_copies(self) -> bool:
+        """True: products read them from every quarter of the lanes."""
+        return True
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
         """The layout over all blocks of a cluster."""
@@ -133,6 +153,21 @@ class TensorMemoryScalesLayout(TensorLayout):
 
 
 Bases = list[tuple[int, ...]]
+
+
+def _cga(cga_layout: Sequence[Sequence[int]] | None, split: Sequence[int] | None) -> Cga | None:
+    """`cga_layout` as layouts keep it. The other spelling counts blocks along rows first, then along columns."""
+    spelled = _Split(split, split, None if split is None else (0, 1), cga_layout)
+    return cga_fields(spelled, 2)["cga_layout"]
+
+
+class _Split(NamedTuple):
+    """Both spellings, as `cga_fields` takes them."""
+
+    ctas_per_cga: Sequence[int] | None
+    cta_split_num: Sequence[int] | None
+    cta_order: Sequence[int] | None
+    cga_layout: Sequence[Sequence[int]] | None
 
 
 def _bits(dim: int, first: int, end: int) -> Bases:

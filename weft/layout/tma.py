@@ -49,7 +49,7 @@ def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> N
     """Refuse what TMA cannot move; raises LayoutError (layout-tma-*), and what `layout.to_linear` raises."""
     if layout.element_bitwidth != bits:
         raise fail(errors.TMA_ELEMENT, layout=layout, own=layout.element_bitwidth, bits=bits)
-    layout.to_linear(block_shape)
+    layout.to_linear(_tile(block_shape, layout))
     if not 1 <= layout.rank <= MOST_DIMS:
         raise fail(errors.TMA_RANK, shape=list(block_shape))
     if layout.order[0] != layout.rank - 1:
@@ -59,6 +59,12 @@ def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> N
     if row_bytes < LEAST_INNER_BYTES:
         least = LEAST_INNER_BYTES * 8 // bits * (block_shape[-1] // part[-1])
         raise fail(errors.TMA_INNER, shape=list(part), got=row_bytes, least=least)
+
+
+def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int]:
+    """The least tile that has to suit the layout: several rows where the block is one row, which requests for single rows move."""
+    rows, *others = block_shape
+    return [layout.ROWS, *others] if rows == 1 and len(others) == 1 else block_shape
 
 
 def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> Boxes:

@@ -10,13 +10,13 @@ flow joins may point to what any of its sources does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
-from weft.ir.types import ScratchType, SharedType
+from weft.ir.types import ScratchType, SharedType, Type
 from weft.layout.shared_size import alignment, allocation_bytes, stage_bytes
 from weft.ops import arith, control, scratch, shared, thread
 
@@ -25,7 +25,7 @@ from weft.ops import arith, control, scratch, shared, thread
 class Place:
     """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between.
 
-    `own`: it starts where one of the allocation's own tiles does.
+    `own`: it starts where one of the allocation's own tiles does. (Of tensor memory columns: `weft.passes.tensor_handles`.)
     """
 
     alloc: Op
@@ -41,9 +41,7 @@ NOWHERE: Places = frozenset()
 
 def handles(func: Func) -> dict[Value, Places]:
     """The places of every handle of a function, of either stage."""
-    found = _Handles()
-    found.region(func.body)
-    return found.places
+    return Tracer((SharedType, ScratchType), _RULES).found(func)
 
 
 def is_alloc(op: Op) -> bool:
@@ -72,7 +70,7 @@ def _type_bytes(handle: Value) -> int:
     return allocation_bytes(t.layout, (*t.shape[:leading], *t.alloc_shape), t.element.bits)
 
 
-def _part(place: Place, offset: int | None, size: int) -> Place:
+def part(place: Place, offset: int | None, size: int) -> Place:
     """`size` bytes from an offset of a place on; anywhere in it where the offset is not known, or points outside."""
     if offset is None or not place.exact or not 0 <= offset < place.end - place.first:
         return replace(place, exact=False)
@@ -86,22 +84,33 @@ def _onward(place: Place, offset: int | None, size: int) -> Place:
     whole = replace(place, end=bytes_of(place.alloc))
     if offset is None and size <= place.end - place.first:
         whole = place
-    return _part(whole, offset, size)
+    return part(whole, offset, size)
 
 
-class _Handles:
-    """Walks regions; loops are walked until nothing more is found."""
+class Tracer:
+    """Walks regions; loops are walked until nothing more is found.
 
-    def __init__(self) -> None:
+    `types` are those of the handles that are followed, `rules` what operations make of them; what has no rule may hand on any
+    handle that it takes.
+    """
+
+    def __init__(self, types: tuple[type[Type], ...], rules: Mapping[OpDef, Rule]) -> None:
+        self.types = types
+        self.rules = {**_CONTROL, **rules}
         self.places: dict[Value, Places] = {}
         self.constants: dict[Value, int] = {}
+
+    def found(self, func: Func) -> dict[Value, Places]:
+        """The places of every handle of a function."""
+        self.region(func.body)
+        return self.places
 
     def region(self, region: Region) -> None:
         """Find the places of every handle that a region makes."""
         for op in region.ops:
             if op.kind is arith.constant:
                 self.constants[op.result] = op.attrs["value"]
-            rule = _RULES.get(op.kind)
+            rule = self.rules.get(op.kind)
             if rule is not None:
                 rule(self, op)
                 continue
@@ -116,59 +125,14 @@ class _Handles:
 
     def join(self, value: Value, sources: Iterable[Value]) -> bool:
         """Let a handle point to what its sources point to; whether that is news."""
-        if not isinstance(value.type, SharedType | ScratchType):
+        if not isinstance(value.type, self.types):
             return False
         known = self.of(value)
         self.places[value] = joined = known.union(*map(self.of, sources))
         return joined != known
 
-    def alloc(self, op: Op) -> None:
-        """All bytes of the allocation."""
-        self.places[op.result] = frozenset([Place(op, 0, bytes_of(op))])
-
-    def same(self, op: Op) -> None:
-        """Another way to see the same memory."""
-        (handle,) = op.uses
-        self.join(op.result, [handle])
-
-    def index(self, op: Op) -> None:
-        """One of the parts along the first dimension."""
-        handle, index = op.uses
-        self._stages(op, handle, self.constants.get(index))
-
-    def slice(self, op: Op) -> None:
-        """Parts of the first dimension are bytes next to each other; those of a tile lie anywhere within it."""
-        (handle,) = op.uses
-        t = handle.type
-        assert isinstance(t, SharedType)
-        if op.attrs["dim"] == 0 and len(t.shape) > t.layout.rank:
-            self._stages(op, handle, op.attrs["start"])
-        else:
-            self.same(op)
-
-    def _stages(self, op: Op, handle: Value, number: int | None) -> None:
-        """The result's bytes, at that many steps of the first dimension."""
-        t = handle.type
-        assert isinstance(t, SharedType)
-        leading = len(t.shape) - t.layout.rank
-        step = prod(t.shape[1:leading]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
-        offset = None if number is None else number * step
-        self._set(op, handle, lambda place: _part(place, offset, _type_bytes(op.result)))
-
-    def reinterpret(self, op: Op) -> None:
-        """From the handle on; the start of a part of a tile is not known."""
-        (handle,) = op.uses
-        t = handle.type
-        assert isinstance(t, SharedType)
-        whole = t.shape[len(t.shape) - t.layout.rank :] == t.alloc_shape
-        self._set(op, handle, lambda place: _onward(place, 0 if whole else None, _type_bytes(op.result)))
-
-    def view(self, op: Op) -> None:
-        """Part of scratch memory."""
-        memory, offset = op.uses
-        self._set(op, memory, lambda place: _onward(place, self.constants.get(offset), _type_bytes(op.result)))
-
-    def _set(self, op: Op, handle: Value, part: Callable[[Place], Place]) -> None:
+    def set(self, op: Op, handle: Value, part: Callable[[Place], Place]) -> None:
+        """Let a result point to parts of what a handle points to."""
         self.places[op.result] = frozenset(map(part, self.of(handle)))
 
     def for_(self, op: Op) -> None:
@@ -218,18 +182,76 @@ class _Handles:
                 changed = self.join(arg, [value]) or changed
 
 
-_RULES: dict[OpDef, Callable[[_Handles, Op], None]] = {
-    shared.alloc: _Handles.alloc,
-    scratch.alloc: _Handles.alloc,
-    shared.index: _Handles.index,
-    shared.slice: _Handles.slice,
-    shared.permute: _Handles.same,
-    shared.reshape: _Handles.same,
-    shared.reinterpret: _Handles.reinterpret,
-    scratch.view: _Handles.view,
-    thread.shared_of: _Handles.same,
-    control.for_: _Handles.for_,
-    control.while_: _Handles.while_,
-    control.if_: _Handles.if_,
-    control.warp_specialize: _Handles.warp_specialize,
+Rule = Callable[[Tracer, Op], None]
+_CONTROL: dict[OpDef, Rule] = {
+    control.for_: Tracer.for_,
+    control.while_: Tracer.while_,
+    control.if_: Tracer.if_,
+    control.warp_specialize: Tracer.warp_specialize,
+}
+
+
+def _alloc(found: Tracer, op: Op) -> None:
+    """All bytes of the allocation."""
+    found.places[op.result] = frozenset([Place(op, 0, bytes_of(op))])
+
+
+def same(found: Tracer, op: Op) -> None:
+    """Another way to see the same memory."""
+    (handle,) = op.uses
+    found.join(op.result, [handle])
+
+
+def _index(found: Tracer, op: Op) -> None:
+    """One of the parts along the first dimension."""
+    handle, index = op.uses
+    _stages(found, op, handle, found.constants.get(index))
+
+
+def _slice(found: Tracer, op: Op) -> None:
+    """Parts of the first dimension are bytes next to each other; those of a tile lie anywhere within it."""
+    (handle,) = op.uses
+    t = handle.type
+    assert isinstance(t, SharedType)
+    if op.attrs["dim"] == 0 and len(t.shape) > t.layout.rank:
+        _stages(found, op, handle, op.attrs["start"])
+    else:
+        same(found, op)
+
+
+def _stages(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
+    """The result's bytes, at that many steps of the first dimension."""
+    t = handle.type
+    assert isinstance(t, SharedType)
+    leading = len(t.shape) - t.layout.rank
+    step = prod(t.shape[1:leading]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
+    offset = None if number is None else number * step
+    found.set(op, handle, lambda place: part(place, offset, _type_bytes(op.result)))
+
+
+def _reinterpret(found: Tracer, op: Op) -> None:
+    """From the handle on; the start of a part of a tile is not known."""
+    (handle,) = op.uses
+    t = handle.type
+    assert isinstance(t, SharedType)
+    whole = t.shape[len(t.shape) - t.layout.rank :] == t.alloc_shape
+    found.set(op, handle, lambda place: _onward(place, 0 if whole else None, _type_bytes(op.result)))
+
+
+def _view(found: Tracer, op: Op) -> None:
+    """Part of scratch memory."""
+    memory, offset = op.uses
+    found.set(op, memory, lambda place: _onward(place, found.constants.get(offset), _type_bytes(op.result)))
+
+
+_RULES: dict[OpDef, Rule] = {
+    shared.alloc: _alloc,
+    scratch.alloc: _alloc,
+    shared.index: _index,
+    shared.slice: _slice,
+    shared.permute: same,
+    shared.reshape: same,
+    shared.reinterpret: _reinterpret,
+    scratch.view: _view,
+    thread.shared_of: same,
 }

@@ -1,4 +1,4 @@
-"""Place barriers and fences between accesses to the same bytes of shared memory, as few as needed, within each partition.
+"""Place barriers and fences between accesses to the same shared or tensor memory, as few as needed, within each partition.
 
     shared.store %c, %v                   shared.store %c, %v
     tma.store %desc, %c          -->      sync.fence_async {reason = "before tma.store of c (written at line 12)"}
@@ -21,6 +21,9 @@ scratch memory needs. It follows the declared effects of operations in program o
 8. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
 9. A load that several warps issue (`weft.passes.spread_requests`) comes after a barrier if the elected thread initialised its
    mbarrier, or waited for stores of the same bytes. Where that barrier would stand in a loop, one thread issues it again.
+10. In tensor memory a warp reaches its own lanes only, so threads of one warpgroup never meet there; they do meet what the
+   elected thread starts, and with several warpgroups each other. A tcgen05 operation that has been started is over when an
+   mbarrier says so: that is the author's to wait for. (Lowered IR has all this in order already.)
 
 What the elected thread does in a row is one branch, so what any of it needs stands before the first.
 
@@ -52,7 +55,7 @@ def insert_sync(func: Func) -> Func:
 
     With the attribute "sync" of "explicit", raises CompilationError (sync-fence) where a buffer of the author's needs a fence.
     """
-    if func.attrs.get("stage") == "tile" and not _uses_shared(func):
+    if func.attrs.get("stage") == "tile" and not _uses_memory(func):
         return func
     while True:
         inserter = _Inserter(func)
@@ -83,8 +86,8 @@ def _entered(func: Func) -> State:
     return State(func.attrs["num_warps"])
 
 
-def _uses_shared(func: Func) -> bool:
-    return any(effect.space == "shared" for op in walk(func.body) for effect in op.kind.effects)
+def _uses_memory(func: Func) -> bool:
+    return any(effect.space in ("shared", "tensor") for op in walk(func.body) for effect in op.kind.effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,9 @@ class _Inserter:
 
     def _done_by_now(self, op: Op, state: State) -> bool:
         """Whether a barrier was inserted into tile IR, and one that lowering needs closes before it all that it closes."""
-        if self.tile or op.kind is not program.barrier or not op.attrs["reason"] or state.touched is not None:
+        if self.tile or op.kind is not program.barrier or not op.attrs["reason"]:
+            return False
+        if state.touched is not None or state.tensor:
             return False
         return not any(known & UNORDERED and self.accesses.is_authors(access) for access, known in state.known.items())
 
@@ -221,31 +226,17 @@ class _Inserter:
     def _do(self, op: Op, state: State) -> None:
         """An operation happens."""
         if op.kind in (program.barrier, program.fence_async):
-            open_now = any(
-                known & (UNORDERED if op.kind is program.barrier else UNFENCED) for known in state.known.values()
-            )
+            which = UNORDERED if op.kind is program.barrier else UNFENCED
+            open_now = any(known & which for known in state.known.values())
             touched = op.kind is program.barrier and state.touched is not None
             if not op.attrs["reason"]:
                 self.needed[op] = self.needed.get(op, False) or open_now or touched
-        for effect in op.kind.effects:
-            if effect.kind != "sync":
-                continue
-            if effect.completes is not None:
-                bar = op.operand(effect.operand) if effect.operand is not None else None
-                bars = () if bar is None else self.accesses.bytes(bar)
-                state.waited(effect.completes, op.attrs.get("pendings", 0), bars)
-            elif effect.space == "threads" and not op.attrs.get("arrive"):
-                state.barrier()
-            elif effect.proxy == "async":
-                state.fence()
-        if op.kind is cluster.arrive:
-            state.arrive(op.attrs["relaxed"])
-        elif op.kind is cluster.wait:
-            state.meet()
+        self._synchronise(op, state)
         if _is_product(op):
             state.product()
         for access in self.accesses.of(op):
             state.add(access)
+        state.tensor = state.tensor or _threads_touch_tensor(op)
         if op.attrs.get("max_imprecise"):
             # Its parts are waited for as they are summed up.
             state.waited("wgmma", 0, ())
@@ -255,6 +246,25 @@ class _Inserter:
                 state.written = state.written or op
             if not self.tile and op.attrs.get("order") in ("acquire", "acq_rel"):
                 state.acquired = op
+
+    def _synchronise(self, op: Op, state: State) -> None:
+        """What an operation waits for, or orders."""
+        for effect in op.kind.effects:
+            if effect.kind != "sync":
+                continue
+            if effect.completes is not None:
+                bar = op.operand(effect.operand) if effect.operand is not None else None
+                bars = () if bar is None else self.accesses.bytes(bar)
+                state.waited(effect.completes, op.attrs.get("pendings", 0), bars)
+            elif effect.space == "threads" and not op.attrs.get("arrive"):
+                state.barrier()
+                state.tensor = False
+            elif effect.proxy == "async":
+                state.fence()
+        if op.kind is cluster.arrive:
+            state.arrive(op.attrs["relaxed"])
+        elif op.kind is cluster.wait:
+            state.meet()
 
     # Control flow: what stands before the operation, and the operation with what its regions need.
 
@@ -376,6 +386,10 @@ def _is_product(op: Op) -> bool:
 
 def _touches_global(op: Op) -> bool:
     return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
+
+
+def _threads_touch_tensor(op: Op) -> bool:
+    return any(each.space == "tensor" and each.kind != "sync" and not each.elected for each in op.kind.effects)
 
 
 def _publishes(op: Op) -> bool:

@@ -3,6 +3,7 @@
 An allocation lives from its first access to its last, in program order. Around a loop that uses memory from before it, or whose
 memory lives on after it, it lives through the whole loop: what one iteration leaves, the next one may find. What is accessed
 asynchronously lives until a wait says that the access is complete; an mbarrier until it has been invalidated on every path.
+What a tcgen05 operation reads is free after the last wait for a barrier that a commit behind the operation arrives on.
 Partitions run side by side, so what they use lives through all of `warp_specialize`, and what different ones make never shares
 bytes.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -146,6 +148,14 @@ class _Wait:
     places: frozenset[Place]
 
 
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """An arrival on these barriers once all tcgen05 operations that were started before are complete."""
+
+    position: int
+    bars: frozenset[Place]
+
+
 @dataclass(slots=True)
 class _Block:
     """A region being walked: the one around it, its waits so far, and where it starts groups of each mechanism."""
@@ -177,6 +187,7 @@ class _Liveness:
         self.locs: list[Loc | None] = [None]
         self.spans: list[_Span] = []
         self.waits: list[_Wait] = []
+        self.commits: list[_Commit] = []
         self.pending: list[_Pending] = []
         self.barriers: dict[Op, list[Place]] = {}
         self.arrives = False
@@ -270,6 +281,8 @@ class _Liveness:
             wait = _Wait(position, effect.completes, op.attrs.get("pendings", 0), self._of(value))
             self.waits.append(wait)
             block.waits.append(wait)
+        elif effect.kind == "update" and effect.completes == "tcgen05":
+            self.commits.append(_Commit(position, self._of(value)))
         elif effect.kind == "update":
             # An mbarrier tells that the copies are complete, so no wait of their own has to.
             self.arrives = True
@@ -284,10 +297,24 @@ class _Liveness:
     def _of(self, value: Value | None) -> frozenset[Place]:
         return frozenset() if value is None else self.places.get(value, frozenset())
 
+    @cached_property
+    def _committed(self) -> list[tuple[int, int]]:
+        """Positions of waits for what commits arrive on, each with that of the last such commit before it."""
+        found: list[tuple[int, int]] = []
+        for wait in self.waits:
+            before = (c for c in self.commits if c.position < wait.position and _overlap(wait.places, c.bars))
+            last = max((commit.position for commit in before), default=None)
+            if last is not None:
+                found.append((wait.position, last))
+        return found
+
     def _completed(self, access: _Pending) -> int:
         """The position at which an asynchronous access is complete for sure."""
         if access.mechanism == "mbarrier":
             after = [w.position for w in self.waits if w.position > access.position and _overlap(w.places, access.bars)]
+            return max(after, default=self._end)
+        if access.mechanism == "tcgen05":
+            after = [wait for wait, commit in self._committed if commit > access.position]
             return max(after, default=self._end)
         if access.mechanism == "cp.async" and self.arrives:
             return self._end

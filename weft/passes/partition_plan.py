@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from weft.errors import Loc, fail
 from weft.errors import partitions as errors
+from weft.errors.tensor_passes import WARPS
 from weft.ir.core import Func, Op, Region, walk
 from weft.layout.base import WARPGROUP
-from weft.ops import control, program
+from weft.ops import control, program, tensor_memory
 from weft.targets import Target
 
 GRANULARITY, LEAST, MOST = 8, 24, 256
@@ -57,9 +58,28 @@ def specialisations(func: Func) -> list[Op]:
 
 
 def check_partitions(func: Func, target: Target) -> Func:
-    """The function as it is. Raises what `plan_partitions` and `first_barrier` raise, before anything is lowered."""
+    """The function as it is. Raises what `plan_partitions` and `first_barrier` raise, before anything is lowered.
+
+    And CompilationError (tensor-memory-warps) where a partition moves tiles between registers and tensor memory, but has no
+    whole warpgroups. (One that has them begins at a multiple of four warps: see `plan_partitions`.)
+    """
     first_barrier(func, target, plan_partitions(func, target))
+    _check_warpgroups(func.body, int(func.attrs["num_warps"]), "the kernel", "launch it with num_warps=4")
     return func
+
+
+def _check_warpgroups(region: Region, warps: int, who: str, where: str) -> None:
+    for op in region.ops:
+        if op.kind in (tensor_memory.load, tensor_memory.store) and warps % WARPGROUP:
+            raise fail(WARPS, loc=op.loc, what=op.name, who=who, warps=warps, where=where)
+        if op.kind is not control.warp_specialize:
+            for inner in op.regions:
+                _check_warpgroups(inner, warps, who, where)
+            continue
+        _check_warpgroups(op.regions[0], warps, "the default partition", where)
+        for number, (inner, count) in enumerate(zip(op.regions[1:], op.attrs["num_warps"], strict=True)):
+            counts = [WARPGROUP if other == number else each for other, each in enumerate(op.attrs["num_warps"])]
+            _check_warpgroups(inner, count, f"worker {number}", f"worker_num_warps={counts}")
 
 
 def plan_partitions(func: Func, target: Target) -> Plan | None:

@@ -1,4 +1,4 @@
-"""What the threads of a partition know of its accesses to shared memory: the state that `insert_sync` carries along.
+"""What the threads of a partition know of its accesses to shared and tensor memory: the state that `insert_sync` carries along.
 
 An access is known step by step. A generic one is `OPEN` until a barrier (only its own thread knows it is done), then `CLOSED`;
 a fence between the proxies makes it `FENCED`, and when it is closed and fenced nothing has to be remembered. An asynchronous
@@ -7,6 +7,7 @@ different ways lead to a program point.
 
 A product of a warpgroup reads its operands until a wait says that its group is complete. It is complete for the warpgroup as a
 whole, so a partition of one warpgroup has nothing left to order then, and knows that all of its warps came to the product.
+What TMA loads and tcgen05 operations do is complete when an mbarrier says so, for which all threads wait; it is not remembered.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from dataclasses import dataclass, field, fields, replace
 
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
-from weft.ir.types import ScratchType, SharedType
+from weft.ir.types import ScratchType, SharedType, TensorType
 from weft.layout.base import WARPGROUP
-from weft.ops import mbarrier, scratch, shared, tma
-from weft.passes.handles import handles
+from weft.ops import mbarrier, scratch, shared, tensor_memory, tma
+from weft.ops.control import run_by
+from weft.passes.handles import Place, Places, handles
 from weft.passes.sync_owners import Owners, owners
+from weft.passes.tensor_handles import tensor_handles
 
 Known = int
 """How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
@@ -40,7 +43,7 @@ EVERY_WARP = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes of shared memory, and the allocation that they belong to. `own`: see `Place`."""
+    """Bytes of shared memory or columns of tensor memory, and the allocation that they belong to. `own`: see `Place`."""
 
     first: int
     end: int
@@ -54,11 +57,11 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What an operation does to shared memory, by one of its effects. Compared by identity.
+    """What an operation does to shared or tensor memory, by one of its effects. Compared by identity.
 
     `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory. `owners`: who
     accesses which bytes, where that is one thread for each. `single`: by threads for themselves, in tile IR; the author brings
-    those in order among each other.
+    those in order among each other. `apart`: to tensor memory by the only warpgroup, of which each warp has lanes of its own.
     """
 
     op: Op
@@ -67,6 +70,7 @@ class Access:
     owners: Owners | None = None
     crosses: bool = False
     single: bool = False
+    apart: bool = False
 
     @property
     def generic(self) -> bool:
@@ -75,6 +79,8 @@ class Access:
 
     def meets(self, other: Access) -> tuple[Bytes, Bytes] | None:
         """Bytes of each that overlap and are for `insert_sync` to keep apart."""
+        if self.effect.space != other.effect.space or (self.apart and other.apart):
+            return None
         alike = self.owners is not None and self.owners == other.owners
         by_author = self.single and other.single
         return next(
@@ -108,8 +114,8 @@ class Access:
         return self.op.kind is mbarrier.wait
 
     def needs_fence(self, later: Access) -> bool:
-        """Whether a later access has to come after a fence between the proxies when they overlap."""
-        if not self.generic or later.generic or later.effect.kind == "update":
+        """Whether a later access has to come after a fence between the proxies when they overlap; both in shared memory."""
+        if self.effect.space != "shared" or not self.generic or later.generic or later.effect.kind == "update":
             return False
         return later.effect.kind == "write" or self.effect.kind != "read"
 
@@ -129,6 +135,8 @@ class Accesses:
     def __init__(self, func: Func) -> None:
         self._tile = func.attrs.get("stage") == "tile"
         self._places = handles(func)
+        self._columns = tensor_handles(func) if self._tile else dict[Value, Places]()
+        self._warps = dict(run_by(func)) if self._columns else dict[Op, int]()
         self._made: dict[Op, list[Access]] = {}
         self._conflicts: dict[tuple[Access, Access], Conflict | None] = {}
         found = {op: list(self._of(op)) for op in walk(func.body) if op.kind.effects}
@@ -137,7 +145,7 @@ class Accesses:
             self._made[op] = [replace(access, crosses=_crosses(access, engine)) for access in each]
 
     def of(self, op: Op) -> list[Access]:
-        """What an operation does to shared memory."""
+        """What an operation does to shared and tensor memory."""
         return self._made.get(op, [])
 
     def conflict(self, earlier: Access, later: Access) -> Conflict | None:
@@ -150,31 +158,38 @@ class Accesses:
         return self._conflicts[pair]
 
     def bytes(self, handle: Value) -> tuple[Bytes, ...]:
-        """The bytes that a handle may point to."""
-        found: list[Bytes] = []
-        for place in self._places.get(handle, ()):
-            offset: int = place.alloc.attrs["offset"]
-            found.append(Bytes(offset + place.first, offset + place.end, place.alloc, place.own))
-        return tuple(found)
+        """The bytes, or columns, that a handle may point to."""
+        places = self._columns if isinstance(handle.type, TensorType) else self._places
+        return tuple(map(_bytes, places.get(handle, ())))
 
     @staticmethod
     def is_authors(access: Access) -> bool:
         """Whether an access may be to memory of the author's."""
         return not access.bytes or any(
-            each.alloc.kind is shared.alloc or _in_order(each.alloc) for each in access.bytes
+            each.alloc.kind in (shared.alloc, tensor_memory.alloc) or _in_order(each.alloc) for each in access.bytes
         )
 
     def _of(self, op: Op) -> Iterator[Access]:
         for effect in op.kind.effects:
-            if effect.space != "shared" or effect.operand is None or effect.kind == "sync":
+            if effect.operand is None or effect.kind == "sync":
                 continue
             value = op.operand(effect.operand)
-            if value is not None and isinstance(value.type, SharedType | ScratchType):
+            if value is not None and isinstance(value.type, _MEMORY.get(effect.space, ())):
                 found = self.bytes(value)
                 spread = op.attrs.get("each_warp") or tma.by_several(op)
                 one = replace(effect, elected=False) if spread else effect
                 single = self._tile and isinstance(value.type, ScratchType)
-                yield Access(op, one, found, _owners(op, found), single=single)
+                apart = effect.space == "tensor" and not effect.elected and self._warps[op] == WARPGROUP
+                yield Access(op, one, found, _owners(op, found), single=single, apart=apart)
+
+
+_MEMORY: dict[str, tuple[type, ...]] = {"shared": (SharedType, ScratchType), "tensor": (TensorType,)}
+"""Types of handles to each space; in the lowered stage tensor memory has none, and all accesses to it are in order."""
+
+
+def _bytes(place: Place) -> Bytes:
+    offset: int = place.alloc.attrs["column" if place.alloc.kind is tensor_memory.alloc else "offset"]
+    return Bytes(offset + place.first, offset + place.end, place.alloc, place.own)
 
 
 def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
@@ -184,7 +199,7 @@ def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
         return None
     t = made.memory
     types = (each.alloc.result.type for each in found)
-    mine = ((m.element, m.layout, m.alloc_shape) for m in types if isinstance(m, SharedType))
+    mine = ((m.element, m.layout, m.alloc_shape) for m in types if isinstance(m, SharedType | TensorType))
     return made if all(each == (t.element, t.layout, t.alloc_shape) for each in mine) else None
 
 
@@ -203,7 +218,8 @@ class State:
 
     `warps` run what comes. `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access
     to global memory, `written` one that writes; `acquired` is an atomic with an acquire. `arrived`: the accesses before the
-    last arrival at the cluster's barrier, which the wait there orders. `later` has bit n set for the operands of a product
+    last arrival at the cluster's barrier, which the wait there orders. `tensor`: threads accessed tensor memory since the last
+    barrier that tile IR had. `later` has bit n set for the operands of a product
     that n products may have followed. `since`: how many products certainly followed a wait for an mbarrier, `EVERY_WARP` once
     one of them is known to be complete, and with it that all warps have waited.
     """
@@ -214,6 +230,7 @@ class State:
     touched: Op | None = None
     written: Op | None = None
     acquired: Op | None = None
+    tensor: bool = False
     arrived: frozenset[Access] = frozenset()
     later: dict[Access, int] = field(default_factory=dict[Access, int])
     since: dict[Access, int] = field(default_factory=dict[Access, int])
@@ -246,6 +263,8 @@ class State:
             self.since[access] = min(before, number)
             news = news or number < before
         self.signals.update(other.signals)
+        news = news or (other.tensor and not self.tensor)
+        self.tensor = self.tensor or other.tensor
         news = news or not self.arrived <= other.arrived
         self.arrived &= other.arrived
         for name in ("touched", "written", "acquired"):
@@ -258,8 +277,8 @@ class State:
         """An access happens, or starts."""
         effect = access.effect
         self.arrived -= {access}
-        if effect.completes == "mbarrier":
-            # A copy into shared memory: all threads wait for it, and before they do nobody may touch its bytes.
+        if effect.completes in ("mbarrier", "tcgen05") and effect.kind != "update":
+            # A copy into shared memory, a product: all threads wait for it, and before they do nobody may touch its bytes.
             return
         if effect.kind == "update" and effect.completes == "cp.async":
             for copy, known in self.known.items():

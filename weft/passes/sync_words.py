@@ -30,10 +30,10 @@ def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
 
 
 def verb_of(op: Op) -> str:
-    """What an operation does to shared memory."""
+    """What an operation does to shared or tensor memory."""
     if op.name in _VERBS:
         return _VERBS[op.name]
-    kinds = {effect.kind for effect in op.kind.effects if effect.space == "shared"}
+    kinds = {effect.kind for effect in op.kind.effects if effect.space in ("shared", "tensor")}
     return next((verb for kind, verb in _KINDS.items() if kind in kinds), "accessed")
 
 

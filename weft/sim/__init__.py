@@ -8,10 +8,12 @@ from weft.sim import (
     arith,
     asm,
     async_copy,
+    clc,
     cluster,
     control,
     debug,
     descriptors,
+    gather,
     globals,
     mbarrier,
     memory,
@@ -31,7 +33,7 @@ from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
 FAMILIES = (
-    arith, asm, async_copy, cluster, control, debug, descriptors, globals, mbarrier, memory, mma, program, reduce, regs,
+    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, globals, mbarrier, memory, mma, program, reduce, regs,
     scratch, shared, thread, tile, tma,
 )  # fmt: skip
 

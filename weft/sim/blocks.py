@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weft.errors import Hazard, hazard
+from weft.errors import Hazard, clc_hazard, hazard
 from weft.ir.core import Op, Region, Value
 from weft.sim.agents import Agents, Groups
 from weft.sim.barriers import Agent, Barrier
@@ -16,6 +16,7 @@ from weft.sim.clocks import Clock, Released
 from weft.sim.data import Data
 from weft.sim.heap import Made
 from weft.sim.machine import Machine, Task, execute
+from weft.sim.pending import Answer
 from weft.sim.shadow import Shadow
 from weft.sim.shared_memory import SharedMemory
 from weft.sim.verdicts import clashing, task_words
@@ -25,9 +26,11 @@ class Cluster:
     """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
 
     Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches and products. `rounds`
-    are what was published at the cluster's barrier, round by round."""
+    are what was published at the cluster's barrier, round by round, `refused` the answers that there was no program left."""
 
-    __slots__ = ("_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "products", "rounds")
+    __slots__ = (
+        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "products", "refused", "rounds",
+    )  # fmt: skip
 
     def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
         self.machine = machine
@@ -39,6 +42,7 @@ class Cluster:
         self.copies = [Groups(self.component()) for _ in self.clocks]
         self.products = [Groups(self.component()) for _ in self.clocks]
         self.rounds: list[Released] = []
+        self.refused: list[Answer] = []
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
     def component(self) -> int:
@@ -53,12 +57,13 @@ class Cluster:
 
 
 class Block:
-    """A block of a cluster, by its rank there: its shared memory, barriers and agents, its tasks, and the descriptors that it
-    made."""
+    """A block of a cluster, by its rank there: its shared memory, barriers and agents, its tasks, the descriptors that it
+    made, and by place the last answer to a request for a program."""
 
     __slots__ = (
         "_memory",
         "agents",
+        "answers",
         "barriers",
         "cluster",
         "ended",
@@ -79,6 +84,7 @@ class Block:
         self.ended = False
         self.agents = Agents(machine.schedule, machine.random)
         self.barriers: dict[int, Barrier] = {}
+        self.answers: dict[int, Answer] = {}
         self.made: dict[Op, Made] = {}
         self.meetings: dict[int, Meeting] = {}
         self._memory: SharedMemory | None = None
@@ -118,13 +124,31 @@ class Block:
         if self._memory is not None and self._memory.shadow is not None:
             self._memory.shadow.barrier(clock, events)
 
+    def expect_answer(self, place: int, answer: Answer) -> None:
+        """An answer will come to a place of its shared memory. Raises LaunchControlMisuse where the last one there was lost."""
+        self._keep(self.answers.get(place), "when the next one is asked for", answer.op)
+        self.answers[place] = answer
+        if answer.program is None and answer not in self.cluster.refused:
+            self.cluster.refused.append(answer)
+
+    def _keep(self, answer: Answer | None, end: str, op: Op) -> None:
+        """Refuse to forget an answer with a program that nobody has read."""
+        if answer is not None and answer.program is not None and not answer.used:
+            label = "it was asked for here"
+            fields: dict[str, Any] = {"program": self.pid, "taken": answer.program, "end": end}
+            raise clashing(clc_hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
+
     def finish(self) -> None:
-        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread."""
+        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, and
+        LaunchControlMisuse where the cluster has ended and has not looked at an answer."""
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
         if not machine.hazards:
             return
+        if all(block.ended for block in cluster.blocks):
+            for answer in [answer for block in cluster.blocks for answer in block.answers.values()]:
+                self._keep(answer, "at its end", answer.op)
         own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
         for slot, groups in enumerate(cluster.bulk[own], own.start):
             for agent in groups.running:

@@ -12,21 +12,25 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from weft.ir.core import Func
+from weft.ir.core import Func, walk
 from weft.ir.types import DType
+from weft.ops import clc
 from weft.sim import numbers
 from weft.sim.agents import Schedule
 from weft.sim.data import Data
 from weft.sim.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.machine import Machine, Uninitialized
+from weft.sim.pending import Pending, Pid
 from weft.sim.report import Report
-from weft.sim.schedule import Pid, run_blocks
+from weft.sim.schedule import run_blocks
 from weft.targets import Target
 
 # Multiprocessors of an H100 or H200. How many a GPU has is a fact of the board, which a target does not know.
 MULTIPROCESSORS = 132
 # Registers that a thread is assumed to need when a kernel's residency is estimated.
 REGISTERS = 64
+# Of a kernel that takes over programs, one of so many gets a place at first, whatever the GPU holds.
+TAKEN_OVER = 4
 PROGRESS_AFTER = 2.0
 Argument = Buffer | TensorMap | int | float | bool
 
@@ -52,7 +56,7 @@ def run(
     `programs`: run only these (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting
     blocks in another order. `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run
     takes over two seconds, True at once, False never. `max_resident`: how many programs may be live together (what the target
-    holds).
+    holds; of a kernel that takes over programs, a quarter of them at most, so that some are left to take).
     Raises the Hazard that the kernel meets first.
     """
     chosen = programs if programs is not None else [(x, y, z) for z, y, x in product(*map(range, reversed(grid)))]
@@ -63,11 +67,12 @@ def run(
         func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, programs=len(chosen), hazards=hazards,
         schedule=schedule, uninitialized=uninitialized,
     )  # fmt: skip
-    resident = max_resident or _resident(machine)
+    machine.pending = Pending(chosen, max_resident or _resident(machine, len(chosen)))
     start = perf_counter()
     with np.errstate(all="ignore"), _bar(func.name, len(chosen), progress) as advance:
-        run_blocks(machine, chosen, values, resident, seed, advance)
+        run_blocks(machine, values, seed, advance)
     machine.advise_idle()
+    machine.report.canceled = machine.pending.canceled
     machine.report.seconds = perf_counter() - start
     return machine.report
 
@@ -89,22 +94,25 @@ def _print(out: TextIO, line: str) -> None:
     out.write(line + "\n")
 
 
-def _resident(machine: Machine) -> int:
+def _resident(machine: Machine, programs: int) -> int:
+    """How many programs may be under way together."""
     shared = int(machine.func.attrs.get("shared_bytes", 0))
     blocks = max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
-    return max(blocks // machine.blocks, 1)
+    resident = max(blocks // machine.blocks, 1)
+    if any(op.kind is clc.try_cancel for op in walk(machine.func.body)):
+        return min(resident, max(programs // TAKEN_OVER, 1))
+    return resident
 
 
 @contextmanager
-def _bar(name: str, total: int, wanted: bool | None) -> Iterator[Callable[[], None]]:
-    """A progress bar for grids that take long; gives the function to call when a program has ended."""
-    begin, ended = perf_counter(), 0
+def _bar(name: str, total: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar for grids that take long; gives the function to call with how many are over."""
+    begin = perf_counter()
     shown: Any = None
     hidden = wanted is False
 
-    def advance() -> None:
-        nonlocal ended, shown, hidden
-        ended += 1
+    def advance(ended: int) -> None:
+        nonlocal shown, hidden
         if hidden:
             return
         if shown is None and (wanted or perf_counter() - begin > PROGRESS_AFTER):

@@ -28,6 +28,7 @@ from weft.sim.hardware import own_part_of, part_of
 from weft.sim.heap import Access, Heap
 from weft.sim.naming import Naming
 from weft.sim.numbers import bits_of
+from weft.sim.pending import Pending
 from weft.sim.products import NotReady, misused
 from weft.sim.races import Races
 from weft.sim.report import Report
@@ -79,8 +80,8 @@ class Machine:
     """What all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "plain",
-        "races", "random", "report", "schedule", "target", "tasks", "threads", "uninitialized",
+        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
+        "plain", "races", "random", "report", "schedule", "target", "tasks", "threads", "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,8 @@ class Machine:
         self.heap = heap
         self.target = target
         self.output = output
+        # Set when the launch begins.
+        self.pending = Pending((), 0)
         self.report = Report()
         block = func.attrs.get("block")
         self.threads = int(func.attrs["num_warps"]) * WARP_SIZE if block is None else prod(block)

@@ -21,11 +21,14 @@ class Advice:
 
 @dataclass(slots=True)
 class Report:
-    """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and what kernels printed."""
+    """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and what kernels printed.
+
+    `canceled` counts the programs that others have taken over, which are not among those run."""
 
     programs: int = 0
     seconds: float = 0.0
     operations: int = 0
+    canceled: int = 0
     advice: list[Advice] = field(default_factory=list[Advice])
     lines: list[str] = field(default_factory=list[str])
 
@@ -35,5 +38,6 @@ class Report:
             self.advice.append(Advice(rule, message, loc))
 
     def __str__(self) -> str:
-        head = f"{self.programs} programs, {self.operations} operations in {self.seconds:.3f} s"
+        taken = f" and {self.canceled} taken over" if self.canceled else ""
+        head = f"{self.programs} programs{taken}, {self.operations} operations in {self.seconds:.3f} s"
         return "\n".join([head, *(f"advice: {advice}" for advice in self.advice)])

@@ -1,13 +1,14 @@
 """Which block runs when, and which of its tasks.
 
-Programs start in the order of the grid, all blocks of one together. A block runs until none of its tasks can move, then the
-next program starts, up to how many are resident at once, as on a GPU that places blocks in order and never takes one away.
+Programs start in the order of the grid, all blocks of one together; those that others have taken over never do. A block runs
+until none of its tasks can move, then the next program starts, up to how many are resident at once, as on a GPU that places
+blocks in order and never takes one away.
 When nobody can move and no more can start, it is a deadlock. The order is a function of the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
 from weft.errors import Hazard, UserError, fail, hazard
@@ -15,43 +16,38 @@ from weft.sim.blocks import Block, Cluster
 from weft.sim.data import Data
 from weft.sim.machine import Machine, Task
 
-Pid = tuple[int, int, int]
-
 
 def run_blocks(
-    machine: Machine,
-    programs: Sequence[Pid],
-    arguments: tuple[Data, ...],
-    resident: int,
-    seed: int,
-    finished: Callable[[], None],
-) -> None:
-    """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each."""
+    machine: Machine, arguments: tuple[Data, ...], seed: int, finished: Callable[[int], None]
+) -> None:  # fmt: skip
+    """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each, with
+    how many are over."""
     random = Random(seed) if seed else None
-    started = ended = 0
+    pending, started = machine.pending, 0
     live: list[Block] = []
-    while started < len(programs) or live:
+    while pending or live:
         turns = [block for block in live if _ready(block)]
         if random is not None:
             random.shuffle(turns)
-        if started < len(programs) and started - ended < resident:
-            cluster = Cluster(machine, programs[started], started)
+        pid = pending.start()
+        if pid is not None:
+            cluster = Cluster(machine, pid, started)
             for block in cluster.blocks:
                 block.start(0, machine.func.body, arguments, machine.threads, {})
             started += 1
             turns += cluster.blocks
             live += cluster.blocks
         if not turns:
-            raise stuck(live, len(programs) - started)
+            raise stuck(live, len(pending))
         for block in turns:
             _advance(block, random)
             if not block.tasks:
                 block.finish()
                 live.remove(block)
                 if all(other.ended for other in block.cluster.blocks):
-                    ended += 1
+                    pending.running -= 1
                     machine.report.programs += 1
-                    finished()
+                    finished(machine.report.programs + pending.canceled)
 
 
 def _can_move(task: Task) -> bool:

@@ -50,14 +50,14 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
 
 
 class Request:
-    """A block of a tensor from its first element on, or at some coordinates (an array for each dimension): the address of each
-    element, and which are moved, as indices of an array of the block's shape.
+    """A block of a tensor from its first element on, or elements at some coordinates (an array for each dimension, which
+    broadcast to a shape): the address of each element, and which are moved, as indices of an array of that shape.
 
     `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
     chunk with it; `inside` is without these. In a cluster both are among `mine`, what the executing block has of the
     descriptor's block."""
 
-    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "sources", "task")
+    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "shape", "sources", "task")
 
     def __init__(
         self, task: Task, op: Op, desc: Data, first: tuple[int, ...] | list[Array], verb: str, whole_chunks: bool = False,
@@ -69,13 +69,16 @@ class Request:
         self.moved: Any
         self.op = op
         self.map: TensorMap = desc.array
+        self.shape = self.map.block_shape
         if isinstance(first, tuple) and self._rectangle(first, whole_chunks):
             return
-        coordinates = _grid(first, self.map.block_shape) if isinstance(first, tuple) else first
+        coordinates = _grid(first, self.shape) if isinstance(first, tuple) else first
+        if not isinstance(first, tuple):
+            self.shape = np.broadcast_shapes(*map(np.shape, coordinates))
         addresses: Array = np.int64(self.map.address)
         for at, stride in zip(coordinates, self.map.strides, strict=True):
             addresses = addresses + at * np.int64(stride)
-        addresses = np.broadcast_to(addresses, self.map.block_shape)
+        addresses = np.broadcast_to(addresses, self.shape)
         self.inside = self.moved = self._within(coordinates, self.map.shape)
         if whole_chunks:
             self.moved = self._with_chunks(coordinates)
@@ -115,7 +118,7 @@ class Request:
         within: Array = np.bool_(True) if self.mine is None else self.mine
         for at, extent in zip(coordinates, extents, strict=True):
             within = within & (at >= 0) & (at < extent)
-        return np.broadcast_to(within, self.map.block_shape)
+        return np.broadcast_to(within, self.shape)
 
     def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
         """Elements inside, and those that share the last chunk of a row with one; says so once per line."""
@@ -141,9 +144,9 @@ class Request:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the whole block, or of what the executing block has of it, inside or not."""
+        """Bytes of all elements, or of those that the executing block has, inside or not."""
         mine = self.mine
-        return (prod(self.map.block_shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
+        return (prod(self.shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
 
     def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
         """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
@@ -161,9 +164,9 @@ class Request:
         element = self.map.element
         fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
         found = self.task.machine.heap.read(self.access, self.sources)
-        if found.shape == self.map.block_shape:
+        if found.shape == self.shape:
             return found
-        out = np.full(self.map.block_shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
+        out = np.full(self.shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
         out[self.moved] = found
         return out
 
@@ -175,7 +178,7 @@ class Request:
             raise self.task.fail(hazard.READ_ONLY, self.op, name=error.segment.buffer.name) from None
 
 
-def _integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
+def integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
     """Coordinates, which all threads share."""
     for value in values:
         task.demand(op, value, "a coordinate")
@@ -188,8 +191,8 @@ def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> tuple[int,
     In the lowered stage a request's coordinates are those of what the executing block of a cluster has of it."""
     shape = desc.array.block_shape
     skipped = part_start(desc.array.layout.cga, shape, task.rank) if task.machine.lowered else (0,) * len(shape)
-    first = _integers(task, op, values)
-    _check_column(task, op, desc.array, first[-1])
+    first = integers(task, op, values)
+    check_column(task, op, desc.array, first[-1])
     return tuple(start - before for start, before in zip(first, skipped, strict=True))
 
 
@@ -198,20 +201,20 @@ def _grid(first: tuple[int, ...], shape: tuple[int, ...]) -> list[Array]:
     return [start + part for start, part in zip(first, np.ix_(*map(arange, shape)), strict=True)]
 
 
-def _descriptor(desc: Value | None) -> DescriptorType:
+def descriptor_of(desc: Value | None) -> DescriptorType:
     assert desc is not None and isinstance(desc.type, DescriptorType)
     return desc.type
 
 
 def _linear(op: Op) -> LinearLayout:
     """How the blocks of a cluster share the descriptor's block."""
-    t = _descriptor(op.operands[0])
+    t = descriptor_of(op.operands[0])
     return t.layout.to_linear(t.block_shape)
 
 
 def _place(task: Task, op: Op, handle: Handle) -> Place:
     """Where a block lies in shared memory; the descriptor knows."""
-    t, memory = _descriptor(op.operands[0]), task.block.memory
+    t, memory = descriptor_of(op.operands[0]), task.block.memory
     each = t.element.itemsize // memory.granule
     return places.tile_place(
         t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, _threads(op), reading=False,
@@ -240,7 +243,7 @@ def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pr
         _start_load(task, op, request, bar, handle, place)
 
 
-def _check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
+def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
     """A request that does not start at a multiple of 16 bytes is an illegal instruction (measured on an H200)."""
     size = tensor.element.itemsize
     if column * size % GRANULE:
@@ -252,9 +255,9 @@ def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> li
     """The coordinates of a block of pixels by channels: pixels follow one another through the box that the descriptor puts
     into each image, the last spatial dimension fastest, and go on in the next image; the offsets then move them all."""
     rank = len(tensor.shape)
-    numbers = _integers(task, op, values)
+    numbers = integers(task, op, values)
     image, *at, channel = numbers[:rank]
-    _check_column(task, op, tensor, channel)
+    check_column(task, op, tensor, channel)
     offsets, steps = numbers[rank:], tensor.steps or (1,) * rank
     extents = [
         -(-(extent + upper - lower) // step)
@@ -279,13 +282,14 @@ def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handl
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
     for rank in range(task.machine.blocks):
         if rank & ~shared == task.rank & ~shared:
-            _bring(task, op, request, bar, handle, place, peer(task, op, rank))
+            bring(task, op, request, bar, handle, place, peer(task, op, rank))
 
 
-def _bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
-    """Start to copy to the memory of a block, whose own barrier is signalled."""
+def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
+    """Start to copy to the memory of a block. Its own barrier is signalled, or the one that it shares with others."""
     element = request.map.element
-    barrier = barrier_at(task, op, bar, _threads(op), block)
+    first = peer(task, op, block.rank & ~int(op.attrs.get("shared_by", 0)))
+    barrier = barrier_at(task, op, bar, _threads(op), first)
     if block is task.block:
         descriptors.use(task, op, request.map, barrier.component, barrier.completed)
         request.touch("read", barrier.component, barrier.completed)
@@ -301,15 +305,15 @@ def _bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, pl
 
 @rule(tma.store)
 def _store(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
-    _start_store(task, op, desc, handle, coords, None)
+    _store_block(task, op, desc, handle, coords, None)
 
 
 @rule(tma.reduce)
 def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
-    _start_store(task, op, desc, handle, coords, op.attrs["kind"])
+    _store_block(task, op, desc, handle, coords, op.attrs["kind"])
 
 
-def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
+def _store_block(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
     if task.rank & copies(_linear(op), task.machine.blocks):
         return
     place = _place(task, op, handle)
@@ -317,6 +321,11 @@ def _start_store(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequenc
         task, op, desc, _block(task, op, desc, coords), "writes" if kind is None else "updates", whole_chunks=True,
         mine=place.mine,
     )  # fmt: skip
+    start_store(task, op, request, handle, place, kind)
+
+
+def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Place, kind: str | None) -> None:
+    """Start to copy from shared memory, as one bulk group; what is moved is combined with the tensor's by `kind`, if any."""
     element = request.map.element
     descriptors.use(task, op, request.map)
     places.check_bounds(task, op, handle, place, element, "copies from")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from weft.errors import Hazard, Loc, Row, fail, hazard, thread_hazard
+from weft.errors import Hazard, Loc, Row, clc_hazard, fail, hazard, thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.clocks import Clock
@@ -14,8 +14,9 @@ from weft.sim.warps import is_one
 if TYPE_CHECKING:
     from weft.sim.shadow import Event
 
-Mode = Literal["generic", "copy", "load", "store", "product"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read)."""
+Mode = Literal["generic", "copy", "load", "store", "product", "answer"]
+"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read), or
+the answer to a request for a program (which writes)."""
 
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 _WAIT_FOR_COPY = (
@@ -35,6 +36,7 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
     ("load", True): ("copies into", "copied into"),
     ("store", False): ("copies from", "copied from"),
     ("product", False): ("multiplies", "multiplied"),
+    ("answer", True): ("asks for an answer in", "asked for an answer in"),
 }
 
 
@@ -51,9 +53,11 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
         return FINE
     own = earlier.slot == clock.slot
     known = clock.known.get(earlier.component, 0) > earlier.value
-    asynchronous = event.mode in ("load", "store", "product")
+    asynchronous = event.mode in ("load", "store", "product", "answer")
     if earlier.mode == "load":
         return FINE if known else _in_flight(event)
+    if earlier.mode == "answer":
+        return FINE if known else (clc_hazard.CLC_IN_FLIGHT, clc_hazard.CLC_IN_FLIGHT)
     if earlier.mode == "store":
         if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
             return FINE if known else RACE

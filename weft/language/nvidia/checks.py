@@ -16,18 +16,25 @@ from weft.layout import MBarrierLayout
 from weft.ops.mbarrier import blocks_sharing
 
 Feature = Literal[
-    "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "clusters", "mma.sync", "products of fp8", "wgmma"
-]
+    "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "rows gathered by TMA", "clusters", "cluster launch control",
+    "mma.sync", "products of fp8", "wgmma", "tensor memory",
+]  # fmt: skip
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
     "mbarriers": "use gl.barrier",
     "mbarriers that count bytes": "let async_copy.mbarrier_arrive arrive on the barrier when copies are complete",
     "clusters": "use gl.barrier, and launch with num_ctas=1",
     "TMA": "load through async_copy.async_copy_global_to_shared, and store with gl.store(pointers, smem.load(layout))",
-    "mma.sync": "use gl.dot_fma",
+    "rows gathered by TMA": "copy rows one by one with tma.async_copy_global_to_shared, or use gl.load and gl.store",
+    "cluster launch control": "let each program do several parts, as in range(gl.program_id(0), count, gl.num_programs(0))",
     "products of fp8": "convert the operands with .to(gl.float16)",
-    "wgmma": "use mma_v2 of weft.language.nvidia.ampere",
 }
+_PRODUCTS: dict[Feature, str] = {
+    "tensor memory": "use tcgen05_mma of weft.language.nvidia.blackwell, with the accumulator in tensor memory",
+    "wgmma": "use warpgroup_mma of weft.language.nvidia.hopper, with the accumulator in registers",
+    "mma.sync": "use mma_v2 of weft.language.nvidia.ampere, with everything in registers",
+}
+"""Ways to multiply matrices, best first. A target that lacks one may have another."""
 PENDING_LIMIT = 63
 """No kernel keeps as many groups under way: a larger number is taken for a mistake, such as one of bytes."""
 
@@ -44,9 +51,14 @@ def demand(what: str, feature: Feature) -> None:
         "mma.sync": target.has_mma,
         "products of fp8": target.has_mma_fp8,
         "wgmma": target.has_wgmma,
+        "tensor memory": target.has_tcgen05,
+        "rows gathered by TMA": target.has_tma_gather,
+        "cluster launch control": target.has_cluster_launch_control,
     }
     if not has[feature]:
-        raise fail(errors.TARGET, what=what, feature=feature, target=target.name, instead=_INSTEAD[feature])
+        product = next((text for way, text in _PRODUCTS.items() if has[way]), "use gl.dot_fma")
+        instead = product if feature in _PRODUCTS else _INSTEAD[feature]
+        raise fail(errors.TARGET, what=what, feature=feature, target=target.name, instead=instead)
 
 
 def check_barrier(what: str, x: object) -> shared_memory_descriptor:
@@ -61,10 +73,12 @@ def check_barrier(what: str, x: object) -> shared_memory_descriptor:
     return x
 
 
-def check_own_barrier(what: str, x: object) -> shared_memory_descriptor:
-    """One mbarrier that blocks of a cluster do not share. Raises cluster-signal, and what `check_barrier` raises."""
+def check_own_barrier(what: str, x: object, pairs: bool = False) -> shared_memory_descriptor:
+    """One mbarrier that blocks of a cluster do not share, or with `pairs` that two neighbours do.
+
+    Raises cluster-signal, and what `check_barrier` raises."""
     bar = check_barrier(what, x)
-    if blocks_sharing(bar.handle):
+    if blocks_sharing(bar.handle) & ~int(pairs):
         raise fail(cluster_errors.SIGNAL, what=what, layout=bar.layout)
     return bar
 

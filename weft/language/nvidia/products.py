@@ -38,12 +38,12 @@ _INSTEAD: dict[type[RuntimeValue], str] = {
 }
 
 
-def check_types(what: str, a: DType, b: DType, acc: tensor) -> None:
-    """Raises mma-types, mma-accumulator-type."""
+def check_types(what: str, a: DType, b: DType, acc: Any) -> None:
+    """Element types of both operands, and the accumulator. Raises mma-types, mma-accumulator-type."""
     allowed = PRODUCTS.get((a, b))
     if allowed is None:
         raise fail(errors.TYPES, what=what, left=a.name, right=b.name, known=_known())
-    if acc.element not in allowed:
+    if acc.dtype not in allowed:
         names = " or ".join(dtype.name for dtype in allowed)
         raise fail(errors.ACCUMULATOR_TYPE, what=what, left=a.name, right=b.name, got=name_of(acc), allowed=names)
 
@@ -60,15 +60,15 @@ def check_precision(what: str, dtype: DType, precision: Any) -> None:
     raise fail(errors.PRECISION, what=what, got=repr(precision), dtype=dtype.name, fix=fix)
 
 
-def check_shapes(what: str, a: Any, b: Any, acc: tensor) -> None:
-    """[M, K] times [K, N] is added to [M, N]. Raises mma-shapes."""
+def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1, 1)) -> None:
+    """[M, K] times [K, N] is added to [M, N], where elements of a and b stand for `each` of them along K. Raises mma-shapes."""
     left, right, sums = tuple(a.shape), tuple(b.shape), tuple(acc.shape)
     flat = next((x for x in (a, b, acc) if len(x.shape) != 2), None)
     problem = ""
     if flat is not None:
         problem = f"{name_of(flat)} is no matrix"
-    elif left[1] != right[0]:
-        problem = f"a has {left[1]} columns, b {right[0]} rows"
+    elif left[1] * each[0] != right[0] * each[1]:
+        problem = f"a has {left[1] * each[0]} columns, b {right[0] * each[1]} rows"
     elif left[0] != sums[0]:
         problem = f"a has {left[0]} rows, the accumulator {sums[0]}"
     elif right[1] != sums[1]:

@@ -3,8 +3,9 @@
 A tile that a loop carries becomes a register array, unless it is base and constants before the loop and the body only moves the
 base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold;
 divisors of carried scalars are found the same way. What an inner loop settled on is where it starts in the next attempt at an
-outer one: assumptions only become weaker. Of a handle its bytes are carried, or its memory where allocations differ; what is
-constant about it has to agree, so loops and branches that hand handles on are lowered until that is known.
+outer one: assumptions only become weaker. Of a handle its bytes are carried, or its memory where allocations differ (of one to
+tensor memory its address); what is constant about it has to agree, so loops and branches that hand handles on are lowered
+until that is known.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass, replace
 
 from weft.ir.core import Op, Region, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, RegsType, ScalarType, ScratchType, SharedType, TileType, Type, int32
+from weft.ir.types import DType, RegsType, ScalarType, ScratchType, SharedType, TensorType, TileType, Type, int32
 from weft.ops import control
 from weft.ops import reduce as reduce_ops
 from weft.passes.lower.forms import Affine, Array, Form
 from weft.passes.lower.handles import Handle, bytes_like, meet, memory_like, memory_type
 from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.tensor_memory import TensorHandle, address_like, meet_tensors
+
+HANDLES = (SharedType, TensorType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Carried:
     These are of a tile that is carried as its base, or of a handle (None before the first is known)."""
 
     type: Type
-    around: Affine | Handle | None
+    around: Affine | Handle | TensorHandle | None
     divisor: int
 
 
@@ -52,6 +56,9 @@ def _hoped(lo: Lowering, value: Value) -> Carried:
     if isinstance(value.type, SharedType):
         handle = lo.handles[value]
         return Carried(ScalarType(int32), handle, lo.divisor(handle.bytes))
+    if isinstance(value.type, TensorType):
+        tensor = lo.tensors[value]
+        return Carried(ScalarType(int32), tensor, lo.divisor(tensor.address))
     if not isinstance(value.type, TileType):
         new = lo.scalar(value)
         return Carried(new.type, None, lo.divisor(new))
@@ -77,6 +84,10 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
         lo.handles[old] = replace(carried.around, **place)
         lo.divisors[new] = carried.divisor
         return
+    if isinstance(carried.around, TensorHandle):
+        lo.tensors[old] = replace(carried.around, address=new)
+        lo.divisors[new] = carried.divisor
+        return
     if not isinstance(old.type, TileType):
         lo.env[old] = new
         lo.divisors[new] = carried.divisor
@@ -91,8 +102,10 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
 
 def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
     """The value that is handed on for `value`, as the loop carries it."""
-    if isinstance(value.type, SharedType):
+    if isinstance(value.type, HANDLES):
         around = _met(lo, value, carried).around
+        if isinstance(around, TensorHandle):
+            return address_like(lo, value, around)
         assert isinstance(around, Handle)
         return (memory_like if isinstance(carried.type, ScratchType) else bytes_like)(lo, value, around)
     if not isinstance(value.type, TileType):
@@ -106,18 +119,23 @@ def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
 
 def _met(lo: Lowering, value: Value, carried: Carried) -> Carried:
     """How a handle is carried together with those that came before it."""
-    assert isinstance(value.type, SharedType) and not isinstance(carried.around, Affine)
+    around = carried.around
+    if isinstance(value.type, TensorType):
+        tensor = lo.tensors[value]
+        met = meet_tensors(around, tensor, value.type, lo.loc) if isinstance(around, TensorHandle) else tensor
+        return replace(carried, around=met)
+    assert isinstance(value.type, SharedType)
     handle = lo.handles[value]
-    if carried.around is None:
+    if not isinstance(around, Handle):
         return replace(carried, around=handle)
-    common = meet(lo, carried.around, handle, value.type, lo.loc)
+    common = meet(lo, around, handle, value.type, lo.loc)
     type = carried.type if handle.room is common.room else memory_type(value.type)
     return replace(carried, type=type, around=common)
 
 
 def _revised(lo: Lowering, value: Value, carried: Carried, given: Value) -> Carried:
     """What the loop can carry, now that the body's end is known."""
-    if isinstance(value.type, SharedType):
+    if isinstance(value.type, HANDLES):
         return _weaker(_met(lo, value, carried), lo.divisor(given))
     if isinstance(value.type, TileType) and carried.around is not None:
         assert isinstance(carried.around, Affine)
@@ -215,15 +233,14 @@ def _part(
 def _joined(lo: Lowering, carried: list[Carried], values: tuple[Value, ...]) -> list[Carried]:
     """What is carried, with the handles among it brought together with those of `values`."""
     return [
-        _met(lo, value, c) if isinstance(value.type, SharedType) else c
-        for c, value in zip(carried, values, strict=True)
+        _met(lo, value, c) if isinstance(value.type, HANDLES) else c for c, value in zip(carried, values, strict=True)
     ]
 
 
 def _plain(value: Value) -> Carried:
     if isinstance(value.type, TileType):
         return Carried(RegsType(value.type.element, value.type.registers), None, 1)
-    return Carried(ScalarType(int32) if isinstance(value.type, SharedType) else value.type, None, 1)
+    return Carried(ScalarType(int32) if isinstance(value.type, HANDLES) else value.type, None, 1)
 
 
 def if_(lo: Lowering, op: Op) -> None:

@@ -17,16 +17,20 @@ from weft.ir.define import OpDef
 from weft.passes.lower import (
     across,
     async_ops,
+    clc,
     control,
     convert,
     debug,
     elementwise,
+    gather,
     handles,
     memory,
     mma,
     reductions,
     shape,
     shared,
+    tcgen05,
+    tensor_memory,
     thread,
 )
 from weft.passes.lower.state import Lowering, LowerRule
@@ -35,10 +39,12 @@ from weft.targets import Target
 RULES: dict[OpDef, LowerRule] = {
     **elementwise.RULES, **shape.RULES, **memory.RULES, **convert.RULES, **control.RULES,
     **across.RULES, **reductions.RULES, **debug.RULES, **handles.RULES, **shared.RULES, **async_ops.RULES, **mma.RULES,
-    **thread.RULES,
+    **thread.RULES, **tensor_memory.RULES, **tcgen05.RULES, **clc.RULES, **gather.RULES,
 }  # fmt: skip
 
 
 def lower_tiles(func: Func, target: Target) -> Func:
     """Replace tiles by register arrays and per-thread scalars, and memory operations by instructions of the target."""
-    return Lowering(func, target, RULES, elementwise.elementwise).run()
+    lowering = Lowering(func, target, RULES, elementwise.elementwise)
+    tensor_memory.reserve(lowering)
+    return lowering.run()

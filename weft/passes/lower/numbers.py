@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.ir.core import Value
 from weft.ir.types import int32
-from weft.ops import arith
+from weft.ops import arith, program
 from weft.passes.lower.placement import Table, bit_terms, splits, union
 
 if TYPE_CHECKING:
@@ -22,6 +22,14 @@ def mapped(lo: Lowering, threads: Table, thread_bits: int, blocks: Table) -> Val
         return within
     across = _mapped_bits(lo, blocks, lo.rank, lo.block_bits)
     return lo.add(within, across) if splits(union(threads), union(blocks)) else lo.emit(arith.xor, within, across)
+
+
+def mapped_warp(lo: Lowering, warps: Table) -> Value:
+    """The sum of `warps[i]` over the set bits i of the warp's number, none of which has a bit of another. An int32 of the
+    warp's, computed at the entry."""
+    assert splits(*warps)
+    with lo.at_entry():
+        return _mapped_bits(lo, warps, lambda: lo.emit(program.warp_id, name="warp"), lo.num_warps.bit_length() - 1)
 
 
 def _mapped_bits(lo: Lowering, column: Table, number: Callable[[], Value], bits: int) -> Value:

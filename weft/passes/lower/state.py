@@ -31,6 +31,7 @@ from weft.targets import Target
 if TYPE_CHECKING:
     from weft.passes.lower.control import Carried
     from weft.passes.lower.handles import Handle
+    from weft.passes.lower.tensor_memory import TensorHandle
 
 LowerRule = Callable[["Lowering", Op], None]
 
@@ -41,7 +42,7 @@ class Lowering(Rebuilder):
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
         "divisors", "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags",
-        "target", "used", "workspace",
+        "target", "tensor_memory", "tensors", "two_ctas", "used", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -52,6 +53,8 @@ class Lowering(Rebuilder):
         self.default = default
         self.forms: dict[Value, Form] = {}
         self.handles: dict[Value, Handle] = {}
+        self.tensors: dict[Value, TensorHandle] = {}
+        self.tensor_memory: Value | None = None
         self.divisors: dict[Value, int] = {}
         self.constants: dict[Value, int | float | bool] = {}
         self.tags = 0
@@ -69,6 +72,7 @@ class Lowering(Rebuilder):
         self._frame = Frame(int(func.attrs["num_warps"]))
         self.num_ctas = int(func.attrs.get("num_ctas", 1))
         self.block_bits = self.num_ctas.bit_length() - 1
+        self.two_ctas = bool(func.attrs.get("two_ctas", False))
 
     # Driving.
 
@@ -253,6 +257,11 @@ class Lowering(Rebuilder):
         return self.emit(arith.cast, value, dtype=dtype)
 
     # Where a thread is.
+
+    @property
+    def num_warps(self) -> int:
+        """Warps that run what is being lowered: the kernel's, or a partition's."""
+        return 1 << self._frame.thread_bits - LANE_BITS
 
     def thread(self) -> Value:
         """The thread's index in its block: its lane in the low bits, its warp above."""

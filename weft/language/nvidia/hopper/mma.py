@@ -162,13 +162,12 @@ def _with_layout(acc: Any, dtype: DType) -> Any:
 
 
 def _side(what: str, number: int, x: shared_memory_descriptor) -> SharedSide:
-    """One tile in shared memory, for planning: where in its allocation a part begins makes no difference to that."""
+    """One tile in shared memory, for planning."""
     memory = check_buffer(f"{SIDES[number]} of {what}", x)
     if memory.leading:
         fix = "choose one, as in bufs.index(i)"
         raise fail(errors.OPERAND, side=SIDES[number], what=what, got=name_of(x), want="one tile", fix=fix)
-    t = memory.memory
-    return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
+    return memory.side
 
 
 def _imprecise(limit: Any, dtype: DType, length: int, is_async: bool) -> int:

@@ -52,6 +52,7 @@ from weft.layout import NVMMASharedLayout, SharedLayout
 from weft.layout.cga import receivers
 from weft.layout.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
 from weft.ops import tma as ops
+from weft.ops.mbarrier import blocks_sharing
 from weft.views import AddressSpace, LayoutTensor
 from weft.views.extents import extents
 
@@ -81,19 +82,22 @@ def async_copy_global_to_shared(
     In a cluster each block copies its own part, `tensor_desc.nbytes_per_cta` bytes, and its own barrier is signalled. With
     `multicast` the first of the blocks that hold copies of a part (zero vectors in `cga_layout`) reads it once and sends it to
     all of them: they must have done with the buffer by then. `sender` makes it another one than the first: that in whose number
-    the bits in which they differ are these. So blocks can share the work, and each sends a part.
+    the bits in which they differ are these. So blocks can share the work, and each sends a part. Blackwell's two blocks that
+    multiply together may share the barrier, and the bytes of both then arrive there.
 
     Raises CompilationError: cluster-sender, async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
     async-coordinate-step, async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for;
     LayoutError (async-block).
     """
     what = "async_copy_global_to_shared"
-    desc = _tiled(what, tensor_desc)
-    bar, memory = check_own_barrier(what, barrier), _check_block(what, desc, result)
+    desc = tiled_descriptor(what, tensor_desc)
+    bar = check_own_barrier(what, barrier, pairs=current().target.has_tcgen05)
+    memory = _check_block(what, desc, result)
     coords = _coordinates(what, desc, coord, desc.rank)
     many = _multicast(multicast)
     operands = (desc.handle, bar, memory, predicate(what, pred), *coords)
-    apply_many(ops.load, operands, multicast=many, sender=_check_sender(desc, many, sender))
+    sent = {"multicast": many, "sender": _check_sender(desc, many, sender)}
+    apply_many(ops.load, operands, **sent, shared_by=blocks_sharing(bar.handle))
 
 
 @builtin
@@ -129,14 +133,14 @@ def async_copy_shared_to_global(
     the same errors as `async_copy_global_to_shared`.
     """
     what = "async_copy_shared_to_global"
-    desc = _tiled(what, tensor_desc)
+    desc = tiled_descriptor(what, tensor_desc)
     memory = _check_block(what, desc, src)
     apply_many(ops.store, (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank)))
 
 
 def _reduction(kind: str, does: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
     def reduce(tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor) -> None:
-        desc = _tiled(reduce.__name__, tensor_desc)
+        desc = tiled_descriptor(reduce.__name__, tensor_desc)
         memory = _check_block(reduce.__name__, desc, src)
         if desc.dtype not in REDUCIBLE[kind]:
             known = ", ".join(dtype.name for dtype in REDUCIBLE[kind])
@@ -219,8 +223,8 @@ def make_tensor_descriptor(
     floats = dtype.is_floating() and dtype.bits >= 16
     if padding_option not in ("zero", *(["nan"] if floats else [])):
         raise fail(errors.MAKE_PADDING, got=repr(padding_option), dtype=dtype.name)
-    extents = [_integer("the shape", d, x, int32) for d, x in enumerate(shape)]
-    steps = [_integer("the strides", d, x, int64) for d, x in enumerate(strides)]
+    extents = [request_integer("the shape", d, x, int32) for d, x in enumerate(shape)]
+    steps = [request_integer("the strides", d, x, int64) for d, x in enumerate(strides)]
     _check_known(shape, strides, dtype.itemsize)
     handles = [x.handle for x in (base, *extents, *steps)]
     made = current().builder.emit(
@@ -258,7 +262,8 @@ def _descriptor(what: str, x: object) -> tensor_descriptor:
     return x
 
 
-def _tiled(what: str, x: object) -> tensor_descriptor:
+def tiled_descriptor(what: str, x: object) -> tensor_descriptor:
+    """A descriptor of a tensor's blocks. Raises async-target, async-descriptor-needed, async-descriptor-mode."""
     desc = _descriptor(what, x)
     if desc.handle.descriptor.mode != "tiled":
         fix = "make it with TensorDescriptor, or load through async_load_im2col"
@@ -290,14 +295,22 @@ def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtyp
     if len(values) != rank:
         count = "1 coordinate" if len(values) == 1 else f"{len(values)} coordinates"
         raise fail(errors.COORDINATES, what=what, got=count, desc=describe(desc.handle), rank=rank)
+    if dtype is int32:
+        check_column(what, desc, values[-1])
+    return [request_integer(what, number, x, dtype) for number, x in enumerate(values)]
+
+
+def check_column(what: str, desc: tensor_descriptor, column: Any) -> None:
+    """Refuse a last coordinate that is known not to be a multiple of 16 bytes (async-coordinate-step)."""
     step = max(GRANULE // desc.dtype.itemsize, 1)
-    if dtype is int32 and isinstance(values[-1], int) and values[-1] % step:
-        raise fail(errors.COORDINATE_STEP, what=what, column=values[-1], desc=describe(desc.handle), step=step)
-    return [_integer(what, number, x, dtype) for number, x in enumerate(values)]
+    if isinstance(column, int) and column % step:
+        raise fail(errors.COORDINATE_STEP, what=what, column=column, desc=describe(desc.handle), step=step)
 
 
-def _integer(what: str, number: int, x: Any, dtype: DType) -> tensor:
-    """An integer that a request takes: a Python integer, or a scalar of at most 32 bits (64 for strides)."""
+def request_integer(what: str, number: int, x: Any, dtype: DType) -> tensor:
+    """An integer that a request takes: a Python integer, or a scalar of at most 32 bits (64 for strides).
+
+    Raises async-coordinate-type."""
     if not isinstance(x, tensor):
         if not hasattr(x, "__index__"):
             raise fail(errors.COORDINATE_TYPE, number=number, what=what, got=name_of(x))

@@ -1,0 +1,339 @@
+"""Matrix products C = A @ B on Blackwell by warps of three trades: one asks for blocks, one starts products, four store tiles.
+
+Tensor cores keep their sums in tensor memory, so the warps that store a tile take it from there while the next one is already
+being multiplied into the other half. One text serves four kernels:
+
+- tiles in a fixed order, or handed out by the GPU itself (`clc`: a program that is done takes over the tile of one that has not
+  been launched yet);
+- a block of threads for each tile of 128x256, or two for each tile of 256x256 (`two_ctas`), which multiply together: each reads
+  half of A and half of B, and their tensor cores read the rest from each other's shared memory.
+
+    python examples/matmul_blackwell.py [--plot FILE] [--sim]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import workbench
+from workbench import Place
+
+import weft
+from weft import language as gl
+from weft.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    allocate_tensor_memory,
+    clc,
+    fence_async_shared,
+    mbarrier,
+    tcgen05_commit,
+    tcgen05_mma,
+    tma,
+)
+from weft.nvidia.hopper import TensorDescriptor
+
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+PIECE = 64
+"""Columns of C that leave at a time: 128 bytes, a row of the widest swizzle."""
+
+
+@weft.aggregate
+class Turn:
+    """A position in a ring of `slots` slots: parities of rounds are 0, 1, 0, ..."""
+
+    slot: gl.tensor
+    phase: gl.tensor
+    slots: gl.constexpr
+
+    def __init__(self, slot, phase, slots):
+        self.slot = slot
+        self.phase = phase
+        self.slots = gl.constexpr(slots)
+
+    @weft.jit
+    def start(slots: gl.constexpr):  # noqa: N805
+        """The first one."""
+        return Turn(gl.to_tensor(0), gl.to_tensor(0), slots)
+
+    @weft.jit
+    def next(self):
+        """The one after this one."""
+        last = self.slot == self.slots - 1
+        return Turn(gl.where(last, 0, self.slot + 1), self.phase ^ last.to(gl.int32), self.slots)
+
+
+@weft.aggregate
+class FixedTiles:
+    """Each program takes every so many-th tile; there are as many programs as run at a time."""
+
+    tile: gl.tensor
+    tiles: gl.tensor
+
+    def __init__(self, tile, tiles):
+        self.tile = tile
+        self.tiles = tiles
+
+    @weft.jit
+    def prepare():
+        """What all warps share: nothing."""
+
+    @weft.jit
+    def start(shared, tiles):  # noqa: N805
+        """The first tile."""
+        return FixedTiles(gl.program_id(0), tiles)
+
+    @weft.jit
+    def there(self):
+        """Whether there is a tile."""
+        return self.tile < self.tiles
+
+    @weft.jit
+    def ask(self):
+        """Nobody has to be asked for the next one."""
+
+    @weft.jit
+    def next(self):
+        """The next tile."""
+        return FixedTiles(self.tile + gl.num_programs(0), self.tiles)
+
+
+@weft.aggregate
+class Answers:
+    """Answers of the GPU to who asks for tiles, two in turn: where they come, and barriers: one is there, it has been read."""
+
+    results: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    read: gl.shared_memory_descriptor
+
+    def __init__(self, results, ready, read):
+        self.results = results
+        self.ready = ready
+        self.read = read
+
+
+@weft.aggregate
+class TakenTiles:
+    """There are as many programs as tiles; those that run take over the tiles of those that are not launched yet."""
+
+    tile: gl.tensor
+    taken: gl.tensor
+    turn: Turn
+    answers: Answers
+
+    def __init__(self, tile, taken, turn, answers):
+        self.tile = tile
+        self.taken = taken
+        self.turn = turn
+        self.answers = answers
+
+    @weft.jit
+    def prepare():
+        """Memory for answers. Warps of three trades read each."""
+        results = gl.allocate_shared_memory(gl.int64, [2, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        return Answers(results, barriers(2, 1), barriers(2, 3))
+
+    @weft.jit
+    def start(shared, tiles):  # noqa: N805
+        """The program's own tile."""
+        return TakenTiles(gl.program_id(0), gl.to_tensor(True), Turn.start(2), shared)
+
+    @weft.jit
+    def there(self):
+        """Whether there is a tile."""
+        return self.taken
+
+    @weft.jit
+    def ask(self):
+        """Ask for the tile after this one. One trade does."""
+        bar = self.answers.ready.index(self.turn.slot)
+        mbarrier.wait(self.answers.read.index(self.turn.slot), self.turn.phase ^ 1)
+        mbarrier.expect(bar, 16)
+        clc.try_cancel(self.answers.results.index(self.turn.slot), bar, multicast=True)
+
+    @weft.jit
+    def next(self):
+        """The tile that was asked for."""
+        mbarrier.wait(self.answers.ready.index(self.turn.slot), self.turn.phase)
+        answer = clc.load_result(self.answers.results.index(self.turn.slot))
+        mbarrier.arrive(self.answers.read.index(self.turn.slot), count=1)
+        return TakenTiles(answer.program_id(0), answer.is_canceled(), self.turn.next(), self.answers)
+
+
+@weft.jit
+def barriers(number: gl.constexpr, count: gl.constexpr, two_ctas: gl.constexpr = False):
+    bars = mbarrier.allocate_mbarrier(batch=number, two_ctas=two_ctas)
+    for i in gl.static_range(number):
+        mbarrier.init(bars.index(i), count=count)
+    return bars
+
+
+@weft.jit
+def place(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
+    # Bands of GROUP rows of tiles, down the columns of a band: neighbours in time read the same blocks.
+    in_band = GROUP * tiles_n
+    top = tile // in_band * GROUP
+    rows = min(tiles_m - top, GROUP)
+    return top + tile % in_band % rows, tile % in_band // rows
+
+
+@weft.jit
+def load_blocks(
+    a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr
+):
+    BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
+    at = Turn.start(a_bufs.shape[0])
+    tiles = Tiles.start(shared, tiles_m * tiles_n)
+    while tiles.there():
+        tiles.ask()
+        row, column = place(tiles.tile, tiles_m, tiles_n, GROUP)
+        for k in range(0, a_desc.shape[1], BLOCK_K):
+            # A buffer that nobody has filled yet is free: the phase before the first counts as complete.
+            mbarrier.wait(free.index(at.slot), at.phase ^ 1)
+            bar = ready.index(at.slot)
+            mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
+            tma.async_copy_global_to_shared(a_desc, [row * BLOCK_M, k], bar, a_bufs.index(at.slot))
+            tma.async_copy_global_to_shared(b_desc, [k, column * BLOCK_N], bar, b_bufs.index(at.slot))
+            at = at.next()
+        tiles = tiles.next()
+
+
+@weft.jit
+def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
+    at = Turn.start(a_bufs.shape[0])
+    half = Turn.start(accs.shape[0])
+    tiles = Tiles.start(shared, tiles)
+    while tiles.there():
+        mbarrier.wait(empty.index(half.slot), half.phase ^ 1)
+        acc = accs.index(half.slot)
+        for k in range(steps):
+            mbarrier.wait(ready.index(at.slot), at.phase)
+            tcgen05_mma(a_bufs.index(at.slot), b_bufs.index(at.slot), acc, use_acc=k > 0)
+            # The buffers are free, in both blocks of a pair, when the product has read them.
+            tcgen05_commit(free.index(at.slot))
+            at = at.next()
+        tcgen05_commit(full.index(half.slot))
+        half = half.next()
+        tiles = tiles.next()
+
+
+@weft.jit
+def store_tiles(
+    c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr
+):
+    BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
+    PIECE: gl.constexpr = c_desc.block_type.shape[1]
+    BLOCK_N: gl.constexpr = accs.shape[2]
+    half = Turn.start(accs.shape[0])
+    tiles = Tiles.start(shared, tiles_m * tiles_n)
+    while tiles.there():
+        row, column = place(tiles.tile, tiles_m, tiles_n, GROUP)
+        mbarrier.wait(full.index(half.slot), half.phase)
+        acc = accs.index(half.slot)
+        for i in gl.static_range(BLOCK_N // PIECE):
+            piece = acc.slice(i * PIECE, PIECE, dim=1).load()
+            if i == BLOCK_N // PIECE - 1:
+                # The whole tile is in registers or on its way out: the next but one may be multiplied into its place.
+                mbarrier.arrive(empty.index(half.slot), count=1)
+            # Two buffers in turn: one is used again when its last store has been read.
+            tma.store_wait(pendings=1)
+            c_bufs.index(i % 2).store(piece.to(c_desc.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(c_desc, [row * BLOCK_M, column * BLOCK_N + i * PIECE], c_bufs.index(i % 2))
+        half = half.next()
+        tiles = tiles.next()
+    tma.store_wait(pendings=0)
+
+
+@weft.jit
+def matmul_kernel(
+    a_desc, b_desc, c_desc, acc_layout: gl.constexpr, Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr
+):
+    """C = A @ B; a program computes tiles of the shape of the accumulator, one after another."""
+    BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+    BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
+    PAIRS: gl.constexpr = acc_layout.two_ctas
+    dtype: gl.constexpr = a_desc.dtype
+    a_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
+    b_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
+    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, BLOCK_M, c_desc.block_type.shape[1]], c_desc.layout)
+    accs = allocate_tensor_memory(gl.float32, [2, BLOCK_M, BLOCK_N], acc_layout)
+    # Blocks of a pair share the barriers on which the first of them, which starts the products of both, waits.
+    ready = barriers(num_buffers, 1, PAIRS)
+    empty = barriers(2, 1, PAIRS)
+    free = barriers(num_buffers, 1)
+    full = barriers(2, 1)
+    shared = Tiles.prepare()
+    tiles_m, tiles_n = gl.cdiv(c_desc.shape[0], BLOCK_M), gl.cdiv(c_desc.shape[1], BLOCK_N)
+    steps = gl.cdiv(a_desc.shape[1], BLOCK_K)
+    gl.warp_specialize(
+        [
+            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles, GROUP)),
+            (load_blocks, (a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Tiles, GROUP)),
+            (multiply, (a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Tiles)),
+        ],
+        [1, 1],
+    )
+
+
+def matmul(
+    A: Any, B: Any, C: Any, two_ctas: bool = False, clc: bool = False, num_buffers: int = 4, GROUP_SIZE_M: int = 8,
+    block_n: int = BLOCK_N,
+) -> Any:  # fmt: skip
+    """C = A @ B of matrices of one 16-bit type with contiguous rows; returns the compiled kernel."""
+    (M, N), blocks = C.shape, 2 if two_ctas else 1
+    rows = blocks * BLOCK_M
+    down, across = ([[1, 0]], [[0, 1]]) if two_ctas else (None, None)
+    dtype = getattr(gl, workbench.dtype_name(A))
+    descriptors = [
+        TensorDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga))
+        for x, block, cga in (
+            (A, [rows, BLOCK_K], down), (B, [BLOCK_K, block_n], across), (C, [rows, min(PIECE, block_n)], down)
+        )
+    ]  # fmt: skip
+    acc_layout = TensorMemoryLayout([BLOCK_M, block_n], col_stride=1, cga_layout=down, two_ctas=two_ctas)
+    tiles = weft.cdiv(M, rows) * weft.cdiv(N, block_n)
+    programs = tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles)
+    scheduler = TakenTiles if clc else FixedTiles
+    return matmul_kernel[(programs,)](
+        *descriptors, acc_layout, scheduler, GROUP_SIZE_M, num_buffers, num_warps=4, num_ctas=blocks
+    )
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "fixed tiles": {},
+    "taken tiles": {"clc": True},
+    "fixed tiles, pairs": {"two_ctas": True},
+    "taken tiles, pairs": {"two_ctas": True, "clc": True},
+}
+
+
+def row(place: Place, name: str) -> dict[str, Any]:
+    """One line of the table: multiply, check, measure."""
+    M, N, K = place.size(8192, 300), place.size(8192, 520), place.size(4096, 200)
+    A, B = place.random(M, K, dtype="float16"), place.random(K, N, dtype="float16")
+    C = place.poisoned(M, N, dtype="float16")
+    compiled = matmul(A, B, C, **RUNS[name])
+    place.check_product(C, A, B)
+    return {
+        "kernel": name,
+        "shared bytes": compiled.shared,
+        "registers": compiled.n_regs,
+        "TFLOP/s": place.arithmetic(lambda: matmul(A, B, C, **RUNS[name]), 2 * M * N * K),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the table."""
+    given = workbench.options(__doc__, argv)
+    place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
+    with weft.simulate(target="sm_100a"):
+        rows = [row(place, name) for name in RUNS]
+    workbench.report("Matrix product, fp16, in tensor memory", rows, place, given.plot, "shared bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Products and copies of Blackwell's tensor cores, and their commits: statements of the elected thread.
+
+Descriptors of matrices in shared memory are formed in the branch where they are used. What an instruction does (its
+instruction descriptor) is a number in the text, and so is where its operands lie from their beginnings on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cuda.globals import plus
+from weft.cuda.matrices import Matrix
+from weft.cuda.prelude import Piece
+from weft.cuda.refs import Index
+from weft.cuda.rules import Repeated, elects
+from weft.cuda.tables import Table
+from weft.cuda.tensor_memory import cta_group
+from weft.ir.core import Op, Value
+from weft.layout.tcgen05 import descriptor_bits
+from weft.ops import tcgen05
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+_SCALED = {
+    "mxf8f6f4": ".block_scale.scale_vec::1X", "mxf4": ".block_scale.scale_vec::2X", "mxf4nvf4": ".block_scale.scale_vec::4X",
+}  # fmt: skip
+"""Kinds of products with scales, and how many of them there are for 32 elements along k (1 for mxf8f6f4)."""
+
+
+def _mma_piece(name: str, kind: str, group: str, in_tensor: bool) -> Piece:
+    """`name(acc, a, b, what, add)`, with scales `name(acc, a, b, what, a_scale, b_scale, add)`.
+
+    Where `add` does not hold, the accumulator's contents are forgotten. `a` is a descriptor, or an address."""
+    scaled = kind in _SCALED
+    left, place, letter = ("int a", "[%1]", "r") if in_tensor else ("u64 a", "%1", "l")
+    parameters = ["int acc", left, "u64 b", "u32 what", *["int a_scale", "int b_scale"] * scaled, "bool add"]
+    scales = ", [%4], [%5]" * scaled
+    operands = ['"r"(acc)', f'"{letter}"(a)', '"l"(b)', '"r"(what)', *['"r"(a_scale)', '"r"(b_scale)'] * scaled]
+    operands.append('"r"((int)add)')
+    return Piece(
+        f"DEV void {name}({', '.join(parameters)}) {{\n"
+        f'  asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{len(operands) - 1}, 0;\\n"\n'
+        f'    "tcgen05.mma.{group}.kind::{kind}{_SCALED.get(kind, "")} [%0], {place}, %2, %3{scales}, add;\\n}}"\n'
+        f'    :: {", ".join(operands)} : "memory"); }}'
+    )
+
+
+@elects(tcgen05.issue)
+def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    a, b, acc, a_scale, b_scale, use_acc, _ = op.operands
+    assert a is not None and b is not None and acc is not None
+    left, right, kind = op.attrs["left"], op.attrs["right"], op.attrs["kind"]
+    group, pair = cta_group(op.attrs["two_ctas"])
+    name = f"tcgen05_mma_{kind}{'_ta' * (left is None)}{pair}"
+    e.pieces.define(name, _mma_piece(name, kind, group, left is None))
+    columns: list[Table] = list(zip(*op.attrs["steps"], strict=True))
+    into, at_a, at_b, first, what, at_a_scale, at_b_scale = columns
+    matrices = [] if left is None else [Matrix(e, "left", e.at(a), descriptor_bits(left), at_a)]
+    matrices.append(Matrix(e, "right", e.at(b), descriptor_bits(right), at_b))
+    scales = [(value, table) for value, table in ((a_scale, at_a_scale), (b_scale, at_b_scale)) if value is not None]
+
+    def text(index: Index) -> str:
+        operands = [_moved(e, a, at_a, index)] if left is None else []
+        operands = [_moved(e, acc, into, index), *operands, *(matrix.at(index) for matrix in matrices)]
+        operands += [_what(e, what, index), *(_moved(e, scale, table, index) for scale, table in scales)]
+        return f"{name}({', '.join([*operands, _adds(e, first, index, use_acc)])});"
+
+    return [*(_once(matrix.start) for matrix in matrices), (len(first), text)]
+
+
+def _what(e: Emitter, descriptors: Table, index: Index) -> str:
+    """The instruction descriptor of a step: that of the first one, and what others have that it has not."""
+    if isinstance(index, int):
+        return f"{descriptors[index]:#x}u"
+    return plus(f"{descriptors[0]:#x}u", e.entry(tuple([each - descriptors[0] for each in descriptors]), index))
+
+
+def _adds(e: Emitter, first: tuple[bool, ...], index: Index, use_acc: Value | None) -> str:
+    """Whether a step adds to what its accumulator holds: the `first` ones along k as the condition says (None: they do)."""
+    number = 1 if use_acc is None else e.number(use_acc)
+    if use_acc is None or number:
+        return "true"
+    added = e.at(use_acc) if number is None else "false"
+    if isinstance(index, int):
+        return added if first[index] else "true"
+    if all(first):
+        return added
+    later = _later(e, first, index)
+    return later if added == "false" else f"{later} || {added}"
+
+
+def _later(e: Emitter, first: tuple[bool, ...], index: str) -> str:
+    """Whether a step is not the first one along k: these come before all others, or at regular distances, or a table says so."""
+    firsts, steps = sum(first), range(len(first))
+    if all(first[:firsts]):
+        return f"{index} >= {firsts}"
+    period = len(first) // firsts
+    if first == tuple([step % period == 0 for step in steps]):
+        return f"{index} % {period} > 0"
+    return f"{e.array(tuple([int(not one) for one in first]))}[{index}] > 0"
+
+
+def _moved(e: Emitter, address: Value, steps: Table, index: Index) -> str:
+    return plus(e.at(address), e.entry(steps, index))
+
+
+def _once(text: str) -> Repeated:
+    return 1, lambda index: text
+
+
+@elects(tcgen05.copy_shared)
+def _copy(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    src, dst = op.uses
+    shape: str = op.attrs["shape"]
+    group, pair = cta_group(op.attrs["two_ctas"])
+    name = f"tcgen05_copy_{shape.replace('.', '_').replace('::', '_')}{pair}"
+    e.pieces.define(
+        name,
+        Piece(
+            f"DEV void {name}(int to, u64 from) {{\n"
+            f'  asm volatile("tcgen05.cp.{group}.{shape} [%0], %1;" :: "r"(to), "l"(from) : "memory"); }}'
+        ),
+    )
+    places, into = zip(*op.attrs["steps"], strict=True)
+    source = Matrix(e, "source", e.at(src), descriptor_bits(op.attrs["operand"]), places)
+
+    def text(index: Index) -> str:
+        return f"{name}({_moved(e, dst, into, index)}, {source.at(index)});"
+
+    return [_once(source.start), (len(into), text)]
+
+
+@elects(tcgen05.commit)
+def _commit(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    bar = op.operands[0]
+    assert bar is not None
+    group, pair = cta_group(bool(e.func.attrs.get("two_ctas")))
+    blocks = _receivers(e, op.attrs["receivers"])
+    name = f"tcgen05_commit{'_multicast' if blocks else ''}{pair}"
+    parameter, operand, sends, mask = (
+        (", u16 blocks", ', "h"(blocks)', ".multicast::cluster", ", %1") if blocks else ("", "", "", "")
+    )
+    e.pieces.define(
+        name,
+        Piece(
+            f"DEV void {name}(u32 bar{parameter}) {{\n"
+            f'  asm volatile("tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{sends}.b64 [%0]{mask};"\n'
+            f'    :: "r"(bar){operand} : "memory"); }}'
+        ),
+    )
+    return [_once(f"{name}({', '.join([e.at(bar), *blocks])});")]
+
+
+def _receivers(e: Emitter, masks: tuple[int, ...]) -> list[str]:
+    """The set of the blocks whose number differs from this one's only in bits of one of the masks; none for no mask."""
+    every = e.func.attrs.get("num_ctas", 1) - 1
+    terms: list[str] = []
+    for mask in masks:
+        some = sum(1 << rank for rank in range(every + 1) if not rank & ~mask)
+        terms.append(f"{some:#x}" if mask == every else f"{some:#x} << ({e.call('cluster_rank')} & {~mask})")
+    return [f"(u16)({' | '.join(terms)})"] if terms else []

@@ -1,0 +1,233 @@
+"""Tensor memory: the block's columns of it, and tiles that move between it and registers.
+
+A load or store is one PTX wrapper with all of its instructions and the wait behind them: so no register is read before it is
+there, and NVRTC, whose time goes with the registers that pass through such statements, meets each of them once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from weft.cuda.matrix_operands import WORD_BITS, in_place, operand_lines, ptx_vector, struct_of
+from weft.cuda.prelude import Piece
+from weft.cuda.refs import Index, Variable
+from weft.cuda.rules import emits
+from weft.cuda.spelling import c_type_of
+from weft.cuda.tables import Table
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, RegsType, uint32
+from weft.ops import tcgen05, tensor_memory
+
+if TYPE_CHECKING:
+    from weft.cuda.emitter import Emitter
+
+_FENCES = {
+    f"tcgen05_fence_{when}": Piece(
+        f'DEV void tcgen05_fence_{when}() {{ asm volatile("tcgen05.fence::{when}_thread_sync;" ::: "memory"); }}'
+    )
+    for when in ("before", "after")
+}
+_ADDRESS = Piece(
+    "// what the first warp was given, the same in all threads\n"
+    "DEV int tmem_address(u32 room) {\n"
+    '  int address; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(address) : "r"(room) : "memory");\n'
+    "  return __shfl_sync(0xffffffffu, address, 0); }"
+)
+
+
+def cta_group(two_ctas: bool) -> tuple[str, str]:
+    """How PTX says how many blocks an instruction is for, and how the names of wrappers end that say so."""
+    return ("cta_group::2", "_pair") if two_ctas else ("cta_group::1", "")
+
+
+# The block's columns
+
+
+def _alloc_piece(name: str, group: str) -> Piece:
+    """`name<columns>(room)`: their address comes to shared memory. The block takes no more, so that others may."""
+    return Piece(
+        f"template <int COLUMNS> DEV void {name}(u32 room) {{\n"
+        f'  asm volatile("tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%0], %1;\\n"\n'
+        f'               "tcgen05.relinquish_alloc_permit.{group}.sync.aligned;" :: "r"(room), "n"(COLUMNS) : "memory"); }}'
+    )
+
+
+def _dealloc_piece(name: str, group: str) -> Piece:
+    """`name<columns>(address)`."""
+    return Piece(
+        f"template <int COLUMNS> DEV void {name}(int address) {{\n"
+        f'  asm volatile("tcgen05.dealloc.{group}.sync.aligned.b32 %0, %1;" :: "r"(address), "n"(COLUMNS) : "memory"); }}'
+    )
+
+
+@emits(tensor_memory.reserve)
+def _reserve(e: Emitter, op: Op) -> None:
+    (room,) = op.uses
+    group, pair = cta_group(op.attrs["two_ctas"])
+    name = e.pieces.define(f"tmem_alloc{pair}", _alloc_piece(f"tmem_alloc{pair}", group))
+    e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(room)});")
+    _meet(e)
+    e.define(op.result, f"{e.pieces.define('tmem_address', _ADDRESS)}({e.at(room)})")
+
+
+@emits(tensor_memory.release)
+def _release(e: Emitter, op: Op) -> None:
+    (address,) = op.uses
+    group, pair = cta_group(op.attrs["two_ctas"])
+    name = e.pieces.define(f"tmem_dealloc{pair}", _dealloc_piece(f"tmem_dealloc{pair}", group))
+    _meet(e)
+    e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(address)});")
+
+
+def _meet(e: Emitter) -> None:
+    """All threads of the block come here, and what they do in tensor memory stays on its side."""
+    e.out.line(f"{_fence_call(e, 'before')} __syncthreads(); {_fence_call(e, 'after')}")
+
+
+@emits(tcgen05.fence)
+def _fence(e: Emitter, op: Op) -> None:
+    e.out.line(_fence_call(e, "before" if op.attrs["before"] else "after"))
+
+
+def _fence_call(e: Emitter, when: str) -> str:
+    name = f"tcgen05_fence_{when}"
+    return f"{e.pieces.define(name, _FENCES[name])}();"
+
+
+# Tiles
+
+_WORDS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+"""Registers of 32 bits that one repetition of an instruction moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The instructions of one load or store, on `count` registers of the tile in the order in which instructions have them.
+
+    `modifiers` are PTX's behind the repetitions. `split`: the columns between the halves, where the instruction has any."""
+
+    loads: bool
+    element: DType
+    variant: str
+    repeat: int
+    modifiers: str
+    split: int | None
+    offsets: Table
+    count: int
+
+    @property
+    def per_word(self) -> int:
+        """Elements in each word of 32 bits: as many as fit, or fewer, which are the lowest then."""
+        return self.count // (len(self.offsets) * self._words)
+
+    @property
+    def name(self) -> str:
+        """`tmem_load_32x32b_x64_f32`; several instructions are counted, and words said that are not full."""
+        parts = ["tmem", "load" if self.loads else "store", self.variant, f"x{self.repeat}", self.element.code]
+        parts += [self.modifiers.strip(".").partition(":")[0]] if self.modifiers else []
+        parts += [f"{self.per_word}_a_word"] if self.per_word * self.element.bits < WORD_BITS else []
+        parts += [f"{len(self.offsets)}_times"] if len(self.offsets) > 1 else []
+        return "_".join(parts)
+
+    @property
+    def _words(self) -> int:
+        """Words that one instruction moves."""
+        return self.repeat * _WORDS[self.variant]
+
+    def piece(self, name: str) -> Piece:
+        """`name(x, at)`: the tile whose registers are `x`, at an address that the threads of a warp share."""
+        words = self._words * len(self.offsets)
+        array, element = ("x", self.element) if self.element.bits == WORD_BITS else ("words", uint32)
+        registers = operand_lines(in_place(array, element, words, "=&" if self.loads else ""))
+        operands = f': {registers}\n    : "r"(at)' if self.loads else f':: {registers}, "r"(at) : "memory"'
+        statements = "".join(f'    "{self._instruction(i, words)};\\n"\n' for i in range(len(self.offsets)))
+        wait = f'    "tcgen05.wait::{"ld" if self.loads else "st"}.sync.aligned;"\n'
+        before, behind, needs = ("", "", ()) if array == "x" else self._packing(words)
+        constant = "" if self.loads else "const "
+        return Piece(
+            f"DEV void {name}({constant}{c_type_of(RegsType(self.element, 1))}* x, int at) {{\n"
+            f"{before}  asm volatile(\n{statements}{wait}    {operands});{behind} }}",
+            (*struct_of(self.element), *needs),
+        )
+
+    def _instruction(self, number: int, words: int) -> str:
+        """One of them; the wrapper's address is operand number `words`."""
+        offset = self.offsets[number]
+        place = f"[%{words}{f' + {offset}' if offset else ''}]{'' if self.split is None else f', {self.split}'}"
+        vector = ptx_vector(number * self._words, self._words)
+        shape = f"sync.aligned.{self.variant}.x{self.repeat}{self.modifiers}.b32"
+        return f"tcgen05.ld.{shape} {vector}, {place}" if self.loads else f"tcgen05.st.{shape} {place}, {vector}"
+
+    def _packing(self, words: int) -> tuple[str, str, tuple[str, ...]]:
+        """Words beside the instructions: what comes before these, what behind, and the pieces that it takes."""
+        per = self.per_word
+        call, needs = f"{'unpack' if self.loads else 'pack'}{self.element.bits}", ()
+        if self.element.bits == 16 and per == 1:
+            into, word = ("((u16*)x)[i] = (u16)words[i];", "((const u16*)x)[i]")
+        else:
+            needs, at = (call,), "x + i" if per == 1 else f"x + {per} * i"
+            call = call if self.element.bits == 16 else f"{call}<{per}>"
+            into, word = f"{call}({at}, words[i]);", f"{call}({at})"
+        loop = f"\n  #pragma unroll\n  for (int i = 0; i < {words}; ++i) "
+        declared = f"  u32 words[{words}];"
+        if self.loads:
+            return f"{declared}\n", f"{loop}{into}", needs
+        return f"{declared}{loop}words[i] = {word};\n", "", needs
+
+
+def _moves(op: Op, value: Value, loads: bool) -> tuple[Moves, Table]:
+    """The instructions of an operation, and the registers of the tile in their order."""
+    order = tuple(chain.from_iterable(op.attrs["registers"]))
+    packing = f".{'' if loads else 'un'}pack::16b" if op.attrs["packed"] else ""
+    split = op.attrs["split"] if op.attrs["variant"] == "16x32bx2" else None
+    element = value.type.element
+    assert isinstance(element, DType)
+    moves = Moves(
+        loads, element, op.attrs["variant"], op.attrs["repeat"], packing, split, op.attrs["offsets"], len(order)
+    )
+    return moves, order
+
+
+def _array(e: Emitter, value: Value, count: int) -> str:
+    """The name of a new array, for registers of a tile in the order of instructions."""
+    name = e.names.fresh(value.name or "part")
+    e.out.bare(f"{c_type_of(value.type)} {name}[{count}];")
+    return name
+
+
+@emits(tensor_memory.load_regs)
+def _load(e: Emitter, op: Op) -> None:
+    (address,) = op.uses
+    moves, order = _moves(op, op.result, loads=True)
+    name = e.pieces.distinct(moves.name, moves.piece)
+    into = e.variable(op.result)
+    if order == tuple(range(len(order))):
+        e.out.line(f"{name}({into.name if len(order) > 1 else f'&{into.name}'}, {e.at(address)});")
+        return
+    part = _array(e, op.result, len(order))
+    e.out.line(f"{name}({part}, {e.at(address)});")
+    e.unrolled(len(order), [(op.loc, lambda index: f"{into.at(e.entry(order, index))} = {part}[{index}];")])
+
+
+@emits(tensor_memory.store_regs)
+def _store(e: Emitter, op: Op) -> None:
+    address, value, _ = op.operands
+    assert address is not None and value is not None
+    moves, order = _moves(op, value, loads=False)
+    name = e.pieces.distinct(moves.name, moves.piece)
+    on = e.operand(op, "pred")
+    head = "" if on is None else f"if ({on}) "
+    ref = e.refs[value]
+    in_order = order == tuple(range(len(order)))
+    if in_order and isinstance(ref, Variable) and ref.count is not None and not ref.local:
+        e.out.line(f"{head}{name}({ref.name}, {e.at(address)});")
+        return
+    part, picked = _array(e, value, len(order)), e.picked(ref, order)
+
+    def move(index: Index) -> str:
+        return f"{part}[{index}] = {picked.at(index)};"
+
+    e.unrolled(len(order), [(op.loc, move)])
+    e.out.line(f"{head}{name}({part}, {e.at(address)});")

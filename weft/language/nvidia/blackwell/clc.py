@@ -1,0 +1,96 @@
+"""Cluster launch control: a running program takes over the work of one that has not been launched yet.
+
+    clc.try_cancel(result, bar)              # with mbarrier.expect(bar, 16) before
+    mbarrier.wait(bar, phase)
+    answer = clc.load_result(result)
+    if answer.is_canceled():
+        tile = answer.program_id(0)
+
+The request is made by one thread, and its answer, 16 bytes, comes to shared memory as what TMA loads does. Every program of the
+launch either runs or is taken over by one that does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import blackwell as errors
+from weft.errors import fail
+from weft.ir.types import int64
+from weft.language.context import current
+from weft.language.creation import check_int
+from weft.language.marks import builtin
+from weft.language.nvidia.checks import check_own_barrier, demand
+from weft.language.runtime_value import name_of, wrap
+from weft.language.shared_memory import shared_memory_descriptor
+from weft.language.tensor import apply, apply_many, tensor
+from weft.layout import MBarrierLayout
+from weft.layout.cga import block_shape
+from weft.ops import clc as ops
+
+WORDS = 2
+"""An answer is so many int64."""
+
+
+class clc_result:
+    """An answer in registers: the program that was taken over, if there was one left."""
+
+    __weft_aggregate__ = {"low": tensor, "high": tensor}  # noqa: RUF012 as `aggregate` writes it
+
+    low: tensor
+    high: tensor
+
+    def __init__(self, low: tensor, high: tensor) -> None:
+        self.low = low
+        self.high = high
+
+    def __repr__(self) -> str:
+        return f"clc_result({self.low!r}, {self.high!r})"
+
+    def is_canceled(self) -> tensor:
+        """Whether a program was taken over: it will not be launched, and this one does its work."""
+        return apply(ops.is_canceled, self.low, self.high)
+
+    def program_id(self, dim: int) -> tensor:
+        """The index of that program along a dimension of the grid, 0, 1 or 2; undefined where there is none.
+
+        Raises clc-dimension."""
+        axis = check_int("program_id", dim)
+        if axis not in (0, 1, 2):
+            raise fail(errors.CLC_DIMENSION, dim=axis)
+        return apply(ops.program_id, self.low, self.high, dim=axis)
+
+
+@builtin
+def try_cancel(result: shared_memory_descriptor, barrier: shared_memory_descriptor, multicast: bool = False) -> None:
+    """Ask for a program that has not been launched. The answer comes to `result`, and 16 bytes to the barrier's current phase.
+
+    In a cluster, whose blocks are one program, the first block asks for all; with `multicast` the answer comes to the memory
+    and the barrier of each. Raises async-target, clc-result, cluster-signal, and what the barrier is refused for.
+    """
+    what = "try_cancel"
+    demand(what, "cluster launch control")
+    answer, bar = _check_result(what, result), check_own_barrier(what, barrier)
+    apply_many(ops.try_cancel, (answer, bar), multicast=bool(multicast) and current().num_ctas > 1)
+
+
+@builtin
+def load_result(src: shared_memory_descriptor) -> clc_result:
+    """An answer that has come, once the barrier has been waited for. Raises async-target, clc-result."""
+    what = "load_result"
+    demand(what, "cluster launch control")
+    low, high = current().builder.emit(ops.load, _check_result(what, src).handle)
+    return clc_result(wrap(low), wrap(high))
+
+
+def _check_result(what: str, x: Any) -> shared_memory_descriptor:
+    """Memory for one answer in each block. Raises clc-result."""
+    if not isinstance(x, shared_memory_descriptor) or isinstance(x.layout, MBarrierLayout):
+        raise fail(errors.CLC_RESULT, what=what, got=name_of(x))
+    t = x.memory
+    if (t.element, t.shape) != (int64, (WORDS,)) or block_shape(t.layout.cga, t.alloc_shape) != (WORDS,):
+        raise fail(errors.CLC_RESULT, what=what, got=name_of(x))
+    return x
+
+
+__all__ = ["clc_result", "load_result", "try_cancel"]

@@ -1,0 +1,306 @@
+"""Tensor memory in kernels: allocations, views of them, and the tiles that go in and out.
+
+    acc = allocate_tensor_memory(gl.float32, [128, 256], TensorMemoryLayout([128, 256], col_stride=1))
+    ...
+    c = acc.load(acc.get_reg_layout())
+
+A handle is a value: it goes through calls, loops, branches and `warp_specialize`. What it points to is state. A warp reaches
+32 of the 128 lanes, so tiles go in and out in layouts made for that: `get_reg_layout` and `get_tmem_reg_layout` give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.errors import blackwell as errors
+from weft.errors import fail
+from weft.ir.types import DType, TensorType, float8e4nv, tile_type, uint8
+from weft.language.broadcast import Form, fit
+from weft.language.casts import check_dtype
+from weft.language.context import current
+from weft.language.creation import check_shape
+from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
+from weft.language.layouts import check_layout
+from weft.language.marks import builtin, constexpr_function
+from weft.language.nvidia.checks import demand
+from weft.language.runtime_value import article, name_of, represents, wrap
+from weft.language.scalars import predicate
+from weft.language.tensor import apply_many, tensor
+from weft.layout import DistributedLayout, DistributedLinearLayout, check_num_ctas
+from weft.layout.cga import Cga, block_shape, cga_fields
+from weft.layout.tensor_access import TensorSide, plan_tensor_access, register_layout
+from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.wgmma import Unreadable
+from weft.ops import tensor_memory as ops
+
+ELEMENT_BITS = (8, 16, 32)
+"""Widths of what tensor memory holds; scales are bytes."""
+SCALES = (uint8, float8e4nv)
+"""Element types of scales: exponents of powers of two (e8m0), and e4m3."""
+
+
+@dataclass(frozen=True)
+class tensor_memory_descriptor_type:
+    """The type of a handle: element type, shape of the view, layout, and the shape of tile that the layout places."""
+
+    element_ty: DType
+    shape: tuple[int, ...]
+    layout: TensorLayout
+    alloc_shape: tuple[int, ...]
+
+    def __init__(
+        self, element_ty: DType, shape: Sequence[int], layout: TensorLayout, alloc_shape: Sequence[int] | None = None
+    ) -> None:
+        object.__setattr__(self, "element_ty", element_ty)
+        object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "alloc_shape", tuple(shape)[-2:] if alloc_shape is None else tuple(alloc_shape))
+
+    def get_reg_layout(self, num_warps: int | None = None, instr_variant: str = "32x32b") -> DistributedLinearLayout:
+        """The layout in which a tile of it goes to and from registers, by instructions of a variant.
+
+        Without `num_warps` those of the kernel or partition. Raises LayoutError: tmem-warps, tmem-variant,
+        tmem-register-layout."""
+        warps = current("get_reg_layout").num_warps if num_warps is None else num_warps
+        return _register_layout(self.element_ty.bits, self.shape[-2:], self.layout, warps, instr_variant)
+
+
+@represents(TensorType)
+class tensor_memory_descriptor(memory_handle):
+    """A handle to tensor memory: one tile, or several along leading dimensions.
+
+    Made by `allocate_tensor_memory` and by methods that give views. Forming a view never fails at run time; an access outside
+    of the allocation does.
+    """
+
+    __slots__ = ()
+    INDEX, SLICE = ops.index, ops.slice
+
+    def describe(self) -> str:
+        """What it is, for messages: `a float32 tensor memory buffer [128, 256]`."""
+        t = self.memory
+        return f"{article(t.element.name)} tensor memory buffer {list(t.shape)}"
+
+    @property
+    def memory(self) -> TensorType:
+        """The IR type of the handle."""
+        type = self.handle.type
+        assert isinstance(type, TensorType)
+        return type
+
+    @property
+    def layout(self) -> TensorLayout:
+        """Which lanes and columns hold a tile."""
+        return self.memory.layout
+
+    @property
+    def type(self) -> tensor_memory_descriptor_type:
+        """Element type, shape and layout together."""
+        t = self.memory
+        return tensor_memory_descriptor_type(t.element, t.shape, t.layout, t.alloc_shape)
+
+    @property
+    def side(self) -> TensorSide:
+        """One tile, for planning: where in its allocation a part begins makes no difference to that."""
+        t = self.memory
+        return TensorSide(t.layout, t.alloc_shape, t.shape, (0, 0))
+
+    def get_reg_layout(self, num_warps: int | None = None, instr_variant: str = "32x32b") -> DistributedLinearLayout:
+        """The layout in which the tile goes to and from registers, by instructions of a variant.
+
+        Without `num_warps` those of the kernel or partition. Raises LayoutError: tmem-warps, tmem-variant,
+        tmem-register-layout."""
+        return self.type.get_reg_layout(num_warps, instr_variant)
+
+    # Accesses
+
+    def load(self, layout: DistributedLayout | None = None) -> tensor:
+        """The tile, in registers; without a layout in that of `get_reg_layout()`.
+
+        Products and copies that write it must be complete: wait for the mbarrier that their commit arrives on. Raises
+        shared-several-tiles; LayoutError: tmem-access, where no instruction reads it so."""
+        current("load")
+        check_one_tile("load", self)
+        if layout is None or not layout.is_resolved:
+            layout = self.get_reg_layout()
+        layout = check_layout(layout, self.memory.shape)
+        _check_access("load", self, layout)
+        return emit(ops.load, self, layout=layout)
+
+    def store(self, value: tensor, pred: Any = True) -> None:
+        """Write a tile of the same shape and dtype, where `pred` holds.
+
+        Raises shared-store, shared-several-tiles, language-predicate; LayoutError: tmem-access, where no instruction writes
+        it so."""
+        current("store")
+        check_one_tile("store", self)
+        check_stored(value, self)
+        if not value.layout.is_resolved:
+            value = fit(value, Form(self.memory.shape, check_layout(self.get_reg_layout(), self.memory.shape)))
+        _check_access("store", self, value.layout)
+        apply_many(ops.store, (self, value, predicate("store, pred,", pred)))
+
+    # Views
+
+    def slice(self, start: int, length: int, dim: int = 1) -> tensor_memory_descriptor:
+        """Elements `start` to `start + length` along a dimension, all known at compile time.
+
+        Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
+        Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
+        return self._part(start, length, dim)
+
+    def reinterpret(
+        self, dtype: DType | None = None, shape: Sequence[int] | None = None, layout: TensorLayout | None = None
+    ) -> tensor_memory_descriptor:
+        """The columns from the first on as another type; they may reach beyond this handle's, within the allocation.
+
+        What is not given stays. Raises tmem-reinterpret for some rows of a tile, and what `allocate_tensor_memory` says of
+        types, shapes and layouts."""
+        current("reinterpret")
+        t = self.memory
+        if t.shape[-2] != t.alloc_shape[0]:
+            raise fail(errors.REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
+        element, placed = dtype or t.element, layout or t.layout
+        sizes = _check_memory(element, t.shape if shape is None else shape, placed)
+        return emit(ops.reinterpret, self, element=element, shape=sizes, layout=placed)
+
+    def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: TensorLayout) -> tensor_memory_descriptor:
+        """`reinterpret`, with all of it given."""
+        return self.reinterpret(dtype, shape, layout)
+
+
+@builtin
+def allocate_tensor_memory(
+    element_ty: DType, shape: Sequence[int], layout: TensorLayout, value: tensor | None = None
+) -> tensor_memory_descriptor:
+    """Tensor memory for a tile, or for several: `layout` places the last two dimensions, those in front count tiles.
+
+    Its contents are undefined without `value`, a tile to store. It is the allocation's own for as long as the kernel runs: a
+    multiprocessor has 512 columns of 128 lanes by 32 bits, and the kernel takes a power of two of them.
+
+    Raises CompilationError: async-target, tmem-partition; LayoutError: tmem-not-a-layout, tmem-shape, tmem-element,
+    tmem-two-ctas-mixed, layout-num-ctas, tmem-block-shape.
+    """
+    demand("allocate_tensor_memory", "tensor memory")
+    context = current()
+    if context.partition:
+        raise fail(errors.PARTITION, partition=context.partition)
+    sizes = _check_memory(element_ty, shape, layout)
+    context.allocations += 1
+    made = context.builder.emit(ops.alloc, element=element_ty, shape=sizes, layout=layout, tag=context.allocations)
+    memory: tensor_memory_descriptor = wrap(made)
+    if value is not None:
+        memory.store(value)
+    return memory
+
+
+@constexpr_function
+def get_tmem_reg_layout(
+    element_ty: DType, shape: Sequence[int], layout: TensorLayout, num_warps: int, instr_variant: str = "32x32b",
+    ctas_per_cga: Sequence[int] | None = None, cta_split_num: Sequence[int] | None = None,
+    cta_order: Sequence[int] | None = None, cga_layout: Sequence[Sequence[int]] | None = None,
+) -> DistributedLinearLayout:  # fmt: skip
+    """The layout of a tile of `shape` that goes between registers and tensor memory in `layout`.
+
+    `instr_variant` is the shape of the instruction: 32x32b (a thread has a row), 16x64b, 16x128b, 16x256b (a product's
+    fragments), 16x32bx2, or 32x32b_splitn, which has the halves of the columns in different registers. How a cluster's blocks
+    share the tile is the layout's matter, or where it says nothing that of the last arguments.
+
+    Works on the host too. Raises LayoutError: tmem-warps, tmem-variant, tmem-register-layout, tmem-block-shape.
+    """
+    check_dtype(element_ty)
+    cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
+    return _register_layout(element_ty.bits, tuple(shape), layout, num_warps, instr_variant, cga)
+
+
+@constexpr_function
+def get_tmem_32x32b_reg_layout(
+    M: int, N: int, shape: Sequence[int], num_warps: int, ctas_per_cga: Sequence[int] | None = None,
+    cta_split_num: Sequence[int] | None = None, cta_order: Sequence[int] | None = None,
+    cga_layout: Sequence[Sequence[int]] | None = None,
+) -> DistributedLinearLayout:  # fmt: skip
+    """The layout of a tile of `shape` that goes to and from `TensorMemoryLayout([M, N], col_stride=1)`: threads have rows.
+
+    Works on the host too, and raises what `get_tmem_reg_layout` does.
+    """
+    cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
+    return _register_layout(32, tuple(shape), TensorMemoryLayout([M, N]), num_warps, "32x32b", cga)
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """The two spellings of how blocks share a tile."""
+
+    ctas_per_cga: Sequence[int] | None
+    cta_split_num: Sequence[int] | None
+    cta_order: Sequence[int] | None
+    cga_layout: Sequence[Sequence[int]] | None
+
+
+def _cga(*spelled: Any) -> Cga:
+    return cga_fields(_Cluster(*spelled), 2)["cga_layout"] or ()
+
+
+def _register_layout(
+    bits: int, shape: tuple[int, ...], layout: TensorLayout, num_warps: int, variant: str, cga: Cga = ()
+) -> DistributedLinearLayout:
+    """As `register_layout`, also for some of the columns of a block."""
+    if isinstance(layout, TensorMemoryLayout):
+        columns = block_shape(layout.cga or cga, shape)[1]
+        layout = replace(layout, block=(layout.block[0], min(layout.block[1], columns)))
+    return register_layout(bits, shape, layout, num_warps, variant, cga)
+
+
+def _check_access(what: str, memory: tensor_memory_descriptor, layout: DistributedLayout) -> None:
+    """Refuse layouts of tiles that no instruction moves (tmem-access)."""
+    t = memory.memory
+    tile = tile_type(t.element, t.shape, layout).linear
+    assert tile is not None
+    plan = plan_tensor_access(tile, memory.side, t.element.bits, current().num_warps)
+    if isinstance(plan, Unreadable):
+        got = name_of(memory)
+        raise fail(errors.ACCESS, what=what, got=got, layout=t.layout, tile=layout, reason=plan.reason, fix=plan.fix)
+
+
+def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
+    """The shape of tensor memory of a type; its layout must place the last two dimensions."""
+    check_dtype(dtype)
+    assert isinstance(dtype, DType)
+    if not isinstance(layout, TensorLayout):
+        raise fail(errors.NOT_A_LAYOUT, got=repr(layout))
+    sizes = check_shape("tensor memory", shape)
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise fail(errors.SHAPE, shape=list(sizes), layout=layout)
+    _check_element(dtype, layout)
+    check_num_ctas(layout, layout.to_linear(sizes[-2:]).in_size("block"), current().num_ctas)
+    if isinstance(layout, TensorMemoryLayout):
+        _check_blocks(layout)
+    return sizes
+
+
+def _check_element(dtype: DType, layout: TensorLayout) -> None:
+    if isinstance(layout, TensorMemoryScalesLayout):
+        fits, allowed, known = dtype in SCALES, "8 bits", "gl.uint8 (powers of two) or gl.float8e4nv"
+    else:
+        fits, allowed = dtype.bits in ELEMENT_BITS, "8, 16 or 32 bits"
+        known = "the types of these sizes, as gl.float32 or gl.float16"
+    if not fits:
+        raise fail(errors.ELEMENT, dtype=dtype.name, bits=dtype.bits, layout=layout, allowed=allowed, known=known)
+
+
+def _check_blocks(layout: TensorMemoryLayout) -> None:
+    """All products of a kernel are those of one block, or all those of two."""
+    context = current()
+    if context.two_ctas is None:
+        context.two_ctas = layout.two_ctas
+    if context.two_ctas != layout.two_ctas:
+        blocks, before = (("two blocks" if two else "one block") for two in (layout.two_ctas, context.two_ctas))
+        raise fail(errors.TWO_CTAS_MIXED, layout=layout, blocks=blocks, before=before, two_ctas=context.two_ctas)
+
+
+__all__ = [
+    "TensorMemoryLayout", "TensorMemoryScalesLayout", "allocate_tensor_memory", "get_tmem_32x32b_reg_layout",
+    "get_tmem_reg_layout", "tensor_memory_descriptor", "tensor_memory_descriptor_type",
+]  # fmt: skip

@@ -1,0 +1,118 @@
+"""TMA on Blackwell: all of Hopper's, and rows of a matrix that are gathered and scattered by their numbers.
+
+    mbarrier.expect(bar, rows * columns * itemsize)
+    tma.async_gather(desc, row_numbers, column, bar, smem)          # desc.block_shape is [1, columns]
+    mbarrier.wait(bar, phase)
+    ...
+    tma.async_scatter(desc, row_numbers, column, smem)
+    tma.store_wait(0)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import blackwell as errors
+from weft.errors import fail
+from weft.ir.types import int32
+from weft.language.descriptor import tensor_descriptor, tensor_descriptor_im2col, tensor_descriptor_type
+from weft.language.marks import builtin
+from weft.language.nvidia.checks import check_own_barrier, demand
+from weft.language.nvidia.hopper.tma import (
+    async_atomic_add,
+    async_atomic_and,
+    async_atomic_max,
+    async_atomic_min,
+    async_atomic_or,
+    async_atomic_xor,
+    async_copy_global_to_shared,
+    async_copy_global_to_shared_im2col,
+    async_copy_shared_to_global,
+    async_load,
+    async_load_im2col,
+    async_store,
+    check_column,
+    make_tensor_descriptor,
+    request_integer,
+    store_wait,
+    tiled_descriptor,
+)  # fmt: skip
+from weft.language.runtime_value import RuntimeValue, describe, name_of
+from weft.language.scalars import predicate
+from weft.language.shared_memory import check_buffer, shared_memory_descriptor
+from weft.language.tensor import apply_many, tensor
+from weft.ops import tma as ops
+
+LEAST_ROWS = 8
+LEAST_BYTES = 32
+"""Of the columns of each row."""
+
+
+@builtin
+def async_gather(
+    tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, barrier: shared_memory_descriptor,
+    result: shared_memory_descriptor, pred: Any = True,
+) -> None:  # fmt: skip
+    """Start to copy rows `x_offsets` of a matrix, from column `y_offset` on, to the rows of `result`, where `pred` holds.
+
+    `x_offsets` is a tile of int32 of one dimension with at least 8 rows, in any layout; rows outside of the matrix are read as
+    the descriptor's padding. The descriptor's block is one row of at least 32 bytes, [1, C], and `result` a buffer
+    [rows, C] in its layout. All bytes of `result` arrive on the barrier's current phase.
+
+    Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, gather-rows, gather-block,
+    async-coordinate-step, async-coordinate-type, cluster-signal, language-predicate, and what the barrier and the buffer are
+    refused for; LayoutError (gather-buffer).
+    """
+    what = "async_gather"
+    desc, rows, column = _check_rows(what, tensor_desc, x_offsets, y_offset)
+    bar, memory = check_own_barrier(what, barrier), _check_memory(what, desc, rows, result)
+    apply_many(ops.gather, (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column))
+
+
+@builtin
+def async_scatter(
+    tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, src: shared_memory_descriptor
+) -> None:
+    """Start to copy the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset` on.
+
+    Rows outside of the matrix are not written. A group of its own for `store_wait`, as `async_copy_shared_to_global` is; threads
+    that wrote the buffer need a `fence_async_shared` first. Raises the same errors as `async_gather`.
+    """
+    what = "async_scatter"
+    desc, rows, column = _check_rows(what, tensor_desc, x_offsets, y_offset)
+    apply_many(ops.scatter, (desc.handle, _check_memory(what, desc, rows, src), rows, column))
+
+
+def _check_rows(what: str, x: Any, offsets: Any, column: Any) -> tuple[tensor_descriptor, tensor, RuntimeValue]:
+    """The descriptor of single rows, the numbers of some, and the first column."""
+    demand(what, "rows gathered by TMA")
+    desc = tiled_descriptor(what, x)
+    least = LEAST_BYTES // desc.dtype.itemsize
+    if desc.rank != 2 or desc.block_shape[0] != 1 or desc.block_shape[1] < least:
+        raise fail(errors.GATHER_BLOCK, what=what, desc=describe(desc.handle), least=least)
+    known = isinstance(offsets, tensor) and offsets.rank == 1 and offsets.element == int32
+    if not known or offsets.shape[0] < LEAST_ROWS:
+        raise fail(errors.GATHER_ROWS, what=what, got=name_of(offsets))
+    check_column(what, desc, column)
+    return desc, offsets, request_integer(what, 1, column, int32)
+
+
+def _check_memory(what: str, desc: tensor_descriptor, rows: tensor, x: Any) -> shared_memory_descriptor:
+    """A buffer for the rows, in the descriptor's layout. Raises gather-buffer, and what a buffer is refused for."""
+    memory = check_buffer(what, x)
+    d, t = desc.handle.descriptor, memory.memory
+    want = (rows.shape[0], d.block_shape[1])
+    if (t.element, t.shape, t.alloc_shape, t.layout) != (d.element, want, want, d.layout):
+        raise fail(
+            errors.GATHER_BUFFER, what=what, count=want[0], desc=describe(desc.handle), desc_layout=d.layout, want=list(want),
+            got=name_of(memory), layout=t.layout,
+        )  # fmt: skip
+    return memory
+
+
+__all__ = [
+    "async_atomic_add", "async_atomic_and", "async_atomic_max", "async_atomic_min", "async_atomic_or", "async_atomic_xor",
+    "async_copy_global_to_shared", "async_copy_global_to_shared_im2col", "async_copy_shared_to_global", "async_gather",
+    "async_load", "async_load_im2col", "async_scatter", "async_store", "make_tensor_descriptor", "store_wait",
+    "tensor_descriptor", "tensor_descriptor_im2col", "tensor_descriptor_type",
+]  # fmt: skip

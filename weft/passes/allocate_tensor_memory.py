@@ -1,0 +1,92 @@
+"""Give each allocation of tensor memory its columns.
+
+    %a = tmem.alloc {shape=(128, 64), ...}    -->    %a = tmem.alloc {shape=(128, 64), column=0, ...}
+
+Every one has columns of its own for as long as the kernel runs. Those of the widest tiles come first, so a tile begins at a
+multiple of its columns and there are no gaps.
+"""
+
+from __future__ import annotations
+
+from weft.errors import fail
+from weft.errors.blackwell import PARTITION, TWO_CTAS_MIXED
+from weft.errors.tensor_passes import COLUMNS
+from weft.ir.core import Func, Op, walk
+from weft.ir.rebuild import with_op_attrs
+from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.ops import control, tensor_memory
+from weft.passes.tensor_handles import columns_of, tensor_type, tile_columns
+from weft.targets import Target
+
+LEAST_COLUMNS = 32
+"""Columns that can be had at least; always a power of two (PTX ISA, tcgen05.alloc)."""
+ALIGNMENT = 4
+"""Columns that an allocation begins at a multiple of, however small: scales are read in groups of so many."""
+
+
+def allocate_tensor_memory(func: Func, target: Target) -> Func:
+    """Set the column of every `tmem.alloc`, "tensor_columns" of the function when it has some, and "two_ctas" if two blocks
+    multiply together.
+
+    Raises OutOfResources (tensor-memory), a bill, when it does not fit, CompilationError (tmem-partition) for an allocation in
+    a partition, and LayoutError (tmem-two-ctas-mixed).
+    """
+    allocs = [op for op in walk(func.body) if op.kind is tensor_memory.alloc]
+    if not allocs:
+        return func
+    _check_partitions(func)
+    two_ctas = _two_ctas(func)
+    columns: dict[Op, int] = {}
+    total = 0
+    for op in sorted(allocs, key=lambda op: -_alignment(op)):
+        columns[op] = total = -(-total // _alignment(op)) * _alignment(op)
+        total += columns_of(op.result)
+    if total > target.tensor_memory_columns:
+        largest = max(allocs, key=lambda op: columns_of(op.result))
+        raise fail(COLUMNS, loc=largest.loc, total=total, limit=target.tensor_memory_columns, bill=_bill(allocs))
+    placed = {op: {**op.attrs, "column": column} for op, column in columns.items()}
+    reserved = max(1 << (total - 1).bit_length(), LEAST_COLUMNS)
+    return with_op_attrs(func, placed, tensor_columns=reserved, **({"two_ctas": True} if two_ctas else {}))
+
+
+def _alignment(alloc: Op) -> int:
+    return max(tile_columns(tensor_type(alloc.result)), ALIGNMENT)
+
+
+def _bill(allocs: list[Op]) -> str:
+    """What takes how many columns, made where: largest first."""
+    return "; ".join(map(_item, sorted(allocs, key=lambda op: -columns_of(op.result))))
+
+
+def _item(alloc: Op) -> str:
+    t = tensor_type(alloc.result)
+    place = "" if alloc.loc is None else f" at {alloc.loc}"
+    what = f"{list(t.shape)} of {t.element.name} in {t.layout!r}"
+    return f"{alloc.result.name or 'a buffer'} takes {columns_of(alloc.result)} columns{place}, {what}"
+
+
+def _check_partitions(func: Func) -> None:
+    for outer in walk(func.body):
+        for number, region in enumerate(outer.regions if outer.kind is control.warp_specialize else ()):
+            for op in walk(region):
+                if op.kind is tensor_memory.alloc:
+                    raise fail(PARTITION, loc=op.loc, partition=f"worker {number - 1}" if number else "default")
+
+
+def _two_ctas(func: Func) -> bool:
+    """Whether layouts say that two blocks multiply together; all that could say so agree."""
+    first: TensorMemoryLayout | None = None
+    for op in walk(func.body):
+        if op.kind not in (tensor_memory.alloc, tensor_memory.reinterpret):
+            continue
+        layout = tensor_type(op.result).layout
+        if not isinstance(layout, TensorMemoryLayout):
+            continue
+        first = first or layout
+        if layout.two_ctas != first.two_ctas:
+            words = {False: "one block", True: "two blocks that multiply together"}
+            raise fail(
+                TWO_CTAS_MIXED, loc=op.loc, layout=layout, blocks=words[layout.two_ctas], before=words[first.two_ctas],
+                two_ctas=first.two_ctas,
+            )  # fmt: skip
+    return first is not None and first.two_ctas

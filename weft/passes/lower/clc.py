@@ -1,0 +1,42 @@
+"""Lowering of cluster launch control: the same operations on memory, requests by the first block of a cluster."""
+
+from __future__ import annotations
+
+from weft.errors import fail
+from weft.errors import lowering as errors
+from weft.ir.core import Op
+from weft.ir.define import OpDef
+from weft.ops import clc
+from weft.passes.lower.blocks import in_first, where
+from weft.passes.lower.handles import view
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def _require(lo: Lowering, op: Op) -> None:
+    if not lo.target.has_cluster_launch_control:
+        what = "cluster launch control"
+        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=what, target=lo.target.name, since="sm_100a")
+
+
+def try_cancel(lo: Lowering, op: Op) -> None:
+    """One request for the whole cluster. Raises CompilationError (lower-target)."""
+    _require(lo, op)
+    result, bar = op.uses
+    with where(lo, in_first(lo)):
+        lo.emit(op.kind, view(lo, result), view(lo, bar), **op.attrs)
+
+
+def load(lo: Lowering, op: Op) -> None:
+    """Every thread reads the answer."""
+    _require(lo, op)
+    (result,) = op.uses
+    halves = lo.emit_all(op.kind, view(lo, result))
+    for old, new in zip(op.results, halves, strict=True):
+        new.name = old.name
+        lo.env[old] = new
+
+
+RULES: dict[OpDef, LowerRule] = {
+    clc.try_cancel: try_cancel,
+    clc.load: load,
+}

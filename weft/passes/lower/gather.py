@@ -1,0 +1,116 @@
+"""Lowering of rows that TMA gathers and scatters: requests for four rows each, by the thread that is elected.
+
+    tma.gather %desc, %bar, %t, %rows, %c    -->    %r = all rows in each thread's registers
+                                                    tma.gather4 %desc, %bar, %t, %r, %c {steps=((0, 0, 0), (4, 0, 512))}
+
+The elected thread may be any of its warp's, so all threads have all rows.
+"""
+
+from __future__ import annotations
+
+from weft.errors import UserError, fail
+from weft.errors import lowering as errors
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DescriptorType, int32
+from weft.layout import NVMMASharedLayout
+from weft.layout import tma as tma_layout
+from weft.layout.cga import block_bases, block_shape, copies
+from weft.layout.convert import plan_conversion
+from weft.layout.f2 import log2
+from weft.ops import tma
+from weft.passes.lower.blocks import in_first, where
+from weft.passes.lower.convert import carry_out
+from weft.passes.lower.forms import Table
+from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.shape import linear_of
+from weft.passes.lower.state import Lowering, LowerRule
+
+
+def _require(lo: Lowering, op: Op) -> None:
+    if not lo.target.has_tma_gather:
+        needs, since = "TMA of single rows", "sm_100a"
+        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=needs, target=lo.target.name, since=since)
+
+
+def _descriptor(desc: Value) -> tuple[DescriptorType, NVMMASharedLayout]:
+    assert isinstance(desc.type, DescriptorType) and isinstance(desc.type.layout, NVMMASharedLayout)
+    return desc.type, desc.type.layout
+
+
+def _blocks(desc: Value, handle: Value, dim: int) -> Table:
+    """Where each bit of a block's number moves what the block has of a gathered tile, along a dimension."""
+    _, layout = _descriptor(desc)
+    return tuple([basis[dim] for basis in block_bases(layout.cga, type_of(handle).shape)])
+
+
+def _steps(desc: Value, handle: Value) -> tma.GatherSteps:
+    """Requests for each four rows of each box of the whole tile: within a box, rows lie one after another."""
+    d, layout = _descriptor(desc)
+    split = tma_layout.boxes(type_of(handle).shape, layout, d.element.bits)
+    rows = split.box[0]
+    four = split.box_bytes // rows * tma.GATHERED
+    return tuple(
+        [
+            (start[0] + i * tma.GATHERED, start[1], offset + i * four)
+            for start, offset in split.placements
+            for i in range(rows // tma.GATHERED)
+        ]
+    )
+
+
+def _rows(lo: Lowering, op: Op, desc: Value, handle: Value, rows: Value) -> Value:
+    """An array of all rows that the block has of the tile, in each of its threads.
+
+    Raises LayoutError (convert-blocks) where other blocks have them."""
+    source = linear_of(rows)
+    _, layout = _descriptor(desc)
+    own, *_ = block_shape(layout.cga, type_of(handle).shape)
+    blocks = _blocks(desc, handle, 0)
+    target = source.with_columns("register", [1 << bit for bit in range(log2(own))])
+    for part in ("lane", "warp"):
+        target = target.with_columns(part, [0] * source.in_bits(part))
+    if any(blocks):
+        target = target.with_columns("block", blocks)
+    try:
+        plan = plan_conversion(source, target, int32.bits)
+    except UserError as error:
+        raise error.at(op.loc) from None
+    return lo.array(carry_out(lo, plan, lo.form(rows)))
+
+
+def _column(lo: Lowering, desc: Value, handle: Value, column: Value) -> Value:
+    """The first column that the block has of the tile."""
+    parts = _blocks(desc, handle, 1)
+    first = lo.scalar(column)
+    return lo.add(first, lo.of_thread((), (), parts)) if any(parts) else first
+
+
+def gather(lo: Lowering, op: Op) -> None:
+    """All on one barrier. Blocks that hold copies fetch one each. Raises CompilationError (lower-target)."""
+    _require(lo, op)
+    desc, bar, handle, pred, rows, column = op.operands
+    assert desc is not None and handle is not None and rows is not None and column is not None
+    lo.emit(
+        tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), None if pred is None else lo.scalar(pred),
+        _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column), steps=_steps(desc, handle),
+    )  # fmt: skip
+
+
+def scatter(lo: Lowering, op: Op) -> None:
+    """All in one group. Of blocks that hold copies the first one stores. Raises CompilationError (lower-target)."""
+    _require(lo, op)
+    desc, handle, rows, column = op.uses
+    whole = _rows(lo, op, desc, handle, rows)
+    t = type_of(handle)
+    with where(lo, in_first(lo, copies(t.layout.to_linear(t.shape), lo.num_ctas))):
+        lo.emit(
+            tma.scatter4, lo.scalar(desc), view(lo, handle), whole, _column(lo, desc, handle, column),
+            steps=_steps(desc, handle),
+        )  # fmt: skip
+
+
+RULES: dict[OpDef, LowerRule] = {
+    tma.gather: gather,
+    tma.scatter: scatter,
+}

@@ -1,0 +1,112 @@
+"""Lowering of tcgen05: products and copies become the instructions that `weft.layout.tcgen05` plans, on memory and addresses.
+
+    tcgen05.mma %a, %b, %acc, %use    -->    tcgen05.issue %a, %b, %address, %use {steps=((0, 0, 0, True, ...), ...)}
+
+Where two blocks multiply together all of it is done by the first of the two.
+"""
+
+from __future__ import annotations
+
+from weft.errors import blackwell, fail
+from weft.ir.core import Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import DType, SharedType, TensorType
+from weft.layout.tcgen05 import MmaPlan, Scaled, plan_mma
+from weft.layout.tensor_access import TensorSide
+from weft.layout.wgmma import SharedSide, Unreadable
+from weft.ops import tcgen05
+from weft.passes.lower.blocks import in_first, where
+from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.tensor_memory import address_of, require_tcgen05, side_of
+
+
+def _first_of_two(lo: Lowering) -> Value | None:
+    """The predicate of blocks that work for two; None where each works for itself."""
+    return in_first(lo, 1) if lo.two_ctas else None
+
+
+def _optional(lo: Lowering, value: Value | None) -> Value | None:
+    return None if value is None else lo.scalar(value)
+
+
+def _code(value: Value) -> str:
+    assert isinstance(value.type.element, DType)
+    return value.type.element.code
+
+
+def _shared_side(lo: Lowering, value: Value) -> SharedSide:
+    t = type_of(value)
+    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.handles[value].start)
+
+
+def _side(lo: Lowering, value: Value) -> SharedSide | TensorSide:
+    return side_of(lo, value) if isinstance(value.type, TensorType) else _shared_side(lo, value)
+
+
+def _memory(lo: Lowering, value: Value) -> Value:
+    """What an instruction takes for an operand: memory, or an address."""
+    return view(lo, value) if isinstance(value.type, SharedType) else address_of(lo, value)
+
+
+def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value, scaled: Scaled | None) -> MmaPlan:
+    """The instructions. Raises LayoutError (tcgen05-layouts)."""
+    types = _code(a), _code(b), _code(acc)
+    found = plan_mma(_side(lo, a), _shared_side(lo, b), side_of(lo, acc), types, scaled, lo.two_ctas)
+    if isinstance(found, Unreadable):
+        operands = f"{a.type} and {b.type} into {acc.type}"
+        raise fail(blackwell.PLAN, loc=op.loc, what=op.name, operands=operands, reason=found.reason, fix=found.fix)
+    return found
+
+
+def _issue(
+    lo: Lowering, op: Op, operands: tuple[Value | None, ...], scales: tuple[Value, Value] | None, scaled: Scaled | None
+) -> None:
+    a, b, acc, use_acc, pred = operands
+    assert a is not None and b is not None and acc is not None
+    plan = _plan(lo, op, a, b, acc, scaled)
+    at_scales = (None, None) if scales is None else tuple([address_of(lo, scale) for scale in scales])
+    with where(lo, _first_of_two(lo)):
+        lo.emit(
+            tcgen05.issue, _memory(lo, a), view(lo, b), address_of(lo, acc), *at_scales, _optional(lo, use_acc),
+            _optional(lo, pred), kind=plan.kind, left=plan.left, right=plan.right, steps=plan.steps,
+            two_ctas=lo.two_ctas,
+        )  # fmt: skip
+
+
+def mma(lo: Lowering, op: Op) -> None:
+    """All instructions of a product, by one thread. Raises CompilationError (lower-target)."""
+    require_tcgen05(lo, op)
+    _issue(lo, op, op.operands, None, None)
+
+
+def mma_scaled(lo: Lowering, op: Op) -> None:
+    """As `mma`, with scales. Raises CompilationError (lower-target)."""
+    require_tcgen05(lo, op)
+    a, b, acc, a_scale, b_scale, use_acc, pred = op.operands
+    assert a_scale is not None and b_scale is not None
+    formats = op.attrs["a_type"], op.attrs["b_type"]
+    scaled = Scaled(*formats, side_of(lo, a_scale), side_of(lo, b_scale), _code(a_scale))
+    _issue(lo, op, (a, b, acc, use_acc, pred), (a_scale, b_scale), scaled)
+
+
+def commit(lo: Lowering, op: Op) -> None:
+    """On the barrier's memory, by who started what it is for. Raises CompilationError (lower-target)."""
+    require_tcgen05(lo, op)
+    bar, pred = op.operands
+    with where(lo, _first_of_two(lo)):
+        lo.emit(op.kind, view(lo, bar), _optional(lo, pred), **op.attrs)
+
+
+def fence(lo: Lowering, op: Op) -> None:
+    """As it is. Raises CompilationError (lower-target)."""
+    require_tcgen05(lo, op)
+    lo.emit(op.kind, **op.attrs)
+
+
+RULES: dict[OpDef, LowerRule] = {
+    tcgen05.mma: mma,
+    tcgen05.mma_scaled: mma_scaled,
+    tcgen05.commit: commit,
+    tcgen05.fence: fence,
+}

@@ -1,0 +1,113 @@
+"""What each handle to tensor memory may point to: columns of allocations.
+
+    %a = tmem.alloc {shape=(2, 128, 64)}      a: columns 0 to 128, where elements have 32 bits
+    %b = tmem.index %a, 1                     b: columns 64 to 128
+    %c = tmem.slice %b {start=32, dim=1}      c: columns 96 to 128
+    %d = tmem.index %a, %i                    d: columns 0 to 128, start unknown
+
+Places are those of `weft.passes.handles`, counted in 32-bit columns. Lanes are not told apart: a part of a tile's rows has the
+columns in which they lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from weft.ir.core import Func, Op, Value
+from weft.ir.define import OpDef
+from weft.ir.types import TensorType
+from weft.layout.access import solved
+from weft.layout.f2 import Span
+from weft.layout.flat import join
+from weft.layout.tensor_memory import COLUMN, COLUMN_BITS, ROW
+from weft.ops import tensor_memory
+from weft.passes.handles import Place, Places, Rule, Tracer, part, same
+
+
+def tensor_handles(func: Func) -> dict[Value, Places]:
+    """The places of every handle to tensor memory of a function in tile IR."""
+    return Tracer((TensorType,), _RULES).found(func)
+
+
+def columns_of(handle: Value) -> int:
+    """Columns that the tiles of a handle take, one after another; for a part of a tile those of all of it."""
+    t = tensor_type(handle)
+    return prod(t.shape[:-2]) * tile_columns(t)
+
+
+def tile_columns(t: TensorType) -> int:
+    """Columns of one tile."""
+    return t.layout.columns(t.alloc_shape, t.element.bits)
+
+
+def tensor_type(value: Value) -> TensorType:
+    """The type of a handle."""
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _alloc(found: Tracer, op: Op) -> None:
+    found.places[op.result] = frozenset([Place(op, 0, columns_of(op.result))])
+
+
+def _index(found: Tracer, op: Op) -> None:
+    handle, index = op.uses
+    _tiles(found, op, handle, found.constants.get(index))
+
+
+def _slice(found: Tracer, op: Op) -> None:
+    """Tiles lie next to each other; a part of a tile has the columns from its first element's to its last one's."""
+    (handle,) = op.uses
+    t = tensor_type(handle)
+    leading = len(t.shape) - 2
+    dim, start = op.attrs["dim"], op.attrs["start"]
+    if dim < leading:
+        _tiles(found, op, handle, start)
+    elif op.result.type == t:
+        same(found, op)
+    else:
+        rows, columns = tensor_type(op.result).shape[-2:]
+        first, end = _span(t, (start if dim == leading else 0, start if dim > leading else 0), (rows, columns))
+        found.set(op, handle, lambda place: replace(part(place, first, end - first), own=False))
+
+
+def _tiles(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
+    """The result's columns, at that many steps of the first dimension."""
+    t = tensor_type(handle)
+    step = prod(t.shape[1:-2]) * tile_columns(t)
+    offset = None if number is None else number * step
+    found.set(op, handle, lambda place: part(place, offset, columns_of(op.result)))
+
+
+def _reinterpret(found: Tracer, op: Op) -> None:
+    """From the handle on, and maybe beyond it, but not beyond the allocation."""
+    (handle,) = op.uses
+    count = columns_of(op.result)
+
+    def onward(place: Place) -> Place:
+        end = columns_of(place.alloc.result)
+        return replace(place, end=min(place.first + count, end) if place.exact else end, own=False)
+
+    found.set(op, handle, onward)
+
+
+def _span(t: TensorType, start: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
+    """The first column of a part of a tile, and one past the last."""
+    linear = t.layout.to_linear(t.alloc_shape)
+    within = linear.in_size(COLUMN) - 1
+    places = Span((*linear.columns[COLUMN], *linear.columns[ROW], *linear.columns["block"]))
+    last = first = solved(places, join(start, t.alloc_shape)) & within
+    for d, size in enumerate(shape):
+        for bit in range(size.bit_length() - 1):
+            last |= solved(places, join([1 << bit if e == d else 0 for e in range(2)], t.alloc_shape)) & within
+    bits = t.element.bits
+    return first * bits // COLUMN_BITS, -(-(last + 1) * bits // COLUMN_BITS)
+
+
+_RULES: dict[OpDef, Rule] = {
+    tensor_memory.alloc: _alloc,
+    tensor_memory.index: _index,
+    tensor_memory.slice: _slice,
+    tensor_memory.reinterpret: _reinterpret,
+}
