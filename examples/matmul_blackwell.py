@@ -75,7 +75,7 @@ class FixedTiles:
         self.tiles = tiles
 
     @weft.jit
-    def prepare():
+    def prepare(pairs: gl.constexpr):  # noqa: N805
         """What all warps share: nothing."""
 
     @weft.jit
@@ -128,10 +128,10 @@ class TakenTiles:
         self.answers = answers
 
     @weft.jit
-    def prepare():
-        """Memory for answers. Warps of three trades read each."""
+    def prepare(pairs: gl.constexpr):  # noqa: N805
+        """Memory for answers. Warps of three trades read each; the first block of a pair asks for both, so both tell it."""
         results = gl.allocate_shared_memory(gl.int64, [2, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-        return Answers(results, barriers(2, 1), barriers(2, 3))
+        return Answers(results, barriers(2, 1), barriers(2, 3, pairs))
 
     @weft.jit
     def start(shared, tiles):  # noqa: N805
@@ -266,7 +266,7 @@ def matmul_kernel(
     empty = barriers(2, 1, PAIRS)
     free = barriers(num_buffers, 1)
     full = barriers(2, 1)
-    shared = Tiles.prepare()
+    shared = Tiles.prepare(PAIRS)
     tiles_m, tiles_n = gl.cdiv(c_desc.shape[0], BLOCK_M), gl.cdiv(c_desc.shape[1], BLOCK_N)
     steps = gl.cdiv(a_desc.shape[1], BLOCK_K)
     gl.warp_specialize(

@@ -279,7 +279,7 @@ def test_other_ways_to_go_wrong(what):
     ("call", "target", "instead"),
     [
         (lambda k: product(k), "sm_80", "mma_v2 of weft.language.nvidia.ampere"),
-        (lambda k: product(k), "sm_100a", "mma_v2 of weft.language.nvidia.ampere"),
+        (lambda k: product(k), "sm_100a", "tcgen05_mma of weft.language.nvidia.blackwell"),
         (lambda k: warpgroup_mma_wait(0, (acc(k),)), "sm_80", "mma_v2"),
         (lambda k: warpgroup_mma_init(acc(k)), "sm_80", "mma_v2"),
         (

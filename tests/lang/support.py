@@ -29,13 +29,13 @@ class jit:  # noqa: N801
         raise AssertionError("a kernel was called, not read")
 
 
-def build(kernel: jit, num_warps: int = 4, **params: Any) -> Built:
+def build(kernel: jit, num_warps: int = 4, target: str = "sm_90a", **params: Any) -> Built:
     """Read a kernel and verify what it became. A parameter is a RuntimeParam, a DescriptorParam, or a constant."""
     built = build_kernel(
         kernel.__weft_jit__,
         {name: param_of(value) for name, value in params.items()},
         num_warps=num_warps,
-        target=targets.get("sm_90a"),
+        target=targets.get(target),
     )
     verify(built.func)
     return built

@@ -11,14 +11,18 @@ SWIZZLE = {0: 0, 1: 128, 2: 64, 3: 32}
 
 
 def descriptor_addresses(descriptor, transposed, bits, outer, k):
-    """Byte address of every element [outer, k] of an operand, as a 64-bit matrix descriptor tells it.
+    """Byte address of every element [outer, k] of an operand, as a 64-bit matrix descriptor tells it."""
+    start, leading, stride = (descriptor >> bit & 0x3FFF for bit in (0, 16, 32))
+    return addresses(start, leading, stride, SWIZZLE[descriptor >> 62] // 16, transposed, bits, outer, k)
 
-    Sixteen bytes are a unit. Strides of the canonical layouts, in units, W being those of the swizzle's width:
+
+def addresses(start, leading, stride, width, transposed, bits, outer, k):
+    """Byte address of every element [outer, k] of an operand, given what a matrix descriptor holds.
+
+    Sixteen bytes are a unit. Strides of the canonical layouts, in units, W being the swizzle's `width`:
     along k     swizzled (8, n) x 2: (W, stride) x 1, unswizzled (8, n) x 2: (1, stride) x leading
     along outer swizzled (W, n) x (8, k): (1, leading) x (W, stride), unswizzled n x (8, k): stride x (1, leading)
     """
-    start, leading, stride = (descriptor >> bit & 0x3FFF for bit in (0, 16, 32))
-    width = SWIZZLE[descriptor >> 62] // 16
     per_unit = 128 // bits
     o, j = np.meshgrid(np.arange(outer), np.arange(k), indexing="ij")
     if not transposed:

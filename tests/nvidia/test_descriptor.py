@@ -125,6 +125,12 @@ def of(*shape, strides=None, block=None, layout=PLAIN, pointer=0x1000, dtype=Non
     return lambda: TensorDescriptor.from_tensor(tensor, [8] * len(shape) if block is None else block, layout, **options)
 
 
+def fp4(*shape, block=(8, 64), swizzle=128, **options):
+    """Make the descriptor of packed fp4 that takes twice its room in shared memory."""
+    layout = gl.NVMMASharedLayout(swizzle, 8, 2, fp4_padded=True)
+    return of(*shape, block=list(block), layout=layout, dtype=FakeDtype("uint8"), **options)
+
+
 @pytest.mark.parametrize(
     ("code", "make", "text"),
     [
@@ -148,7 +154,11 @@ def of(*shape, strides=None, block=None, layout=PLAIN, pointer=0x1000, dtype=Non
         ("descriptor-layout", of(8, 8, layout=gl.SwizzledSharedLayout(1, 1, 1, [1, 0])), "SwizzledSharedLayout"),
         ("descriptor-layout", of(8, 8, layout=None), "None"),
         ("descriptor-layout", of(8, 8, layout=[128]), "[128]"),
-        ("descriptor-fp4", of(8, 8, layout=gl.NVMMASharedLayout(0, 8, 2, fp4_padded=True)), "fp4"),
+        ("descriptor-fp4", of(8, 8, layout=gl.NVMMASharedLayout(0, 8, 2, fp4_padded=True)), "is of float32"),
+        ("descriptor-fp4-step", fp4(8, 64, pointer=0x1010), "the address is 16 bytes past a multiple"),
+        ("descriptor-fp4-step", fp4(8, 64, strides=(80, 1)), "the stride of dimension 0 is 80"),
+        ("descriptor-fp4-step", fp4(8, 96), "by 64 bytes, but the last extent is 96"),
+        ("descriptor-fp4-step", fp4(8, 64, block=[8, 32], swizzle=64), "the row of a box is 32"),
         ("descriptor-padding", of(8, 8, padding="one"), "'one'"),
         ("descriptor-padding-nan", of(8, 8, dtype=FakeDtype("int32"), padding="nan"), "int32"),
         (

@@ -13,7 +13,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32, int64
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, async_copy, control, mbarrier, memory, mma, program, shared, tile, tma
+from weft.ops import arith, async_copy, control, mbarrier, memory, mma, program, shared, tcgen05, tile, tma
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.insert_sync import insert_sync
 
@@ -192,6 +192,8 @@ def _words(op: Op) -> list[str]:
     names = {program.barrier: "barrier", program.fence_async: "fence"}
     if op.kind in names:
         return [("!" if op.attrs["reason"] else "") + names[op.kind]]
+    if op.kind is tcgen05.fence:
+        return [("!" if op.attrs["reason"] else "") + ("before" if op.attrs["before"] else "after")]
     if not op.kind.effects:
         return []
     return [op.name.partition(".")[2] if op.name.startswith(("shared", "mbarrier")) else op.name]
@@ -256,7 +258,10 @@ class Rules(SharedKernel):
         return func
 
     def shown(self) -> str:
-        text = shown(self.result()).replace(" keep_alive", "")
+        return self.named(self.result())
+
+    def named(self, func: Func) -> str:
+        text = shown(func).replace(" keep_alive", "")
         names = {
             "store": "W", "load": "R", "tma.store": "store", "tma.load": "load", "tma.store_wait": "swait",
             "async_copy.global_to_shared": "copy", "async_copy.wait": "cwait", "async_copy.mbarrier_arrive": "carrive",

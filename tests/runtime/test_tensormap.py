@@ -75,6 +75,23 @@ def test_element_types(cuda, dtype, expected):
     assert encoded(cuda, (16, 64), [8, 16], 0, dtype)[0] == expected
 
 
+def test_packed_fp4_is_counted_by_its_elements(cuda):
+    """Extents and boxes in fp4, two to a byte of the tensor, strides in bytes; a box's row is 128 of them."""
+    layout = NVMMASharedLayout(128, 8, 2, fp4_padded=True)
+    tensor = FakeTensor(ADDRESS, FakeDtype("uint8"), shape=(48, 192))
+    TensorDescriptor.from_tensor(tensor, [32, 128], layout).tensor_map.encode()
+    ((_, arguments),) = cuda.encoded
+    data_type, rank, _, extents, strides, box, _, _, swizzle, *_ = arguments
+    assert (data_type, rank, extents, strides) == ("16U4_ALIGN16B", 2, [384, 48], [192])
+    assert (box, swizzle) == ([128, 32], "128B")
+
+
+def test_rows_that_are_gathered(cuda):
+    """A box of one row, as wide as the swizzle."""
+    _, _, _, extents, _, box, _, _, swizzle, *_ = encoded(cuda, (100, 256), [1, 128], 128)
+    assert (extents, box, swizzle) == ([256, 100], [64, 1], "128B")
+
+
 def test_padding(cuda):
     assert encoded(cuda, (16, 64), [8, 16], 0, padding="nan")[-1] == "NAN_REQUEST_ZERO_FMA"
 

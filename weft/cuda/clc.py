@@ -54,7 +54,7 @@ def _try_cancel(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 @emits(clc.load)
 def _load(e: Emitter, op: Op) -> None:
     (result,) = op.uses
-    answer = e.names.fresh(result.name or "answer")
+    answer = e.names.fresh("answer")
     e.out.bare(f"i64 {answer}[2];")
     e.out.line(access.load(e, Access("shared", int64, 2), answer, e.at(result), None))
     for half, value in enumerate(op.results):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cuda.globals import plus
 from weft.cuda.prelude import Piece
-from weft.cuda.reduce import member
 from weft.cuda.refs import Index
 from weft.cuda.rules import Repeated, elects
-from weft.cuda.tma import commit, moved
-from weft.ir.core import Op, Value
+from weft.cuda.tma import bulk_commit, column, moved
+from weft.ir.core import Op
 from weft.ops import tma
 
 if TYPE_CHECKING:
@@ -31,3 +29,38 @@ _SCATTER = Piece(
     '    :: "l"(desc), "r"(from), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3) : "memory"); }',
     ("CUtensorMap",),
 )
+
+
+def _request(e: Emitter, op: Op, index: Index) -> tuple[str, list[str]]:
+    """The address in shared memory of a request's rows, and their coordinates."""
+    desc, handle, rows, first = (op.operand(name) for name in ("desc", "handle", "rows", "column"))
+    assert desc is not None and handle is not None and rows is not None
+    firsts, columns, offsets = zip(*op.attrs["steps"], strict=True)
+    at = [e.at(rows, e.entry(tuple([first + row for first in firsts]), index)) for row in range(tma.GATHERED)]
+    return moved(e, handle, offsets, index), [column(desc, moved(e, first, columns, index)), *at]
+
+
+@elects(tma.gather4)
+def _gather(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, bar, *_ = op.operands
+    assert desc is not None and bar is not None
+    name = e.pieces.define("tma_gather4", _GATHER)
+
+    def text(index: Index) -> str:
+        to, coordinates = _request(e, op, index)
+        return f"{name}({', '.join([to, e.at(desc), e.at(bar), *coordinates])});"
+
+    return [(len(op.attrs["steps"]), text)]
+
+
+@elects(tma.scatter4)
+def _scatter(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc = op.operands[0]
+    assert desc is not None
+    name = e.pieces.define("tma_scatter4", _SCATTER)
+
+    def text(index: Index) -> str:
+        start, coordinates = _request(e, op, index)
+        return f"{name}({', '.join([e.at(desc), start, *coordinates])});"
+
+    return [(len(op.attrs["steps"]), text), bulk_commit(e)]

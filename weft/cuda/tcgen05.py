@@ -76,10 +76,10 @@ def _what(e: Emitter, descriptors: Table, index: Index) -> str:
     return plus(f"{descriptors[0]:#x}u", e.entry(tuple([each - descriptors[0] for each in descriptors]), index))
 
 
-def _adds(e: Emitter, first: tuple[bool, ...], index: Index, use_acc: Value | None) -> str:
+def _adds(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
     """Whether a step adds to what its accumulator holds: the `first` ones along k as the condition says (None: they do)."""
     number = 1 if use_acc is None else e.number(use_acc)
-    if use_acc is None or number:
+    if use_acc is None or number or not any(first):
         return "true"
     added = e.at(use_acc) if number is None else "false"
     if isinstance(index, int):
@@ -90,8 +90,8 @@ def _adds(e: Emitter, first: tuple[bool, ...], index: Index, use_acc: Value | No
     return later if added == "false" else f"{later} || {added}"
 
 
-def _later(e: Emitter, first: tuple[bool, ...], index: str) -> str:
-    """Whether a step is not the first one along k: these come before all others, or at regular distances, or a table says so."""
+def _later(e: Emitter, first: Table, index: str) -> str:
+    """Whether a step is not the first along k. Those come before all others, or at regular distances, or a table says so."""
     firsts, steps = sum(first), range(len(first))
     if all(first[:firsts]):
         return f"{index} >= {firsts}"

@@ -11,6 +11,7 @@ from weft.cuda.refs import Index
 from weft.cuda.rules import Repeated, elects
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
+from weft.layout import NVMMASharedLayout
 from weft.layout.cga import receivers
 from weft.ops import tma
 
@@ -30,17 +31,19 @@ def _numbers(first: int, count: int) -> str:
     return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
 
 
-def _load_piece(name: str, rank: int, offsets: int, multicast: bool) -> Piece:
+def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False) -> Piece:
     """`name(to, desc, bar, x, y, ...)`; an im2col load has `offsets` within the filter besides.
 
-    A load with `multicast` takes last a mask of the blocks to whose memory, at the same address, the box goes."""
+    A load with `multicast` takes last a mask of the blocks to whose memory, at the same address, the box goes. In a `pair` of
+    blocks the barrier is that of the first one, whose shared memory has addresses with bit 24 clear."""
     axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
                             *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
+    bar = '"r"(bar & 0xfeffffffu)' if pair else '"r"(bar)'
     operands = ", ".join(
-        ['"r"(to)', '"l"(desc)', '"r"(bar)', *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
+        ['"r"(to)', '"l"(desc)', bar, *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
     )
-    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" if multicast else ""
+    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * pair
     within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
     within += f", %{3 + rank + offsets}" if multicast else ""
     return Piece(
@@ -72,7 +75,7 @@ def _boxes(op: Op, rank: int) -> tuple[int, Sequence[tuple[int, ...]]]:
     return len(boxes), [*columns, tuple([offset for _, offset in boxes])]
 
 
-def _moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index) -> str:
+def moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index) -> str:
     """A coordinate or address, and what a box adds to it."""
     assert value is not None
     number = e.number(value)
@@ -81,18 +84,25 @@ def _moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index
     return plus(e.at(value), e.entry(table, index))
 
 
+def column(desc: Value, elements: str) -> str:
+    """The first coordinate of a request as the hardware counts: of packed fp4, a byte is two elements."""
+    layout = desc.type.layout if isinstance(desc.type, DescriptorType) else None
+    return f"2 * ({elements})" if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded else elements
+
+
 @elects(tma.load)
 def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     desc, bar, handle, _, *coords = op.operands
     assert desc is not None and bar is not None and handle is not None
     blocks = _receivers(e, op)
-    name = f"tma_load_{'multicast_' if blocks else ''}{len(coords)}d"
-    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks)))
+    pair = bool(op.attrs["shared_by"])
+    name = f"tma_load_{'multicast_' if blocks else ''}{'pair_' if pair else ''}{len(coords)}d"
+    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks), pair))
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:
-        at = [_moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
-        arguments = [_moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *blocks]
+        *at, x = [moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        arguments = [moved(e, handle, offsets, index), e.at(desc), e.at(bar), column(desc, x), *reversed(at), *blocks]
         return f"{name}({', '.join(arguments)});"
 
     return [(count, text)]
@@ -127,10 +137,10 @@ def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
     def text(index: Index) -> str:
         *outer, inner = coords
-        at = [*(e.at(c) for c in outer if c is not None), _moved(e, inner, channels, index)]
+        at = [*(e.at(c) for c in outer if c is not None), moved(e, inner, channels, index)]
         within = [f"(u16){e.at(step)}" for step in steps if step is not None]
         arguments = [
-            _moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within), *blocks
+            moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within), *blocks
         ]  # fmt: skip
         return f"{name}({', '.join(arguments)});"
 
@@ -147,10 +157,15 @@ def _store(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     count, (*starts, offsets) = _boxes(op, len(coords))
 
     def text(index: Index) -> str:
-        at = [_moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
-        return f"{name}({', '.join([e.at(desc), _moved(e, handle, offsets, index), *reversed(at)])});"
+        *at, x = [moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        return f"{name}({', '.join([e.at(desc), moved(e, handle, offsets, index), column(desc, x), *reversed(at)])});"
 
-    return [(count, text), (1, lambda index: f"{e.pieces.define('bulk_commit', _COMMIT)}();")]
+    return [(count, text), bulk_commit(e)]
+
+
+def bulk_commit(e: Emitter) -> Repeated:
+    """The statement that makes a group of the requests before it."""
+    return 1, lambda index: f"{e.pieces.define('bulk_commit', _COMMIT)}();"
 
 
 @elects(tma.store_wait)

@@ -76,8 +76,14 @@ LAYOUT = row(
 FP4 = row(
     "descriptor-fp4",
     LaunchError,
-    "{layout} spreads packed fp4 over padded bytes, but the descriptor copies the bytes of the tensor as they are",
-    "write gl.NVMMASharedLayout.get_default_for({block}, gl.{dtype})",
+    "{layout} spreads packed fp4 over padded bytes, but the descriptor is of {what}",
+    "describe fp4 as uint8, two to a byte, with TensorDescriptor; without fp4_padded, any bytes are copied as they are",
+)
+FP4_STEP = row(
+    "descriptor-fp4-step",
+    LaunchError,
+    "TMA spreads packed fp4 by {step} bytes, but {what} is {got}",
+    "{fix}",
 )
 PADDING = row(
     "descriptor-padding",

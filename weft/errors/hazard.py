@@ -147,7 +147,7 @@ TENSOR_COORDINATE = row(
     "hazard-tensor-coordinate",
     Misaligned,
     "program {program}: a TMA request starts at column {column} of {name}, which is byte {byte} of a row, but requests start "
-    "at multiples of 16 bytes (the GPU stops with an illegal instruction)",
+    "at multiples of {granule} bytes (the GPU stops with an illegal instruction)",
     "start blocks at columns that {step} divides",
 )
 TENSOR_CHUNK = row(
@@ -186,7 +186,7 @@ UNDEFINED_SHARED = row(
     "hazard-undefined-shared",
     UninitializedRead,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
-    "write the shared memory first, or wait for the copy that does",
+    "write the memory first, or wait for the copy that does",
 )
 DIVISION = row(
     "hazard-division-by-zero",

@@ -38,5 +38,5 @@ REGISTER_LAYOUT = row(
     "tmem-register-layout",
     LayoutError,
     "instructions {variant} do not fit a tile of {shape} elements of {bits} bits in {layout!r} on {num_warps} warps",
-    'use instr_variant="32x32b", which always fits, and convert_layout',
+    'use instr_variant="32x32b" and convert_layout; col_stride is 1, or 32 / bits to give each element a column',
 )

@@ -14,10 +14,10 @@ from weft.errors import Loc, WeftError, render
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.text import format_op
-from weft.ir.types import DescriptorType, ScalarType, SharedType, TileType
+from weft.ir.types import DescriptorType, ScalarType, SharedType, TensorType, TileType
 
 # Types that only one stage has.
-FOREIGN: dict[str, tuple[type, ...]] = {"tile": (), "lowered": (TileType, SharedType)}
+FOREIGN: dict[str, tuple[type, ...]] = {"tile": (), "lowered": (TileType, SharedType, TensorType)}
 
 
 class VerificationError(WeftError):

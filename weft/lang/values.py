@@ -17,6 +17,7 @@ from weft.ir.types import (
     ScalarType,
     ScratchType,
     SharedType,
+    TensorType,
     TileType,
     Type,
     int1,
@@ -184,7 +185,7 @@ def show_type(leaf: Any, other: Any = None) -> str:
     kind = describe(leaf)
     if isinstance(mine, TileType) and isinstance(theirs, TileType):
         return f"{kind} in {mine.layout!r}" if (mine.element, mine.shape) == (theirs.element, theirs.shape) else kind
-    if isinstance(mine, SharedType) and isinstance(theirs, SharedType) and kind == describe(other):
+    if isinstance(mine, (SharedType, TensorType)) and isinstance(theirs, type(mine)) and kind == describe(other):
         return f"{kind} in {mine.layout!r}" if mine.layout != theirs.layout else f"{kind} of {list(mine.alloc_shape)}"
     return kind
 

@@ -73,7 +73,7 @@ MOST_COLUMNS = 256
 EITHER_WAY = (8, 16)
 """Widths of elements in shared memory that may lie contiguous along the outer dimension."""
 COPIES = ((LANES, 256, "128x256b"), (LANES, 128, "128x128b"), (SCALE_ROWS, 128, "32x128b.warpx4"))
-"""Lanes, bits of each and names of the instructions that copy to tensor memory; the last one reaches all lanes, 32 at a time."""
+"""Lanes, bits of each, and names of the instructions that copy to tensor memory; what the last one copies, all warps get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,18 @@ def _scaled_kind(
         return kind
     for name, side, form, code in (("a", a, scaled.a, types[0]), ("b", b, scaled.b, types[1])):
         if code not in (MEMORY[form], MEMORY["e2m1"]):
-            return Unreadable(f"{name} is said to be {form}, but its elements are {code}", f"pass memory of {MEMORY[form]}")
+            return Unreadable(
+                f"{name} is said to be {form}, but its elements are {code}", f"pass memory of {MEMORY[form]}"
+            )
         wanted = form == "e2m1" and kind == "mxf8f6f4"
         if wanted and isinstance(side, TensorSide):
             return Unreadable(f"{name} is e2m1 in tensor memory beside another format", f"keep {name} in shared memory")
         if _padded(side) != wanted:
             padded, shape = ", fp4_padded=True" if wanted else "", list(side.tile)
             fix = f"allocate it in NVMMASharedLayout.get_default_for({shape}, dtype{padded})"
-            return Unreadable(f"{name} is {form}, read {'' if wanted else 'not '}padded, but lies in {side.layout}", fix)
+            return Unreadable(
+                f"{name} is {form}, read {'' if wanted else 'not '}padded, but lies in {side.layout}", fix
+            )
     return kind
 
 
@@ -243,7 +247,9 @@ class _Product:
         for name, side, needed in wanted:
             has = _linear(side).bases(BLOCK)
             if any(mine != its for mine, its in zip_longest(needed, has, fillvalue=(0, 0))):
-                reason = f"blocks of the cluster hold what begins at {list(has)} of {name}, but multiply what is at {needed}"
+                reason = (
+                    f"blocks of the cluster hold what begins at {list(has)} of {name}, but multiply what is at {needed}"
+                )
                 return Unreadable(reason, f"give {name} a cga_layout that splits it as the accumulator is split")
             if _cut(has, side):
                 return Unreadable(f"{name} is a slice of what is split over blocks", "slice along another dimension")
@@ -298,8 +304,8 @@ class _Product:
         if isinstance(side, SharedSide):
             return self._memory(side, 1, blocks)
         layout, step = side.layout, K_BITS // self._row.bits
-        packed = isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 and layout.block[1] % step == 0
-        if self._m != LANES or not packed or layout.block[0] != LANES:
+        rows, columns = layout.block if isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 else (0, 0)
+        if not rows == self._m == LANES or columns < step:
             reason = f"a is in {layout}, where it has no {LANES} rows of {step} elements side by side"
             return Unreadable(reason, f"allocate a in TensorMemoryLayout([{LANES}, {side.tile[1]}], col_stride=1)")
         places = _Places(side, self._row.bits)
@@ -308,7 +314,7 @@ class _Product:
 
     def _memory(self, side: SharedSide, k: int, blocks: Blocks) -> tuple[Operand, Offsets] | Unreadable:
         """An operand in shared memory, and where instructions begin."""
-        either_way = () if "e2m1" in self._types[1 - k : 2 - k] else EITHER_WAY
+        either_way = () if self._types[1 - k] == "e2m1" else EITHER_WAY
         found = plan_operand(side, self._row.bits, k, blocks, either_way, _padded(side))
         if isinstance(found, Unreadable):
             return Unreadable(f"{'ba'[k]} is in {side.layout}: {found.reason}", found.fix)
@@ -368,45 +374,66 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
     has, needed = alignment(src.layout), 0
     reach = _Reach(src, dst, bits)
     for lanes, wide, shape in COPIES:
-        contiguous, lines, columns, others = reach.piece(lanes, wide)
-        if None in (*contiguous, *lines):
+        piece = reach.piece(lanes, wide)
+        if piece is None:
             continue
-        for swizzle, (leading, stride) in forms(_known(contiguous), _known(lines), others, bits // 8):
+        for swizzle, (leading, stride) in forms(piece.contiguous, piece.lines, piece.others, bits // 8):
             if has < swizzle_alignment(swizzle):
                 needed = needed or swizzle_alignment(swizzle)
                 continue
-            sources = combinations([swizzled(offset, swizzle) for offset in others])
-            start, to = swizzled(reach.start, swizzle), combinations(columns)
-            steps = tuple((start ^ at, reach.first ^ column) for at, column in zip(sources, to, strict=True))
+            sources = combinations([swizzled(offset, swizzle) for offset in piece.others])
+            start, targets = swizzled(reach.start, swizzle), combinations(piece.columns)
+            steps = tuple((start ^ at, reach.first ^ column) for at, column in zip(sources, targets, strict=True))
             return CopyPlan(shape, Operand(swizzle, False, leading, stride, ()), steps)
     reason = misaligned(has, needed) if needed else f"no instruction copies {src.layout} to {dst.layout}"
     return Unreadable(reason, _copy_fix(src, dst, bits))
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one instruction copies, and others do: bytes of the source by bit of the column within a piece and of the lane, and
+    by bit that leads to other pieces, with the columns that these are in."""
+
+    contiguous: list[int]
+    lines: list[int]
+    others: list[int]
+    columns: list[int]
+
+
 class _Reach:
-    """Where in a block's shared memory that lies which bits of an address in tensor memory lead to."""
+    """Bytes of a block's shared memory by bits of addresses in tensor memory; 0 for a bit that leads out of the view."""
 
     def __init__(self, src: SharedSide, dst: TensorSide, bits: int) -> None:
-        self._source, self._bits = Places(src, bits // 8), bits
-        self.start, self.first = self._source.start, _Places(dst, bits).address(0, 0)
-        linear = _linear(dst)
-        self._lanes, self._columns = (
-            [self._offset(basis, dst) for basis in linear.bases(dim)] for dim in (ROW, COLUMN)
-        )
+        source, linear = Places(src, bits // 8), _linear(dst)
+        self.start, self.first, self._bits = source.start, _Places(dst, bits).address(0, 0), bits
 
-    def _offset(self, basis: Sequence[int], dst: TensorSide) -> int | None:
-        """Byte of the source; None for a bit that leads nowhere or out of the view."""
-        inside = any(basis) and all(at < size for at, size in zip(basis, dst.shape, strict=True))
-        return self._source.byte(basis) if inside else None
+        def byte(basis: Sequence[int]) -> int:
+            return source.byte(basis) if all(at < size for at, size in zip(basis, dst.shape, strict=True)) else 0
 
-    def piece(
-        self, lanes: int, wide: int
-    ) -> tuple[list[int | None], list[int | None], list[int], list[int]]:
-        """What an instruction of so many lanes and bits of each takes along the columns and the lanes; columns to the others
-        and where those are. Lanes that an instruction repeats hold nothing of their own."""
+        self._lanes, self._columns = (list(map(byte, linear.bases(dim))) for dim in (ROW, COLUMN))
+
+    def piece(self, lanes: int, wide: int) -> _Piece | None:
+        """What an instruction of so many lanes, repeated in the others, and bits of each copies; None where it cannot."""
         across, down = f2.log2(wide // self._bits), f2.log2(lanes)
-        lines = self._lanes[:down] if not any(at is not None for at in self._lanes[down:]) else [None]
-        contiguous = self._columns[:across] if len(self._columns) >= across else [None]
-        others = [(bit, at) for bit, at in enumerate(self._columns) if bit >= across and at is not None]
-        columns = [(self._bits << bit) // COLUMN_BITS for bit, _ in others]
-        return contiguous, lines, columns, [at for _, at in others]
+        contiguous, lines = self._columns[:across], self._lanes[:down]
+        if len(contiguous) < across or 0 in (*contiguous, *lines) or any(self._lanes[down:]):
+            return None
+        others = [(at, 1 << bit) for bit, at in enumerate(self._columns) if bit >= across and at]
+        columns = [element * self._bits // COLUMN_BITS for _, element in others]
+        return _Piece(contiguous, lines, [at for at, _ in others], columns)
+
+
+def _copy_fix(src: SharedSide, dst: TensorSide, bits: int) -> str:
+    """What to write instead of a source that cannot be copied."""
+    if isinstance(dst.layout, TensorMemoryScalesLayout):
+        rows, scales = dst.shape
+        if rows % LANES or scales % SCALES_PER_COLUMN:
+            return f"copy scales of a multiple of {LANES} rows by {SCALES_PER_COLUMN} columns, or store them from registers"
+        shape = [1, rows // LANES, scales // SCALES_PER_COLUMN, 2, 256]
+        return (
+            f"keep the scales as {shape} in NVMMASharedLayout(0, 8, rank=5), and pass their reshape({[*shape[1:3], 32, 4, 4]})"
+            f".permute((0, 3, 2, 1, 4)).reshape({[rows, scales]})"
+        )
+    if isinstance(dst.layout, TensorMemoryLayout) and (dst.layout.block[0] != LANES or dst.layout.col_stride != 1):
+        return f"copy to TensorMemoryLayout([{LANES}, N], col_stride=1)"
+    return f"allocate the source in NVMMASharedLayout.get_default_for({list(src.tile)}, dtype)"

@@ -79,7 +79,9 @@ def plain_kind(a: str, b: str, acc: str) -> Kind | Unreadable:
             allowed = row.accumulators[: 1 if a == "bf16" else None]
             if acc in allowed:
                 return kind
-            return Unreadable(f"{a} times {b} is not added up in {acc}", f"use an accumulator of {' or '.join(allowed)}")
+            return Unreadable(
+                f"{a} times {b} is not added up in {acc}", f"use an accumulator of {' or '.join(allowed)}"
+            )
     known = "f16, bf16 and f32 by their like, 8-bit floats by 8-bit floats, 8-bit integers by 8-bit integers"
     return Unreadable(f"{a} is not multiplied by {b}", f"it multiplies {known}; convert one of them with .to(...)")
 

@@ -144,7 +144,7 @@ def register_layout(
         raise fail(errors.WARPS, num_warps=num_warps)
     blocks = layout.cga or cga
     memory = layout.to_linear(shape if layout.cga else block_shape(blocks, shape))
-    found = _bases(fragments[variant], memory, bits, num_warps)
+    found = _bases(fragments[variant], memory, layout.has_copies, bits, num_warps)
     if found is None or (variant == SPLITN and not _split_columns(found, shape[1] // 2, bits)):
         raise fail(
             errors.REGISTER_LAYOUT,
@@ -177,18 +177,21 @@ class _Bases:
     warps: list[Vector]
 
 
-def _bases(fragment: Fragment, memory: LinearLayout, bits: int, num_warps: int) -> _Bases | None:
-    """The layout within a block; None for less columns than the fragment has."""
+def _bases(fragment: Fragment, memory: LinearLayout, copies: bool, bits: int, num_warps: int) -> _Bases | None:
+    """The layout within a block; None where the fragment has more columns, or reaches some of the `copies` only, and where
+    elements that share a 32-bit column do not lie side by side."""
     rows, columns = memory.bases(ROW), memory.bases(COLUMN)
     packed = bits == PACKED_BITS and len(columns) > 1 and not any(columns[0])
     in_word = log2(COLUMN_BITS // bits) + packed
     word, beyond = [vector for vector in columns[:in_word] if any(vector)], list(columns[in_word:])
     width = log2(fragment.columns)
-    if len(beyond) < width:
+    if len(beyond) < width or (not packed and word != list(columns[: len(word)])):
         return None
     at = {LANE << bit: vector for bit, vector in enumerate(rows)}
     at |= {1 << bit: vector for bit, vector in enumerate(beyond[:width])}
     upper, lower_only = at[UPPER], UPPER not in fragment.lanes
+    if copies and not all(any(at[step]) for step in (*fragment.registers, *[UPPER] * lower_only)):
+        return None
     warps, last = list(rows[log2(WARP_SIZE) :]), list[Vector]()
     if lower_only and any(upper):
         (warps if num_warps > WARPGROUP else last).append(upper)
@@ -197,7 +200,7 @@ def _bases(fragment: Fragment, memory: LinearLayout, bits: int, num_warps: int) 
     warps += [*beyond[cut:], *[NOWHERE] * (free - len(beyond[cut:]))]
     more = beyond[width:cut]
     idle = at[SPLIT] = NOWHERE
-    if more and (SPLIT in fragment.lanes or (upper == idle and not lower_only)):
+    if more and (SPLIT in fragment.lanes or (upper == idle and not lower_only and not copies)):
         at[SPLIT] = at[UPPER] = more.pop()
     registers = [*word, *[at[step] for step in fragment.registers], *more, *last]
     return _Bases(registers, [at[step] for step in fragment.lanes], warps)
@@ -315,6 +318,8 @@ def _fit(variant: Variant, held: _Held, bits: int) -> TensorAccess | None:
         return None
     within = [step(address) for address in fragment.registers]
     if split >= LANE or any(each not in span for each in within):
+        return None
+    if UPPER in held.copies and UPPER not in lanes:
         return None
     repeat = 1
     while repeat < fragment.repeats and step(fragment.columns * repeat) in span:

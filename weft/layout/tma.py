@@ -16,12 +16,16 @@ from typing import NamedTuple
 from weft.errors import fail
 from weft.errors import layout as errors
 from weft.layout.cga import block_shape as part_of_block
+from weft.layout.cga import split_of
 from weft.layout.shared import NVMMASharedLayout
 
 MOST_DIMS = 5
 LEAST_INNER_BYTES = 16
 GRANULE = 16
 """Bytes that a tensor's address and strides, and the places in a row where requests start, are multiples of."""
+FP4_GRANULE, FP4_ROW = 32, 64
+"""With `fp4_padded`: the same of addresses and strides, and bytes (two fp4 each) of a box's row, which extents and the places
+where requests start are multiples of."""
 MOST_STRIDE_BYTES = 1 << 40
 """Strides are less than this many bytes."""
 
@@ -62,9 +66,12 @@ def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> N
 
 
 def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int]:
-    """The least tile that has to suit the layout: several rows where the block is one row, which requests for single rows move."""
+    """The least tile that has to suit the layout: several rows where the block is one row, which then is moved among others."""
     rows, *others = block_shape
-    return [layout.ROWS, *others] if rows == 1 and len(others) == 1 else block_shape
+    if rows > 1 or len(others) != 1:
+        return block_shape
+    blocks, _ = split_of(layout.cga, 2)
+    return layout.ROWS * blocks, *others
 
 
 def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> Boxes:

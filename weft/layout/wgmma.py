@@ -121,9 +121,10 @@ def plan_operand(
     if padded:
         along_k.insert(PAD_BIT, 1 << PAD_BIT)
     transposed = along_outer[:1] == [bits // 8]
-    if transposed and bits not in either_way:
+    few = f", where an instruction takes {blocks.size} of them" if blocks.size * bits // 8 < GRANULE else ""
+    if transposed and (bits not in either_way or few):
         elements = "padded elements" if padded else f"elements of {bits} bits"
-        reason = f"it is contiguous along {'nm'[k]}, and {elements} are read along k only"
+        reason = f"it is contiguous along {'nm'[k]}, and {elements} are read along k only{few}"
         return Unreadable(reason, fix.line(k == 1))
     step = f2.log2(K_BITS // bits)
     size = f2.log2(blocks.size)

@@ -14,8 +14,8 @@ from typing import Any
 from weft.errors import Row, fail
 from weft.errors import descriptor as errors
 from weft.layout import NVMMASharedLayout
-from weft.layout.tma import GRANULE, MOST_STRIDE_BYTES, boxes
-from weft.runtime.arguments import array, of_torch
+from weft.layout.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
+from weft.runtime.arguments import HOST, array, of_torch
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 from weft.runtime.specialise import MockTensor
@@ -96,8 +96,8 @@ def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) ->
 def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str) -> TensorMap:
     """The map whose requests copy blocks of the tensor's rank.
 
-    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -padding, -padding-nan; LayoutError where block and layout do not
-    fit each other (see `weft.layout.tma.check`).
+    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan; LayoutError where block and
+    layout do not fit each other (see `weft.layout.tma.check`).
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if len(block) != rank:
@@ -155,20 +155,45 @@ def _tensor_map(
     dtype = tensor.dtype
     if not isinstance(layout, NVMMASharedLayout):
         raise _layout_error(errors.LAYOUT, layout, block, dtype)
-    if layout.fp4_padded:
-        raise _layout_error(errors.FP4, layout, block, dtype)
     if padding not in PADDINGS:
         raise fail(errors.PADDING, padding=padding)
     # An fp8 element travels as a byte, and of bytes there is no NaN.
     if padding == "nan" and (ITEMSIZE[dtype] == 1 or "float" not in dtype):
         raise fail(errors.PADDING_NAN, dtype=dtype)
+    if layout.fp4_padded and (dtype not in ("uint8", "int8") or mode != "tiled"):
+        raise fail(errors.FP4, layout=layout, what=_NAMES.get(dtype, dtype) if mode == "tiled" else f"mode {mode}")
     box = boxes(block, layout, 8 * ITEMSIZE[dtype]).box
+    if layout.fp4_padded:
+        _check_fp4(tensor, box)
     spec = Spec(
         tensor.pointer, dtype, tensor.shape, tensor.stride_bytes, box, layout.swizzle_byte_width, padding, im2col,
-        row_bytes=block[-1] * ITEMSIZE[dtype],
+        row_bytes=block[-1] * ITEMSIZE[dtype], fp4=layout.fp4_padded,
     )  # fmt: skip
     kind = Descriptor(dtype, len(tensor.shape), block, layout, mode)
     return TensorMap(kind, spec, tensor.strides, tensor.device, of_torch=tensor.of_torch)
+
+
+def _check_fp4(tensor: Tensor, box: tuple[int, ...]) -> None:
+    """Refuse packed fp4 that TMA does not spread: it takes 128 elements, 64 bytes, of a row at a time."""
+
+    def demand(holds: bool, step: int, what: str, got: str, fix: str) -> None:
+        if not holds:
+            raise fail(errors.FP4_STEP, step=step, what=what, got=got, fix=fix)
+
+    # Host memory is for the simulator only, and NumPy aligns it to 16 bytes.
+    over = 0 if tensor.device == HOST else tensor.pointer % FP4_GRANULE
+    demand(
+        not over, FP4_GRANULE, "the address", f"{over} bytes past a multiple", "copy the tensor first: tensor.clone()"
+    )
+    for dim, nbytes in enumerate(tensor.stride_bytes):
+        whole = nbytes % FP4_GRANULE == 0 or tensor.shape[dim] == 1
+        demand(
+            whole, FP4_GRANULE, f"the stride of dimension {dim}", f"{nbytes}", "allocate rows of a multiple of 64 bytes"
+        )
+    pad = "pad rows with zeros to a multiple of 64 bytes, 128 fp4"
+    demand(tensor.shape[-1] % FP4_ROW == 0, FP4_ROW, "the last extent", f"{tensor.shape[-1]}", pad)
+    wide = "give the layout swizzle_byte_width=128, and blocks rows of at least 64 bytes"
+    demand(box[-1] == FP4_ROW, FP4_ROW, "the row of a box", f"{box[-1]}", wide)
 
 
 def _layout_error(row: Row, layout: object, block: tuple[int, ...], dtype: str) -> Exception:

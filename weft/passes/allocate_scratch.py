@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from sys import maxsize
 
-from weft.ir.core import Func
+from weft.ir.core import Func, walk
+from weft.ops import tensor_memory
 from weft.passes.allocate_shared import with_offsets
 from weft.passes.handles import bytes_of
 from weft.passes.liveness import lifetimes, place
@@ -24,9 +25,12 @@ def allocate_scratch(func: Func, target: Target) -> Func:
     """
     kept: tuple[tuple[int, int], ...] = func.attrs.get("kept_bytes", ())
     lives = lifetimes(func)
+    rooms = {op.operand("room") for op in walk(func.body) if op.kind is tensor_memory.reserve}
     for alloc, life in lives.items():
         first = alloc.attrs["offset"]
-        # What the author keeps alive is not to be seen in lowered operations any more.
-        if any(first < end and begin < first + bytes_of(alloc) for begin, end in kept if first >= 0):
+        # What the author keeps alive is not to be seen in lowered operations any more; and all threads, those of partitions
+        # too, read the room of tensor memory's address when they have met, so nobody may write there.
+        by_author = any(first < end and begin < first + bytes_of(alloc) for begin, end in kept if first >= 0)
+        if by_author or alloc.result in rooms:
             lives[alloc] = replace(life, first=0, last=maxsize)
     return with_offsets(func, place(lives), target)

@@ -13,13 +13,13 @@ from weft.errors import LayoutError, UserError, fail
 from weft.errors import cluster as errors
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
-from weft.ir.types import SharedType, TileType
+from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
 from weft.layout.cga import copies
 from weft.layout.convert import plan_conversion
 from weft.layout.reduction import plan_reduction, plan_scan
 from weft.layout.shared_access import plan_access
-from weft.ops import async_copy, cluster, control, memory, reduce, shared, tile
+from weft.ops import async_copy, cluster, control, memory, reduce, shared, tcgen05, tensor_memory, tile
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
 
@@ -104,6 +104,38 @@ def _access(op: Op) -> None:
         raise _split_apart(op, _blocks(linear), _blocks(t.layout.to_linear(t.alloc_shape))) from None
 
 
+def _tensor_access(op: Op) -> None:
+    """A tile and the tensor memory that it is loaded from or stored to are split alike."""
+    handle = op.operands[0]
+    other = op.result if op.kind is tensor_memory.load else op.operands[1]
+    held, memory = _blocks(_linear(other)), _tensor_blocks(handle)
+    if _padded(held, memory) != _padded(memory, held):
+        fix = "give the tile's layout the cga_layout of the tensor memory's, as get_tmem_reg_layout does"
+        first, second = f"those of the tile lie at {held}", f"those of the tensor memory at {memory}"
+        raise _exchange(op.name, first, second, fix)
+
+
+def _tensor_copy(op: Op) -> None:
+    """Shared memory and the tensor memory that it is copied to are split alike."""
+    src, dst = op.operands
+    assert src is not None and isinstance(src.type, SharedType)
+    source, memory = _blocks(src.type.layout.to_linear(src.type.alloc_shape)), _tensor_blocks(dst)
+    if _padded(source, memory) != _padded(memory, source):
+        fix = "give both layouts the same cga_layout"
+        first, second = f"those of the shared memory lie at {source}", f"those of the tensor memory at {memory}"
+        raise _exchange(op.name, first, second, fix)
+
+
+def _tensor_blocks(handle: Value | None) -> list[list[int]]:
+    assert handle is not None and isinstance(handle.type, TensorType)
+    return _blocks(handle.type.layout.to_linear(handle.type.alloc_shape))
+
+
+def _padded(blocks: list[list[int]], others: list[list[int]]) -> list[list[int]]:
+    """Blocks that a layout does not tell apart hold the same."""
+    return blocks + [[0] * len(basis) for basis in others[len(blocks) :]]
+
+
 def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[int]]) -> UserError:
     fix = "give the tile's layout and the shared layout the same cga_layout"
     first, second = f"those of the tile lie at {tile_blocks}", f"those of the shared memory at {memory_blocks}"
@@ -124,8 +156,7 @@ def _along(op: Op) -> None:
             op.name, f"indices may name any element along axis {axis}", f"the blocks split that axis: {source}",
             "split the tile along another axis",
         )  # fmt: skip
-    padded = source + [[0] * len(of_source.out_dims)] * (len(chosen) - len(source))
-    if [_without(b, axis) for b in chosen] != [_without(b, axis) for b in padded]:
+    if [_without(b, axis) for b in chosen] != [_without(b, axis) for b in _padded(source, chosen)]:
         raise _split_apart(op, chosen, source)
 
 
@@ -151,6 +182,9 @@ _CHECKS: dict[OpDef, Callable[[Op], None]] = {
     shared.load: _access,
     shared.store: _access,
     async_copy.global_to_shared: _access,
+    tensor_memory.load: _tensor_access,
+    tensor_memory.store: _tensor_access,
+    tcgen05.copy: _tensor_copy,
     shared.gather: _along,
     shared.scatter: _along,
 }

@@ -6,7 +6,7 @@
                                                 tma.load ... {multicast = true}
                                                 cluster.arrive; cluster.wait
 
-A block may signal another's mbarrier only after that is made, and may write to another's memory only while that runs. Where
+A block may signal another's mbarrier only after that is made, and may use another's memory only while that runs. Where
 the author has the blocks meet there, nothing is added; what the blocks do in between is the author's protocol.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, walk
-from weft.ir.types import DescriptorType
+from weft.ir.types import DescriptorType, TensorType
 from weft.layout.cga import receivers
-from weft.ops import cluster, mbarrier, tma
+from weft.ops import clc, cluster, mbarrier, tma
 
 
 def cluster_sync(func: Func) -> Func:
@@ -48,7 +48,12 @@ def _reaches(op: Op, blocks: int) -> bool:
         desc = op.operand("desc")
         assert desc is not None and isinstance(desc.type, DescriptorType)
         return receivers(desc.type.layout.to_linear(desc.type.block_shape), blocks) > 0
-    return bool(op.attrs.get("shared_by") or op.attrs.get("everywhere"))
+    if op.kind is clc.try_cancel:
+        return blocks > 1 and op.attrs["multicast"]
+    if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
+        # What two blocks multiply together is in the memory of both; threads access their own block's.
+        return any(effect.elected for effect in op.kind.effects)
+    return any(op.attrs.get(name) for name in ("shared_by", "everywhere", "receivers"))
 
 
 def _meets(ops: Sequence[Op]) -> bool:

@@ -12,6 +12,7 @@ from time import perf_counter
 from weft.ir.core import Func
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.allocate_shared import allocate_shared
+from weft.passes.allocate_tensor_memory import allocate_tensor_memory
 from weft.passes.assign_registers import assign_registers
 from weft.passes.bound_blocks import bound_blocks
 from weft.passes.check_accumulators import check_accumulators, check_moves
@@ -20,6 +21,7 @@ from weft.passes.cluster_sync import cluster_sync
 from weft.passes.contract_fma import contract_fma
 from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
+from weft.passes.fence_tensor_memory import fence_tensor_memory
 from weft.passes.insert_sync import insert_sync
 from weft.passes.lower import lower_tiles
 from weft.passes.mark_exact import mark_exact
@@ -58,10 +60,12 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
             ("check_blocks", _check_blocks),
             ("overlap_products", lambda f: _by_author(f, overlap_products)),
             ("allocate_shared", lambda f: allocate_shared(f, target)),
+            ("allocate_tensor_memory", lambda f: allocate_tensor_memory(f, target)),
             ("cluster_sync", lambda f: _by_author(f, cluster_sync)),
             ("spread_arrivals", lambda f: _by_author(f, spread_arrivals)),
             ("spread_requests", lambda f: _by_author(f, spread_requests)),
             ("insert_sync", _synchronised),
+            ("fence_tensor_memory", lambda f: _by_author(f, fence_tensor_memory)),
         ),
         watch,
     )

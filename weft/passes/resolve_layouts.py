@@ -5,7 +5,8 @@
     %s = arith.add %r, %t                                            %s = arith.add %o, %t
 
 `AutoLayout` tiles take the layout of the tiles they meet, in both directions (`weft.passes.layout_links` says how operations
-tie layouts). A `CoalescedLayout` tile that meets none takes the one in which its memory accesses are widest. Last, a tile
+tie layouts). One that meets none, but comes from tensor memory or goes there, takes that of `get_tmem_reg_layout`. A
+`CoalescedLayout` tile that meets none takes the one in which its memory accesses are widest. Last, a tile
 that is only converted is made in the layout it is converted to. Nothing is converted that the author did not convert: tiles
 whose uses disagree are an error, and so are tiles that nothing gives a layout.
 """
@@ -13,16 +14,19 @@ whose uses disagree are an error, and so are tiles that nothing gives a layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.errors import ErrorGroup, Loc, UserError, fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
-from weft.ir.types import Pointer, TileType, Type, tile_type
+from weft.ir.types import Pointer, TensorType, TileType, Type, tile_type
 from weft.layout import CoalescedLayout, DistributedLayout
-from weft.ops import memory, tile
+from weft.layout.cga import block_shape
+from weft.layout.tensor_access import register_layout
+from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.ops import memory, tensor_memory, tile
 from weft.ops.control import run_by
 from weft.passes.coalesce import Access, coalesced, row_major
 from weft.passes.facts import facts
@@ -41,6 +45,7 @@ def resolve_layouts(func: Func, target: Target) -> Func:
         return func
     layouts = _Layouts(func)
     layouts.propagate()
+    layouts.meet_tensor_memory()
     layouts.coalesce(target)
     layouts.follow_conversions()
     layouts.check()
@@ -167,6 +172,19 @@ class _Layouts:
             for link in self._links_of.get(self._news.pop(), ()):
                 self._follow(link)
 
+    def meet_tensor_memory(self) -> None:
+        """Give tiles that are loaded from tensor memory or stored there a layout in which threads reach them."""
+        for op in walk(self.func.body):
+            if op.kind not in (tensor_memory.load, tensor_memory.store):
+                continue
+            held = op.result if op.kind is tensor_memory.load else op.operand("value")
+            if held is not None and self.layout(held) is None:
+                try:
+                    self._assign(held, _in_registers(op.operands[0], self.warps[held]), op)
+                except UserError as error:
+                    raise error.at(op.loc) from None
+                self.propagate()
+
     def coalesce(self, target: Target) -> None:
         """Choose for classes that were asked to be coalesced: first where memory is accessed, then the others as row-major."""
         wishes = self._wishes()
@@ -239,6 +257,17 @@ def _agree(a: DistributedLayout, b: DistributedLayout, members: list[Value]) -> 
         return True
     shapes = {member.type.shape for member in members if isinstance(member.type, TileType)}
     return all(a.accepts(s) and b.accepts(s) and a.to_linear(s) == b.to_linear(s) for s in shapes)
+
+
+def _in_registers(handle: Value | None, num_warps: int) -> DistributedLayout:
+    """The layout of a tile in registers that is in tensor memory there. Raises LayoutError."""
+    assert handle is not None and isinstance(handle.type, TensorType)
+    t, layout = handle.type, handle.type.layout
+    if isinstance(layout, TensorMemoryLayout):
+        # A part of a tile may be smaller than a block.
+        part = block_shape(layout.cga, t.shape)
+        layout = replace(layout, block=tuple(map(min, layout.block, part)))
+    return register_layout(t.element.bits, t.shape, layout, num_warps)
 
 
 def _measures(type: Type) -> tuple[tuple[int, ...], int]:

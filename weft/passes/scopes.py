@@ -21,12 +21,22 @@ from weft.errors.asynchronous import OPERAND_SCOPE
 from weft.errors.partitions import WORKER_SCOPE
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import SCOPES, OpDef, Scope
-from weft.ir.types import DescriptorType, LocalType, RegsType, ScalarType, ScratchType, SharedType, TileType, Type
+from weft.ir.types import (
+    DescriptorType,
+    LocalType,
+    RegsType,
+    ScalarType,
+    ScratchType,
+    SharedType,
+    TensorType,
+    TileType,
+    Type,
+)
 from weft.ops import control, program, regs
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
-HANDLES = (SharedType, ScratchType, DescriptorType)
+HANDLES = (SharedType, TensorType, ScratchType, DescriptorType)
 SPELLED: dict[OpDef, str] = {
     program.barrier: "gl.barrier()",
     program.warp_barrier: "gl.syncwarp()",

@@ -23,7 +23,7 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import DType, ScalarType, TileType, uint8, uint64
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import arith, cluster, control, program, shared, tile
+from weft.ops import arith, cluster, control, program, shared, tensor_memory, tile
 from weft.passes.handles import is_alloc
 from weft.passes.partition_plan import Plan, Role, first_barrier, plan_partitions, specialisations
 from weft.targets import Target
@@ -195,7 +195,7 @@ class _Split:
         if value in self.slots or value not in self.made:
             return
         op = self.made[value]
-        if is_alloc(op):
+        if is_alloc(op) or op.kind is tensor_memory.alloc:
             self.buffers[op] = None
         elif _is_cloned(op):
             for operand in op.uses:

@@ -5,6 +5,7 @@ kernel.py:14: barrier, as written
 kernel.py:15: barrier, as written, but nothing was left to order
 kernel.py:17: arrive on empty, each of 4 warps for itself
 kernel.py:21: wait for products, behind the product of line 24, which adds to what it waits for
+kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tmem.load at line 31
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from typing import Literal
 from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
-from weft.ops import cluster, mbarrier, mma, program
+from weft.ops import cluster, mbarrier, mma, program, tcgen05
 from weft.ops.control import run_by
 from weft.passes.handles import handles
 from weft.passes.insert_sync import unneeded
 
-Kind = Literal["barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products"]
+Kind = Literal[
+    "barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products", "tcgen05.fence before",
+    "tcgen05.fence after",
+]  # fmt: skip
 KINDS: dict[OpDef, Kind] = {
     program.barrier: "barrier",
     program.fence_async: "fence.async",
     cluster.wait: "barrier of the cluster",
 }
+FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence after"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
         if op.kind in KINDS:
             needed = not vain or (op.kind, op.loc) in used
             found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
+        elif op.kind is tcgen05.fence:
+            found.append(Sync(FENCES[op.attrs["before"]], op.loc, op.attrs["reason"]))
         elif op.kind is mbarrier.arrive and op.attrs["each_warp"]:
             (bar, *_) = op.uses
             name = min(place.alloc.result.name for place in places[bar])

@@ -12,7 +12,7 @@ from math import prod
 from weft.errors import fail
 from weft.errors import thread_passes as errors
 from weft.ir.core import Func, Op, walk
-from weft.ir.types import LocalType, SharedType, TileType
+from weft.ir.types import LocalType, SharedType, TensorType, TileType
 from weft.layout import WARP_SIZE
 from weft.ops import thread
 
@@ -52,4 +52,5 @@ def _on_tiles(op: Op) -> bool:
 def _by_warps(op: Op) -> bool:
     """Whether the threads of a warp act together: they exchange values, or elect one of them."""
     elects = any(effect.elected for effect in op.kind.effects)
-    return elects or op.kind.needs == "warp" or any(isinstance(value.type, SharedType) for value in op.uses)
+    handles = any(isinstance(value.type, SharedType | TensorType) for value in op.uses)
+    return elects or op.kind.needs == "warp" or handles

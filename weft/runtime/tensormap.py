@@ -25,6 +25,7 @@ _DATA_TYPES = {
     "int64": "INT64", "uint64": "UINT64", "float64": "FLOAT64",
 }  # fmt: skip
 """The driver's names of element types. Signs matter to reductions only, which 8 and 16 bits do not have."""
+_FP4 = "16U4_ALIGN16B"
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 # How much of DRAM a miss brings to L2, by the bytes of a box's rows. A block with long rows asks for the rest by itself:
 # measured on an H200, 256 bytes gain 1 % with rows of 256 and 512 bytes, and lose 0.5 to 0.7 % with rows of 2 KiB and more.
@@ -49,7 +50,8 @@ class Spec:
 
     `pointer`: address of element 0. `dtype`: canonical name. `strides`: in bytes, of all dimensions but the last. `box`: what
     one instruction copies, in elements (im2col: pixels and channels). `swizzle`: bytes of its span, 0 for none. `row_bytes`: of
-    a row of the whole block, which may take several boxes.
+    a row of the whole block, which may take several boxes. `fp4`: bytes are pairs of fp4, which the driver counts one by one,
+    and 8 bytes of them take 16 of shared memory.
     """
 
     pointer: int
@@ -61,6 +63,7 @@ class Spec:
     padding: Padding
     im2col: Im2Col | None = None
     row_bytes: int = 0
+    fp4: bool = False
 
 
 def encode(spec: Spec, into: int) -> None:
@@ -75,11 +78,13 @@ def encode(spec: Spec, into: int) -> None:
 
     # A tensor of one dimension has no outer stride, but the driver's array of them is not empty.
     strides = spec.strides or (ALIGNMENT,)
-    rank, tensor = len(spec.shape), (spec.pointer, long_words(spec.shape), long_words(strides))
-    data_type = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DATA_TYPES[spec.dtype]}")
+    rank, tensor = len(spec.shape), (spec.pointer, long_words(_elements(spec, spec.shape)), long_words(strides))
+    kind = _FP4 if spec.fp4 else _DATA_TYPES[spec.dtype]
+    data_type = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}")
     if spec.im2col is None:
         steps = words((1,) * rank)
-        made = driver.call("cuTensorMapEncodeTiled", data_type, rank, *tensor, words(spec.box), steps, *_modes(spec))
+        box = words(_elements(spec, spec.box))
+        made = driver.call("cuTensorMapEncodeTiled", data_type, rank, *tensor, box, steps, *_modes(spec))
     else:
         (pixels, channels), corners = spec.box, (spec.im2col.lower[::-1], spec.im2col.upper[::-1])
         steps = words(spec.im2col.steps)
@@ -87,6 +92,11 @@ def encode(spec: Spec, into: int) -> None:
             "cuTensorMapEncodeIm2col", data_type, rank, *tensor, *corners, channels, pixels, steps, *_modes(spec)
         )
     ctypes.memmove(into, int(made.getPtr()), BYTES)
+
+
+def _elements(spec: Spec, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes as the driver counts them."""
+    return (*sizes[:-1], 2 * sizes[-1]) if spec.fp4 else sizes
 
 
 def _modes(spec: Spec) -> tuple[Any, ...]:

@@ -33,8 +33,8 @@ from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, globals, mbarrier, memory, mma, program, reduce, regs,
-    scratch, shared, thread, tile, tma,
+    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, globals, mbarrier, memory, mma, program, reduce,
+    regs, scratch, shared, thread, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

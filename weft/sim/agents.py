@@ -6,6 +6,7 @@ random in between. Which one changes numbers of kernels that are wrong, never a 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Literal
@@ -115,3 +116,29 @@ class Groups:
     def running(self) -> list[Agent]:
         """The copies that nobody has waited for."""
         return [agent for _, agent in self._agents]
+
+
+class Pipe:
+    """The tcgen05 operations that one task's elected thread has started, which are carried out in order. `component` counts
+    those that are known to be complete, `issued` those that are known to have been started; `count` have been, `done` are."""
+
+    __slots__ = ("_waiting", "component", "count", "done", "issued")
+
+    def __init__(self, component: int, issued: int) -> None:
+        self.component = component
+        self.issued = issued
+        self.count = 0
+        self.done = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, work: Callable[[], None]) -> int:
+        """One more operation; how many there are then."""
+        self._waiting.append(work)
+        self.count += 1
+        return self.count
+
+    def run(self, count: int) -> None:
+        """Carry out the first `count` operations."""
+        while self.done < count:
+            self.done += 1
+            self._waiting.popleft()()

@@ -120,6 +120,18 @@ class Barrier:
         self.flights.append(agent)
         self._check_bytes(op)
 
+    def arrive_behind(self, op: Op, clock: Clock, done: Counts, agent: Agent) -> None:
+        """One arrival, which comes when the agent has finished; then `done` is complete, of tensor memory too. Raises
+        TooManyArrivals, TransactionBytes."""
+        self._room(op, clock, 1)
+        self.pending -= 1
+        self.arrivals.append(op)
+        self.clock.join(clock.release())
+        join(self.clock.known, done)
+        join(self.clock.sealed, done)
+        self.flights.append(agent)
+        self._check_bytes(op)
+
     def bring(self, op: Op, clock: Clock, size: int, agent: Agent) -> None:
         """A copy that will bring bytes to the current phase. Raises TransactionBytes."""
         self.brought += size

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weft.errors import Hazard, clc_hazard, hazard
+from weft.errors import Hazard, clc_hazard, fail, hazard, tensor_hazard
 from weft.ir.core import Op, Region, Value
-from weft.sim.agents import Agents, Groups
+from weft.ops import tcgen05
+from weft.sim.agents import Agents, Groups, Pipe
 from weft.sim.barriers import Agent, Barrier
 from weft.sim.clocks import Clock, Released
 from weft.sim.data import Data
@@ -19,17 +20,20 @@ from weft.sim.machine import Machine, Task, execute
 from weft.sim.pending import Answer
 from weft.sim.shadow import Shadow
 from weft.sim.shared_memory import SharedMemory
+from weft.sim.tensor_store import COLUMN_BYTES, TensorMemory, TensorShadow
 from weft.sim.verdicts import clashing, task_words
 
 
 class Cluster:
     """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
 
-    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches and products. `rounds`
-    are what was published at the cluster's barrier, round by round, `refused` the answers that there was no program left."""
+    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches, products, and a
+    pipe of tcgen05 operations. `rounds` are what was published at the cluster's barrier, round by round, `refused` the answers
+    that there was no program left."""
 
     __slots__ = (
-        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "products", "refused", "rounds",
+        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "pipes", "products", "refused",
+        "rounds",
     )  # fmt: skip
 
     def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
@@ -41,6 +45,7 @@ class Cluster:
         self.bulk = [Groups(self.component()) for _ in self.clocks]
         self.copies = [Groups(self.component()) for _ in self.clocks]
         self.products = [Groups(self.component()) for _ in self.clocks]
+        self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]
         self.rounds: list[Released] = []
         self.refused: list[Answer] = []
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
@@ -62,6 +67,7 @@ class Block:
 
     __slots__ = (
         "_memory",
+        "_tensor",
         "agents",
         "answers",
         "barriers",
@@ -88,6 +94,7 @@ class Block:
         self.made: dict[Op, Made] = {}
         self.meetings: dict[int, Meeting] = {}
         self._memory: SharedMemory | None = None
+        self._tensor: TensorMemory | None = None
 
     @property
     def memory(self) -> SharedMemory:
@@ -101,6 +108,18 @@ class Block:
             )
             self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
         return self._memory
+
+    @property
+    def tensor(self) -> TensorMemory:
+        """The block's tensor memory."""
+        if self._tensor is None:
+            machine, pipes = self.machine, self.cluster.pipes
+            self._tensor = TensorMemory(
+                TensorShadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.names, pipes)
+                if machine.hazards
+                else None
+            )
+        return self._tensor
 
     def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
         """A new task, for a partition of the block."""
@@ -123,6 +142,9 @@ class Block:
         """All threads of a task have met, when its shared memory had seen so many events (None: now)."""
         if self._memory is not None and self._memory.shadow is not None:
             self._memory.shadow.barrier(clock, events)
+        # At the barrier of a cluster threads may have gone on since; what they read of tensor memory is kept for longer then.
+        if self._tensor is not None and self._tensor.shadow is not None and events is None:
+            self._tensor.shadow.barrier(clock)
 
     def expect_answer(self, place: int, answer: Answer) -> None:
         """An answer will come to a place of its shared memory. Raises LaunchControlMisuse where the last one there was lost."""
@@ -139,8 +161,8 @@ class Block:
             raise clashing(clc_hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
 
     def finish(self) -> None:
-        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, and
-        LaunchControlMisuse where the cluster has ended and has not looked at an answer."""
+        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, TensorMemoryInUse,
+        TensorMemoryKept, and LaunchControlMisuse where the cluster has ended and has not looked at an answer."""
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
@@ -153,7 +175,13 @@ class Block:
         for slot, groups in enumerate(cluster.bulk[own], own.start):
             for agent in groups.running:
                 raise self._unread(agent, slot)
+        self.free_tensor_memory(cluster.clocks[own.start])
+        if self._tensor is not None and self._tensor.reserved is not None:
+            kept = self._tensor.reserved
+            columns = kept.size // COLUMN_BYTES
+            raise fail(tensor_hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
         flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
+        flights = [agent for agent in flights if agent.op.kind is not tcgen05.commit]
         for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
             machine.report.advise(
                 "in-flight-at-exit", "nobody waits for this copy before the kernel ends", agent.op.loc
@@ -162,6 +190,15 @@ class Block:
             machine.report.advise(
                 "in-flight-at-exit", "nobody waits for this product before the kernel ends", agent.op.loc
             )
+
+    def free_tensor_memory(self, clock: Clock) -> None:
+        """A task gives the block's tensor memory back. Raises TensorMemoryInUse."""
+        shadow = None if self._tensor is None else self._tensor.shadow
+        event = None if shadow is None else shadow.under_way(clock)
+        if event is not None:
+            loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
+            fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}
+            raise clashing(tensor_hazard.TENSOR_AT_EXIT, loc, loc, "it was started here", name, names, fields)
 
     def _unread(self, agent: Agent, slot: int) -> Hazard:
         loc = agent.op.loc

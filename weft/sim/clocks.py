@@ -8,6 +8,8 @@ component, and a clock `{component: count}` knows it when its count is greater.
 thread about its bulk groups. A partition barrier makes all of it known to all, the task's own events included. `fenced`
 counts the generic-proxy events that a proxy fence has made visible to the async proxy, `own_fenced` those of each thread.
 `warps` is what the threads of each warp know beyond that, which comes from barriers of that warp.
+For tensor memory, `sealed` counts what a tcgen05 fence has put before what is signalled, `own_sealed` the task's own events of
+that kind, each thread's for itself until they meet, and `ordered` what a fence behind a wait has put before what follows.
 `before` counts what came before in time, which is more than what is known: a phase of an mbarrier comes after the copies that
 it waited for were started, and so after what their task did until then, though nobody published that.
 """
@@ -37,22 +39,26 @@ def _of_warps() -> dict[int, Counts]:
 
 @dataclass(slots=True)
 class Released:
-    """What somebody published: what is done, which of it is fenced, and what came before in time, published or not."""
+    """What somebody published: what is done, which of it is fenced, what came before in time, published or not, and what of
+    it is sealed."""
 
     known: Counts = field(default_factory=_counts)
     fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
+    sealed: Counts = field(default_factory=_counts)
 
     def join(self, other: Released) -> None:
         """Publish what the other publishes as well."""
         join(self.known, other.known)
         join(self.fenced, other.fenced)
         join(self.before, other.before)
+        join(self.sealed, other.sealed)
 
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """What one task knows. `slot` is the component of its own events, `position` their count so far."""
+    """What one task knows. `slot` is the component of its own events, `position` their count so far, `touched` the count when
+    it accessed tensor memory last."""
 
     slot: int
     position: int = 0
@@ -63,6 +69,10 @@ class Clock:
     own_fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
     warps: dict[int, Counts] = field(default_factory=_of_warps)
+    sealed: Counts = field(default_factory=_counts)
+    own_sealed: Counts = field(default_factory=_counts)
+    ordered: Counts = field(default_factory=_counts)
+    touched: int = 0
 
     def tick(self) -> int:
         """The number of a new event of the task."""
@@ -87,6 +97,7 @@ class Clock:
         join(self.known, self.elected)
         self.known[self.slot] = self.position
         join(self.fenced, self.own_fenced)
+        join(self.sealed, self.own_sealed)
         self.warps.clear()
 
     def warp_barrier(self, warps: Iterable[int]) -> None:
@@ -102,13 +113,29 @@ class Clock:
         join(self.own_fenced, self.each)
         self.own_fenced[self.slot] = self.position
 
+    def seal(self, issued: Counts) -> bool:
+        """Each thread puts its accesses to tensor memory before what it signals next, the elected one also what it has
+        `issued`. Whether there were any since the last time."""
+        useful = self.own_sealed.get(self.slot, 0) < self.touched or any(
+            self.sealed.get(c, 0) < n for c, n in issued.items()
+        )
+        self.own_sealed[self.slot] = self.position
+        join(self.sealed, issued)
+        return useful
+
+    def order(self) -> bool:
+        """Accesses to tensor memory come after what is sealed by now. Whether they did not before."""
+        useful = any(self.ordered.get(c, 0) < count for c, count in self.sealed.items())
+        join(self.ordered, self.sealed)
+        return useful
+
     def release(self) -> Released:
         """What the elected thread publishes."""
         known = dict(self.known)
         join(known, self.elected)
         before = dict(self.before)
         join(before, known)
-        return Released(known, dict(self.fenced), before)
+        return Released(known, dict(self.fenced), before, dict(self.sealed))
 
     def release_all(self) -> Released:
         """What all threads publish together, each for itself."""
@@ -116,6 +143,7 @@ class Clock:
         join(out.known, self.each)
         out.known[self.slot] = self.position
         join(out.fenced, self.own_fenced)
+        join(out.sealed, self.own_sealed)
         join(out.before, out.known)
         return out
 
@@ -124,3 +152,4 @@ class Clock:
         join(self.known, released.known)
         join(self.fenced, released.fenced)
         join(self.before, released.before)
+        join(self.sealed, released.sealed)

@@ -104,8 +104,10 @@ def _elements(
     element = type.element
     assert isinstance(element, DType)
     columns = arange(tma_layout.boxes(type.block_shape, layout, element.bits).box[-1])
-    first, added, offsets = (np.repeat(part, tma.GATHERED) for part in np.array(steps, np.int64).T)
-    row = np.tile(arange(tma.GATHERED), len(steps))
+    table: Array = np.array(steps, np.int64)
+    rows: Array = np.repeat(table, tma.GATHERED, axis=0)
+    first, added, offsets = rows.T
+    row: Array = arange(len(first)) % tma.GATHERED
     inside = columns * element.itemsize
     if layout.fp4_padded:
         inside = inside // (CHUNK // 2) * CHUNK + inside % (CHUNK // 2)

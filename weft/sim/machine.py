@@ -34,6 +34,7 @@ from weft.sim.races import Races
 from weft.sim.report import Report
 from weft.sim.shadow import Event
 from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
+from weft.sim.tensor_store import TENSOR_NEVER_WRITTEN
 from weft.sim.verdicts import Mode
 from weft.targets import Target
 
@@ -81,7 +82,8 @@ class Machine:
 
     __slots__ = (
         "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
-        "plain", "races", "random", "report", "schedule", "target", "tasks", "threads", "uninitialized",
+        "plain", "races", "random", "report", "schedule", "target", "tasks", "threads", "two_ctas",
+        "uninitialized",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +116,8 @@ class Machine:
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
         self.blocks = int(func.attrs.get("num_ctas", 1))
+        # Whether the first of each two neighbouring blocks starts the products of both.
+        self.two_ctas = bool(func.attrs.get("two_ctas", False))
         # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
@@ -317,7 +321,7 @@ class Task:
         related: tuple[tuple[str, Loc], ...] = () if mark.loc is None else (("the element comes from", mark.loc),)
         if mark.cause == DIVIDED:
             return fail(hazard.DIVISION, loc=mark.loc, program=self.pid, where=where)
-        entry = hazard.UNDEFINED_SHARED if mark.cause == NEVER_WRITTEN else hazard.UNDEFINED
+        entry = hazard.UNDEFINED_SHARED if mark.cause in (NEVER_WRITTEN, TENSOR_NEVER_WRITTEN) else hazard.UNDEFINED
         return fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.errors import Loc, UserError, cluster_hazard, hazard
 from weft.ir.core import Op, Value, walk
-from weft.ops import arith, async_copy, mbarrier, shared
+from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
 from weft.ops.control import run_by
 from weft.sim import places
 from weft.sim.barriers import Barrier
@@ -21,7 +21,7 @@ from weft.sim.shared_memory import Handle
 from weft.sim.verdicts import MANY
 
 BYTES = 8
-ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive)
+ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive, tcgen05.commit)
 
 
 def block_of(task: Task, op: Op, shared_by: int) -> Block:
@@ -110,8 +110,9 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
         raise error
     _note(task, op, bar, ELECTED, writes=True)
     block, count = task.block, _count(op)
+    whose = f" of block {block.rank}" if task.machine.blocks > 1 else ""
     block.barriers[bar.base] = Barrier(
-        block.pid, barrier_name(bar), block.cluster.component(), count, op, block.partition,
+        block.pid, barrier_name(bar) + whose, block.cluster.component(), count, op, block.partition,
         lambda: _share(task, bar, count),
     )  # fmt: skip
 

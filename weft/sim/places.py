@@ -179,9 +179,9 @@ def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Da
     return Data(*marked_values(task, op, handle, place, element, values))
 
 
-def fetch(task: Task, handle: Handle, place: Place, element: DType) -> Array:
-    """The elements as they are."""
-    bits = task.block.memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)
+def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block | None = None) -> Array:
+    """The elements as they are, of the task's block if no other is given."""
+    bits = (block or task.block).memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)
     if not bits.size:
         return np.zeros(np.shape(place.elements), numpy_dtype(element))
     found = bits[place.elements]
@@ -189,10 +189,10 @@ def fetch(task: Task, handle: Handle, place: Place, element: DType) -> Array:
 
 
 def marked_values(
-    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array, block: Block | None = None
 ) -> tuple[Array, Mark | None]:
     """Values that were read, and which of them are undefined. Raises UninitializedRead."""
-    memory = task.block.memory
+    memory = (block or task.block).memory
     undefined: Mark | None = None
     if memory.holds_undefined:
         granules = memory.granules(handle, place.elements + place.low, element.itemsize)
@@ -208,12 +208,14 @@ def marked_values(
     return values, union(Mark(fresh, NEVER_WRITTEN, op.loc), undefined)
 
 
-def demand_written(task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str) -> None:
+def demand_written(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str, block: Block | None = None
+) -> None:  # fmt: skip
     """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
-    memory = task.block.memory
+    memory = (block or task.block).memory
     if memory.holds_undefined or memory.unwritten(handle, place.area.where):
-        now = fetch(task, handle, place, element)
-        _, undefined = marked_values(task, op, handle, place, element, now)
+        now = fetch(task, handle, place, element, block)
+        _, undefined = marked_values(task, op, handle, place, element, now, block)
         task.demand(op, Data(now, undefined), sink)
 
 

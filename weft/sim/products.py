@@ -48,6 +48,23 @@ def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, r
     return total
 
 
+def multiply_exactly(
+    a: Array, b: Array, acc: Array | None, left: DType, right: DType, result: DType
+) -> Array:  # fmt: skip
+    """acc + a @ b (None: a @ b) as `multiply`, but each instruction's sum along k, with the accumulator, is formed in float64
+    and rounded once."""
+    if not left.is_floating():
+        return multiply(a, b, acc, left, right, result)
+    kind = numbers.numpy_dtype(result)
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), kind) if acc is None else acc
+    x, y = operand(a, left).astype(np.float64), operand(b, right).astype(np.float64)
+    step = K_BITS // left.bits
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(0, a.shape[-1], step):
+            total = (total + np.matmul(x[..., k : k + step], y[..., k : k + step, :])).astype(kind)
+    return total
+
+
 def operand(x: Array, element: DType) -> Array:
     """An operand's values as the tensor core sees them, in float32, which holds them all."""
     if element == float32:

@@ -20,9 +20,11 @@ from weft.sim.data import Array, where
 from weft.sim.naming import Naming
 from weft.sim.verdicts import (
     MANY,
+    TENSOR_CORE,
     WAIT_FOR_LOAD,
     WORDS,
     Mode,
+    Verdict,
     clash,
     clashing,
     order,
@@ -167,7 +169,7 @@ class Shadow:
             return self._writes.put(area, number, area.threads)
         elif event.mode == "store":
             self._channel(self._stores, event.slot).put(area, number, ELECTED)
-        elif event.mode == "product":
+        elif event.mode == "product" or event.mode in TENSOR_CORE:
             # A task's products complete in order, so the last one stands for all.
             self._channel(self._products, event.slot).put(area, number, MANY)
         else:
@@ -206,7 +208,7 @@ class Shadow:
             if not number:
                 continue
             earlier = self._events[number]
-            other, same = clash(earlier, event, clock)
+            other, same = self.judge(earlier, event, clock)
             if other is None:
                 continue
             here = seen == number
@@ -230,6 +232,10 @@ class Shadow:
                 byte = _granule(area, position) * self.granule
                 raise race_of_threads(earlier, event, byte, both, self._names, self.program)
             raise self.report(entry, earlier, event, _granule(area, position))
+
+    def judge(self, earlier: Event, event: Event, clock: Clock) -> Verdict:
+        """What is wrong between two accesses to the same granule, one of them a write."""
+        return clash(earlier, event, clock)
 
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
         """The exception for two accesses that clash at a granule."""

@@ -20,9 +20,10 @@ import numpy as np
 from weft.errors import UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
+from weft.layout import NVMMASharedLayout
 from weft.layout.cga import copies, part_start, receivers
 from weft.layout.linear import LinearLayout
-from weft.layout.tma import GRANULE
+from weft.layout.tma import FP4_ROW, GRANULE
 from weft.ops import tma
 from weft.sim import descriptors, places
 from weft.sim.access import COMBINE
@@ -74,7 +75,7 @@ class Request:
             return
         coordinates = _grid(first, self.shape) if isinstance(first, tuple) else first
         if not isinstance(first, tuple):
-            self.shape = np.broadcast_shapes(*map(np.shape, coordinates))
+            self.shape = np.broadcast(*coordinates).shape
         addresses: Array = np.int64(self.map.address)
         for at, stride in zip(coordinates, self.map.strides, strict=True):
             addresses = addresses + at * np.int64(stride)
@@ -202,6 +203,7 @@ def _grid(first: tuple[int, ...], shape: tuple[int, ...]) -> list[Array]:
 
 
 def descriptor_of(desc: Value | None) -> DescriptorType:
+    """The type of a descriptor."""
     assert desc is not None and isinstance(desc.type, DescriptorType)
     return desc.type
 
@@ -245,10 +247,13 @@ def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pr
 
 def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
     """A request that does not start at a multiple of 16 bytes is an illegal instruction (measured on an H200)."""
-    size = tensor.element.itemsize
-    if column * size % GRANULE:
-        name, step = tensor.buffer.name, GRANULE // size
-        raise task.fail(hazard.TENSOR_COORDINATE, op, column=column, name=name, byte=column * size, step=step)
+    size, padded = tensor.element.itemsize, isinstance(tensor.layout, NVMMASharedLayout) and tensor.layout.fp4_padded
+    granule = FP4_ROW if padded else GRANULE
+    if column * size % granule:
+        raise task.fail(
+            hazard.TENSOR_COORDINATE, op, column=column, name=tensor.buffer.name, byte=column * size, granule=granule,
+            step=granule // size,
+        )  # fmt: skip
 
 
 def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from weft.errors import Hazard, Loc, Row, clc_hazard, fail, hazard, thread_hazard
+from weft.errors import Hazard, Loc, Row, clc_hazard, fail, hazard, tensor_hazard, thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.clocks import Clock
@@ -14,10 +14,12 @@ from weft.sim.warps import is_one
 if TYPE_CHECKING:
     from weft.sim.shadow import Event
 
-Mode = Literal["generic", "copy", "load", "store", "product", "answer"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read), or
-the answer to a request for a program (which writes)."""
+Mode = Literal["generic", "copy", "load", "store", "product", "answer", "mma", "cp"]
+"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read), the
+answer to a request for a program (which writes), or a product or a copy of tcgen05 (which read shared memory)."""
 
+TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
+"""Operations of tcgen05, which one thread starts and which go on in order."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 _WAIT_FOR_COPY = (
     "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
@@ -36,6 +38,10 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
     ("load", True): ("copies into", "copied into"),
     ("store", False): ("copies from", "copied from"),
     ("product", False): ("multiplies", "multiplied"),
+    ("mma", False): ("multiplies", "multiplied"),
+    ("mma", True): ("multiplies into", "multiplied into"),
+    ("cp", False): ("copies from", "copied from"),
+    ("cp", True): ("copies into", "copied into"),
     ("answer", True): ("asks for an answer in", "asked for an answer in"),
 }
 
@@ -53,11 +59,13 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
         return FINE
     own = earlier.slot == clock.slot
     known = clock.known.get(earlier.component, 0) > earlier.value
-    asynchronous = event.mode in ("load", "store", "product", "answer")
+    asynchronous = event.mode not in ("generic", "copy")
     if earlier.mode == "load":
         return FINE if known else _in_flight(event)
     if earlier.mode == "answer":
         return FINE if known else (clc_hazard.CLC_IN_FLIGHT, clc_hazard.CLC_IN_FLIGHT)
+    if earlier.mode in TENSOR_CORE:
+        return FINE if known else (tensor_hazard.TENSOR_OPERAND, tensor_hazard.TENSOR_OPERAND)
     if earlier.mode == "store":
         if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
             return FINE if known else RACE

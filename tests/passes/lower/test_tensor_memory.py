@@ -14,6 +14,7 @@ from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_access import register_layout
 from weft.ops import arith, cluster, control, program, scratch, tensor_memory, tile
+from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles
 
 LANE = 1 << 16
@@ -22,7 +23,9 @@ LANE = 1 << 16
 def addresses(func, known=None):
     """Where the loads of a function begin in warp 0, their own offsets included."""
     known = {**warps(func, 0), **(known or {})}
-    return [number(func, op.operands[0], known) + op.attrs["offsets"][0] for op in ops_of(func, tensor_memory.load_regs)]
+    return [
+        number(func, op.operands[0], known) + op.attrs["offsets"][0] for op in ops_of(func, tensor_memory.load_regs)
+    ]
 
 
 def warps(func, warp):
@@ -43,6 +46,19 @@ def test_a_kernel_takes_its_columns_first_and_gives_them_back_last():
     release, end = func.body.ops[-2:]
     assert release.kind is tensor_memory.release and end.kind is control.return_
     assert release.operands[0] is reserve.result and release.attrs == reserve.attrs
+
+
+def test_nothing_else_lies_where_the_address_is_told():
+    """Warps may read it late, when others convert tiles already."""
+    k = tensor_kernel()
+    tensor(k)
+    x = k.input(float32, (128, 64), BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0]))
+    k.output(k.emit(tile.convert, x, layout=BlockedLayout([8, 1], [8, 4], [1, 4], [0, 1])))
+    func = allocate_scratch(lowered(k), TARGET)
+    room, *others = [
+        range(op.attrs["offset"], op.attrs["offset"] + op.result.type.count * 4) for op in ops_of(func, scratch.alloc)
+    ]
+    assert others and not any(set(room) & set(other) for other in others)
 
 
 def test_two_blocks_take_columns_together():
@@ -368,9 +384,7 @@ def test_registers_that_repeat_others_are_loaded_once():
     layout = TensorMemoryScalesLayout()
     acc = tensor(k, (128, 4), element=uint8, layout=layout)
     whole = register_layout(8, (128, 4), layout, 4)
-    twice = type(whole)(
-        [[0, 0], *whole.reg_bases], whole.lane_bases, whole.warp_bases, whole.block_bases, whole.shape
-    )
+    twice = type(whole)([[0, 0], *whole.reg_bases], whole.lane_bases, whole.warp_bases, whole.block_bases, whole.shape)
     value = k.emit(tensor_memory.load, acc, layout=twice)
     k.emit(tensor_memory.store, acc, value, None)
     func = lowered(k)

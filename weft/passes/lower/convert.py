@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import TileType, int32
-from weft.layout.convert import Access, Nothing, Plan, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
+from weft.ir.types import int32
+from weft.layout import LinearLayout
+from weft.layout.convert import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, scratch, tile
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
@@ -16,17 +17,14 @@ from weft.passes.lower.state import Lowering, LowerRule
 def convert(lo: Lowering, op: Op) -> None:
     """Move a tile to another layout by the cheapest plan."""
     (source,) = op.uses
-    assert isinstance(op.result.type, TileType)
-    form = lo.form(source)
+    lo.define(op, converted(lo, lo.form(source), linear_of(source), linear_of(op.result), source.type.element.bits))
+
+
+def converted(lo: Lowering, form: Form, source: LinearLayout, target: LinearLayout, bits: int) -> Form:
+    """The form of a tile of elements of `bits` bits in another layout."""
     if isinstance(form, Splat):
-        lo.define(op, Splat(form.value, op.result.type.registers))
-        return
-    plan = plan_conversion(linear_of(source), linear_of(op.result), source.type.element.bits)
-    lo.define(op, carry_out(lo, plan, form))
-
-
-def carry_out(lo: Lowering, plan: Plan, form: Form) -> Form:
-    """The form of the converted tile."""
+        return Splat(form.value, target.in_size("register"))
+    plan = plan_conversion(source, target, bits)
     if isinstance(plan, Nothing):
         return form
     if isinstance(plan, RegisterMove):

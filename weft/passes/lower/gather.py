@@ -16,11 +16,10 @@ from weft.ir.types import DescriptorType, int32
 from weft.layout import NVMMASharedLayout
 from weft.layout import tma as tma_layout
 from weft.layout.cga import block_bases, block_shape, copies
-from weft.layout.convert import plan_conversion
 from weft.layout.f2 import log2
 from weft.ops import tma
 from weft.passes.lower.blocks import in_first, where
-from weft.passes.lower.convert import carry_out
+from weft.passes.lower.convert import converted
 from weft.passes.lower.forms import Table
 from weft.passes.lower.handles import type_of, view
 from weft.passes.lower.shape import linear_of
@@ -73,10 +72,9 @@ def _rows(lo: Lowering, op: Op, desc: Value, handle: Value, rows: Value) -> Valu
     if any(blocks):
         target = target.with_columns("block", blocks)
     try:
-        plan = plan_conversion(source, target, int32.bits)
+        return lo.array(converted(lo, lo.form(rows), source, target, int32.bits))
     except UserError as error:
         raise error.at(op.loc) from None
-    return lo.array(carry_out(lo, plan, lo.form(rows)))
 
 
 def _column(lo: Lowering, desc: Value, handle: Value, column: Value) -> Value:

@@ -11,7 +11,7 @@ from weft.errors import blackwell, fail
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout.tcgen05 import MmaPlan, Scaled, plan_mma
+from weft.layout.tcgen05 import MmaPlan, Scaled, plan_copy, plan_mma
 from weft.layout.tensor_access import TensorSide
 from weft.layout.wgmma import SharedSide, Unreadable
 from weft.ops import tcgen05
@@ -19,6 +19,7 @@ from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import type_of, view
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.tensor_memory import address_of, require_tcgen05, side_of
+from weft.passes.tensor_handles import tensor_type
 
 
 def _first_of_two(lo: Lowering) -> Value | None:
@@ -54,8 +55,10 @@ def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value, scaled: Scaled |
     types = _code(a), _code(b), _code(acc)
     found = plan_mma(_side(lo, a), _shared_side(lo, b), side_of(lo, acc), types, scaled, lo.two_ctas)
     if isinstance(found, Unreadable):
-        operands = f"{a.type} and {b.type} into {acc.type}"
-        raise fail(blackwell.PLAN, loc=op.loc, what=op.name, operands=operands, reason=found.reason, fix=found.fix)
+        raise fail(
+            blackwell.LAYOUTS, loc=op.loc, what=op.name, left=a.type, right=b.type, acc=acc.type,
+            reason=found.reason, fix=found.fix,
+        )  # fmt: skip
     return found
 
 
@@ -90,6 +93,24 @@ def mma_scaled(lo: Lowering, op: Op) -> None:
     _issue(lo, op, (a, b, acc, use_acc, pred), (a_scale, b_scale), scaled)
 
 
+def copy(lo: Lowering, op: Op) -> None:
+    """All instructions of a copy. Raises CompilationError (lower-target), LayoutError (tcgen05-copy-layouts)."""
+    require_tcgen05(lo, op)
+    src, dst = op.uses
+    s, d = type_of(src), tensor_type(dst)
+    found = plan_copy(_shared_side(lo, src), side_of(lo, dst), s.element.bits)
+    if isinstance(found, Unreadable):
+        raise fail(
+            blackwell.COPY_LAYOUTS, loc=op.loc, src=s, src_layout=s.layout, dst=d, dst_layout=d.layout,
+            reason=found.reason, fix=found.fix,
+        )  # fmt: skip
+    with where(lo, _first_of_two(lo)):
+        lo.emit(
+            tcgen05.copy_shared, view(lo, src), address_of(lo, dst),
+            shape=found.shape, operand=found.operand, steps=found.steps, two_ctas=lo.two_ctas,
+        )  # fmt: skip
+
+
 def commit(lo: Lowering, op: Op) -> None:
     """On the barrier's memory, by who started what it is for. Raises CompilationError (lower-target)."""
     require_tcgen05(lo, op)
@@ -107,6 +128,7 @@ def fence(lo: Lowering, op: Op) -> None:
 RULES: dict[OpDef, LowerRule] = {
     tcgen05.mma: mma,
     tcgen05.mma_scaled: mma_scaled,
+    tcgen05.copy: copy,
     tcgen05.commit: commit,
     tcgen05.fence: fence,
 }

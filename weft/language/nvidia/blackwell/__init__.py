@@ -1,5 +1,28 @@
-"""Since Blackwell (sm_100a): so far what Hopper has of copies and barriers, and products of warps."""
+"""Since Blackwell (sm_100a): tensor memory, products into it, launches taken over; and Hopper's copies and barriers."""
 
-from weft.language.nvidia.hopper import async_copy, cluster, fence_async_shared, mbarrier, mma_v2, named_barrier, tma
+from weft.language.nvidia.blackwell import clc, tma
+from weft.language.nvidia.blackwell.mma import (
+    tcgen05_commit,
+    tcgen05_copy,
+    tcgen05_fence,
+    tcgen05_mma,
+    tcgen05_mma_barrier_count,
+    tcgen05_mma_scaled,
+)
+from weft.language.nvidia.blackwell.tensor_memory import (
+    TensorMemoryLayout,
+    TensorMemoryScalesLayout,
+    allocate_tensor_memory,
+    get_tmem_32x32b_reg_layout,
+    get_tmem_reg_layout,
+    tensor_memory_descriptor,
+    tensor_memory_descriptor_type,
+)
+from weft.language.nvidia.hopper import async_copy, cluster, fence_async_shared, mbarrier, mma_v2, named_barrier
 
-__all__ = ["async_copy", "cluster", "fence_async_shared", "mbarrier", "mma_v2", "named_barrier", "tma"]
+__all__ = [
+    "TensorMemoryLayout", "TensorMemoryScalesLayout", "allocate_tensor_memory", "async_copy", "clc", "cluster",
+    "fence_async_shared", "get_tmem_32x32b_reg_layout", "get_tmem_reg_layout", "mbarrier", "mma_v2", "named_barrier",
+    "tcgen05_commit", "tcgen05_copy", "tcgen05_fence", "tcgen05_mma", "tcgen05_mma_barrier_count", "tcgen05_mma_scaled",
+    "tensor_memory_descriptor", "tensor_memory_descriptor_type", "tma",
+]  # fmt: skip

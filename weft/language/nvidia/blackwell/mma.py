@@ -105,9 +105,7 @@ def tcgen05_mma_scaled(
     check_shapes(what, a, b, acc, each)
     if acc.dtype is not float32:
         got, allowed = name_of(acc), float32.name
-        raise fail(
-            mma_errors.ACCUMULATOR_TYPE, what=what, left=name_of(a), right=name_of(b), got=got, allowed=allowed
-        )
+        raise fail(mma_errors.ACCUMULATOR_TYPE, what=what, left=name_of(a), right=name_of(b), got=got, allowed=allowed)
     if layout.block[0] != SCALED_ROWS:
         raise fail(errors.SCALED_BLOCK, got=name_of(acc), layout=layout)
     run_type = _check_scales((a, b), (a_scale, b_scale), (a_type, b_type))

@@ -11,7 +11,7 @@ A handle is a value: it goes through calls, loops, branches and `warp_specialize
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import blackwell as errors
@@ -29,7 +29,7 @@ from weft.language.runtime_value import article, name_of, represents, wrap
 from weft.language.scalars import predicate
 from weft.language.tensor import apply_many, tensor
 from weft.layout import DistributedLayout, DistributedLinearLayout, check_num_ctas
-from weft.layout.cga import Cga, block_shape, cga_fields
+from weft.layout.cga import Cga, cga_fields
 from weft.layout.tensor_access import TensorSide, plan_tensor_access, register_layout
 from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.wgmma import Unreadable
@@ -64,7 +64,7 @@ class tensor_memory_descriptor_type:
         Without `num_warps` those of the kernel or partition. Raises LayoutError: tmem-warps, tmem-variant,
         tmem-register-layout."""
         warps = current("get_reg_layout").num_warps if num_warps is None else num_warps
-        return _register_layout(self.element_ty.bits, self.shape[-2:], self.layout, warps, instr_variant)
+        return register_layout(self.element_ty.bits, self.shape[-2:], self.layout, warps, instr_variant)
 
 
 @represents(TensorType)
@@ -205,14 +205,14 @@ def get_tmem_reg_layout(
     """The layout of a tile of `shape` that goes between registers and tensor memory in `layout`.
 
     `instr_variant` is the shape of the instruction: 32x32b (a thread has a row), 16x64b, 16x128b, 16x256b (a product's
-    fragments), 16x32bx2, or 32x32b_splitn, which has the halves of the columns in different registers. How a cluster's blocks
-    share the tile is the layout's matter, or where it says nothing that of the last arguments.
+    fragments), 16x32bx2, or 32x32b_splitn, 32x32b of which a thread has parts of both halves of the columns. How a cluster's
+    blocks share the tile is the layout's matter, or where it says nothing that of the last arguments.
 
     Works on the host too. Raises LayoutError: tmem-warps, tmem-variant, tmem-register-layout, tmem-block-shape.
     """
     check_dtype(element_ty)
     cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
-    return _register_layout(element_ty.bits, tuple(shape), layout, num_warps, instr_variant, cga)
+    return register_layout(element_ty.bits, tuple(shape), layout, num_warps, instr_variant, cga)
 
 
 @constexpr_function
@@ -226,7 +226,7 @@ def get_tmem_32x32b_reg_layout(
     Works on the host too, and raises what `get_tmem_reg_layout` does.
     """
     cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
-    return _register_layout(32, tuple(shape), TensorMemoryLayout([M, N]), num_warps, "32x32b", cga)
+    return register_layout(32, tuple(shape), TensorMemoryLayout([M, N]), num_warps, "32x32b", cga)
 
 
 @dataclass(frozen=True)
@@ -241,16 +241,6 @@ class _Cluster:
 
 def _cga(*spelled: Any) -> Cga:
     return cga_fields(_Cluster(*spelled), 2)["cga_layout"] or ()
-
-
-def _register_layout(
-    bits: int, shape: tuple[int, ...], layout: TensorLayout, num_warps: int, variant: str, cga: Cga = ()
-) -> DistributedLinearLayout:
-    """As `register_layout`, also for some of the columns of a block."""
-    if isinstance(layout, TensorMemoryLayout):
-        columns = block_shape(layout.cga or cga, shape)[1]
-        layout = replace(layout, block=(layout.block[0], min(layout.block[1], columns)))
-    return register_layout(bits, shape, layout, num_warps, variant, cga)
 
 
 def _check_access(what: str, memory: tensor_memory_descriptor, layout: DistributedLayout) -> None:

@@ -6,6 +6,8 @@
     ...
     tma.async_scatter(desc, row_numbers, column, smem)
     tma.store_wait(0)
+
+Row numbers are a tile, which all threads of the block (the partition) hold parts of; the requests are those of one thread.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def async_scatter(
 ) -> None:
     """Start to copy the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset` on.
 
-    Rows outside of the matrix are not written. A group of its own for `store_wait`, as `async_copy_shared_to_global` is; threads
-    that wrote the buffer need a `fence_async_shared` first. Raises the same errors as `async_gather`.
+    Rows outside of the matrix are not written. A group of its own for `store_wait`, as `async_copy_shared_to_global` is;
+    threads that wrote the buffer need a `fence_async_shared` first. Raises the same errors as `async_gather`.
     """
     what = "async_scatter"
     desc, rows, column = _check_rows(what, tensor_desc, x_offsets, y_offset)

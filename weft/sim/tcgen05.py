@@ -1,0 +1,226 @@
+"""tcgen05: products, copies and commits, which one thread starts and agents carry out in order (`weft.sim.agents.Pipe`).
+
+Numbers: products of elements are exact. An instruction forms the sum of its products along k (256 bits of an operand) and the
+accumulator in float64, and rounds it once to the accumulator's type, to nearest even; integers wrap. No Blackwell GPU was at
+hand: the hardware may cut sums as Hopper does (`weft.sim.tensor_core`), and so differ by about one unit in the last place for
+each instruction along k. Scaled products are those of `weft.sim.scaled`.
+
+Where two blocks multiply together all of this is the first one's: it reads the columns of b from the memory of both, and for
+each block's rows that block's a, accumulator and scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, SharedType, TensorType
+from weft.layout import NVMMASharedLayout
+from weft.ops import tcgen05
+from weft.sim import places, scaled, tensor_places
+from weft.sim.blocks import Block
+from weft.sim.clocks import join
+from weft.sim.data import Array, Data
+from weft.sim.machine import Task
+from weft.sim.mbarrier import barrier_at, holds, peer
+from weft.sim.products import multiply_exactly
+from weft.sim.rules import rule
+from weft.sim.shadow import ELECTED
+from weft.sim.shared_memory import Handle
+from weft.sim.tensor_parts import SharedPart, Started, TensorPart, flag, whole, working_blocks
+from weft.sim.tensor_store import LANES, TensorHandle
+
+SINK = "a matrix product"
+COPIED = "a copy to tensor memory"
+FACTORS, PACKED_FACTORS = 32, 64
+"""Elements along k of a scaled product's instruction: of bytes, and of fp4 packed in pairs."""
+Compute = Callable[[Array, Array, Array | None, Sequence[Array]], Array]
+"""The sum of a part: of a, of b, of the accumulator (None: nothing is added to), and of the scales of a and b."""
+
+
+# Products
+
+
+@rule(tcgen05.mma)
+def _mma(
+    task: Task, op: Op, a: Handle | TensorHandle, b: Handle, acc: TensorHandle, use_acc: Data | None, pred: Data | None
+) -> None:  # fmt: skip
+    left, right, result = (_element(value) for value in op.operands[:3])
+
+    def compute(x: Array, y: Array, before: Array | None, _: Sequence[Array]) -> Array:
+        return multiply_exactly(x, y, before, left, right, result)
+
+    _product(task, op, (a, b, acc), (), use_acc, pred, compute)
+
+
+@rule(tcgen05.mma_scaled)
+def _mma_scaled(
+    task: Task, op: Op, a: Handle | TensorHandle, b: Handle, acc: TensorHandle, a_scale: TensorHandle, b_scale: TensorHandle,
+    use_acc: Data | None, pred: Data | None,
+) -> None:  # fmt: skip
+    left, right = op.attrs["a_type"], op.attrs["b_type"]
+    packed = left == right == "e2m1" and not any(_padded(value) for value in op.operands[:2])
+    step = PACKED_FACTORS if packed else FACTORS
+
+    def compute(x: Array, y: Array, before: Array | None, scales: Sequence[Array]) -> Array:
+        factors = scaled.elements(x, left), scaled.elements(y, right, axis=0)
+        return scaled.scaled_product(*factors, before, *map(scaled.scales, scales), step)
+
+    _product(task, op, (a, b, acc), (a_scale, b_scale), use_acc, pred, compute)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Share:
+    """What one block does of a product: rows and columns of it (indices), and its own part of what it is made of."""
+
+    rows: Any
+    columns: Any
+    a: SharedPart | TensorPart
+    acc: TensorPart
+    scales: tuple[TensorPart, ...]
+
+    def run(self, b: Array, adds: bool, compute: Compute) -> None:
+        """Do it."""
+        before = self.acc.fetch()
+        chosen = np.ix_(self.rows, self.columns) if self.acc.mine is not None else ...
+        scales = [part.fetch()[at] for part, at in zip(self.scales, (self.rows, self.columns), strict=False)]
+        before[chosen] = compute(
+            self.a.fetch()[self.rows], b[:, self.columns], before[chosen] if adds else None, scales
+        )  # fmt: skip
+        self.acc.put(before)
+
+
+def _product(
+    task: Task, op: Op, operands: tuple[Handle | TensorHandle, Handle, TensorHandle], scales: tuple[TensorHandle, ...],
+    use_acc: Data | None, pred: Data | None, compute: Compute,
+) -> None:  # fmt: skip
+    blocks = working_blocks(task, op, task.machine.two_ctas)
+    if not blocks or not holds(task, op, pred):
+        return
+    adds = flag(task, op, use_acc, "use_acc")
+    a, b, acc = operands
+    shares = [
+        _share(task, block, [_part(task, block, value, handle) for value, handle in zip(
+            (op.operands[0], op.operands[2], *op.operands[3 : 3 + len(scales)]), (a, acc, *scales), strict=True
+        )])
+        for block in blocks
+    ]  # fmt: skip
+    columns = [_shared(task, block, op.operands[1], b) for block in blocks]
+    started = Started(task, op, "mma")
+    for share, part in zip(shares, columns, strict=True):
+        started.reads(share.a, SINK)
+        started.reads(part, SINK)
+        for scale in share.scales:
+            started.reads(scale, SINK)
+        if adds:
+            started.demands(share.acc, SINK)
+    for share in shares:
+        started.writes(share.acc)
+
+    def work() -> None:
+        right = whole(columns)
+        for share in shares:
+            share.run(right, adds, compute)
+
+    started.go_on(work)
+
+
+def _share(task: Task, block: Block, parts: Sequence[SharedPart | TensorPart]) -> _Share:
+    a, acc, *scales = parts
+    assert isinstance(acc, TensorPart)
+    mine = acc.mine
+    rows, columns = (slice(None), slice(None)) if mine is None else (mine.any(axis=1), mine.any(axis=0))
+    return _Share(rows, columns, a, acc, tuple(part for part in scales if isinstance(part, TensorPart)))
+
+
+def _part(task: Task, block: Block, value: Value | None, handle: Handle | TensorHandle) -> SharedPart | TensorPart:
+    return _tensor(task, block, value, handle) if isinstance(handle, TensorHandle) else _shared(task, block, value, handle)
+
+
+def _tensor(task: Task, block: Block, value: Value | None, handle: TensorHandle) -> TensorPart:
+    t = tensor_places.tensor_type(value)
+    place = tensor_places.place_of(task, t, handle, ELECTED, reading=True, rank=block.rank)
+    return TensorPart(block, handle.memory, handle.column * LANES, place, t.element)
+
+
+def _shared(task: Task, block: Block, value: Value | None, handle: Handle) -> SharedPart:
+    t, granule = _shared_type(value), task.block.memory.granule
+    place = places.tile_place(
+        t.layout, t.alloc_shape, t.shape, handle.start, handle.base // granule, t.element.itemsize // granule, ELECTED,
+        reading=True, rank=block.rank,
+    )  # fmt: skip
+    return SharedPart(task, block, handle, place, t.element)
+
+
+def _shared_type(value: Value | None) -> SharedType:
+    assert value is not None and isinstance(value.type, SharedType)
+    return value.type
+
+
+def _element(value: Value | None) -> DType:
+    assert value is not None and isinstance(value.type, SharedType | TensorType)
+    return value.type.element
+
+
+def _padded(value: Value | None) -> bool:
+    """Whether memory holds pairs of fp4 in one half of its bytes only."""
+    layout = value.type.layout if value is not None and isinstance(value.type, SharedType) else None
+    return isinstance(layout, NVMMASharedLayout) and layout.fp4_padded
+
+
+# Copies
+
+
+@rule(tcgen05.copy)
+def _copy(task: Task, op: Op, src: Handle, dst: TensorHandle) -> None:
+    moves = [
+        (_shared(task, block, op.operands[0], src), _tensor(task, block, op.operands[1], dst))
+        for block in working_blocks(task, op, task.machine.two_ctas)
+    ]
+    if not moves:
+        return
+    started = Started(task, op, "cp")
+    for source, place in moves:
+        started.reads(source, COPIED)
+        started.writes(place)
+
+    def work() -> None:
+        for source, place in moves:
+            place.put(source.fetch())
+
+    started.go_on(work)
+
+
+# Commits and fences
+
+
+@rule(tcgen05.commit)
+def _commit(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
+    """Of two blocks that multiply together the first one commits. What was started before is sealed by it too."""
+    if (task.machine.two_ctas and task.rank & 1) or not holds(task, op, pred):
+        return
+    pipe, clock = task.block.cluster.pipes[task.slot], task.clock
+    count = pipe.count
+    join(clock.sealed, {pipe.issued: count})
+    for block in _receivers(task, op):
+        barrier = barrier_at(task, op, bar, ELECTED, block)
+        agent = task.block.agents.start(op, lambda: pipe.run(count))
+        barrier.arrive_behind(op, clock, {pipe.component: count}, agent)
+
+
+def _receivers(task: Task, op: Op) -> list[Block]:
+    """The blocks whose barriers a commit arrives on. Raises BlockExited."""
+    masks: tuple[int, ...] = op.attrs["receivers"] or (0,)
+    chosen = [r for r in range(task.machine.blocks) if any((r ^ task.rank) & ~mask == 0 for mask in masks)]
+    return [peer(task, op, rank) for rank in chosen]
+
+
+@rule(tcgen05.fence)
+def _fence(task: Task, op: Op) -> None:
+    pipe = task.block.cluster.pipes[task.slot]
+    useful = task.clock.seal({pipe.issued: pipe.count}) if op.attrs["before"] else task.clock.order()
+    task.machine.ordered(op, useful)

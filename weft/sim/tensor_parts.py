@@ -1,0 +1,157 @@
+"""What operations of tcgen05 read and write, and how they begin: checks at once, data later, in the order of the task's pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.ir.core import Op
+from weft.ir.types import DType
+from weft.sim import places, tensor_places
+from weft.sim.blocks import Block
+from weft.sim.clocks import join
+from weft.sim.data import Array, Data
+from weft.sim.machine import Task
+from weft.sim.mbarrier import peer
+from weft.sim.numbers import bits_of
+from weft.sim.places import Place
+from weft.sim.shared_memory import Handle, Lifetime
+from weft.sim.tensor_places import TensorPlace
+from weft.sim.verdicts import WORDS, Mode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedPart:
+    """Elements of a block's shared memory."""
+
+    task: Task
+    block: Block
+    handle: Handle
+    place: Place
+    element: DType
+
+    @property
+    def mine(self) -> Array | None:
+        """Which elements the block has; None for all."""
+        return self.place.mine
+
+    def fetch(self) -> Array:
+        """The elements as they are."""
+        return places.fetch(self.task, self.handle, self.place, self.element, self.block)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorPart:
+    """Elements of a block's tensor memory, from cell `base` on."""
+
+    block: Block
+    memory: Lifetime
+    base: int
+    place: TensorPlace
+    element: DType
+
+    @property
+    def mine(self) -> Array | None:
+        """Which elements the block has; None for all."""
+        return self.place.mine
+
+    def fetch(self) -> Array:
+        """The elements as they are."""
+        return tensor_places.fetch(self.block, self.base, self.place, self.element)
+
+    def put(self, values: Array) -> None:
+        """Change the elements."""
+        tensor_places.put(self.block, self.base, self.place, bits_of(values))
+
+
+def working_blocks(task: Task, op: Op, two_ctas: bool) -> list[Block]:
+    """The blocks for which a task's operation works: its own, both of a pair, or none where the pair's other one does it.
+
+    Raises BlockExited."""
+    if not two_ctas:
+        return [task.block]
+    return [] if task.rank & 1 else [task.block, peer(task, op, task.rank | 1)]
+
+
+class Started:
+    """An operation that begins: what it will read and write is checked and noted from now on."""
+
+    __slots__ = ("_mode", "_op", "_pipe", "_task")
+
+    def __init__(self, task: Task, op: Op, mode: Mode) -> None:
+        self._task = task
+        self._op = op
+        self._mode: Mode = mode
+        self._pipe = task.block.cluster.pipes[task.slot]
+
+    def reads(self, part: SharedPart | TensorPart, sink: str) -> None:
+        """It reads elements that all have values. Raises OutOfBounds, UninitializedRead, UndefinedValue, hazards of both
+        memories."""
+        if isinstance(part, TensorPart):
+            self._note(part, writes=False)
+            self.demands(part, sink)
+            return
+        task, op, handle, place, element, block = (
+            self._task, self._op, part.handle, part.place, part.element, part.block,
+        )  # fmt: skip
+        places.check_bounds(task, op, handle, place, element, WORDS[self._mode, False][0])
+        places.note(
+            task, op, handle, place, self._mode, writes=False, component=self._pipe.component, value=self._pipe.count,
+            block=block,
+        )  # fmt: skip
+        places.demand_written(task, op, handle, place, element, sink, block)
+
+    def demands(self, part: TensorPart, sink: str) -> None:
+        """Elements have values. Raises UninitializedRead, UndefinedValue."""
+        tensor, base, place = part.block.tensor, part.base, part.place
+        if tensor.holds_undefined or tensor.unwritten(part.memory, place.area(base).where):
+            found = tensor_places.marked_values(
+                self._task, self._op, part.memory, base, place, part.fetch(), WORDS[self._mode, False][0], part.block
+            )
+            self._task.demand(self._op, found, sink)
+
+    def writes(self, part: TensorPart) -> None:
+        """It gives elements values. Raises OutOfBounds, hazards of tensor memory."""
+        self._note(part, writes=True)
+        part.block.tensor.written(part.memory, part.place.area(part.base).where)
+
+    def _note(self, part: TensorPart, writes: bool) -> None:
+        task, op, place, first = self._task, self._op, part.place, part.base // tensor_places.LANES
+        low, high = first + place.low, first + place.high
+        tensor_places.columns_within(task, op, part.memory, low, high, WORDS[self._mode, writes][0])
+        tensor_places.note(
+            task, op, part.memory, place.area(part.base), self._mode, writes, self._pipe.component, self._pipe.count, part.block
+        )  # fmt: skip
+
+    def go_on(self, work: Callable[[], None]) -> None:
+        """It is under way, behind the operations that are known to have been started."""
+        task, pipe = self._task, self._pipe
+        clock = task.clock
+        behind = [(other, clock.known.get(other.issued, 0)) for other in task.block.cluster.pipes if other is not pipe]
+
+        def move() -> None:
+            for other, count in behind:
+                other.run(count)
+            work()
+
+        count = pipe.add(move)
+        join(clock.elected, {pipe.issued: count})
+        task.block.agents.start(self._op, lambda: pipe.run(count))
+
+
+def whole(parts: list[SharedPart]) -> Array:
+    """The elements of several blocks put together."""
+    first, *others = parts
+    values = first.fetch()
+    for part in others:
+        if part.mine is not None:
+            values[part.mine] = part.fetch()[part.mine]
+    return values
+
+
+def flag(task: Task, op: Op, value: Data | None, name: str) -> bool:
+    """A predicate that all threads share; None: it holds."""
+    if value is None:
+        return True
+    task.demand(op, value, name)
+    return bool(task.uniform(op, value, name).array)
