@@ -68,7 +68,8 @@ def simulate(
     `programs`: run these programs of the grid only, in this order; each is an int or a tuple of up to three.
     `seed`: another one takes turns between waiting programs in another order; the same one in the same.
     `progress`: True shows a bar at once, False never, None on a terminal for runs of more than two seconds.
-    `max_resident`: how many programs may be under way together; None for what the target's GPU holds.
+    `max_resident`: how many programs may be under way together; None for what the target's GPU holds. Of a kernel that takes
+    over programs (`clc`) None is a quarter of them at most, so that some are left to take.
     `schedule`: when asynchronous copies move their data: as "late" as they may, "early", or at "random" times; None is "random"
     under a seed and "late" without one. It changes numbers of wrong kernels, never what is reported.
     `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a

@@ -43,9 +43,9 @@ def test_an_answer_reads_well(num_ctas):
     text = re.sub(r" *#line.*\n", "", text_of(stealing(num_ctas), ARCH))
     assert "if (warp == 0 && elect_one()) { mbar_expect(bars, 16); clc_try_cancel(result, bars); }" in text
     assert "i64 answer[2];\n    load_shared_i64x2(answer, result);" in text
-    x = "(int)(clc_first_block_x(t, t_1) / 2)" if num_ctas == 2 else "(int)clc_first_block_x(t, t_1)"
-    assert "= clc_is_canceled(t, t_1);" in text
-    assert f"pid_0 = {x};" in text and "pid_1 = (int)clc_first_block_y(t, t_1);" in text
+    x = "(int)(clc_first_block_x(t_1, t_2) / 2)" if num_ctas == 2 else "(int)clc_first_block_x(t_1, t_2)"
+    assert "= clc_is_canceled(t_1, t_2);" in text
+    assert f"pid_0 = {x};" in text and "pid_1 = (int)clc_first_block_y(t_1, t_2);" in text
     assert "#pragma unroll 1\n  for (;;)" in text
 
 

@@ -43,8 +43,7 @@ def test_requests_read_well():
   if (warp == 0 && elect_one()) {{
     #pragma unroll
     for (int r = 0; r < 4; ++r) tma_scatter4(&desc, smem + 512 * r, column, {four});
-    bulk_commit();
-    bulk_wait_read<0>();
+    bulk_commit(); bulk_wait_read<0>();
   }}
 }}
 """
@@ -76,7 +75,9 @@ def test_one_number_for_all_rows():
     rows = k.emit(regs.splat, k.params[0], count=4)
     k.emit(tma.gather4, desc, bar, smem, None, rows, k.number(32), steps=((0, 64, 0),))
     func = k.done()
-    assert "if (warp == 0 && elect_one()) tma_gather4(smem, &desc, bars, 96, row, row, row, row);" in text_of(func, ARCH)
+    assert "if (warp == 0 && elect_one()) tma_gather4(smem, &desc, bars, 96, row, row, row, row);" in text_of(
+        func, ARCH
+    )
     assert sass(func, ARCH).count("UTMALDG.2D.GATHER4") == 1
 
 

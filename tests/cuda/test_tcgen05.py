@@ -119,7 +119,7 @@ def scaled(kind: str, steps: int = 4, two_ctas: bool = False) -> Func:
     """Instructions that find their scales in bytes of columns, one after another."""
     a, b, acc, _ = KINDS[kind]
     k, into, left, right = kernel(two_ctas=two_ctas)
-    scales = dict(zip(("a_scale", "b_scale"), (k.emit(arith.add, into, k.number(at)) for at in (256, 260)), strict=True))
+    scales = {f"{name}_scale": k.emit(arith.add, into, k.number(at)) for name, at in (("a", 256), ("b", 260))}
     scale = {"mxf4nvf4": "f8e4m3"}.get(kind, "u8")
     taken = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}[kind]
     given = []
@@ -180,7 +180,8 @@ def test_a_left_operand_in_tensor_memory(two_ctas):
 def test_many_instructions_are_one_loop():
     """Blocks of the accumulator, then steps along k; all constants once they are unrolled."""
     k, acc, a, b = kernel()
-    steps = tuple([(128 * (i // 8), 32 * (i % 8), 16384 * (i // 8) + 2048 * (i % 8), i % 8 == 0, DENSE, 0, 0) for i in range(16)])
+    places = [(i // 8, i % 8) for i in range(16)]
+    steps = tuple([(128 * n, 32 * step, 16384 * n + 2048 * step, step == 0, DENSE, 0, 0) for n, step in places])
     product(k, a, b, acc, k.params[1], steps=steps)
     func = k.done()
     assert branch(func).count("\n") == 2
@@ -238,8 +239,9 @@ def test_copies(shape, two_ctas):
     [
         ((), ""),
         ((3,), "0xf"),
-        ((1,), "0x3 << (cluster_rank() & -2)"),
-        ((1, 2), "0x3 << (cluster_rank() & -2) | 0x5 << (cluster_rank() & -3)"),
+        ((3, 1), "0xf"),
+        ((1,), "(u16)(0x3 << (cluster_rank() & -2))"),
+        ((1, 2), "(u16)(0x3 << (cluster_rank() & -2) | 0x5 << (cluster_rank() & -3))"),
     ],
 )
 def test_commits(receivers, mask, two_ctas):
@@ -249,7 +251,7 @@ def test_commits(receivers, mask, two_ctas):
     k.emit(tcgen05.commit, bar, k.params[2], receivers=receivers)
     func = k.done()
     pair = "_pair" * two_ctas
-    call = f"tcgen05_commit_multicast{pair}(bars, (u16)({mask}));" if mask else f"tcgen05_commit{pair}(bars);"
+    call = f"tcgen05_commit_multicast{pair}(bars, {mask});" if mask else f"tcgen05_commit{pair}(bars);"
     assert f"if (warp == 0 && on && elect_one()) {call}" in lines(func)
     text = straight(func)
     assert re.search(rf"UTCBAR{r'.2CTA' * two_ctas}{'.MULTICAST' * bool(mask)} \[UR\d+\]", text)
@@ -265,9 +267,8 @@ def test_loads_of_a_pair_arrive_at_its_first_block(multicast):
     desc = descriptor(k, "desc")
     (bar,), smem = barriers(k), room(k, float16, 4096, 1024, "smem")
     k.emit(mbarrier.expect, bar, None, bytes=8192, shared_by=1)
-    k.emit(
-        tma.load, desc, bar, smem, None, k.params[0], k.number(0), shared_by=1, multicast=multicast, boxes=(((0, 0), 0),)
-    )
+    to = {"shared_by": 1, "multicast": multicast, "boxes": (((0, 0), 0),)}
+    k.emit(tma.load, desc, bar, smem, None, k.params[0], k.number(0), **to)
     func = k.done()
     name = "tma_load_multicast_pair_2d" if multicast else "tma_load_pair_2d"
     assert f"{name}(smem, &desc, bars, 0, n" in text_of(func, ARCH)

@@ -97,13 +97,13 @@ def test_the_address_is_uniform():
     k = Kernel(("out", pointer(float32)))
     base = k.emit(tensor_memory.reserve, room(k, uint32, 1, 64), columns=128, two_ctas=False)
     x = k.emit(
-        tensor_memory.load_regs, own(k, base), element=float32, variant="32x32b", repeat=16, offsets=(0, 16, 64),
+        tensor_memory.load_regs, own(k, base), element=float32, variant="32x32b", repeat=16, offsets=(16, 32, 80),
         registers=runs(3, 16),
     )  # fmt: skip
     k.store(k.emit(memory.addptr, k.params[0], k.thread()), x)
     k.emit(tensor_memory.release, base, columns=128, two_ctas=False)
     found = re.findall(r"LDTM\.x16 R\d+, tmem\[(UR\d+)(\+0x\w+)?\]", sass(k.done(), ARCH))
-    assert [offset for _, offset in found] == ["", "+0x10", "+0x40"]
+    assert [offset for _, offset in found] == ["+0x10", "+0x20", "+0x50"]
     assert len({register for register, _ in found}) == 1
 
 
@@ -143,13 +143,15 @@ def test_a_wait_stands_behind_all_instructions():
     )
 
 
-def test_loads_at_other_places_are_other_functions():
+def test_loads_at_other_places():
+    """Where the first instruction begins stands in the call; how far others lie from it in the function."""
     k = Kernel(("out", pointer(float32)), ("at", int32))
-    for offsets in ((0, 32), (0, 64)):
+    for offsets in ((0, 32), (0, 64), (128, 160)):
         given = {"variant": "32x32b", "repeat": 2, "offsets": offsets, "registers": runs(2, 2)}
         k.emit(tensor_memory.load_regs, k.params[1], element=float32, **given)
-    text = text_of(k.done(), ARCH)
-    assert "tmem_load_32x32b_x2_f32_2_times(" in text and "tmem_load_32x32b_x2_f32_2_times_2(" in text
+    calls = re.findall(r"(tmem_load_\w+)\(t\w*, (.*)\);", text_of(k.done(), ARCH))
+    name = "tmem_load_32x32b_x2_f32_2_times"
+    assert calls == [(name, "at"), (f"{name}_2", "at"), (name, "at + 128")]
 
 
 def test_registers_in_another_order():

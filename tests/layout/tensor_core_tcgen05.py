@@ -68,13 +68,15 @@ class Machine:
         acc, at_a, at_b, first, word, a_scale, b_scale = step
         scaled = kind in FIELDS
         fields = decode(word, FIELDS.get(kind, PLAIN))
-        assert not any(value for name, value in fields.items() if name.startswith(("gap", "sparse", "negate", "shift", "k")))
+        assert not any(
+            value for name, value in fields.items() if name.startswith(("gap", "sparse", "negate", "shift", "k"))
+        )
         m, n = fields["m128"] * 128 if scaled else fields["m16"] * 16, fields["n8"] * 8
         rows, columns = m // self.blocks, n // self.blocks
         size, length = BYTES.get(kind, 1), LENGTH[kind]
+        at, along_n = right | base["b"] + at_b >> 4, fields["transpose_b"]
         b = np.concatenate([
-            self._shared("b", block, right | base["b"] + at_b >> 4, fields["transpose_b"], size, columns, length, formats[1], kind)
-            for block in range(self.blocks)
+            self._shared("b", block, at, along_n, size, columns, length, formats[1], kind) for block in range(self.blocks)
         ])  # fmt: skip
         for block in range(self.blocks):
             if left is None:
@@ -114,13 +116,13 @@ class Machine:
         data = self.tensor[block, :, 4 * column : 4 * column + entries * size : size]
         return pairs(data) if form == "e2m1" else data
 
-    def _scales(self, block, column, id, rows, kind):
+    def _scales(self, block, column, first, rows, kind):
         """Scales by row and element along k: those of row r stand in lane r % 32 of every warp, column r // 32."""
         r, run = np.arange(rows), RUN[kind]
         count = LENGTH[kind] // run
-        assert id % count == 0
+        assert first % count == 0
         assert column % 2 == 0
-        byte = 4 * (column + r // 32)[:, None] + id + np.arange(count)
+        byte = 4 * (column + r // 32)[:, None] + first + np.arange(count)
         found = self.tensor[block, (r % 32)[:, None], byte]
         for warp in range(1, 4):
             np.testing.assert_array_equal(found, self.tensor[block, (32 * warp + r % 32)[:, None], byte])

@@ -112,3 +112,12 @@ def test_a_block_of_a_cluster_moves_its_own_part():
     assert boxes([128, 128], layout, 16).box == (64, 64)
     with pytest.raises(LayoutError, match="at least 16 elements"):
         boxes([16, 8], NVMMASharedLayout(0, 16, cga_layout=[[0, 1]]), 16)
+
+
+def test_a_block_of_one_row_is_moved_among_others():
+    """Its box is one row of the swizzle's width; whether rows suit a swizzle is a matter of the tile that they make."""
+    for columns in (64, 128):
+        split = boxes([1, columns], NVMMASharedLayout(128, 16), 16)
+        assert (split.box, split.box_bytes) == ((1, 64), 128)
+    clustered = NVMMASharedLayout(64, 32, cga_layout=[[1, 0], [0, 1]])
+    assert boxes([1, 64], clustered, 32).box == (1, 16)

@@ -209,8 +209,8 @@ def test_the_author_writes_them_with_sync_none_only(sync, fences):
     verify(func)
     found = [op for op in walk(func.body) if op.kind is tcgen05.fence]
     assert len(found) == fences
-    lines = [line.partition(": ")[2] for line in sync_report(func, func).splitlines() if "tcgen05" in line]
-    assert [line.partition(", ")[0] for line in lines] == [
+    lines = [line.partition(": ")[2] for line in sync_report(func, func).splitlines()]
+    assert [line.partition(", ")[0] for line in lines if line.startswith("tcgen05")] == [
         "tcgen05.fence after", "tcgen05.fence before", "tcgen05.fence after"
     ][:fences]  # fmt: skip
 

@@ -43,7 +43,9 @@ def after(steps: str, num_warps: int = 4) -> str:
         # Barriers: a wait that comes late must not miss a phase.
         ("wait C", "wait !| C"),
         ("wait M C", "wait !| M C"),
-        ("wait2 M C", "wait M C"),
+        ("wait2 M C", "wait !| M C"),
+        ("wait2 M", "wait M"),
+        ("L1 R C", "L R C"),
         ("wait | M C", "wait | M C"),
         ("M C wait expect", "M C wait !| expect"),
         ("init M C", "init M C"),
@@ -103,7 +105,7 @@ def test_a_ring_of_loads_and_products_takes_one_barrier_a_step():
 def test_partitions_know_nothing_of_each_other():
     k = TensorKernel()
     k.partitions(k.doing("wait2 L arrive"), k.doing("wait M C2"), warps=(1,))
-    assert k.shown() == "warp_specialize [ wait L !| arrive ] [ wait M C ]"
+    assert k.shown() == "warp_specialize [ wait L !| arrive ] [ wait !| M C ]"
 
 
 def test_reasons_name_tensor_memory():

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "sim": ("ops", "targets"),
     "cuda": ("ops", "targets"),
     "runtime": (),
-    "simulation": (),
+    "simulation": ("targets",),
     "compiler": ("lang", "passes", "sim", "cuda", "runtime", "simulation"),
     "kernel": ("compiler",),
     "nvidia": ("kernel",),

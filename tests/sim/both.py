@@ -74,9 +74,11 @@ def _host(value: Any) -> Any:
     return host_buffer(value) if isinstance(value, np.ndarray) else value
 
 
-def results(kernel: JITFunction, arguments: Arguments, arrays: Callable[..., list[np.ndarray]], grid: int = 1) -> Any:
+def results(
+    kernel: JITFunction, arguments: Arguments, arrays: Callable[..., list[np.ndarray]], grid: int = 1, **options: Any
+) -> Any:  # fmt: skip
     """The arrays (which `arrays` picks among the arguments) after a run; the same bits in both stages and any order."""
-    compiled = compiled_for(kernel, arguments(), {})
+    compiled = compiled_for(kernel, arguments(), options)
     made: list[list[np.ndarray]] = []
     for stage in ("tile", "lowered"):
         for order in ORDERS:

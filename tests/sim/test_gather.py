@@ -175,6 +175,11 @@ def test_columns_begin_at_multiples_of_16_bytes():
     with pytest.raises(hazard.Misaligned) as caught:
         moved[(1,)](described(x, 32, 128), described(x, 32, 128), rows, rows, 2, 0, 16, 32, LINE)
     assert caught.value.code == "hazard-tensor-coordinate"
+    packed = TensorDescriptor.from_tensor(
+        np.zeros((20, 128), np.uint8), [1, 64], gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True)
+    )
+    with pytest.raises(hazard.Misaligned, match="requests start at multiples of 64 bytes"):
+        moved[(1,)](packed, packed, rows, rows, 32, 0, 16, 64, LINE)
 
 
 @weft.jit

@@ -155,8 +155,8 @@ def _commit(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 def _receivers(e: Emitter, masks: tuple[int, ...]) -> list[str]:
     """The set of the blocks whose number differs from this one's only in bits of one of the masks; none for no mask."""
     every = e.func.attrs.get("num_ctas", 1) - 1
-    terms: list[str] = []
-    for mask in masks:
-        some = sum(1 << rank for rank in range(every + 1) if not rank & ~mask)
-        terms.append(f"{some:#x}" if mask == every else f"{some:#x} << ({e.call('cluster_rank')} & {~mask})")
+    if every in masks:
+        return [f"{(1 << every + 1) - 1:#x}"]
+    sets = [(sum(1 << rank for rank in range(every + 1) if not rank & ~mask), mask) for mask in masks]
+    terms = [f"{some:#x} << ({e.call('cluster_rank')} & {~mask})" for some, mask in sets]
     return [f"(u16)({' | '.join(terms)})"] if terms else []

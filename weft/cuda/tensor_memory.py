@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from weft.cuda.globals import plus
 from weft.cuda.matrix_operands import WORD_BITS, in_place, operand_lines, ptx_vector, struct_of
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Variable
@@ -106,7 +107,8 @@ _WORDS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 class Moves:
     """The instructions of one load or store, on `count` registers of the tile in the order in which instructions have them.
 
-    `modifiers` are PTX's behind the repetitions. `split`: the columns between the halves, where the instruction has any."""
+    `modifiers` are PTX's behind the repetitions. `split`: the columns between the halves, where the instruction has any.
+    `offsets` count from where the first instruction begins."""
 
     loads: bool
     element: DType
@@ -177,17 +179,19 @@ class Moves:
         return f"{declared}{loop}words[i] = {word};\n", "", needs
 
 
-def _moves(op: Op, value: Value, loads: bool) -> tuple[Moves, Table]:
-    """The instructions of an operation, and the registers of the tile in their order."""
+def _moves(e: Emitter, op: Op, value: Value, loads: bool) -> tuple[Moves, Table, str]:
+    """The instructions of an operation, the registers of the tile in their order, and the address of the first instruction."""
+    address = op.operands[0]
+    assert address is not None
     order = tuple(chain.from_iterable(op.attrs["registers"]))
     packing = f".{'' if loads else 'un'}pack::16b" if op.attrs["packed"] else ""
     split = op.attrs["split"] if op.attrs["variant"] == "16x32bx2" else None
     element = value.type.element
     assert isinstance(element, DType)
-    moves = Moves(
-        loads, element, op.attrs["variant"], op.attrs["repeat"], packing, split, op.attrs["offsets"], len(order)
-    )
-    return moves, order
+    first, *_ = offsets = op.attrs["offsets"]
+    further = tuple([offset - first for offset in offsets])
+    moves = Moves(loads, element, op.attrs["variant"], op.attrs["repeat"], packing, split, further, len(order))
+    return moves, order, plus(e.at(address), str(first))
 
 
 def _array(e: Emitter, value: Value, count: int) -> str:
@@ -199,30 +203,29 @@ def _array(e: Emitter, value: Value, count: int) -> str:
 
 @emits(tensor_memory.load_regs)
 def _load(e: Emitter, op: Op) -> None:
-    (address,) = op.uses
-    moves, order = _moves(op, op.result, loads=True)
+    moves, order, at = _moves(e, op, op.result, loads=True)
     name = e.pieces.distinct(moves.name, moves.piece)
     into = e.variable(op.result)
     if order == tuple(range(len(order))):
-        e.out.line(f"{name}({into.name if len(order) > 1 else f'&{into.name}'}, {e.at(address)});")
+        e.out.line(f"{name}({into.name if len(order) > 1 else f'&{into.name}'}, {at});")
         return
     part = _array(e, op.result, len(order))
-    e.out.line(f"{name}({part}, {e.at(address)});")
+    e.out.line(f"{name}({part}, {at});")
     e.unrolled(len(order), [(op.loc, lambda index: f"{into.at(e.entry(order, index))} = {part}[{index}];")])
 
 
 @emits(tensor_memory.store_regs)
 def _store(e: Emitter, op: Op) -> None:
-    address, value, _ = op.operands
-    assert address is not None and value is not None
-    moves, order = _moves(op, value, loads=False)
+    value = op.operands[1]
+    assert value is not None
+    moves, order, at = _moves(e, op, value, loads=False)
     name = e.pieces.distinct(moves.name, moves.piece)
     on = e.operand(op, "pred")
     head = "" if on is None else f"if ({on}) "
     ref = e.refs[value]
     in_order = order == tuple(range(len(order)))
     if in_order and isinstance(ref, Variable) and ref.count is not None and not ref.local:
-        e.out.line(f"{head}{name}({ref.name}, {e.at(address)});")
+        e.out.line(f"{head}{name}({ref.name}, {at});")
         return
     part, picked = _array(e, value, len(order)), e.picked(ref, order)
 
@@ -230,4 +233,4 @@ def _store(e: Emitter, op: Op) -> None:
         return f"{part}[{index}] = {picked.at(index)};"
 
     e.unrolled(len(order), [(op.loc, move)])
-    e.out.line(f"{head}{name}({part}, {e.at(address)});")
+    e.out.line(f"{head}{name}({part}, {at});")

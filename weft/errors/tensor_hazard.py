@@ -57,15 +57,15 @@ TENSOR_RACE = row(
 TENSOR_FENCE_BEFORE = row(
     "hazard-tensor-fence-before",
     MissingTensorFence,
-    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the first line "
-    "and the barrier that orders the two",
+    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the first "
+    "line and the barrier that orders the two",
     "call tcgen05_fence(before=True) after the first line, before the gl.barrier() or mbarrier.arrive() behind it",
 )
 TENSOR_FENCE_AFTER = row(
     "hazard-tensor-fence-after",
     MissingTensorFence,
-    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the barrier "
-    "that orders the two and the second line",
+    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the "
+    "barrier that orders the two and the second line",
     "call tcgen05_fence(before=False) before the second line, behind the gl.barrier() or mbarrier.wait() above it",
 )
 TENSOR_RANGE = row(

@@ -22,11 +22,11 @@ from weft.layout.shared import PaddedSharedLayout
 from weft.layout.shared_size import alignment
 from weft.layout.tcgen05_kinds import (
     KINDS,
-    MEMORY,
     RUNS,
-    Format,
     Kind,
+    Scaled,
     instruction_descriptor,
+    padded,
     plain_kind,
     scaled_kind,
 )
@@ -42,7 +42,6 @@ from weft.layout.tensor_memory import (
     TensorMemoryScalesLayout,
 )
 from weft.layout.wgmma import (
-    PAD_BIT,
     Blocks,
     Operand,
     Places,
@@ -70,23 +69,12 @@ SWIZZLES = {0: 0, 128: 2, 64: 4, 32: 6}
 """Widths of swizzles with the field of a matrix descriptor that chooses them."""
 MOST_COLUMNS = 256
 """Columns of the accumulator that one instruction takes at most."""
+SCALE_START = 64
+"""Rows of scales that two columns hold: those of an instruction begin in an even one."""
 EITHER_WAY = (8, 16)
 """Widths of elements in shared memory that may lie contiguous along the outer dimension."""
 COPIES = ((LANES, 256, "128x256b"), (LANES, 128, "128x128b"), (SCALE_ROWS, 128, "32x128b.warpx4"))
 """Lanes, bits of each, and names of the instructions that copy to tensor memory; what the last one copies, all warps get."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """What a block-scaled product says besides its operands: their formats, and their scales of type `dtype` (an IR code).
-
-    Scales are [M, K / run] of a and [N, K / run] of b."""
-
-    a: Format
-    b: Format
-    a_scale: TensorSide
-    b_scale: TensorSide
-    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ def plan_mma(
     Offsets count from where each tile begins, starts of views included: bytes in shared memory, lane << 16 | column in tensor
     memory. Elements of e2m1 are pairs in bytes, so that a and b have half as many along k.
     """
-    kind = plain_kind(*types) if scaled is None else _scaled_kind(a, b, types, scaled)
+    kind = plain_kind(*types) if scaled is None else scaled_kind(a, b, types, scaled)
     if isinstance(kind, Unreadable):
         return kind
     layout, bits = acc.layout, 16 if types[2] == "f16" else 32
@@ -142,38 +130,6 @@ def plan_mma(
         return Unreadable(f"{said}, but the accumulator is in {layout}", f"write two_ctas={two_ctas} in every layout")
     product = _Product(kind, a, b, acc, layout, types, scaled)
     return product.misfit() or product.spread() or product.plan()
-
-
-def _scaled_kind(
-    a: SharedSide | TensorSide, b: SharedSide, types: tuple[str, str, str], scaled: Scaled
-) -> Kind | Unreadable:
-    """The kind of a scaled product; its operands must lie as it reads their formats."""
-    kind = scaled_kind((scaled.a, scaled.b), (_padded(a), _padded(b)), scaled.dtype, types[2])
-    if isinstance(kind, Unreadable):
-        return kind
-    for name, side, form, code in (("a", a, scaled.a, types[0]), ("b", b, scaled.b, types[1])):
-        if code not in (MEMORY[form], MEMORY["e2m1"]):
-            return Unreadable(
-                f"{name} is said to be {form}, but its elements are {code}", f"pass memory of {MEMORY[form]}"
-            )
-        wanted = form == "e2m1" and kind == "mxf8f6f4"
-        if wanted and isinstance(side, TensorSide):
-            return Unreadable(f"{name} is e2m1 in tensor memory beside another format", f"keep {name} in shared memory")
-        if _padded(side) != wanted:
-            padded, shape = ", fp4_padded=True" if wanted else "", list(side.tile)
-            fix = f"allocate it in NVMMASharedLayout.get_default_for({shape}, dtype{padded})"
-            return Unreadable(
-                f"{name} is {form}, read {'' if wanted else 'not '}padded, but lies in {side.layout}", fix
-            )
-    return kind
-
-
-def _padded(side: SharedSide | TensorSide) -> bool:
-    """Whether memory holds 8 bytes of fp4 in each 16."""
-    if isinstance(side, TensorSide):
-        return False
-    offsets = _linear(side).columns["offset"]
-    return len(offsets) > PAD_BIT and offsets[PAD_BIT] == 0
 
 
 class _Product:
@@ -207,8 +163,9 @@ class _Product:
         if self._rows % m:
             reason = f"an instruction takes {m} rows, but a block has {self._rows} of the accumulator"
             return Unreadable(reason, "add to all rows of the accumulator")
-        # Scales of fewer than 32 columns have no lanes of their own.
-        least = 32 if self._pair or self._scaled else 16 if m == LANES else 8
+        least = 16 if m == LANES else 8
+        if self._pair or self._scaled:
+            least = min(SCALE_START, max(self._columns, 32)) if self._scaled else 32
         if not least <= n <= MOST_COLUMNS:
             reason = f"an instruction of {m} rows takes {least} to {MOST_COLUMNS} columns, not {n}"
             return Unreadable(reason, f"write TensorMemoryLayout([{m}, {min(max(n, least), MOST_COLUMNS)}], ...)")
@@ -226,6 +183,9 @@ class _Product:
         for name, side in (("a_scale", scaled.a_scale), ("b_scale", scaled.b_scale)):
             if not isinstance(side.layout, TensorMemoryScalesLayout):
                 return Unreadable(f"{name} is in {side.layout}", f"allocate {name} in TensorMemoryScalesLayout()")
+            if side.start[0] % SCALE_START:
+                reason = f"{name} begins in row {side.start[0]} of its tile, not in a multiple of {SCALE_START}"
+                return Unreadable(reason, "begin a slice of scales in such a row")
             if side.shape[1] * run != self._k or side.start[1] % taken:
                 reason = f"{name} has {side.shape[1]} scales of a row, from {side.start[1]} on, for {self._k} elements along k"
                 return Unreadable(reason, f"{scaled.dtype} needs one for {run}: give {name} {self._k // run} columns")
@@ -315,7 +275,7 @@ class _Product:
     def _memory(self, side: SharedSide, k: int, blocks: Blocks) -> tuple[Operand, Offsets] | Unreadable:
         """An operand in shared memory, and where instructions begin."""
         either_way = () if self._types[1 - k] == "e2m1" else EITHER_WAY
-        found = plan_operand(side, self._row.bits, k, blocks, either_way, _padded(side))
+        found = plan_operand(side, self._row.bits, k, blocks, either_way, padded(side))
         if isinstance(found, Unreadable):
             return Unreadable(f"{'ba'[k]} is in {side.layout}: {found.reason}", found.fix)
         return found.operand, found.offsets
@@ -366,7 +326,7 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
 
     Offsets count from where each tile begins, starts of views included."""
     if isinstance(src.layout, PaddedSharedLayout):
-        return Unreadable("padding lies between the elements of the source", _copy_fix(src, dst, bits))
+        return Unreadable("padding lies between the elements of the source", _copy_fix(src, dst))
     source, target = _linear(src).bases(BLOCK), _linear(dst).bases(BLOCK)
     if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or _cut(target, dst):
         reason = f"blocks of the cluster hold what begins at {list(source)} and take what begins at {list(target)}"
@@ -386,7 +346,7 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
             steps = tuple((start ^ at, reach.first ^ column) for at, column in zip(sources, targets, strict=True))
             return CopyPlan(shape, Operand(swizzle, False, leading, stride, ()), steps)
     reason = misaligned(has, needed) if needed else f"no instruction copies {src.layout} to {dst.layout}"
-    return Unreadable(reason, _copy_fix(src, dst, bits))
+    return Unreadable(reason, _copy_fix(src, dst))
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +383,7 @@ class _Reach:
         return _Piece(contiguous, lines, [at for at, _ in others], columns)
 
 
-def _copy_fix(src: SharedSide, dst: TensorSide, bits: int) -> str:
+def _copy_fix(src: SharedSide, dst: TensorSide) -> str:
     """What to write instead of a source that cannot be copied."""
     if isinstance(dst.layout, TensorMemoryScalesLayout):
         rows, scales = dst.shape

@@ -1,4 +1,4 @@
-"""Kinds of instructions of Blackwell's tensor cores: what they multiply, and the 32 bits that say so.
+"""Kinds of instructions of Blackwell's tensor cores: which one multiplies what, and the 32 bits that say so.
 
 (PTX ISA, "tcgen05.mma": valid types and shapes, instruction descriptor, block scaling.)
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.layout.wgmma import Unreadable
+from weft.layout.tensor_access import TensorSide
+from weft.layout.wgmma import PAD_BIT, SharedSide, Unreadable
 
 Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
 Format = Literal["e2m1", "e4m3", "e5m2"]
@@ -46,6 +47,19 @@ RUNS = {E4M3: 16, E8M0: 32}
 """Elements along k that share a scale."""
 MEMORY = {"e4m3": "f8e4m3", "e5m2": "f8e5m2", "e2m1": "u8"}
 """Elements of the memory that holds a format; bytes hold any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What a block-scaled product says besides its operands: their formats, and their scales of type `dtype` (an IR code).
+
+    Scales are [M, K / run] of a and [N, K / run] of b."""
+
+    a: Format
+    b: Format
+    a_scale: TensorSide
+    b_scale: TensorSide
+    dtype: str
 
 
 def instruction_descriptor(
@@ -86,15 +100,48 @@ def plain_kind(a: str, b: str, acc: str) -> Kind | Unreadable:
     return Unreadable(f"{a} is not multiplied by {b}", f"it multiplies {known}; convert one of them with .to(...)")
 
 
-def scaled_kind(formats: tuple[str, str], padded: tuple[bool, bool], scale: str, acc: str) -> Kind | Unreadable:
-    """The kind that multiplies these formats, the operands whose memory is padded being marked, by scales of type `scale`."""
+def scaled_kind(
+    a: SharedSide | TensorSide, b: SharedSide, types: tuple[str, str, str], scaled: Scaled
+) -> Kind | Unreadable:
+    """The kind of a block-scaled product of elements of `types`; its operands must lie as that reads their formats."""
+    kind = _format_kind(scaled, padded(a) or padded(b), types[2])
+    if isinstance(kind, Unreadable):
+        return kind
+    for name, side, form, code in (("a", a, scaled.a, types[0]), ("b", b, scaled.b, types[1])):
+        if code not in (MEMORY[form], MEMORY["e2m1"]):
+            reason = f"{name} is said to be {form}, but its elements are {code}"
+            return Unreadable(reason, f"pass memory of {MEMORY[form]}")
+        wide = form == "e2m1" and kind == "mxf8f6f4"
+        if wide and isinstance(side, TensorSide):
+            return Unreadable(f"{name} is e2m1 in tensor memory beside another format", f"keep {name} in shared memory")
+        if padded(side) != wide:
+            more = ", fp4_padded=True" if wide else ""
+            reason = f"{name} is {form}, read {'padded' if wide else 'without padding'}, but lies in {side.layout}"
+            return Unreadable(
+                reason, f"allocate it in NVMMASharedLayout.get_default_for({list(side.tile)}, dtype{more})"
+            )
+    return kind
+
+
+def _format_kind(scaled: Scaled, padding: bool, acc: str) -> Kind | Unreadable:
+    """The kind that multiplies these formats; pairs of e2m1 without `padding` have kinds of their own."""
     if acc not in KINDS["mxf4"].accumulators:
         return Unreadable(f"scaled products are not added up in {acc}", "use an accumulator of f32")
-    if scale not in SCALES:
-        return Unreadable(f"scales are not of type {scale}", "use scales of uint8 (powers of two) or float8e4nv")
-    if formats == ("e2m1", "e2m1") and not any(padded):
-        return "mxf4nvf4" if scale == E4M3 else "mxf4"
-    if scale != E8M0:
-        said = " times ".join(f"padded {form}" if pad else form for form, pad in zip(formats, padded, strict=True))
-        return Unreadable(f"{said} has scales of {scale}", "use scales of uint8 (powers of two), one for 32 elements")
+    if scaled.dtype not in SCALES:
+        return Unreadable(f"scales are not of type {scaled.dtype}", "use scales of uint8 (powers of two) or float8e4nv")
+    if scaled.a == scaled.b == "e2m1" and not padding:
+        return "mxf4nvf4" if scaled.dtype == E4M3 else "mxf4"
+    if scaled.dtype != E8M0:
+        said = f"{scaled.a} times {scaled.b}{' in padded memory' if padding else ''}"
+        return Unreadable(
+            f"{said} has no scales of {scaled.dtype}", "use scales of uint8 (powers of two), one for 32 elements"
+        )
     return "mxf8f6f4"
+
+
+def padded(side: SharedSide | TensorSide) -> bool:
+    """Whether the memory of an operand has 8 bytes of e2m1 in each 16."""
+    if isinstance(side, TensorSide):
+        return False
+    offsets = side.layout.to_linear(side.tile).columns["offset"]
+    return len(offsets) > PAD_BIT and offsets[PAD_BIT] == 0

@@ -123,7 +123,8 @@ class TensorMemoryScalesLayout(TensorLayout):
     each.
 
     32 rows are lanes, and every warp's 32 lanes hold a copy; four scales of a row share a 32-bit column, the next 32 rows have
-    the next column, and the scales after the first four follow behind all rows. (PTX ISA, "Scale factor layout in tensor
+    the next column, and the scales after the first four follow behind all rows: in even columns, so that of 32 rows or fewer
+    every other column holds nothing. (PTX ISA, "Scale factor layout in tensor
     memory" of tcgen05.mma.)
     """
 
@@ -148,7 +149,8 @@ class TensorMemoryScalesLayout(TensorLayout):
         rows, scales = block_shape(self.cga, shape)
         lanes = [*_padded(_bits(0, 1, min(rows, SCALE_ROWS)), SCALE_ROWS), (0, 0), (0, 0)]
         word = _padded(_bits(1, 1, min(scales, SCALES_PER_COLUMN)), SCALES_PER_COLUMN)
-        beyond = [*_bits(0, SCALE_ROWS, rows), *_bits(1, SCALES_PER_COLUMN, scales)]
+        pair = _padded(_bits(0, SCALE_ROWS, rows), 2)
+        beyond = [*pair, *_bits(1, SCALES_PER_COLUMN, scales)]
         return _linear(lanes, [*word, *beyond], self.cga, shape)
 
 

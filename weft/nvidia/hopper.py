@@ -43,6 +43,9 @@ class TensorDescriptor(HostDescriptor):
     sizes are powers of two, and they lie in shared memory as `layout` says, an `NVMMASharedLayout`. Outside of the tensor
     zeros are read, or NaNs with `padding="nan"`, and nothing is written.
 
+    A block of one row, [1, C], is for Blackwell's gathers and scatters of rows. In a layout with `fp4_padded` bytes are pairs
+    of fp4, which Blackwell's TMA spreads over twice the memory, rows of 64 bytes at a time.
+
     Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`. For `kernel.warmup`, a
     `MockTensor` or a dtype's name stands for `base`.
     Raises LaunchError: descriptor-* (see `weft.errors.descriptor`), LayoutError where block and layout do not fit each other.

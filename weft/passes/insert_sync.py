@@ -15,7 +15,8 @@ scratch memory needs. It follows the declared effects of operations in program o
 4. After a wait for TMA stores only the elected thread knows: their source counts as read there.
 5. On an mbarrier `init` and `invalidate` are writes; what updates it comes after a barrier if threads may still wait on it.
 6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything. Where each warp
-   arrives for itself (`weft.passes.spread_arrivals`) it takes none.
+   arrives for itself (`weft.passes.spread_arrivals`) it takes none. A commit of tcgen05 says nothing of what threads did, but
+   who goes on may complete phases, so it comes after a barrier if threads may still wait for some.
 7. What threads do by themselves (`weft.ops.thread`) their author brings in order. It is ordered here with what tiles, copy
    engines and products do to the same bytes; where not all threads come, that is done before the branch or loop.
 8. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
@@ -46,6 +47,7 @@ from weft.ir.define import OpDef
 from weft.ops import cluster, control, program, thread, tma
 from weft.passes.scopes import divided
 from weft.passes.spread_requests import gathered
+from weft.passes.sync_kinds import is_commit, is_elected, is_product, publishes, threads_touch_tensor, touches_global
 from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
 from weft.passes.sync_words import bytes_words, reason
 
@@ -129,7 +131,7 @@ class _Inserter:
                 ops += self._before(_in_a_row(region.ops, number), state)
                 self._do(op, state)
             elif op.regions:
-                if state.acquired is not None and any(_touches_global(i) for r in op.regions for i in walk(r)):
+                if state.acquired is not None and any(touches_global(i) for r in op.regions for i in walk(r)):
                     ops += self._insert(program.barrier, op, _Need(state.acquired), state)
                 if op in self.divided:
                     ops += self._before((i for r in op.regions for i in walk(r) if i.kind.effects), state)
@@ -182,14 +184,19 @@ class _Inserter:
         if any(effect.kind == "release" for effect in op.kind.effects):
             if op.attrs.get("each_warp"):
                 return None
-            told = (a.op for a, k in state.known.items() if k & UNORDERED and self._told(a) and not state.passed(a))
-            accessed = next(told, state.written)
+            accessed = next((a.op for a in self._open(state)), state.written)
             return None if accessed is None else _Need(accessed)
-        if self.tile or not _touches_global(op):
+        if is_commit(op):
+            return next((_Need(a.op) for a in self._open(state) if a.waits), None)
+        if self.tile or not touches_global(op):
             return None
         if state.acquired is not None:
             return _Need(state.acquired)
-        return _Need(state.touched) if state.touched is not None and _publishes(op) else None
+        return _Need(state.touched) if state.touched is not None and publishes(op) else None
+
+    def _open(self, state: State) -> Iterator[Access]:
+        """Accesses that an arrival would tell of before all threads have made them."""
+        return (a for a, k in state.known.items() if k & UNORDERED and self._told(a) and not state.passed(a))
 
     def _told(self, access: Access) -> bool:
         """Whether an arrival tells others that an access is over: one of all threads to memory of the author's.
@@ -232,15 +239,15 @@ class _Inserter:
             if not op.attrs["reason"]:
                 self.needed[op] = self.needed.get(op, False) or open_now or touched
         self._synchronise(op, state)
-        if _is_product(op):
+        if is_product(op):
             state.product()
         for access in self.accesses.of(op):
             state.add(access)
-        state.tensor = state.tensor or _threads_touch_tensor(op)
+        state.tensor = state.tensor or threads_touch_tensor(op)
         if op.attrs.get("max_imprecise"):
             # Its parts are waited for as they are summed up.
             state.waited("wgmma", 0, ())
-        if _touches_global(op):
+        if touches_global(op):
             state.touched = state.touched or op
             if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.kind.effects):
                 state.written = state.written or op
@@ -368,32 +375,9 @@ def _apply(kind: OpDef, state: State) -> None:
 def _in_a_row(ops: Sequence[Op], number: int) -> Iterator[Op]:
     """An operation, and if it is the elected thread's the others of that thread's right after it."""
     yield ops[number]
-    if _is_elected(ops[number]):
-        rest = takewhile(lambda op: op.kind.pure or _is_elected(op), islice(ops, number + 1, None))
+    if is_elected(ops[number]):
+        rest = takewhile(lambda op: op.kind.pure or is_elected(op), islice(ops, number + 1, None))
         yield from (op for op in rest if not op.kind.pure)
-
-
-def _is_elected(op: Op) -> bool:
-    """Whether the elected thread does it and goes on; waits are not so."""
-    effects = op.kind.effects
-    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp") and not tma.by_several(op)
-    return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
-
-
-def _is_product(op: Op) -> bool:
-    return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.kind.effects)
-
-
-def _touches_global(op: Op) -> bool:
-    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
-
-
-def _threads_touch_tensor(op: Op) -> bool:
-    return any(each.space == "tensor" and each.kind != "sync" and not each.elected for each in op.kind.effects)
-
-
-def _publishes(op: Op) -> bool:
-    return op.attrs.get("order") in ("release", "acq_rel")
 
 
 def _with_regions(op: Op, regions: tuple[Region, ...]) -> Op:

@@ -23,6 +23,9 @@ from weft.sim import (
     regs,
     scratch,
     shared,
+    tcgen05,
+    tcgen05_issue,
+    tensor_memory,
     thread,
     tile,
     tma,
@@ -34,7 +37,7 @@ from weft.sim.rules import RULES
 
 FAMILIES = (
     arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, globals, mbarrier, memory, mma, program, reduce,
-    regs, scratch, shared, thread, tile, tma,
+    regs, scratch, shared, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

@@ -44,18 +44,20 @@ def swizzled(address: Array, swizzle: int) -> Array:
 @lru_cache(maxsize=1024)
 def operand_place(
     operand: Operand, outer: int, k: int, itemsize: int, offsets: tuple[tuple[int, ...], ...], warps: int, base: int,
-    granule: int,
+    granule: int, padded: bool = False,
 ) -> Place:  # fmt: skip
     """The place of the operands that instructions read, elements as (chains, warpgroups, outer, steps * k).
 
     `offsets` are the bytes from `base`, the byte of shared memory where the tile starts, of each chain's steps; `warps` those
-    of the partition."""
+    of the partition. Of a `padded` operand the first half of each `CHUNK` along k is read."""
     groups = arange(0, warps, 4)
     own = np.zeros_like(groups)
     for bit, basis in enumerate(operand.warps):
         own ^= np.where(groups >> bit & 1, basis, 0)
     starts = base + (np.array(offsets)[:, None, :] ^ own[None, :, None])
     inside = canonical(operand, outer, k, itemsize)
+    if padded:
+        inside = inside[:, arange(k) * itemsize % CHUNK < CHUNK // 2]
     address = swizzled(starts[:, :, None, :, None] + inside[None, None, :, None, :], operand.swizzle)
     elements = (address.reshape(len(offsets), len(groups), outer, -1) - base) // itemsize
     touched = np.unique(elements)

@@ -67,8 +67,9 @@ def _mma_scaled(
     step = PACKED_FACTORS if packed else FACTORS
 
     def compute(x: Array, y: Array, before: Array | None, scales: Sequence[Array]) -> Array:
+        a_scale, b_scale = map(scaled.scales, scales)
         factors = scaled.elements(x, left), scaled.elements(y, right, axis=0)
-        return scaled.scaled_product(*factors, before, *map(scaled.scales, scales), step)
+        return scaled.scaled_product(*factors, before, a_scale, b_scale, step)
 
     _product(task, op, (a, b, acc), (a_scale, b_scale), use_acc, pred, compute)
 
@@ -138,7 +139,9 @@ def _share(task: Task, block: Block, parts: Sequence[SharedPart | TensorPart]) -
 
 
 def _part(task: Task, block: Block, value: Value | None, handle: Handle | TensorHandle) -> SharedPart | TensorPart:
-    return _tensor(task, block, value, handle) if isinstance(handle, TensorHandle) else _shared(task, block, value, handle)
+    return (
+        _tensor(task, block, value, handle) if isinstance(handle, TensorHandle) else _shared(task, block, value, handle)
+    )
 
 
 def _tensor(task: Task, block: Block, value: Value | None, handle: TensorHandle) -> TensorPart:

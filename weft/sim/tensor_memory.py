@@ -182,9 +182,10 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, Array, T
     lanes, columns = moved_by // LANE, moved_by % LANE
     each = CELL // itemsize
     # Elements of a word lie side by side in its column; packed, each has a column of its own.
-    inside = arange(per_word)
-    cell = ((columns[..., None] + (inside if packed else 0)) * LANES + lanes[..., None]).reshape(start.size, -1)
-    index = cell * each + np.broadcast_to(0 if packed else inside, (*columns.shape, per_word)).reshape(start.size, -1)
+    within = arange(per_word)
+    column = columns[..., None] + (within if packed else 0 * within)
+    index = (column * LANES + lanes[..., None]) * each + (0 if packed else within)
+    cell, index = (index // each).reshape(start.size, -1), index.reshape(start.size, -1)
     warps = np.broadcast_to((arange(start.size) // WARP_SIZE).astype(np.int16)[:, None], cell.shape)
     cells, who = by_warps(cell.ravel(), warps.ravel())
     if op.results:

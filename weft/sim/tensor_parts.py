@@ -1,4 +1,4 @@
-"""What operations of tcgen05 read and write, and how they begin: checks at once, data later, in the order of the task's pipe."""
+"""What operations of tcgen05 read and write, and how they begin: checks at once, data later, in the order of a pipe."""
 
 from __future__ import annotations
 

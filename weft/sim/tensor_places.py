@@ -25,7 +25,7 @@ from weft.sim.machine import Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.shadow import Area
 from weft.sim.shared_memory import Lifetime
-from weft.sim.tensor_store import CELL, COLUMNS, COLUMN_BYTES, TENSOR_NEVER_WRITTEN, TensorHandle
+from weft.sim.tensor_store import CELL, COLUMN_BYTES, COLUMNS, TENSOR_NEVER_WRITTEN, TensorHandle
 from weft.sim.verdicts import MANY, WORDS, Mode
 
 WARPGROUP = LANES // WARP_SIZE
@@ -59,9 +59,11 @@ class TensorPlace:
 
     def area(self, base: int) -> Area:
         """What is noted of an access that begins at a cell."""
-        if isinstance(self.cells, slice):
-            return Area(slice(self.cells.start + base, self.cells.stop + base), self.warps)
-        return Area(self.cells + base, self.warps)
+        cells = self.cells
+        if isinstance(cells, slice):
+            first, end = int(cells.start), int(cells.stop)
+            return Area(slice(first + base, end + base), self.warps)
+        return Area(cells + base, self.warps)
 
 
 def compact(cells: Array) -> slice | Array:
@@ -88,7 +90,9 @@ def tile_place(
     of it. `rank` numbers the block in a cluster."""
     linear = layout.to_linear(alloc_shape)
     width = linear.in_size(COLUMN)
-    held = linear.flat(row=arange(LANES)[:, None], column=arange(width)[None, :], block=rank & linear.in_size("block") - 1)
+    held = linear.flat(
+        row=arange(LANES)[:, None], column=arange(width)[None, :], block=rank & linear.in_size("block") - 1
+    )
     held = np.broadcast_to(held, (LANES, width))
     # Of several places of an element the first one counts.
     places = np.full(prod(alloc_shape), -1)

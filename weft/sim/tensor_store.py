@@ -103,7 +103,18 @@ class TensorShadow(Shadow):
 class TensorMemory:
     """128 lanes by 512 columns. `reserved`: what the kernel has taken in the lowered stage."""
 
-    __slots__ = ("_causes", "_data", "_lifetimes", "_owner", "_placed", "_top", "_undefined", "_words", "reserved", "shadow")
+    __slots__ = (
+        "_causes",
+        "_data",
+        "_lifetimes",
+        "_owner",
+        "_placed",
+        "_top",
+        "_undefined",
+        "_words",
+        "reserved",
+        "shadow",
+    )
 
     def __init__(self, shadow: TensorShadow | None) -> None:
         self._data = np.zeros(COLUMNS * COLUMN_BYTES, np.uint8)

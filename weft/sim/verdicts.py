@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from weft.sim.shadow import Event
 
 Mode = Literal["generic", "copy", "load", "store", "product", "answer", "mma", "cp"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read), the
-answer to a request for a program (which writes), or a product or a copy of tcgen05 (which read shared memory)."""
+"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read),
+the answer to a request for a program (which writes), or a product or a copy of tcgen05 (which read shared memory)."""
 
 TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
 """Operations of tcgen05, which one thread starts and which go on in order."""

@@ -12,10 +12,11 @@ from weft.ir.types import float32
 from weft.ir.verify import verify
 from weft.layout import TensorMemoryLayout
 from weft.layout.tensor_access import register_layout
-from weft.ops import arith, tensor_memory
+from weft.ops import arith, program, tensor_memory
 from weft.passes.lower import lower_tiles
 from weft.passes.split_partitions import split_partitions
 
+LANE = 1 << 16
 TARGET = targets.get("sm_100a")
 WIDE = TensorMemoryLayout([128, 64], col_stride=1)
 
@@ -40,6 +41,11 @@ def load(k, handle, *, num_warps=4, variant="32x32b"):
     t = handle.type
     whole = register_layout(t.element.bits, t.shape, t.layout, num_warps, variant)
     return k.emit(tensor_memory.load, handle, layout=whole)
+
+
+def part(k, acc, start, length=32):
+    """Some columns of a tile."""
+    return k.emit(tensor_memory.slice, acc, start=start, length=length, dim=1)
 
 
 def lowered(k, target=TARGET) -> Func:
@@ -75,3 +81,16 @@ RULES = {
     arith.and_: lambda a, b: a & b,
     arith.shr: lambda a, b: a >> b,
 }
+
+
+def addresses(func: Func, known: Mapping[Value, int] | None = None) -> list[int]:
+    """Where the loads of a function begin in warp 0, their own offsets included."""
+    known = {**warps(func, 0), **(known or {})}
+    return [
+        number(func, op.operands[0], known) + op.attrs["offsets"][0] for op in ops_of(func, tensor_memory.load_regs)
+    ]
+
+
+def warps(func: Func, warp: int) -> dict[Value, int]:
+    """The value of warp numbers, for a warp."""
+    return {op.result: warp for op in ops_of(func, program.warp_id)}

@@ -94,7 +94,7 @@ def test_requests_bring_every_element_to_its_place(data, element):
 
 @pytest.mark.parametrize("layout", [LINE, ROWS, BlockedLayout([2], [32], [4], [0])])
 def test_every_thread_has_all_rows(layout):
-    """By shuffles or through shared memory; what it holds is checked by printing."""
+    """By shuffles, or through shared memory."""
     k = tensor_kernel(columns=0)
     desc, smem, indices = gathered(k, 32, (32, 64), layout=layout)
     k.emit(tma.scatter, desc, smem, indices, k.number(0))
