@@ -220,9 +220,7 @@ def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, step
 
 
 @weft.jit
-def store_tiles(
-    c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr
-):
+def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr):
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     PIECE: gl.constexpr = c_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = accs.shape[2]
@@ -249,7 +247,13 @@ def store_tiles(
 
 @weft.jit
 def matmul_kernel(
-    a_desc, b_desc, c_desc, acc_layout: gl.constexpr, Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr
+    a_desc,
+    b_desc,
+    c_desc,
+    acc_layout: gl.constexpr,
+    Tiles: gl.constexpr,
+    GROUP: gl.constexpr,
+    num_buffers: gl.constexpr,
 ):
     """C = A @ B; a program computes tiles of the shape of the accumulator, one after another."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]

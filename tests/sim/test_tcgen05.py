@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -12,26 +11,18 @@ import pytest
 
 import weft
 from tests.sim.both import results
+from tests.sim.tensor_kernels import blackwell, brought, close, described, keep, poisoned  # noqa: F401
 from weft import language as gl
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
-    TensorMemoryScalesLayout,
     allocate_tensor_memory,
     cluster,
     mbarrier,
     tcgen05_commit,
     tcgen05_copy,
     tcgen05_mma,
-    tcgen05_mma_scaled,
     tma,
 )
-from weft.nvidia.hopper import TensorDescriptor
-
-
-@pytest.fixture(autouse=True)
-def blackwell() -> Iterator[None]:
-    with weft.simulate(target="sm_100a"):
-        yield
 
 
 @pytest.fixture
@@ -39,43 +30,8 @@ def rng() -> np.random.Generator:
     return np.random.default_rng()
 
 
-def described(array: np.ndarray, element: Any, block: list[int] | None = None, **options: Any) -> TensorDescriptor:
-    block = block or list(array.shape)
-    return TensorDescriptor.from_tensor(
-        array, block, gl.NVMMASharedLayout.get_default_for(block, element, **options)
-    )
-
-
-def poisoned(m: int, n: int, kind: Any = np.float32) -> np.ndarray:
-    return np.full((m, n), 77 if np.dtype(kind).kind == "i" else np.nan, kind)
-
-
 def last(*args: Any) -> list[np.ndarray]:
     return [next(a for a in args if isinstance(a, np.ndarray))]
-
-
-def close(out: np.ndarray, a: np.ndarray, b: np.ndarray, step: int, before: np.ndarray | float = 0.0) -> None:
-    """Each instruction rounds once: half a unit in the last place of a sum no larger than that of the magnitudes."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    largest = np.abs(x) @ np.abs(y) + np.abs(before)
-    bound = largest * np.finfo(out.dtype).eps / 2 * (x.shape[1] // step)
-    assert np.all(np.abs(out.astype(np.float64) - (before + x @ y)) <= bound)
-
-
-@weft.jit
-def keep(out, c):
-    rows: gl.constexpr = c.shape[0]
-    columns: gl.constexpr = c.shape[1]
-    layout: gl.constexpr = c.type.layout
-    i = gl.arange(0, rows, gl.SliceLayout(1, layout))
-    gl.store(out + i[:, None] * columns + gl.arange(0, columns, gl.SliceLayout(0, layout))[None, :], c)
-
-
-@weft.jit
-def loaded(bar, desc, buffer, phase):
-    mbarrier.expect(bar, desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(desc, [0, 0], bar, buffer)
-    mbarrier.wait(bar, phase)
 
 
 @weft.jit
@@ -89,8 +45,8 @@ def product(ad, bd, out, layout: gl.constexpr, acc_type: gl.constexpr, down: gl.
     mbarrier.init(bar, count=1)
     done = mbarrier.allocate_mbarrier()
     mbarrier.init(done, count=1)
-    loaded(bar, ad, a, 0)
-    loaded(bar, bd, b, 1)
+    brought(bar, ad, a, 0)
+    brought(bar, bd, b, 1)
     tcgen05_mma(a, b.permute((1, 0)) if down else b, acc, use_acc=False)
     tcgen05_commit(done)
     mbarrier.wait(done, 0)
@@ -122,7 +78,14 @@ def test_sums_in_half_precision(rng):
     layout = TensorMemoryLayout([128, 32], col_stride=2)
 
     def arguments() -> tuple[Any, ...]:
-        return described(a, gl.float16), described(b, gl.float16), poisoned(128, 32, np.float16), layout, gl.float16, False
+        return (
+            described(a, gl.float16),
+            described(b, gl.float16),
+            poisoned(128, 32, np.float16),
+            layout,
+            gl.float16,
+            False,
+        )
 
     (out,) = results(product, arguments, last)
     close(out, a, b, 16)
@@ -233,7 +196,7 @@ def from_tensor_memory(x, bd, start, out, both: gl.constexpr):
     mbarrier.init(bar, count=1)
     done = mbarrier.allocate_mbarrier()
     mbarrier.init(done, count=1)
-    loaded(bar, bd, b, 0)
+    brought(bar, bd, b, 0)
     rows: gl.constexpr = left.get_reg_layout()
     i = gl.arange(0, 128, gl.SliceLayout(1, rows))
     left.store(gl.load(x + i[:, None] * k + gl.arange(0, k, gl.SliceLayout(0, rows))[None, :]))
@@ -271,7 +234,7 @@ def copied(src, out):
     memory = allocate_tensor_memory(src.dtype, shape, TensorMemoryLayout(shape, col_stride=1))
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
-    loaded(bar, src, source, 0)
+    brought(bar, src, source, 0)
     tcgen05_copy(source, memory)
     tcgen05_commit(bar)
     mbarrier.wait(bar, 1)
@@ -284,75 +247,6 @@ def test_copies(element, columns, rng):
     x = rng.standard_normal((128, columns)).astype(kind)
     (out,) = results(copied, lambda: (described(x, element), poisoned(128, columns, kind)), last)
     np.testing.assert_array_equal(out, x)
-
-
-# Scaled products
-
-
-@weft.jit
-def scaled_product(ad, bd, x, y, out, left: gl.constexpr, right: gl.constexpr, scale: gl.constexpr):
-    n: gl.constexpr = bd.block_shape[0]
-    a = gl.allocate_shared_memory(ad.dtype, ad.block_shape, ad.layout)
-    b = gl.allocate_shared_memory(bd.dtype, bd.block_shape, bd.layout)
-    runs: gl.constexpr = x.type.element_ty
-    a_scale = allocate_tensor_memory(scale, [128, 4], TensorMemoryScalesLayout())
-    b_scale = allocate_tensor_memory(scale, [n, 4], TensorMemoryScalesLayout())
-    acc = allocate_tensor_memory(gl.float32, [128, n], TensorMemoryLayout([128, n], col_stride=1))
-    bar = mbarrier.allocate_mbarrier()
-    mbarrier.init(bar, count=1)
-    done = mbarrier.allocate_mbarrier()
-    mbarrier.init(done, count=1)
-    loaded(bar, ad, a, 0)
-    loaded(bar, bd, b, 1)
-    rows: gl.constexpr = a_scale.get_reg_layout()
-    i = gl.arange(0, 128, gl.SliceLayout(1, rows))
-    a_scale.store(gl.load(x + i[:, None] * 4 + gl.arange(0, 4, gl.SliceLayout(0, rows))[None, :]))
-    others: gl.constexpr = b_scale.get_reg_layout()
-    i = gl.arange(0, n, gl.SliceLayout(1, others))
-    b_scale.store(gl.load(y + i[:, None] * 4 + gl.arange(0, 4, gl.SliceLayout(0, others))[None, :]))
-    tcgen05_mma_scaled(a, b.permute((1, 0)), acc, a_scale, b_scale, left, right, use_acc=False, mbarriers=[done])
-    mbarrier.wait(done, 0)
-    keep(out, acc.load())
-
-
-NIBBLES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-
-
-def fours(rng: np.random.Generator, rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of two e2m1 each, and their values."""
-    stored = rng.integers(0, 256, (rows, k // 2), np.uint8)
-    return stored, np.stack((NIBBLES[stored & 15], NIBBLES[stored >> 4]), -1).reshape(rows, k)
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "run"), [("e4m3", "e4m3", 32), ("e5m2", "e4m3", 32), ("e2m1", "e2m1", 32), ("e2m1", "e2m1", 16)]
-)
-def test_scaled_products(left, right, run, rng):
-    k, n, given = 4 * run, 64, {"e4m3": gl.float8e4nv, "e5m2": gl.float8e5, "e2m1": gl.uint8}
-    memory, values = [], []
-    for format, rows in ((left, 128), (right, n)):
-        if format == "e2m1":
-            stored, exact = fours(rng, rows, k)
-        else:
-            stored = rng.standard_normal((rows, k)).astype(EIGHT[given[format]])
-            exact = stored.astype(np.float64)
-        memory.append(stored)
-        values.append(exact)
-    if run == 32:
-        scales = [rng.integers(120, 134, (rows, 4), np.uint8) for rows in (128, n)]
-        factors = [2.0 ** (scale.astype(np.float64) - 127) for scale in scales]
-    else:
-        scales = [rng.uniform(0.1, 4, (rows, 4)).astype(ml_dtypes.float8_e4m3fn) for rows in (128, n)]
-        factors = [scale.astype(np.float64) for scale in scales]
-
-    def arguments() -> tuple[Any, ...]:
-        descs = [described(stored, given[format]) for stored, format in zip(memory, (left, right), strict=True)]
-        kind = gl.uint8 if run == 32 else gl.float8e4nv
-        return *descs, scales[0].copy(), scales[1].copy(), poisoned(128, n), left, right, kind
-
-    (out,) = results(scaled_product, arguments, lambda *args: [args[4]])
-    x, y = (value * np.repeat(factor, run, axis=1) for value, factor in zip(values, factors, strict=True))
-    close(out, x, y.T, 32)
 
 
 # Two blocks

@@ -135,7 +135,8 @@ class Accesses:
     def __init__(self, func: Func) -> None:
         self._tile = func.attrs.get("stage") == "tile"
         self._places = handles(func)
-        self._columns = tensor_handles(func) if self._tile else dict[Value, Places]()
+        tensor = self._tile and "tensor_columns" in func.attrs
+        self._columns = tensor_handles(func) if tensor else dict[Value, Places]()
         self._warps = dict(run_by(func)) if self._columns else dict[Op, int]()
         self._made: dict[Op, list[Access]] = {}
         self._conflicts: dict[tuple[Access, Access], Conflict | None] = {}

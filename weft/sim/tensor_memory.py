@@ -38,7 +38,7 @@ def _alloc(task: Task, op: Op) -> TensorHandle:
     t = tensor_type(op.result)
     each, leading = t.layout.columns(t.alloc_shape, t.element.bits), t.shape[:-2]
     name = op.result.name or "tensor memory"
-    return task.block.tensor.allocate(op, prod(leading) * each, name, leading, each)
+    return task.block.tensor.allocate(op, prod(leading) * each, name, leading, each if leading else 0)
 
 
 @rule(tensor_memory.index)
@@ -179,7 +179,9 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, Array, T
     steps = np.array(op.attrs["offsets"])[:, None] + _words(variant, int(op.attrs["repeat"]), 1 + packed)
     moved_by = start[:, None, None] + _thread_steps(variant, start.size, split, 1 + packed)[:, None, None] + steps
     per_word = len(op.attrs["registers"][0]) // steps.shape[1]
-    lanes, columns = moved_by // LANE, moved_by % LANE
+    # Columns before the first borrow from the lanes.
+    columns = (moved_by + LANE // 2) % LANE - LANE // 2
+    lanes = (moved_by - columns) // LANE
     each = CELL // itemsize
     # Elements of a word lie side by side in its column; packed, each has a column of its own.
     within = arange(per_word)

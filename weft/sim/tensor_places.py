@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -61,8 +62,7 @@ class TensorPlace:
         """What is noted of an access that begins at a cell."""
         cells = self.cells
         if isinstance(cells, slice):
-            first, end = int(cells.start), int(cells.stop)
-            return Area(slice(first + base, end + base), self.warps)
+            return Area(slice(cast("int", cells.start) + base, cast("int", cells.stop) + base), self.warps)
         return Area(cells + base, self.warps)
 
 
