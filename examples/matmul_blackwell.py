@@ -33,9 +33,8 @@ from weft.language.nvidia.blackwell import (
 )
 from weft.nvidia.hopper import TensorDescriptor
 
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
-PIECE = 64
-"""Columns of C that leave at a time: 128 bytes, a row of the widest swizzle."""
+ROW_BYTES = 128
+"""Of the widest swizzle: so much of a row of A is multiplied in one step, and of a row of C leaves at a time."""
 
 
 @weft.aggregate
@@ -283,27 +282,36 @@ def matmul_kernel(
     )
 
 
+def describe(matrix: Any, block: Sequence[int], cga: Any) -> TensorDescriptor:
+    """A matrix in blocks; `cga` says how the blocks of threads of a pair share each."""
+    dtype = getattr(gl, workbench.gl_name(matrix))
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype, cga_layout=cga)
+    return TensorDescriptor.from_tensor(matrix, list(block), layout)
+
+
 def matmul(
-    A: Any, B: Any, C: Any, two_ctas: bool = False, clc: bool = False, num_buffers: int = 4, GROUP_SIZE_M: int = 8,
-    block_n: int = BLOCK_N,
+    A: Any, B: Any, C: Any, two_ctas: bool = False, clc: bool = False, num_buffers: int | None = None,
+    BLOCK_M: int = 128, BLOCK_N: int = 256, GROUP_SIZE_M: int = 8,
 ) -> Any:  # fmt: skip
-    """C = A @ B of matrices of one 16-bit type with contiguous rows; returns the compiled kernel."""
+    """C = A @ B of matrices with contiguous rows, A and B of one type of 8 or 16 bits; returns the compiled kernel.
+
+    A block of threads has BLOCK_M rows of the accumulator and all of its BLOCK_N columns. Buffers are as many as there is room
+    for: those of a pair hold half as much of B."""
     (M, N), blocks = C.shape, 2 if two_ctas else 1
-    rows = blocks * BLOCK_M
+    rows, BLOCK_K = BLOCK_M * blocks, ROW_BYTES // A.itemsize
     down, across = ([[1, 0]], [[0, 1]]) if two_ctas else (None, None)
-    dtype = getattr(gl, workbench.dtype_name(A))
-    descriptors = [
-        TensorDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga))
-        for x, block, cga in (
-            (A, [rows, BLOCK_K], down), (B, [BLOCK_K, block_n], across), (C, [rows, min(PIECE, block_n)], down)
-        )
-    ]  # fmt: skip
-    acc_layout = TensorMemoryLayout([BLOCK_M, block_n], col_stride=1, cga_layout=down, two_ctas=two_ctas)
-    tiles = weft.cdiv(M, rows) * weft.cdiv(N, block_n)
+    tiles = weft.cdiv(M, rows) * weft.cdiv(N, BLOCK_N)
     programs = tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles)
-    scheduler = TakenTiles if clc else FixedTiles
     return matmul_kernel[(programs,)](
-        *descriptors, acc_layout, scheduler, GROUP_SIZE_M, num_buffers, num_warps=4, num_ctas=blocks
+        describe(A, [rows, BLOCK_K], down),
+        describe(B, [BLOCK_K, BLOCK_N], across),
+        describe(C, [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)], down),
+        TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
+        TakenTiles if clc else FixedTiles,
+        GROUP_SIZE_M,
+        num_buffers or (6 if two_ctas else 4),
+        num_warps=4,
+        num_ctas=blocks,
     )
 
 
@@ -313,17 +321,19 @@ RUNS: dict[str, dict[str, Any]] = {
     "fixed tiles, pairs": {"two_ctas": True},
     "taken tiles, pairs": {"two_ctas": True, "clc": True},
 }
+DTYPES = ("float16", "float8_e4m3fn")
 
 
-def row(place: Place, name: str) -> dict[str, Any]:
+def row(place: Place, name: str, dtype: str) -> dict[str, Any]:
     """One line of the table: multiply, check, measure."""
-    M, N, K = place.size(8192, 300), place.size(8192, 520), place.size(4096, 200)
-    A, B = place.random(M, K, dtype="float16"), place.random(K, N, dtype="float16")
+    M, N, K = place.size(8192, 300), place.size(8192, 528), place.size(4096, 208)
+    A, B = place.random(M, K, dtype=dtype), place.random(K, N, dtype=dtype)
     C = place.poisoned(M, N, dtype="float16")
     compiled = matmul(A, B, C, **RUNS[name])
     place.check_product(C, A, B)
     return {
         "kernel": name,
+        "elements": dtype,
         "shared bytes": compiled.shared,
         "registers": compiled.n_regs,
         "TFLOP/s": place.arithmetic(lambda: matmul(A, B, C, **RUNS[name]), 2 * M * N * K),
@@ -335,8 +345,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = workbench.options(__doc__, argv)
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
-        rows = [row(place, name) for name in RUNS]
-    workbench.report("Matrix product, fp16, in tensor memory", rows, place, given.plot, "shared bytes")
+        rows = [row(place, name, dtype) for dtype in DTYPES for name in RUNS]
+    workbench.report("Matrix product in tensor memory", rows, place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,12 @@ def dtype_name(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
+def gl_name(array: Any) -> str:
+    """The same as kernels call it: `float8e4nv` of `float8_e4m3fn`."""
+    name = dtype_name(array)
+    return {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}.get(name, name)
+
+
 def multiprocessors(array: Any) -> int:
     """How many multiprocessors work on an array: those of its GPU; 8 in the simulator, so that each gets several tiles."""
     if getattr(array, "is_cuda", False):

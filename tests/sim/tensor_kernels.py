@@ -1,4 +1,4 @@
-"""What tests of tensor memory and tcgen05 share: a simulated Blackwell, matrices, and the usual beginning and end of a kernel."""
+"""What tests of tensor memory and tcgen05 share: a simulated Blackwell, matrices, and how their kernels begin and end."""
 
 from __future__ import annotations
 

@@ -81,8 +81,13 @@ VARIANT_PATH = row(
     "kernels-variant-path",
     LaunchError,
     "variant {variant} asks TMA for every block, but {name} has no descriptor: {reason}",
-    "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice "
-    "to matmul",
+    "{fix}",
+)
+VARIANT_TARGET = row(
+    "kernels-variant-target",
+    LaunchError,
+    "variant {variant} is not for {target}, which multiplies with {has}",
+    "take {known}, or leave the choice to matmul",
 )
 CONFIG = row(
     "kernels-config",
@@ -99,6 +104,6 @@ CONFIG_KIND = row(
 TARGET = row(
     "kernels-target",
     LaunchError,
-    "matmul multiplies with wgmma, which {target} does not have",
-    "run it on a Hopper GPU, or in the simulator with WEFT_TARGET=sm_90a",
+    "matmul multiplies with wgmma or tcgen05.mma, and {target} has neither",
+    "run it on a Hopper or Blackwell GPU, or in the simulator with WEFT_TARGET=sm_90a or sm_100a",
 )

@@ -85,7 +85,8 @@ class Func:
     argument), "stage" ("tile" or "lowered"), what the launch asked for: "maxnreg" (registers of a thread, at most, or None),
     "debug" (device assertions are compiled), "sync" ("auto", "explicit" or "none") and, for a launch with `block=`, "block"
     (threads along x, y and z; "num_warps" holds them, the last one perhaps not all), once shared memory is allocated
-    "shared_bytes" (int) and "kept_bytes" (ranges that the author keeps alive), and after lowering
+    "shared_bytes" (int) and "kept_bytes" (ranges that the author keeps alive), where there is tensor memory "tensor_columns"
+    (how many the kernel takes) and "two_ctas" (True where two blocks multiply together), and after lowering
     "min_blocks" (see `passes.bound_blocks`) and "storage" (which C variable a value shares: see `passes.assign_registers`),
     for single threads "exact" (sums that never wrap: see `passes.mark_exact`).
     With partitions "num_warps" is the default one's, "total_warps" the block's, and "registers" what each thread begins with,

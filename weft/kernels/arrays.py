@@ -76,9 +76,10 @@ class Packing:
     turned: bool
 
     @staticmethod
-    def of(operand: Matrix) -> Packing:
-        """The copy of an operand: contiguous along K, or along rows where it is and tensor cores can read that."""
-        turned = contiguous_along(operand) == "rows" and operand.itemsize == 2
+    def of(operand: Matrix, either_way: tuple[int, ...]) -> Packing:
+        """The copy of an operand: contiguous along K, or along rows where it is and tensor cores can read that, as they can
+        elements of `either_way` bytes."""
+        turned = contiguous_along(operand) == "rows" and operand.itemsize in either_way
         rows, columns = operand.shape[::-1] if turned else operand.shape
         step = GRANULE // operand.itemsize
         across = -(-columns // step) * step

@@ -16,15 +16,26 @@ from weft.errors import fail
 from weft.errors import kernels as errors
 from weft.layout.fragments import WARPGROUP_ROWS
 
-VARIANTS = ("pipelined", "persistent", "persistent_pipelined", "cooperative", "ping_pong")
-UNIFORM = VARIANTS[:3]
+UNIFORM = ("pipelined", "persistent", "persistent_pipelined")
 """Variants whose warps all do the same."""
+HOPPER_VARIANTS = (*UNIFORM, "cooperative", "ping_pong")
+TENSOR_VARIANTS = ("tcgen05", "tcgen05_clc")
+"""Variants whose sums are in tensor memory, which Blackwell has."""
+VARIANTS = HOPPER_VARIANTS + TENSOR_VARIANTS
+DESCRIBED = UNIFORM + TENSOR_VARIANTS
+"""Variants that ask TMA for every block."""
 ORDERS = ("rows", "grouped", "serpentine")
 """Orders of tiles; see `weft.kernels.device.schedules`."""
 WIDTHS = (256, 128, 64, 32, 16, 8)
 """Columns of a tile."""
 LEAST_SHARED = 32
 """Columns of a tile of which each of two blocks of threads can send half."""
+TENSOR_ROWS = 128
+"""Rows of tensor memory, which are a block's of a tile."""
+LEAST_WIDTH = 16
+"""Columns of a tile in tensor memory."""
+EITHER_WAY = (2,)
+"""Bytes of elements that Hopper's tensor cores read along either dimension; the others along K only."""
 PIECE_BYTES = 128
 SHARED_BYTES = 227 * 1024
 PROGRAM_BYTES = 1024
@@ -47,13 +58,13 @@ REGISTERS = 504
 class MatmulConfig:
     """How a matrix product is computed. Sizes are in elements; those of 0 are filled in as `filled` says.
 
-    `variant` is one of `VARIANTS`. A tile of the output measures `block_m` x `block_n` and takes `block_k` at a time along K,
+    `variant` is one of `VARIANTS`, of which each runs on Hopper or on Blackwell. A tile of the output measures `block_m` x `block_n` and takes `block_k` at a time along K,
     through `stages` buffers; pieces of it leave through `buffers` more. Tiles come in an `order` of
     `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
-    four warps multiply. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
+    four warps multiply, or on Blackwell, where none is needed for that, store. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
     `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `cluster=2` a program is two
-    blocks of threads, whose tiles lie in the same columns; each reads half of what they multiply of b and sends it to both.
+    blocks of threads, whose tiles lie in the same columns; each reads half of what they multiply of b, for both.
     """
 
     variant: str = "cooperative"
@@ -73,8 +84,13 @@ class MatmulConfig:
 
     @property
     def persistent(self) -> bool:
-        """A program computes several tiles."""
-        return self.variant != "pipelined"
+        """There are as many programs as run at a time, and each computes several tiles."""
+        return self.variant not in ("pipelined", "tcgen05_clc")
+
+    @property
+    def in_tensor_memory(self) -> bool:
+        """Sums are not in registers."""
+        return self.variant in TENSOR_VARIANTS
 
     @property
     def overlap(self) -> bool:
@@ -83,8 +99,8 @@ class MatmulConfig:
 
     @property
     def num_warps(self) -> int:
-        """Warps of the kernel, which are those of the first consumer where warps have trades."""
-        return 4 * self.consumers if self.variant in UNIFORM else 4
+        """Warps of the kernel, which are those of the first consumer, or those that store, where warps have trades."""
+        return 4 * self.consumers if self.variant in DESCRIBED else 4
 
     @property
     def rows(self) -> int:
@@ -92,13 +108,20 @@ class MatmulConfig:
         return self.cluster * self.block_m
 
     @property
+    def columns_held(self) -> int:
+        """Columns of b that a block of threads has in its shared memory: tensor cores of Blackwell read the other's too."""
+        return self.block_n // self.cluster if self.in_tensor_memory else self.block_n
+
+    @property
     def rows_of_warps(self) -> int:
         """Rows of a piece that is stored at a time: an instruction's, of all warps that work together."""
-        return 16 * self.num_warps
+        return TENSOR_ROWS if self.in_tensor_memory else 16 * self.num_warps
 
     @property
     def sums_per_thread(self) -> int:
-        """Elements of the tile that each multiplying thread holds."""
+        """Elements of the tile that each multiplying thread holds; none where they are in tensor memory."""
+        if self.in_tensor_memory:
+            return 0
         warpgroups = 1 if self.variant == "ping_pong" else max(self.consumers, 1)
         return self.block_m * self.block_n // (128 * warpgroups)
 
@@ -106,15 +129,15 @@ class MatmulConfig:
         """Registers of the second consumer's and the producer's threads; None where all threads have the same.
 
         Warps that copy need about as many as others do, so then registers stay where they are."""
-        if self.variant in UNIFORM or self.consumers == 1 or not described:
+        if self.variant in DESCRIBED or self.consumers == 1 or not described:
             return None
         return ((REGISTERS - PRODUCER_REGISTERS) // 2, PRODUCER_REGISTERS)
 
     def shared_bytes(self, itemsize: int, out_itemsize: int) -> int:
         """Shared memory of a program, in bytes, at most."""
-        blocks = self.stages * (self.block_m + self.block_n) * self.block_k * itemsize
+        blocks = self.stages * (self.block_m + self.columns_held) * self.block_k * itemsize
         width = min(self.block_n, PIECE_BYTES // out_itemsize)
-        stored_by = 1 if self.variant in UNIFORM else self.consumers
+        stored_by = 1 if self.variant in DESCRIBED else self.consumers
         return blocks + stored_by * self.buffers * self.rows_of_warps * width * out_itemsize + BARRIER_BYTES
 
     def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_SUMS) -> MatmulConfig:
@@ -144,13 +167,17 @@ class MatmulConfig:
         """A field, whether it is good, and what it has to be."""
         alone = self.variant == "ping_pong"
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
+        heights, least = (rows, 2 * rows, 4 * rows), WIDTHS[-1]
+        pairs = self.variant == "cooperative" and self.block_m == rows
+        if self.in_tensor_memory:
+            heights, least, pairs = (TENSOR_ROWS,), LEAST_WIDTH, True
         span, step = PIECE_BYTES // itemsize, 32 // itemsize
         used, held = self.shared_bytes(itemsize, out_itemsize), self.sums_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
             ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2" if alone else "1 or 2"),
-            ("block_m", self.block_m in (rows, 2 * rows, 4 * rows), f"{rows}, {2 * rows} or {4 * rows}"),
-            ("block_n", self.block_n in WIDTHS, "a power of two from 8 to 256"),
+            ("block_m", self.block_m in heights, " or ".join(", ".join(map(str, heights)).rsplit(", ", 1))),
+            ("block_n", self.block_n in WIDTHS and self.block_n >= least, f"a power of two from {least} to {WIDTHS[0]}"),
             ("block_n", held <= most, f"so small that a thread holds {most} sums at most, not {held}"),
             ("block_k", self.block_k % step == 0 and _power(self.block_k) and self.block_k <= 4 * span,
              f"a power of two from {step} to {4 * span}"),
@@ -160,8 +187,8 @@ class MatmulConfig:
             ("group", self.group >= 0, "at least 0"),
             ("splits", self.splits >= 1, "at least 1"),
             ("block_n", self.cluster == 1 or self.block_n >= LEAST_SHARED, f"at least {LEAST_SHARED} in a cluster"),
-            ("cluster", self.cluster == 1 or (self.cluster == 2 and self.variant == "cooperative" and self.block_m == rows),
-             f"1, or 2 in the variant cooperative with tiles of {rows} rows"),
+            ("cluster", self.cluster == 1 or (self.cluster == 2 and pairs),
+             f"1, or 2 in the variant cooperative with tiles of {rows} rows, and on Blackwell"),
             ("programs", self.programs >= 0, "at least 0"),
         ]  # fmt: skip
 
@@ -191,8 +218,9 @@ def _power(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-def config_of(config: Any, variant: str | None) -> MatmulConfig | None:
-    """The configuration that a caller asks for: an object, a dictionary of its fields, or None.
+def config_of(config: Any, variant: str | None, usual: str) -> MatmulConfig | None:
+    """The configuration that a caller asks for: an object, a dictionary of its fields, of the `usual` variant if it names none,
+    or None.
 
     Raises LaunchError: kernels-config-kind, kernels-config."""
     if config is None:
@@ -200,7 +228,7 @@ def config_of(config: Any, variant: str | None) -> MatmulConfig | None:
     if isinstance(config, dict):
         fields = cast("dict[str, Any]", config)
         try:
-            config = MatmulConfig(**fields)
+            config = MatmulConfig(**{"variant": usual, **fields})
         except TypeError:
             raise fail(errors.CONFIG_KIND, got=repr(fields)) from None
     if not isinstance(config, MatmulConfig):

@@ -1,7 +1,7 @@
 """The configuration of a product nobody asked for one of: a row of the tuned table, else what a simple model finds fastest.
 
 The model counts what a round of programs takes, in cycles of a multiprocessor: products at the rate of tensor cores or bytes
-at the rate of memory, whichever is slower, and what a tile costs beside them.
+at the rate of memory, whichever is slower, and what a tile costs beside them. Rates are those of `weft.kernels.machines`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from functools import lru_cache
 from typing import Any
 
 from weft.kernels.config import (
+    LEAST_SHARED,
+    LEAST_WIDTH,
     PIECE_BYTES,
     PROGRAM_BYTES,
     PROGRAMS_BYTES,
     SHARED_BYTES,
+    TENSOR_ROWS,
+    TENSOR_VARIANTS,
     WIDTHS,
     MatmulConfig,
     best_group,
     most_stages,
     most_sums,
 )  # fmt: skip
+from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.tuned import tuned
-from weft.layout.fragments import WARPGROUP_ROWS
 
 MOST_SPLITS = 32
 MOST_STAGES = 16
@@ -36,7 +40,7 @@ class Problem:
     """What the choice depends on: sizes, bytes of an element and of one of the output, and whether both operands have
     descriptors; `programs` is how many multiprocessors the device has, and `fast` whether sums stay in the tensor core.
     `slow_a` and `slow_b` say that TMA reads an operand at half its speed, and `unit` in pieces of how many bytes at
-    least warps copy one."""
+    least warps copy one. `machine` is the generation that the device is of."""
 
     m: int
     n: int
@@ -50,6 +54,7 @@ class Problem:
     slow_a: bool = False
     slow_b: bool = False
     unit: int = 16
+    machine: Machine = HOPPER
 
     def stored_by(self, config: MatmulConfig) -> int:
         """Bytes of an element that the kernel stores: of a part's sum, or of the output."""
@@ -61,30 +66,11 @@ class Problem:
         return replace(self, m=self.n, n=self.m, slow_a=self.slow_b, slow_b=self.slow_a)
 
 
-# Of an H100 or H200, for each multiprocessor and cycle: products of fp16, bytes of memory where all ask for some, and bytes of
-# the second-level cache.
-PRODUCTS_PER_CYCLE = 1650
-BYTES_PER_CYCLE = 20.0
-CACHE_BYTES_PER_CYCLE = 48.0
-LATENCY_CYCLES = 1100
-"""From the request for a block to its arrival: what is asked for in that time bounds the rate."""
-LEAST_WIDTH = 32
-"""Columns below which an instruction takes as long as with so many: it reads a all the same."""
-TILE_CYCLES = 900
-"""What begins and ends a tile: the first blocks' way, and the last pieces' way out, where nothing else goes on."""
-STORED_PER_CYCLE = 40
-"""Elements of a tile that leave in a cycle."""
-LAUNCH_CYCLES = 3500
-"""A further kernel, which adds the parts of sums or copies operands."""
-COPIED_CYCLES = 0.15
-"""What warps take to copy a piece, of the bytes that are aligned together, to shared memory."""
-
-
 @lru_cache(maxsize=4096)
 def choose(problem: Problem) -> MatmulConfig:
     """The configuration for a problem."""
-    slow = problem.slow_b
-    found = tuned(problem.dtype, problem.m, problem.n, problem.k, slow) if problem.described else None
+    slow, measured = problem.slow_b, problem.described and problem.machine is HOPPER
+    found = tuned(problem.dtype, problem.m, problem.n, problem.k, slow) if measured else None
     if found is not None and _works(problem, found):
         return found
     return min(candidates(problem), key=lambda config: cost(problem, config))
@@ -98,11 +84,11 @@ def _works(problem: Problem, config: MatmulConfig) -> bool:
 
 def candidates(problem: Problem) -> Iterator[MatmulConfig]:
     """Configurations worth a try."""
-    for swap in (False, True) if problem.m < WARPGROUP_ROWS < problem.n else (False,):
+    for swap in (False, True) if problem.m < problem.machine.rows < problem.n else (False,):
         seen = problem.turned if swap else problem
         for tile in _tiles(seen):
-            group = best_group(seen.programs, tile["block_m"], tile["block_n"])
-            shape = MatmulConfig(**tile, block_k=PIECE_BYTES // problem.itemsize, swap=swap, group=group)
+            shape = MatmulConfig(**tile, block_k=PIECE_BYTES // problem.itemsize, swap=swap)
+            shape = replace(shape, group=best_group(seen.programs // shape.cluster, shape.rows, shape.block_n))
             if shape.sums_per_thread <= most_sums(problem.fast):
                 for splits in _splits(seen, shape):
                     yield from _staged(seen, replace(shape, splits=splits))
@@ -111,11 +97,12 @@ def candidates(problem: Problem) -> Iterator[MatmulConfig]:
 def _tiles(problem: Problem) -> Iterator[dict[str, Any]]:
     """Variants with their tiles, by each way to shared memory."""
     widths = [n for n in WIDTHS if n == WIDTHS[-1] or n // 2 < problem.n]
-    if problem.described:
+    if problem.machine is not HOPPER:
+        yield from ({**tile, "pack": not problem.described} for tile in _in_tensor_memory(problem.n))
+    elif problem.described:
         yield from _described(widths)
     else:
         yield from ({**tile, "pack": True} for tile in _described(widths))
-    if not problem.described:
         for n in widths:
             if n <= 128:
                 yield {"variant": "cooperative", "block_m": 128, "block_n": n}
@@ -135,6 +122,13 @@ def _described(widths: list[int]) -> Iterator[dict[str, Any]]:
             yield {"variant": "cooperative", "block_m": 256, "block_n": n}
             yield {"variant": "cooperative", "block_m": 128, "block_n": n, "consumers": 1}
         yield {"variant": "cooperative", "block_m": 64, "block_n": n, "consumers": 1}
+
+
+def _in_tensor_memory(columns: int) -> Iterator[dict[str, Any]]:
+    for n in (n for n in WIDTHS if n == LEAST_WIDTH or LEAST_WIDTH < n < 2 * columns):
+        for cluster in (1, 2) if n >= LEAST_SHARED else (1,):
+            for variant in TENSOR_VARIANTS:
+                yield {"variant": variant, "block_m": TENSOR_ROWS, "block_n": n, "cluster": cluster}
 
 
 def _staged(problem: Problem, config: MatmulConfig) -> Iterator[MatmulConfig]:
@@ -164,8 +158,8 @@ def _splits(problem: Problem, config: MatmulConfig) -> Iterator[int]:
 
 
 def tiles_of(problem: Problem, config: MatmulConfig) -> int:
-    """Tiles of the output."""
-    return -(-problem.m // config.block_m) * -(-problem.n // config.block_n)
+    """Tiles of the output, of which a block of threads computes one at a time."""
+    return config.cluster * -(-problem.m // config.rows) * -(-problem.n // config.block_n)
 
 
 def blocks_of(problem: Problem, config: MatmulConfig) -> int:
@@ -175,8 +169,8 @@ def blocks_of(problem: Problem, config: MatmulConfig) -> int:
 
 
 def alone(config: MatmulConfig) -> int:
-    """How large a part of a multiprocessor's registers a program takes, in halves."""
-    return 2 if config.sums_per_thread > 64 or config.consumers > 1 else 1
+    """How large a part of a multiprocessor's registers, or of its tensor memory, a program takes, in halves."""
+    return 2 if config.sums_per_thread > 64 or config.consumers > 1 or config.in_tensor_memory else 1
 
 
 def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
@@ -188,30 +182,35 @@ def residents(config: MatmulConfig, itemsize: int, out_itemsize: int) -> int:
 
 def cost(problem: Problem, config: MatmulConfig) -> float:
     """Cycles that a product takes, by the model."""
-    seen = problem.turned if config.swap else problem
+    seen, rates = problem.turned if config.swap else problem, problem.machine.rates
     size = problem.itemsize
     tiles = tiles_of(seen, config) * config.splits
     depth = blocks_of(seen, config) * config.block_k
     beside = min(residents(config, size, problem.stored_by(config)), -(-tiles // problem.programs))
     rounds = -(-tiles // (problem.programs * beside))
     busy = min(tiles, problem.programs)
-    products = config.block_m * max(config.block_n, LEAST_WIDTH) * depth / (PRODUCTS_PER_CYCLE * 2 / size)
-    asked = beside * config.stages * (config.block_m + config.block_n) * config.block_k * size
-    rate = min(CACHE_BYTES_PER_CYCLE, asked / LATENCY_CYCLES)
+    held = config.block_m + config.columns_held
+    products = config.block_m * max(config.block_n, rates.least_width) * depth / (rates.products * 2 / size)
+    rate = min(rates.cache, beside * config.stages * held * config.block_k * size / rates.latency)
     slow_a, slow_b = (seen.slow_a, seen.slow_b) if seen.described else (False, False)
     # What lies beyond the operands is not read.
-    rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.block_n, seen.n) * (1 + slow_b)
-    tile = max(products, rows * depth * size / rate)
+    rows = min(config.block_m, seen.m) * (1 + slow_a) + min(config.columns_held, seen.n) * (1 + slow_b)
+    tile = max(products, held * depth * size / rates.shared, rows * depth * size / rate)
     if not (seen.described or config.pack):
-        tile = max(tile, (config.block_m + config.block_n) * depth * COPIED_CYCLES * size / seen.unit)
+        tile = max(tile, held * depth * rates.copied * size / seen.unit)
     # All programs together read each byte once from memory, and blocks in common from the cache.
-    once = (seen.m + seen.n) * seen.k * size / min(BYTES_PER_CYCLE * problem.programs, rate * busy)
-    ends = TILE_CYCLES + config.block_m * config.block_n / STORED_PER_CYCLE
+    once = (seen.m + seen.n) * seen.k * size / min(rates.memory * problem.programs, rate * busy)
+    stored = config.block_m * config.block_n / rates.stored
     added = 0.0
     if config.splits > 1:
         moved = seen.m * seen.n * (config.splits * 8 + problem.out_itemsize)
-        added = LAUNCH_CYCLES + moved / (CACHE_BYTES_PER_CYCLE * problem.programs)
+        added = rates.launch + moved / (rates.cache * problem.programs)
     if config.pack:
         moved = 3 * (seen.m + seen.n) * seen.k * size
-        added += LAUNCH_CYCLES + moved / (BYTES_PER_CYCLE * problem.programs)
-    return max(rounds * beside * tile, once) + ends * (1 if config.variant == "ping_pong" else rounds) + added
+        added += rates.launch + moved / (rates.memory * problem.programs)
+    # Some variants store a tile while they multiply the next one.
+    overlapping = config.in_tensor_memory or config.variant == "ping_pong"
+    if config.in_tensor_memory:
+        tile = max(tile, stored)
+    time = max(rounds * beside * tile, once) + (rates.tile + stored) * (1 if overlapping else rounds) + added
+    return time * (1 + rates.uneven) if rounds > 1 and config.variant != "tcgen05_clc" else time

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from weft import targets
 from weft.errors import LaunchError, fail
 from weft.errors import kernels as errors
 from weft.kernels import heuristic
-from weft.kernels.config import UNIFORM, MatmulConfig, config_of, most_sums
+from weft.kernels.config import DESCRIBED, VARIANTS, MatmulConfig, config_of, most_sums
+from weft.kernels.machines import Machine, machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.operands import Matrix, form_of, matrix, read_slowly, why_undescribed
-from weft.kernels.product import Product, multiprocessors_of
+from weft.kernels.product import Product
 from weft.runtime import driver
-from weft.runtime.arguments import HOST, array, extents
+from weft.runtime.arguments import array, extents
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 from weft.runtime.specialise import as_number
@@ -33,6 +33,11 @@ PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     **{(one, other): ("int32", *_FLOATS) for one in _BYTES for other in _BYTES},
 }
 """Element types that are multiplied, and those that the output may have, the default first."""
+_PATH_FIX = (
+    "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice to "
+    "matmul"
+)
+_PACK_FIX = "write pack=True, so that another kernel copies it to where it has one, or leave the choice to matmul"
 
 _known: dict[tuple[Any, ...], _Ready] = {}
 
@@ -61,8 +66,9 @@ def matmul(
     mantissas count), or fp8 or 8-bit integers in any pairing. Sums are of float32, or of int32 for integers. `out` holds the
     operands' type, bfloat16 for fp8 and int32 for integers, unless `out_dtype`, or `out` itself, says otherwise.
 
-    The tensor core adds products of fp8 with 13 bits of mantissa. With `fast_accumulate` whole sums are formed like that;
-    without, those of 128 products, which are then added in float32. That takes longer, and tiles are smaller.
+    Hopper's tensor core adds products of fp8 with 13 bits of mantissa. With `fast_accumulate` whole sums are formed like that;
+    without, those of 128 products, which are then added in float32. That takes longer, and tiles are smaller. Blackwell's keeps
+    all bits of float32, so that it makes no difference there.
 
     `scale_a` multiplies the output by a number or, for each row, by an element of a float32 array [M]; `scale_b` likewise with
     [N] for columns. They are applied to the sums in float32.
@@ -72,7 +78,7 @@ def matmul(
 
     Raises LaunchError: kernels-array, kernels-shapes, kernels-dtypes, kernels-devices, kernels-out-shape, kernels-out-dtype,
     kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-variant,
-    kernels-variant-path, kernels-config, kernels-config-kind, kernels-target.
+    kernels-variant-path, kernels-variant-target, kernels-config, kernels-config-kind, kernels-target.
     """
     ready = _ready(a, b, out, scale_a, scale_b, out_dtype, fast_accumulate, variant, config)
     if out is None:
@@ -121,16 +127,17 @@ def _problem(a: Any, b: Any, out: Any, out_dtype: Any, fast: bool) -> heuristic.
 
 
 def _problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool) -> heuristic.Problem:
-    described = not why_undescribed(left) and not why_undescribed(right.turned)
-    (m, k), n = left.shape, right.shape[1]
-    count = multiprocessors_of(left.device)
-    # Only sums of fp8 lose anything in the tensor core.
-    fast = fast or left.dtype not in _FP8
+    machine = machine_of(target_of(left.device))
     sides = left, right.turned
+    described = not any(why_undescribed(side, machine.either_way) for side in sides)
+    (m, k), n = left.shape, right.shape[1]
+    count = multiprocessors_of(left.device, machine)
+    # Only sums of fp8 lose anything in the tensor core, and only on Hopper.
+    fast = fast or left.dtype not in _FP8 or not machine.promotes
     slow_a, slow_b = (described and read_slowly(side) for side in sides)
-    unit = min(form_of(side).unit for side in sides)
+    unit = min(form_of(side, machine.either_way).unit for side in sides)
     sizes = (left.itemsize, ITEMSIZE[dtype])
-    return heuristic.Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit)
+    return heuristic.Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine)
 
 
 def _ready(
@@ -143,7 +150,7 @@ def _ready(
             a.dtype, a.shape, a.stride(), at_a & 31, a.get_device(), b.dtype, b.shape, b.stride(), at_b & 31, b.get_device(),
             None if out is None else (out.dtype, out.shape, out.stride(), out.data_ptr() & 15, out.get_device()),
             None if scale_a is None else _scale_key(scale_a), None if scale_b is None else _scale_key(scale_b),
-            out_dtype, fast, variant, config,
+            out_dtype, fast, variant, config, None if a.is_cuda else driver.simulated_target().arch,
         )  # fmt: skip
         ready = _known.get(key)
     except (AttributeError, TypeError):
@@ -178,11 +185,12 @@ def _prepare(
     if given is not None:
         _check_overlap(spans, left.pointer, right.pointer, given.pointer)
     problem = _problem_of(left, right, dtype, fast)
-    asked = config_of(config, variant)
+    asked = config_of(config, variant, problem.machine.usual)
     if asked is not None:
+        _check_machine(asked, problem.machine, left.device)
         asked = asked.filled(left.itemsize, problem.stored_by(asked), most_sums(problem.fast and problem.described))
         asked.check(left.itemsize, problem.stored_by(asked), problem.fast)
-        _check_variant(asked, left, right)
+        _check_variant(asked, left, right, problem.machine)
     if 0 in (m, n, k):
         return _Ready(None, (m, n), dtype, spans)
     _check_target(left.device)
@@ -193,7 +201,7 @@ def _prepare(
     sides, (scale_rows, scale_columns) = (left, right.turned), kinds
     if asked.swap:
         sides, (scale_columns, scale_rows), target = (right.turned, left), kinds, target.turned
-    product = Product(sides, target, scale_rows, scale_columns, asked, problem.programs, problem.fast)
+    product = Product(sides, target, scale_rows, scale_columns, asked, problem.programs, problem.fast, problem.machine)
     return _Ready(product, (m, n), dtype, spans)
 
 
@@ -279,21 +287,28 @@ def _scale(name: str, scale: Any, extent: int, what: str, left: Matrix) -> str:
     return "one" if one else "each"
 
 
-def _check_variant(config: MatmulConfig, left: Matrix, right: Matrix) -> None:
+def _check_machine(config: MatmulConfig, machine: Machine, device: int) -> None:
+    """Raises LaunchError (kernels-variant-target)."""
+    if config.variant in VARIANTS and config.variant not in machine.variants:
+        known, target = ", ".join(machine.variants), target_of(device).name
+        raise fail(errors.VARIANT_TARGET, variant=config.variant, target=target, has=machine.instruction, known=known)
+
+
+def _check_variant(config: MatmulConfig, left: Matrix, right: Matrix, machine: Machine) -> None:
     """Raises LaunchError (kernels-variant-path)."""
-    if (config.variant not in UNIFORM and config.cluster == 1) or config.pack:
+    if (config.variant not in DESCRIBED and config.cluster == 1) or config.pack:
         return
     for name, operand in (("a", left), ("b", right.turned)):
-        reason = "" if form_of(operand).path == "descriptor" else why_undescribed(operand)
+        reason = why_undescribed(operand, machine.either_way)
         if reason:
             variant = f"{config.variant} with cluster={config.cluster}" if config.cluster > 1 else config.variant
-            raise fail(errors.VARIANT_PATH, variant=variant, name=name, reason=reason)
+            fix = _PACK_FIX if config.in_tensor_memory else _PATH_FIX
+            raise fail(errors.VARIANT_PATH, variant=variant, name=name, reason=reason, fix=fix)
 
 
 def _check_target(device: int) -> None:
-    arch = driver.simulated_target().arch if device == HOST else driver.device(device).arch
-    target = targets.get(arch)
-    if not target.has_wgmma:
+    target = target_of(device)
+    if not (target.has_wgmma or target.has_tcgen05):
         raise fail(errors.TARGET, target=target.name)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
+from weft.kernels.config import EITHER_WAY
 from weft.kernels.plan import Form, OutputForm, Path
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.dtypes import ITEMSIZE
@@ -105,16 +106,18 @@ def matrix(name: str, value: Any) -> Matrix:
     return Matrix(found.dtype, (rows, columns), (down, right), found.pointer, found.device)
 
 
-def form_of(operand: Matrix) -> Form:
-    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it."""
+def form_of(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -> Form:
+    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it.
+
+    `either_way`: bytes of elements that tensor cores read along either dimension."""
     contiguous = contiguous_along(operand)
+    if not why_undescribed(operand, either_way):
+        return Form(operand.dtype, "descriptor", contiguous, GRANULE)
     unit = granule_of(operand, contiguous)
     bits = 8 * operand.itemsize
     for rule in PATHS:
         if bits not in rule.bits or rule.contiguous not in (contiguous, "any"):
             continue
-        if rule.path == "descriptor" and not why_undescribed(operand):
-            return Form(operand.dtype, "descriptor", contiguous, GRANULE)
         if rule.path != "descriptor" and unit >= rule.granule:
             unit = min(unit, COPY_BYTES[-1]) if rule.path == "copies" else min(unit, COPY_BYTES[0])
             return Form(operand.dtype, rule.path, contiguous, max(unit, operand.itemsize))
@@ -140,12 +143,12 @@ def granule_of(operand: Matrix, contiguous: str) -> int:
     return gcd(operand.pointer, abs(stride) * operand.itemsize, operand.shape[along] * operand.itemsize, GRANULE)
 
 
-def why_undescribed(operand: Matrix) -> str:
+def why_undescribed(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -> str:
     """Why TMA cannot read the blocks of an operand, seen as [rows, K]; empty where it can."""
     contiguous = contiguous_along(operand)
     if not contiguous:
         return "its elements do not follow one another along any dimension"
-    if contiguous == "rows" and operand.itemsize != 2:
+    if contiguous == "rows" and operand.itemsize not in either_way:
         return f"{operand.dtype} has to be contiguous along K, the dimension that is summed"
     across = 0 if contiguous == "k" else 1
     nbytes = operand.strides[across] * operand.itemsize

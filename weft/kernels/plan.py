@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import PROMOTED, MatmulConfig
+from weft.kernels.config import EITHER_WAY, PROMOTED, MatmulConfig
+from weft.language.nvidia.blackwell import TensorMemoryLayout
 
 Path = Literal["descriptor", "copies", "loads"]
 """How the blocks of an operand come to shared memory: by TMA, by cp.async, or through registers."""
@@ -138,6 +139,11 @@ class Plan:
         return self.consumers if self.cluster > 1 else 1
 
     @property
+    def sent(self) -> int:
+        """Blocks of b in a slot: one that each block of a cluster sends to all."""
+        return self.cluster
+
+    @property
     def b_block(self) -> tuple[int, int]:
         """Shape in memory of a slot's block of b."""
         return (self.block_n, self.block_k) if self.b.along_k else (self.block_k, self.block_n)
@@ -171,7 +177,37 @@ class Plan:
     def expected(self) -> int:
         """Bytes that TMA brings into a slot of a block of threads."""
         a, b = (side.nbytes if side.path == "descriptor" else 0 for side in (self.a, self.b))
-        return self.parts * a // self.cluster + self.cluster * b
+        return self.parts * a // self.cluster + self.sent * b
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorPlan(Plan):
+    """What a kernel is compiled for whose sums are in tensor memory, as `acc` lays them out; tiles are `handed` out by the GPU.
+
+    Blocks of a and b are of both blocks of threads of a cluster, which have halves of them."""
+
+    acc: Any
+    handed: bool
+
+    @property
+    def pairs(self) -> bool:
+        """Two blocks of threads multiply together."""
+        return self.cluster == 2
+
+    @property
+    def parts(self) -> int:
+        """One block of a in a slot."""
+        return 1
+
+    @property
+    def sent(self) -> int:
+        """One block of b in a slot."""
+        return 1
+
+    @property
+    def expected(self) -> int:
+        """Bytes that TMA brings into a slot of a block of threads."""
+        return (self.a.nbytes + self.b.nbytes) // self.cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +225,15 @@ def make_plan(
     a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, fast: bool
 ) -> Plan:  # fmt: skip
     """The plan of a product: operands and output as they lie in memory, kinds of scales, and the configuration."""
-    integers = a.dtype in ("int8", "uint8")
     cluster = config.cluster
     output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps, cluster)
     pieces = config.sums_per_thread * 32 * config.num_warps // (config.rows_of_warps * output.width)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
-        side_of(a, rows, config.block_k, cluster, shared=False),
+        side_of(a, rows, config.block_k, cluster),
         side_of(b, config.block_n // cluster, config.block_k, cluster, shared=True),
         output,
-        gl.int32 if integers else gl.float32,
+        sums_of(a),
         scale_a,
         scale_b,
         config.rows,
@@ -218,11 +253,53 @@ def make_plan(
     )
 
 
-def side_of(form: Form, rows: int, depth: int, cluster: int, shared: bool) -> Side:
-    """An operand's blocks of `rows` and `depth` elements along K. Blocks of a cluster all have theirs, or share its rows."""
+@lru_cache(maxsize=1024)
+def make_tensor_plan(
+    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, either_way: tuple[int, ...]
+) -> TensorPlan:
+    """The plan of a product in tensor memory; as `make_plan`. `either_way`: see `side_of`."""
+    rows, columns, cluster = config.rows, config.block_n, config.cluster
+    output = output_of(out, config.rows_of_warps, columns, config.num_warps, cluster)
+    return TensorPlan(
+        side_of(a, rows, config.block_k, cluster, either_way=either_way),
+        side_of(b, columns, config.block_k, cluster, either_way=either_way),
+        output,
+        sums_of(a),
+        scale_a,
+        scale_b,
+        rows,
+        columns,
+        config.block_k,
+        config.stages,
+        min(config.buffers, columns // output.width),
+        config.splits,
+        config.order,
+        config.group,
+        config.consumers,
+        cluster,
+        overlap=False,
+        registers=None,
+        promoted=None,
+        acc=TensorMemoryLayout(
+            [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2
+        ),
+        handed=config.variant == "tcgen05_clc",
+    )
+
+
+def sums_of(form: Form) -> Any:
+    """The type of sums of products of an operand's elements."""
+    return gl.int32 if form.dtype in ("int8", "uint8") else gl.float32
+
+
+def side_of(
+    form: Form, rows: int, depth: int, cluster: int, shared: bool = False, either_way: tuple[int, ...] = EITHER_WAY
+) -> Side:
+    """An operand's blocks of `rows` and `depth` elements along K. Blocks of a cluster all have theirs, or share its rows.
+
+    Tensor cores read elements of `either_way` bytes along any dimension, all others along K only."""
     dtype = DTYPES[form.dtype]
-    # Tensor cores read elements of 16 bits along any dimension, all others along K only.
-    along_k = form.contiguous != "rows" or dtype.itemsize != 2
+    along_k = form.contiguous != "rows" or dtype.itemsize not in either_way
     block = (rows, depth) if along_k else (depth, rows)
     cga = _split(cluster, None if shared else 0 if along_k else 1)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga)

@@ -13,19 +13,21 @@ from typing import Any
 
 from weft.kernel import JITFunction
 from weft.kernels.arrays import Described, Packing, packed, source_of
-from weft.kernels.config import UNIFORM, MatmulConfig, best_group
+from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
 from weft.kernels.device import parts
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
+from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
 from weft.kernels.heuristic import residents
+from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
-from weft.kernels.plan import DTYPES, Adding, OutputForm, Plan, make_plan
-from weft.runtime.arguments import HOST
+from weft.kernels.plan import DTYPES, Adding, OutputForm, Plan, make_plan, make_tensor_plan
 from weft.runtime.compiled import CompiledKernel
 
 KERNELS: dict[str, JITFunction] = {
     **dict.fromkeys(UNIFORM, matmul_uniform), "cooperative": matmul_cooperative, "ping_pong": matmul_ping_pong,
+    **dict.fromkeys(TENSOR_VARIANTS, matmul_tensor_memory),
 }  # fmt: skip
 
 
@@ -34,7 +36,8 @@ class Product:
     """a [M, K] @ b [K, N] in a configuration, as the arrays of one kind are multiplied.
 
     `given` are the operands as [rows, K] and `out` the output as the kernel computes them, that is, exchanged and transposed
-    where the configuration says `swap`. Without `fast`, sums of fp8 are added in float32 as they grow.
+    where the configuration says `swap`. Without `fast`, sums of fp8 are added in float32 as they grow. `multiprocessors` is how
+    many the device has, which is of the generation `machine`.
     """
 
     given: tuple[Matrix, Matrix]
@@ -44,11 +47,16 @@ class Product:
     config: MatmulConfig
     multiprocessors: int
     fast: bool = True
+    machine: Machine = HOPPER
 
     @cached_property
     def packings(self) -> tuple[Packing | None, Packing | None]:
         """How operands are copied to where TMA can read them; None for those that stay where they are."""
-        first, second = (Packing.of(x) if self.config.pack and why_undescribed(x) else None for x in self.given)
+        either_way = self.machine.either_way
+        first, second = (
+            Packing.of(x, either_way) if self.config.pack and why_undescribed(x, either_way) else None
+            for x in self.given
+        )
         return first, second
 
     @cached_property
@@ -75,7 +83,10 @@ class Product:
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
-        forms = (form_of(operand) for operand in (self.a, self.b))
+        either_way = self.machine.either_way
+        forms = (form_of(operand, either_way) for operand in (self.a, self.b))
+        if config.in_tensor_memory:
+            return make_tensor_plan(*forms, out, *scales, exact, either_way)
         return make_plan(*forms, out, *scales, exact, self.fast)
 
     @property
@@ -129,7 +140,7 @@ class Product:
     def sizes(self) -> tuple[int, ...]:
         """Arguments of the kernel that are numbers."""
         numbers = (*self.out.strides, *self.out.shape, self.a.shape[1])
-        return numbers if self.config.variant in UNIFORM else (*numbers, *self.a.strides, *self.b.strides)
+        return numbers if self.config.variant in DESCRIBED else (*numbers, *self.a.strides, *self.b.strides)
 
     @cached_property
     def options(self) -> dict[str, int]:
@@ -192,12 +203,3 @@ class Product:
         )  # fmt: skip
         used_on(sums, stream)
         return compiled
-
-
-def multiprocessors_of(device: int) -> int:
-    """Multiprocessors of a device; the host simulates an H200's."""
-    if device == HOST:
-        return 132
-    from weft.runtime import driver
-
-    return driver.device(device).multiprocessors

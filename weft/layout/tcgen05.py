@@ -55,7 +55,7 @@ from weft.layout.wgmma import (
 )
 
 Step = tuple[int, int, int, bool, int, int, int]
-"""One instruction, as in `weft.ops.tcgen05`: where the accumulator, a and b begin, whether it is the first along k of its
+"""One instruction, as `tcgen05.issue` takes it: where the accumulator, a and b begin, whether it is the first along k of its
 columns, the instruction descriptor, and the columns of the scales of a and b."""
 Offsets = tuple[tuple[int, ...], ...]
 """Where instructions begin, by block along the outer dimension and step along k."""

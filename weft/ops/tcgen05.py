@@ -13,22 +13,14 @@ each block has half of the rows of a and of the accumulator, and half of the col
 
 from __future__ import annotations
 
-from typing import Literal
-
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import ScratchType, SharedType, TensorType, int32
+from weft.layout.tcgen05 import CopyStep, Step
+from weft.layout.tcgen05_kinds import Format, Kind
 from weft.layout.wgmma import Operand
 from weft.ops.check import barrier, boolean, require, scalar, scratch, shared, tensor_memory
 from weft.ops.tile import LOWER
-
-Format = Literal["e2m1", "e4m3", "e5m2"]
-Kind = Literal["f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"]
-Step = tuple[int, int, int, bool, int, int, int]
-"""One instruction: column of the accumulator; byte, or address in tensor memory, of a; byte of b; first along k?; instruction
-descriptor; columns of the scales of a and of b. All but the descriptor count from where the operand begins."""
-CopyStep = tuple[int, int]
-"""One copy: byte of the source, and address of the destination, from where they begin."""
 
 A = (
     Effect("read", "shared", "a", "async", "tcgen05", elected=True),

@@ -23,6 +23,7 @@ from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
 from weft.passes.fence_tensor_memory import fence_tensor_memory
 from weft.passes.insert_sync import insert_sync
+from weft.passes.join_branches import join_branches
 from weft.passes.lower import lower_tiles
 from weft.passes.mark_exact import mark_exact
 from weft.passes.overlap_products import overlap_products
@@ -85,6 +86,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("drop_parameters", drop_parameters),
             ("allocate_scratch", lambda f: allocate_scratch(f, target)),
             ("insert_sync", _synchronised),
+            ("join_branches", join_branches),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("mark_exact", mark_exact),
             ("assign_registers", assign_registers),

@@ -28,7 +28,7 @@ from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle, Lifetime
 from weft.sim.tensor_places import WARPGROUP, TensorPlace, by_warps, tensor_type
 from weft.sim.tensor_store import CELL, COLUMNS, TensorHandle
-from weft.sim.verdicts import WORDS
+from weft.sim.verdicts import MANY, WORDS
 
 # Handles
 
@@ -110,7 +110,8 @@ def _reserve(task: Task, op: Op, room: Handle) -> Data:
     place = places.some_place(task, room, uint32, at, at, ELECTED)
     places.write(task, op, room, place, uint32, place.elements, Data(np.full(1, address)))
     task.barrier()
-    return Data(np.int32(address))
+    found = places.read(task, op, room, places.some_place(task, room, uint32, at, at, MANY), uint32)
+    return Data(found.array[0].astype(np.int32))
 
 
 @rule(tensor_memory.release)

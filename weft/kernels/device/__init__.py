@@ -6,6 +6,8 @@
     epilogue       from accumulators to the output
     uniform        kernels whose warps all do the same
     specialised    kernels whose warps have trades
+    taking         how these go through a program's tiles together where the GPU hands them out
+    tensor_memory  kernels whose sums are in tensor memory
     parts          the kernel that adds the parts of sums
     packing        the kernel that copies an operand to where TMA can read it
 

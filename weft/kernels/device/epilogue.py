@@ -79,34 +79,47 @@ def store_tile(
     """Store a tile of sums at a row and column of the output; where K is split, to the part's own copy of it."""
     across: gl.constexpr = acc.shape[1] // plan.out.width
     parts = pieces_of(acc, plan.out.height, plan.out.width)
-    below = 0
-    if plan.splits > 1:
-        # The parts' outputs lie below one another, each as high as whole tiles are.
-        tiles = (
-            gl.cdiv(N, plan.block_n) * plan.block_n
-            if plan.out.columns_first
-            else gl.cdiv(M, plan.block_m) * plan.block_m
-        )
-        below = part * tiles
+    below = below_of(part, M, N, plan)
     for i in gl.static_range(len(parts)):
         i_row = row + i // across * plan.out.height
         i_column = column + i % across * plan.out.width
-        if plan.out.described:
-            # The store that last used this buffer has read it.
-            tma.store_wait(pendings=plan.buffers - 1)
-        x = scaled(parts[i], scale_a, scale_b, i_row, i_column, M, N, plan)
-        if plan.out.described:
-            buffer = buffers.index(i % plan.buffers)
-            if plan.out.columns_first:
-                buffer.permute([1, 0]).store(x)
-                fence_async_shared()
-                tma.async_copy_shared_to_global(out, [below + i_column, i_row], buffer)
-            else:
-                buffer.store(x)
-                fence_async_shared()
-                tma.async_copy_shared_to_global(out, [below + i_row, i_column], buffer)
+        store_part(
+            i, out, buffers, parts[i], i_row, i_column, below, scale_a, scale_b, row_stride, column_stride, M, N, plan
+        )
+
+
+@jit
+def below_of(part, M, N, plan: gl.constexpr):
+    """How far down a part's own output begins, where K is split: they lie below one another, as high as whole tiles are."""
+    if plan.splits == 1:
+        return 0
+    if plan.out.columns_first:
+        return part * (gl.cdiv(N, plan.block_n) * plan.block_n)
+    return part * (gl.cdiv(M, plan.block_m) * plan.block_m)
+
+
+@jit
+def store_part(
+    i: gl.constexpr, out, buffers, x, row, column, below, scale_a, scale_b, row_stride, column_stride, M, N,
+    plan: gl.constexpr,
+):  # fmt: skip
+    """Store the piece number `i` of a tile of sums at a row and column of the output."""
+    if plan.out.described:
+        # The store that last used this buffer has read it.
+        tma.store_wait(pendings=plan.buffers - 1)
+    x = scaled(x, scale_a, scale_b, row, column, M, N, plan)
+    if plan.out.described:
+        buffer = buffers.index(i % plan.buffers)
+        if plan.out.columns_first:
+            buffer.permute([1, 0]).store(x)
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [below + column, row], buffer)
         else:
-            store_piece(out, x, i_row, i_column, row_stride, column_stride, M, N, plan.out)
+            buffer.store(x)
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [below + row, column], buffer)
+    else:
+        store_piece(out, x, row, column, row_stride, column_stride, M, N, plan.out)
 
 
 @jit

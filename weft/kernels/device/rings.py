@@ -43,11 +43,11 @@ class Ring:
 
     @staticmethod
     @jit
-    def make(plan: gl.constexpr):
-        """A ring whose slots are empty."""
+    def make(plan: gl.constexpr, pairs: gl.constexpr = False):
+        """A ring whose slots are empty; blocks of a pair share the barriers of theirs."""
         a = gl.allocate_shared_memory(plan.a.dtype, [plan.stages * plan.parts, *plan.a.block], plan.a.layout)
-        b = gl.allocate_shared_memory(plan.b.dtype, [plan.stages * plan.cluster, *plan.b.block], plan.b.layout)
-        return Ring(a, b, barriers_of(plan.stages, plan.arrivals), plan)
+        b = gl.allocate_shared_memory(plan.b.dtype, [plan.stages * plan.sent, *plan.b.block], plan.b.layout)
+        return Ring(a, b, barriers_of(plan.stages, plan.arrivals, pairs), plan)
 
     @jit
     def start(self):
@@ -64,17 +64,17 @@ class Ring:
     def right(self, slot):
         """The block of b in a slot, [K, columns]."""
         plan: gl.constexpr = self.plan
-        memory = self.b.index(slot * plan.cluster)
-        if plan.cluster > 1:
+        memory = self.b.index(slot * plan.sent)
+        if plan.sent > 1:
             # The parts that were sent follow one another, as those of one block do.
             memory = memory._reinterpret(plan.b.dtype, plan.b_block, plan.b.layout)  # noqa: SLF001 so the language calls it
         return memory.permute([1, 0]) if plan.b.along_k else memory
 
 
 @jit
-def barriers_of(stages: gl.constexpr, arrivals: gl.constexpr):
-    """A barrier for each slot, whose phases take so many arrivals."""
-    bars = mbarrier.allocate_mbarrier(batch=stages)
+def barriers_of(stages: gl.constexpr, arrivals: gl.constexpr, pairs: gl.constexpr = False):
+    """A barrier for each slot, whose phases take so many arrivals, from each block where those of a pair share them."""
+    bars = mbarrier.allocate_mbarrier(batch=stages, two_ctas=pairs)
     for slot in gl.static_range(stages):
         mbarrier.init(bars.index(slot), count=arrivals)
     return bars
@@ -96,7 +96,7 @@ def request_both(ring, at, a, b, row, column, k, pred=True):
     """Have TMA bring the blocks of both operands into a slot, which must be free."""
     plan: gl.constexpr = ring.plan
     bar = ring.ready.index(at.slot)
-    mbarrier.expect(bar, plan.a.nbytes + plan.b.nbytes, pred=pred)
+    mbarrier.expect(bar, plan.expected, pred=pred)
     request(a, row, k, bar, ring.a.index(at.slot), plan.a, pred)
     request(b, column, k, bar, ring.b.index(at.slot), plan.b, pred)
 

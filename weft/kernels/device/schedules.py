@@ -50,6 +50,11 @@ class Schedule:
     def tile(self, index):
         """Row and column of the program's tile number `index`, in tiles, and which part of K is summed."""
         number = self.start + index * self.step
+        return self.place(number)
+
+    @jit
+    def place(self, number):
+        """Row and column of a tile of the order, in tiles, and which part of K is summed."""
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
         return row, column, part
