@@ -168,7 +168,7 @@ def barriers(number: gl.constexpr, count: gl.constexpr, two_ctas: gl.constexpr =
 
 
 @weft.jit
-def place(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
+def position(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
     # Bands of GROUP rows of tiles, down the columns of a band: neighbours in time read the same blocks.
     in_band = GROUP * tiles_n
     top = tile // in_band * GROUP
@@ -187,7 +187,7 @@ def load_blocks(
     tiles = Tiles.start(shared, tiles_m * tiles_n)
     while tiles.there():
         tiles.ask()
-        row, column = place(tiles.tile, tiles_m, tiles_n, GROUP)
+        row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
         for k in range(0, a_desc.shape[1], BLOCK_K):
             # A buffer that nobody has filled yet is free: the phase before the first counts as complete.
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
@@ -226,7 +226,7 @@ def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Til
     half = Turn.start(accs.shape[0])
     tiles = Tiles.start(shared, tiles_m * tiles_n)
     while tiles.there():
-        row, column = place(tiles.tile, tiles_m, tiles_n, GROUP)
+        row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
         mbarrier.wait(full.index(half.slot), half.phase)
         acc = accs.index(half.slot)
         for i in gl.static_range(BLOCK_N // PIECE):

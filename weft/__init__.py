@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
     from weft.kernel import jit
-    from weft.language import aggregate, cdiv, constexpr_function, next_power_of_2
+    from weft.language import aggregate, cdiv, constexpr_function, must_use_result, next_power_of_2
     from weft.language.views import (
         UNKNOWN,
         AddressSpace,
@@ -31,6 +31,7 @@ _MODULES = frozenset({"kernels", "language", "nvidia", "runtime", "testing", "tu
 _HOMES = {
     "jit": "weft.kernel",
     "constexpr_function": "weft.language",
+    "must_use_result": "weft.language",
     "aggregate": "weft.language",
     "cdiv": "weft.language",
     "next_power_of_2": "weft.language",
@@ -65,6 +66,7 @@ __all__ = [
     "__version__",
     "jit",
     "constexpr_function",
+    "must_use_result",
     "aggregate",
     "cdiv",
     "next_power_of_2",

@@ -39,6 +39,41 @@ def test_host_function():
     assert "@weft.constexpr_function" in error.fix
 
 
+def test_result_dropped():
+    @gl.must_use_result
+    @jit
+    def doubled(x):
+        return x * 2
+
+    @jit
+    def kernel(out, n):
+        doubled(n)
+        gl.store(out, n)
+
+    error = mistake(kernel, "lang-result-dropped", out=POINTER, n=INT)
+    assert error.fix == "assign it, as in result = doubled(n)"
+
+
+def test_result_of_a_method_dropped():
+    @gl.aggregate
+    class Counter:
+        count: gl.tensor
+
+        @jit
+        @gl.must_use_result
+        def next(self):
+            return Counter(self.count + 1)
+
+    @jit
+    def kernel(out, n):
+        counter = Counter(n)
+        counter.next()
+        gl.store(out, counter.count)
+
+    error = mistake(kernel, "lang-result-dropped", out=POINTER, n=INT)
+    assert error.fix == "assign it, as in counter = counter.next()"
+
+
 def test_not_callable():
     @jit
     def kernel(out, n):

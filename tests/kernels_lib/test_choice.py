@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.kernels import VARIANTS, MatmulConfig, chosen_config, heuristic, matmul_configs
-from weft.kernels.config import best_group, most_sums
+from weft import settings
+from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
+from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_sums
 from weft.kernels.heuristic import Problem, candidates, choose, cost
+from weft.kernels.machines import BLACKWELL
 from weft.kernels.tuned import ANY, ROWS, Row
 
 SIZES = [1, 7, 16, 64, 65, 128, 500, 1024, 4096, 8192, 20000]
@@ -95,7 +97,7 @@ def test_the_table_comes_first(monkeypatch):
     heuristic.choose.cache_clear()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HOPPER_VARIANTS)
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 @pytest.mark.parametrize("fast", [True, False])
 def test_sizes_that_are_left_open(variant, itemsize, fast):
@@ -135,3 +137,61 @@ def test_what_callers_see():
     assert not chosen_config(a, b).pack
     assert all(config.pack or config.variant == "cooperative" for config in matmul_configs(a[:, 1:], b[1:]))
     assert all(replace(config).group for config in matmul_configs(a, b))
+
+
+def on_blackwell(m, n, k, dtype="float16", itemsize=2, described=True):
+    return replace(problem(m, n, k, dtype, itemsize, described), programs=BLACKWELL.multiprocessors, machine=BLACKWELL)
+
+
+@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_all_candidates_of_blackwell_work(itemsize, described):
+    for m in SIZES[::2]:
+        for k in SIZES[::2]:
+            for config in candidates(on_blackwell(m, 3 * m + 5, k, itemsize=itemsize, described=described)):
+                config.check(itemsize, 4 if config.splits > 1 else 2)
+                assert config.variant in TENSOR_VARIANTS
+                assert config.pack != described
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variant", "cluster", "block_n", "splits", "swap"),
+    [
+        ((8192, 8192, 8192), "tcgen05_clc", 2, 256, 1, False),
+        ((4096, 4096, 4096), "tcgen05_clc", 2, 256, 1, False),
+        ((2048, 2048, 2048), "tcgen05", 2, 256, 1, False),
+        ((512, 512, 512), "tcgen05", 1, 16, 1, False),
+        ((16, 4096, 8192), "tcgen05", 1, 16, 4, True),
+        ((128, 128, 16384), "tcgen05", 1, 32, 32, False),
+    ],
+)
+def test_what_blackwell_takes(sizes, variant, cluster, block_n, splits, swap):
+    """Large products go to pairs, several tiles for each are handed out, and small ones are cut until they fill the GPU."""
+    config = choose(on_blackwell(*sizes))
+    found = (config.variant, config.cluster, config.block_n, config.splits, config.swap)
+    assert found == (variant, cluster, block_n, splits, swap)
+    fewer = -(-sizes[2] // config.block_k // config.splits)
+    assert config.stages == min(fewer, 16) or 1.1 * config.shared_bytes(2, 2) > 200 * 1024
+
+
+def test_pairs_read_half_of_b():
+    known = on_blackwell(4096, 4096, 4096)
+    alone, pairs = (MatmulConfig(variant="tcgen05", block_n=128, cluster=n).filled(2, 2) for n in (1, 2))
+    assert cost(known, pairs) < cost(known, alone), "shared memory is what a tile of 128 x 128 waits for"
+    assert pairs.columns_held == 64
+
+
+def test_the_target_decides():
+    a, b = np.ones((256, 128), np.float16), np.ones((128, 512), np.float16)
+    with settings.using(target="sm_100a"):
+        assert {config.variant for config in matmul_configs(a, b)} == set(TENSOR_VARIANTS)
+    assert {config.variant for config in matmul_configs(a, b)} < set(HOPPER_VARIANTS)
+
+
+@pytest.mark.parametrize("variant", TENSOR_VARIANTS)
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_sizes_that_are_left_open_on_blackwell(variant, cluster, itemsize):
+    filled = MatmulConfig(variant=variant, cluster=cluster).filled(itemsize, 2)
+    filled.check(itemsize, 2)
+    assert (filled.block_n, filled.block_k * itemsize, filled.stages) == (256, 128, 2 + 2 * cluster)

@@ -202,7 +202,41 @@ def test_no_configuration(config):
 
 def test_a_target_without_wgmma():
     with settings.using(target="sm_80"):
-        refused("kernels-target", lambda: matmul(A, B), "sm_80", "Hopper")
+        refused("kernels-target", lambda: matmul(A, B), "sm_80", "Hopper", "Blackwell")
+
+
+@pytest.mark.parametrize(
+    ("target", "variant", "words"),
+    [
+        ("sm_90a", "tcgen05", ("wgmma", "cooperative", "ping_pong")),
+        ("sm_90a", "tcgen05_clc", ("wgmma",)),
+        ("sm_100a", "pipelined", ("tcgen05.mma", "tcgen05, tcgen05_clc")),
+        ("sm_100a", "cooperative", ("tcgen05.mma",)),
+    ],
+)
+def test_a_variant_of_another_generation(target, variant, words):
+    with settings.using(target=target):
+        refused("kernels-variant-target", lambda: matmul(A, B, variant=variant), variant, target, *words)
+        refused("kernels-variant-target", lambda: matmul(A, B, config=MatmulConfig(variant=variant)), variant)
+
+
+def test_what_blackwell_cannot_describe():
+    odd = np.ones((24, 41), np.float16)[:, :40]
+    with settings.using(target="sm_100a"):
+        refused("kernels-variant-path", lambda: matmul(odd, B, variant="tcgen05"), "a has no", "82 bytes", "pack=True")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("block_m", 256, "has to be 128"), ("block_n", 8, "from 16 to 256"), ("cluster", 4, "1, or 2"),
+        ("consumers", 4, "1 or 2"), ("stages", 5, "shared memory"), ("block_n", 16, "at least 32 in a cluster"),
+    ],
+)  # fmt: skip
+def test_a_configuration_of_blackwell_that_does_not_work(field, value, words):
+    config = {"cluster": 2 if "cluster" in words else 1, field: value}
+    with settings.using(target="sm_100a"):
+        refused("kernels-config", lambda: matmul(A, B, config=config), field, str(value), "tcgen05", words)
 
 
 def test_configurations_that_are_offered_work():

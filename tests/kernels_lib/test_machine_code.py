@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from weft import settings
 from weft.kernels import MatmulConfig, compile_matmul
 from weft.runtime import nvrtc
 
@@ -84,3 +85,36 @@ def test_nothing_stands_between_the_products_of_a_block():
     assert "HGMMA HGMMA HGMMA HGMMA" in " ".join(products)
     for instruction in ("UTMALDG", "UTMASTG", "STSM", "SYNCS"):
         assert instruction in text
+
+
+TENSOR = MatmulConfig(variant="tcgen05")
+TENSOR_CASES = {
+    "tcgen05": (operands(np.float16), TENSOR, {}, "UTCHMMA"),
+    "one group stores": (operands(np.float16), replace(TENSOR, consumers=1), {}, "UTCHMMA"),
+    "handed out": (operands(np.float16), replace(TENSOR, variant="tcgen05_clc"), {}, "UTCHMMA"),
+    "pairs": (operands(np.float16), replace(TENSOR, cluster=2), {}, "UTCHMMA.2CTA"),
+    "pairs, handed out": (operands(np.float16), replace(TENSOR, variant="tcgen05_clc", cluster=2), {}, "UTCHMMA.2CTA"),
+    "tf32": (tuple(x.T for x in operands(np.float32)[::-1])[::-1], replace(TENSOR, pack=True), {}, "UTCHMMA"),
+    "fp8": (operands(FP8, rows_first=True), replace(TENSOR, cluster=2), {"scale_b": 0.5}, "UTCQMMA.2CTA"),
+    "int8": (operands(np.int8), TENSOR, {}, "UTCIMMA"),
+    "parts": (operands(np.float16), replace(TENSOR, splits=2), {}, "UTCHMMA"),
+    "stored from registers": (operands(np.float16), TENSOR, {"out": np.zeros((SIZE, SIZE + 1), np.float16)[:, :-1]}, "UTCHMMA"),
+}  # fmt: skip
+QUICK_TENSOR = ("tcgen05", "pairs, handed out", "fp8", "int8", "stored from registers")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK_TENSOR else MATRIX) for name in TENSOR_CASES]
+)
+def test_machine_code_of_blackwell(name):
+    """Products are started by one thread, several to a block of K; sums come from tensor memory; nothing is spilt."""
+    (a, b), config, options, product = TENSOR_CASES[name]
+    with settings.using(target="sm_100a"):
+        compiled = compile_matmul(a, b, config=config, **options)
+    made, code = compiled.front.machine_code, compiled.asm["sass"]
+    assert (made.n_spills, made.stack) == (0, 0)
+    # A block of K is 128 bytes wide, and an instruction takes 32.
+    assert len(re.findall(rf"{re.escape(product)}\b", code)) == 4
+    assert {"LDTM", "UTCBAR", "UTMALDG"} <= set(re.findall(r"\b(LDTM|UTCBAR|UTMALDG)", code))
+    assert ("UGETNEXTWORKID" in code) == (config.variant == "tcgen05_clc")
+    assert ("UTMASTG" in code) == ("out" not in options)

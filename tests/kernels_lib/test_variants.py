@@ -1,4 +1,4 @@
-"""Every variant, order of tiles, number of parts and form of output computes the same product."""
+"""Every variant of Hopper, order of tiles, number of parts and form of output computes the same product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from tests.conftest import Device
 from tests.kernels_lib.matrices import Lies, check, kept_poison, operand, output, random
-from weft.kernels import ORDERS, VARIANTS, MatmulConfig, chosen_config, matmul
+from weft.kernels import ORDERS, MatmulConfig, chosen_config, matmul
+from weft.kernels.config import HOPPER_VARIANTS
 
 SIZES = {"sim": (300, 104, 144), "gpu": (2000, 1000, 2000)}
 OTHER_SIZES = {"sim": (300, 112, 144), "gpu": (1000, 528, 1040)}
@@ -86,7 +87,7 @@ def test_sums_of_other_types_are_fast_anyway(rng):
 
 
 def test_every_variant_is_tested():
-    assert {config.variant for config in TILES.values()} == set(VARIANTS)
+    assert {config.variant for config in TILES.values()} == set(HOPPER_VARIANTS)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "cooperative" else MATRIX) for name in TILES])
@@ -163,7 +164,7 @@ def test_what_is_chosen_without_asking(device, rng, sizes, dtype):
     multiplied(device, rng, None, dtype, sizes)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", HOPPER_VARIANTS)
 @pytest.mark.gpu
 def test_a_variant_with_its_usual_tile(rng, variant):
     multiplied(Device("gpu"), rng, MatmulConfig(variant=variant), sizes=(2048, 4104, 2000))

@@ -80,7 +80,8 @@ class Machine:
         ])  # fmt: skip
         for block in range(self.blocks):
             if left is None:
-                a = self._tensor_left(block, base["a"] + at_a, size, length, formats[0])
+                assert rows == 128 or base["a"] + at_a >> 16 == base["acc"] + acc >> 16, "lanes of 64 rows differ"
+                a = self._tensor_left(block, base["a"] + at_a, rows, size, length, formats[0])
             else:
                 at = left | base["a"] + at_a >> 4
                 a = self._shared("a", block, at, fields["transpose_a"], size, rows, length, formats[0], kind)
@@ -109,11 +110,13 @@ class Machine:
         data = read(shared, descriptor, transposed, 1, outer, length).reshape(outer, -1, 16)
         return pairs(data[:, :, :8].reshape(outer, -1))
 
-    def _tensor_left(self, block, address, size, length, form):
+    def _tensor_left(self, block, address, rows, size, length, form):
         lane, column = divmod(address, 1 << 16)
-        assert lane == 0
+        assert lane in ((0,) if rows == 128 else (0, 16))
+        r = np.arange(rows)
+        lanes = r if rows == 128 else lane + r // 16 * 32 + r % 16
         entries = length // 2 if form == "e2m1" else length
-        data = self.tensor[block, :, 4 * column : 4 * column + entries * size : size]
+        data = self.tensor[block, lanes, 4 * column : 4 * column + entries * size : size]
         return pairs(data) if form == "e2m1" else data
 
     def _scales(self, block, column, first, rows, kind):

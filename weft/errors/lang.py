@@ -200,6 +200,12 @@ HOST_FUNCTION = row(
     "{function} is a plain Python function, which a kernel cannot call",
     "{instead}decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
 )
+DROPPED = row(
+    "lang-result-dropped",
+    CompilationError,
+    "{function} returns its result, values never change in place, and this line drops it",
+    "assign it, as in {target} = {call}",
+)
 NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "{instead}")
 ARGUMENTS = row(
     "lang-call-arguments",

@@ -58,13 +58,14 @@ REGISTERS = 504
 class MatmulConfig:
     """How a matrix product is computed. Sizes are in elements; those of 0 are filled in as `filled` says.
 
-    `variant` is one of `VARIANTS`, of which each runs on Hopper or on Blackwell. A tile of the output measures `block_m` x `block_n` and takes `block_k` at a time along K,
-    through `stages` buffers; pieces of it leave through `buffers` more. Tiles come in an `order` of
-    `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
+    `variant` is one of `VARIANTS`, of which each runs on Hopper or on Blackwell. A tile of the output measures `block_m` x
+    `block_n` and takes `block_k` at a time along K, through `stages` buffers; pieces of it leave through `buffers` more. Tiles
+    come in an `order` of `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
     parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
-    four warps multiply, or on Blackwell, where none is needed for that, store. `programs` is how many programs are launched (0: as many as run at a time, or one for each tile). With
-    `pack`, operands that TMA cannot read are first copied to where it can, by another kernel. With `cluster=2` a program is two
-    blocks of threads, whose tiles lie in the same columns; each reads half of what they multiply of b, for both.
+    four warps multiply, or on Blackwell, where that takes none, store. `programs` is how many programs are launched (0: as many
+    as run at a time, or one for each tile). With `pack`, operands that TMA cannot read are first copied to where it can, by
+    another kernel. With `cluster=2` a program is two blocks of threads, whose tiles lie in the same columns; each reads half of
+    what they multiply of b, for both.
     """
 
     variant: str = "cooperative"
@@ -226,11 +227,11 @@ def config_of(config: Any, variant: str | None, usual: str) -> MatmulConfig | No
     if config is None:
         return None if variant is None else MatmulConfig(variant=variant)
     if isinstance(config, dict):
-        fields = cast("dict[str, Any]", config)
+        given = cast("dict[str, Any]", config)
         try:
-            config = MatmulConfig(**{"variant": usual, **fields})
+            config = MatmulConfig(**cast("dict[str, Any]", {"variant": usual, **given}))
         except TypeError:
-            raise fail(errors.CONFIG_KIND, got=repr(fields)) from None
+            raise fail(errors.CONFIG_KIND, got=repr(given)) from None
     if not isinstance(config, MatmulConfig):
         raise fail(errors.CONFIG_KIND, got=repr(config))
     config = config if variant is None else replace(config, variant=variant)

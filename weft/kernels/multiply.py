@@ -34,8 +34,8 @@ PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Element types that are multiplied, and those that the output may have, the default first."""
 _PATH_FIX = (
-    "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice to "
-    "matmul"
+    "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice "
+    "to matmul"
 )
 _PACK_FIX = "write pack=True, so that another kernel copies it to where it has one, or leave the choice to matmul"
 

@@ -9,12 +9,14 @@ from typing import Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import lang as errors
+from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
-from weft.lang.names import annotates_constexpr, attribute, local
+from weft.lang.names import Method, annotates_constexpr, attribute, local
 from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
+from weft.language.marks import must_use
 from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.shape import check_indexed
 from weft.language.tree import fields_of, flatten
@@ -22,9 +24,23 @@ from weft.language.tree import fields_of, flatten
 
 @statement(ast.Expr)
 def expression_statement(frame: Frame, node: ast.Expr, after: After) -> Outcome:
-    """An expression for its effect, or a docstring."""
-    frame.value(node.value)
+    """An expression for its effect, or a docstring. Raises lang-result-dropped."""
+    if isinstance(node.value, ast.Call):
+        function = frame.value(node.value.func)
+        _check_used(frame, node.value, function.function if isinstance(function, Method) else function)
+        call_value(frame, node.value, function)
+    else:
+        frame.value(node.value)
     return Signal.NEXT
+
+
+def _check_used(frame: Frame, node: ast.Call, function: Any) -> None:
+    """Refuse to call for its effect what the author says has only a result."""
+    if must_use(function):
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        target = ast.unparse(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else "result"
+        name, _, _ = ast.unparse(node).partition("(")
+        raise fail(errors.DROPPED, loc=frame.at(node), function=name, target=target, call=ast.unparse(node))
 
 
 @statement(ast.Pass)

@@ -90,7 +90,7 @@ from weft.language.layouts import (
     to_linear_layout,
 )  # fmt: skip
 from weft.language.logic import logical_and, logical_not, logical_or, where
-from weft.language.marks import constexpr, constexpr_function
+from weft.language.marks import constexpr, constexpr_function, must_use_result
 from weft.language.math import (
     abs,
     ceil,
@@ -176,7 +176,7 @@ __all__ = [
     # Types and values
     "bfloat16", "distributed_type", "dtype", "float8e4nv", "float8e5", "float16", "float32", "float64", "int1", "int8", "int16",
     "int32", "int64", "pointer_type", "uint8", "uint16", "uint32", "uint64", "aggregate", "constexpr", "constexpr_function",
-    "tensor", "to_tensor", "cast",
+    "must_use_result", "tensor", "to_tensor", "cast",
     # Programs
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
     "warp_id", "warp_specialize",

@@ -3,6 +3,7 @@
     __weft_jit__                 on a `@jit` function object: the raw Python function, inlined where it is called
     __weft_constexpr_function__  True: plain Python that runs at compile time
     __weft_builtin__             True: a function of the language, called with values and plain Python objects
+    __weft_must_use__            True: a function whose result a kernel must not drop
     __weft_aggregate__           on a class: its fields (see `weft.language.aggregate`)
     __weft_computed__            True: an object whose attributes are run-time values, made anew wherever they are named
 
@@ -20,11 +21,13 @@ from weft.language.context import current
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 JIT = "__weft_jit__"
 CONSTEXPR_FUNCTION = "__weft_constexpr_function__"
 BUILTIN = "__weft_builtin__"
 COMPUTED = "__weft_computed__"
+MUST_USE = "__weft_must_use__"
 
 
 class constexpr:
@@ -123,6 +126,20 @@ def is_computed(value: object) -> bool:
 def is_constexpr_function(value: object) -> bool:
     """True for functions made by `constexpr_function`."""
     return getattr(value, CONSTEXPR_FUNCTION, False) is True
+
+
+def must_use(value: object) -> bool:
+    """True for functions whose result must not be dropped."""
+    return any(getattr(function, MUST_USE, False) is True for function in (value, jit_of(value)))
+
+
+def must_use_result(function: F) -> F:
+    """Mark a `@jit` or `@constexpr_function` function: values never change in place, so a call whose result is dropped is wrong.
+
+    Such a call is refused (lang-result-dropped). It stands above or below the other decorator.
+    """
+    setattr(function, MUST_USE, True)
+    return function
 
 
 def constexpr_function(function: Callable[P, R]) -> Callable[P, R]:

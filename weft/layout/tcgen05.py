@@ -136,15 +136,9 @@ class _Product:
     """A product: what a block has of it, and its instructions of `m` rows (of one block) by `n` columns."""
 
     def __init__(
-        self,
-        kind: Kind,
-        a: SharedSide | TensorSide,
-        b: SharedSide,
-        acc: TensorSide,
-        layout: TensorMemoryLayout,
-        types: tuple[str, str, str],
-        scaled: Scaled | None,
-    ) -> None:
+        self, kind: Kind, a: SharedSide | TensorSide, b: SharedSide, acc: TensorSide, layout: TensorMemoryLayout,
+        types: tuple[str, str, str], scaled: Scaled | None,
+    ) -> None:  # fmt: skip
         self._kind: Kind = kind
         self._a, self._b, self._acc, self._layout, self._scaled = a, b, acc, layout, scaled
         self._types = types if scaled is None else (scaled.a, scaled.b, types[2])
@@ -237,6 +231,9 @@ class _Product:
                     (a_scale, a_id), (b_scale, b_id) = a_scales[i][k], b_scales[j][k]
                     descriptor = self._descriptor(majors, (a_id, b_id))
                     steps.append((start, at_a[i][k], at_b[j][k], k == 0, descriptor, a_scale, b_scale))
+        if left_operand is None and any((acc ^ at) // LANE for acc, at, *_ in steps):
+            reason = f"of {self._m} rows each, a and the accumulator begin in other lanes of every 32"
+            return Unreadable(reason, "give both layouts blocks of all columns, and slice neither beyond them")
         return MmaPlan(self._kind, left_operand, right_operand, tuple(steps))
 
     def _descriptor(self, majors: tuple[bool, bool], scale_ids: tuple[int, int]) -> int:
@@ -265,9 +262,11 @@ class _Product:
             return self._memory(side, 1, blocks)
         layout, step = side.layout, K_BITS // self._row.bits
         rows, columns = layout.block if isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 else (0, 0)
-        if not rows == self._m == LANES or columns < step:
-            reason = f"a is in {layout}, where it has no {LANES} rows of {step} elements side by side"
-            return Unreadable(reason, f"allocate a in TensorMemoryLayout([{LANES}, {side.tile[1]}], col_stride=1)")
+        if self._pair and self._m != LANES:
+            return Unreadable(f"a is in tensor memory, but {self._m} rows of each of two blocks", "keep a in shared memory")
+        if rows != self._m or columns < step:
+            reason = f"a is in {layout}, where it has no {self._m} rows of {step} elements side by side"
+            return Unreadable(reason, f"allocate a in TensorMemoryLayout([{self._m}, {side.tile[1]}], col_stride=1)")
         places = _Places(side, self._row.bits)
         ks = range(0, side.shape[1], step)
         return None, tuple(tuple(places.address(row, k) for k in ks) for row in blocks.starts)

@@ -211,6 +211,11 @@ def _place(lane: Array, byte: Array, itemsize: int, copies: tuple[int, ...] = (0
     )
 
 
+def _apart(row: Array) -> Array:
+    """Lanes of 64 rows."""
+    return row % 16 + row // 16 * 32
+
+
 @lru_cache(maxsize=1024)
 def _accumulator_place(what: _Instructions, address: int, pair: bool) -> TensorPlace:
     """Accumulators, as (chains, m, n): an element in each column. Of 64 rows each 16 stand 32 lanes apart; in a pair of blocks
@@ -222,7 +227,7 @@ def _accumulator_place(what: _Instructions, address: int, pair: bool) -> TensorP
     elif pair:
         lane, column = row + what.m * (column >= what.n // 2), column % (what.n // 2)
     else:
-        lane = row % 16 + row // 16 * 32
+        lane = _apart(row)
     return _place(starts // LANE + lane, (starts % LANE + column) * CELL, what.result.itemsize)
 
 
@@ -231,7 +236,8 @@ def _left_place(what: _Instructions, address: int, element: DType) -> TensorPlac
     """Operand a, as (chains, m, steps * k), the elements of a row side by side."""
     starts = address + np.array(what.a)[:, None, :, None]
     inside = arange(K_BITS // element.bits) * element.itemsize
-    lane = starts // LANE + arange(what.m)[:, None, None]
+    row = arange(what.m)[:, None, None]
+    lane = starts // LANE + (row if what.m == LANES else _apart(row))
     byte = starts % LANE * CELL + inside
     lane, byte = np.broadcast_arrays(lane, byte)
     shape = (len(what.a), what.m, -1)

@@ -93,9 +93,10 @@ def below_of(part, M, N, plan: gl.constexpr):
     """How far down a part's own output begins, where K is split: they lie below one another, as high as whole tiles are."""
     if plan.splits == 1:
         return 0
-    if plan.out.columns_first:
-        return part * (gl.cdiv(N, plan.block_n) * plan.block_n)
-    return part * (gl.cdiv(M, plan.block_m) * plan.block_m)
+    tiles = (
+        gl.cdiv(N, plan.block_n) * plan.block_n if plan.out.columns_first else gl.cdiv(M, plan.block_m) * plan.block_m
+    )
+    return part * tiles
 
 
 @jit

@@ -1,8 +1,8 @@
-"""Matrix products of Blackwell by warps of three trades: one warp asks for blocks, one starts products, the others store tiles.
+"""Matrix products of Blackwell by warps of three trades: one asks for blocks, one starts products, the others store tiles.
 
-Sums are in tensor memory, twice: while those of a tile are stored, the next one's are formed. With `plan.cluster == 2` a program
-is a pair of blocks of threads that multiply together: each reads half of the rows of a tile's a and half of the columns of its b,
-and tensor cores read the rest of b in the other's shared memory. The first block of a pair starts the products of both.
+Sums are in tensor memory, of two tiles: while those of one are stored, the next one's are formed. With `plan.cluster == 2` a
+program is a pair of blocks of threads that multiply together: each reads half of the rows of a tile's a and half of the columns
+of its b, and tensor cores read the rest of b in the other's shared memory. The first block starts the products of both.
 """
 
 from __future__ import annotations

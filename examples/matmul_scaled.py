@@ -1,0 +1,269 @@
+"""Matrix products C = A @ B.T of block-scaled numbers on Blackwell: every 16 or 32 elements along K have a scale of their own.
+
+Elements are of 8 bits (mxfp8) or 4 (mxfp4, nvfp4), scales of 8, and tensor cores multiply by them. Scales take the same way as
+elements, by TMA to shared memory, and from there one step more: `tcgen05_copy` brings them to tensor memory, in the order of
+the products that read them, so nobody waits for it. All else is that of `matmul_blackwell.py`, whose schedulers and whose warps
+that store tiles this kernel takes.
+
+    python examples/matmul_scaled.py [--plot FILE] [--sim]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import workbench
+from matmul_blackwell import ROW_BYTES, FixedTiles, TakenTiles, Turn, barriers, position, store_tiles
+from workbench import Place
+
+import weft
+from weft import language as gl
+from weft.language.nvidia.blackwell import (
+    TensorMemoryLayout,
+    TensorMemoryScalesLayout,
+    allocate_tensor_memory,
+    mbarrier,
+    tcgen05_commit,
+    tcgen05_copy,
+    tcgen05_mma_scaled,
+    tensor_memory_descriptor,
+    tma,
+)
+from weft.nvidia.hopper import TensorDescriptor
+
+BLOCK_M = 128
+
+
+@weft.aggregate
+class Operand:
+    """Rows of A or of B: elements and scales in global memory, buffers for some of both, and scales in tensor memory."""
+
+    desc: tma.tensor_descriptor
+    scales_desc: tma.tensor_descriptor
+    bufs: gl.shared_memory_descriptor
+    scales_bufs: gl.shared_memory_descriptor
+    scales: tensor_memory_descriptor
+    format: gl.constexpr
+
+    def __init__(self, desc, scales_desc, bufs, scales_bufs, scales, format):  # noqa: A002 it is what products call it
+        self.desc = desc
+        self.scales_desc = scales_desc
+        self.bufs = bufs
+        self.scales_bufs = scales_bufs
+        self.scales = scales
+        self.format = gl.constexpr(format)
+
+    @weft.jit
+    def allocate(
+        desc, scales_desc, format: gl.constexpr, scales_layout: gl.constexpr, num_buffers: gl.constexpr  # noqa: A002, N805
+    ):
+        """Memory for what the descriptors bring at a time."""
+        ROWS: gl.constexpr = desc.block_type.shape[0]
+        RUNS: gl.constexpr = 4 * scales_desc.block_type.shape[1]
+        bufs = gl.allocate_shared_memory(desc.dtype, [num_buffers, *desc.block_type.shape], desc.layout)
+        scales_bufs = gl.allocate_shared_memory(
+            scales_desc.dtype, [num_buffers, *scales_desc.block_type.shape], scales_desc.layout
+        )
+        scales = allocate_tensor_memory(scales_desc.dtype, [ROWS, RUNS], scales_layout)
+        return Operand(desc, scales_desc, bufs, scales_bufs, scales, format)
+
+    @weft.jit
+    def nbytes(self):
+        """Of what `load` brings."""
+        return self.desc.nbytes_per_cta + self.scales_desc.nbytes_per_cta
+
+    @weft.jit
+    def load(self, row, step, bar, slot):
+        """Start to load the rows of a tile and their scales."""
+        ROWS: gl.constexpr = self.desc.block_type.shape[0]
+        BYTES: gl.constexpr = self.desc.block_type.shape[1]
+        WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
+        tma.async_copy_global_to_shared(self.desc, [row * ROWS, step * BYTES], bar, self.bufs.index(slot))
+        scales = self.scales_bufs.index(slot)
+        tma.async_copy_global_to_shared(self.scales_desc, [row * (ROWS // 128), step * WORDS, 0, 0], bar, scales)
+
+    @weft.jit
+    def copy_scales(self, slot):
+        """Start to bring scales to tensor memory. They come in blocks of 128 rows, as 32 times 16 bytes: 4 rows of 4."""
+        BLOCKS: gl.constexpr = self.scales_desc.block_type.shape[0]
+        WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
+        blocks = self.scales_bufs.index(slot).reshape([BLOCKS, WORDS, 32, 4, 4]).permute([0, 3, 2, 1, 4])
+        tcgen05_copy(blocks.reshape([BLOCKS * 128, WORDS * 4]), self.scales)
+
+
+@weft.jit
+def load_blocks(a, b, ready, free, shared, tiles_m, tiles_n, steps, Tiles: gl.constexpr, GROUP: gl.constexpr):
+    at = Turn.start(a.bufs.shape[0])
+    tiles = Tiles.start(shared, tiles_m * tiles_n)
+    while tiles.there():
+        tiles.ask()
+        row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
+        for step in range(steps):
+            mbarrier.wait(free.index(at.slot), at.phase ^ 1)
+            bar = ready.index(at.slot)
+            mbarrier.expect(bar, a.nbytes() + b.nbytes())
+            a.load(row, step, bar, at.slot)
+            b.load(column, step, bar, at.slot)
+            at = at.next()
+        tiles = tiles.next()
+
+
+@weft.jit
+def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
+    at = Turn.start(a.bufs.shape[0])
+    part = Turn.start(accs.shape[0])
+    tiles = Tiles.start(shared, tiles)
+    while tiles.there():
+        mbarrier.wait(empty.index(part.slot), part.phase ^ 1)
+        acc = accs.index(part.slot)
+        for step in range(steps):
+            mbarrier.wait(ready.index(at.slot), at.phase)
+            # The last product may still read scales: copies and products take place in order.
+            a.copy_scales(at.slot)
+            b.copy_scales(at.slot)
+            tcgen05_mma_scaled(
+                a.bufs.index(at.slot), b.bufs.index(at.slot).permute([1, 0]), acc, a.scales, b.scales, a.format, b.format,
+                use_acc=step > 0,
+            )  # fmt: skip
+            tcgen05_commit(free.index(at.slot))
+            at = at.next()
+        tcgen05_commit(full.index(part.slot))
+        part = part.next()
+        tiles = tiles.next()
+
+
+@weft.jit
+def matmul_scaled_kernel(
+    a_desc, a_scales_desc, b_desc, b_scales_desc, c_desc,
+    acc_layout: gl.constexpr, a_format: gl.constexpr, b_format: gl.constexpr, Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
+):  # fmt: skip
+    """C = A @ B.T; a program computes tiles of as many rows and columns as the operands' blocks have rows."""
+    BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
+    BLOCK_N: gl.constexpr = b_desc.block_type.shape[0]
+    # Two accumulators of 256 columns would leave no room for scales.
+    num_accs: gl.constexpr = 2 if BLOCK_N < 256 else 1
+    PAIRS: gl.constexpr = acc_layout.two_ctas
+    # Each block of a pair multiplies its rows of A by all of B, so it needs the scales of those rows, and all of B's.
+    a_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[1, 0]] if PAIRS else None)
+    b_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[0, 0]] if PAIRS else None)
+    a = Operand.allocate(a_desc, a_scales_desc, a_format, a_scales, num_buffers)
+    b = Operand.allocate(b_desc, b_scales_desc, b_format, b_scales, num_buffers)
+    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, *c_desc.block_type.shape], c_desc.layout)
+    accs = allocate_tensor_memory(gl.float32, [num_accs, BLOCK_M, BLOCK_N], acc_layout)
+    ready = barriers(num_buffers, 1, PAIRS)
+    free = barriers(num_buffers, 1)
+    full = barriers(num_accs, 1)
+    empty = barriers(num_accs, 1, PAIRS)
+    shared = Tiles.prepare(PAIRS)
+    tiles_m, tiles_n = gl.cdiv(c_desc.shape[0], BLOCK_M), gl.cdiv(c_desc.shape[1], BLOCK_N)
+    steps = gl.cdiv(a_desc.shape[1], a_desc.block_type.shape[1])
+    gl.warp_specialize(
+        [
+            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles, GROUP)),
+            (load_blocks, (a, b, ready, free, shared, tiles_m, tiles_n, steps, Tiles, GROUP)),
+            (multiply, (a, b, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Tiles)),
+        ],
+        [1, 1],
+    )
+
+
+class Quantised(NamedTuple):
+    """A matrix [rows, K] on its device: elements (two of 4 bits to a byte), and scales [rows / 128, K / run / 4, 32, 16]."""
+
+    elements: Any
+    scales: Any
+    format: str
+    run: int
+    """Elements of one scale."""
+
+
+def quantised(place: Place, x: Any, format: str) -> tuple[Quantised, Any]:  # noqa: A002
+    """A matrix of the host as "mxfp8e4m3", "mxfp8e5m2", "mxfp4" or "nvfp4", and what its numbers then are."""
+    from weft.nvidia.scaled import KINDS, quantise, scale_blocks
+
+    scaled = quantise(x, format)
+    blocks = scale_blocks(scaled.scales)
+    elements, scales = place.array(scaled.elements), place.array(blocks.reshape(*blocks.shape[:3], 16))
+    return Quantised(elements, scales, scaled.element, KINDS[format].run), scaled.values()
+
+
+def describe(x: Quantised, rows: int, k: int, padded: bool, cga: Any, scales_cga: Any) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Blocks of `rows` rows and `k` elements, and of their scales."""
+    bytes_of_k = k // 2 if x.format == "e2m1" else k
+    layout = gl.NVMMASharedLayout(ROW_BYTES, 8, 2, fp4_padded=padded, cga_layout=cga)
+    words = [rows // 128, k // x.run // 4, 32, 16]
+    return (
+        TensorDescriptor.from_tensor(x.elements, [rows, bytes_of_k], layout),
+        TensorDescriptor.from_tensor(x.scales, words, gl.NVMMASharedLayout(0, 8, 4, cga_layout=scales_cga)),
+    )
+
+
+def matmul_scaled(
+    A: Quantised, B: Quantised, C: Any, two_ctas: bool = False, clc: bool = False, num_buffers: int | None = None,
+    BLOCK_N: int = 256, GROUP_SIZE_M: int = 8,
+) -> Any:  # fmt: skip
+    """C = A @ B.T; returns the compiled kernel. Elements of 4 bits beside others of 8 lie as far apart as those do."""
+    (M, N), blocks = C.shape, 2 if two_ctas else 1
+    rows = BLOCK_M * blocks
+    mixed = A.format != B.format
+    BLOCK_K = 2 * ROW_BYTES if A.format == B.format == "e2m1" else ROW_BYTES
+    down = [[1, 0]] if two_ctas else None
+    block = [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)]
+    layout = gl.NVMMASharedLayout.get_default_for(block, getattr(gl, workbench.gl_name(C)), cga_layout=down)
+    tiles = weft.cdiv(M, rows) * weft.cdiv(N, BLOCK_N)
+    return matmul_scaled_kernel[(tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles),)](
+        *describe(A, rows, BLOCK_K, mixed and A.format == "e2m1", down, [[1, 0, 0, 0]] if two_ctas else None),
+        *describe(B, BLOCK_N, BLOCK_K, mixed and B.format == "e2m1", down, [[0, 0, 0, 0]] if two_ctas else None),
+        TensorDescriptor.from_tensor(C, block, layout),
+        TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
+        A.format,
+        B.format,
+        TakenTiles if clc else FixedTiles,
+        GROUP_SIZE_M,
+        num_buffers or (5 if two_ctas or BLOCK_N < 256 else 3),
+        num_warps=4,
+        num_ctas=blocks,
+    )
+
+
+FORMATS = [("mxfp8e4m3", "mxfp8e4m3"), ("mxfp8e4m3", "mxfp4"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")]
+
+
+def check(place: Place, C: Any, a: Any, b: Any) -> None:
+    """Raise AssertionError unless C, of fp16, is a @ b.T, summed in float32 and rounded once."""
+    c, want, terms = place.numpy(C).astype("float64"), a @ b.T, abs(a) @ abs(b).T
+    wrong = int((~(abs(c - want) <= 1.01 * 2.0**-11 * abs(want) + 2.0**-20 * terms)).sum())
+    assert not wrong, f"{wrong} elements of the product are wrong"
+
+
+def row(place: Place, formats: tuple[str, str], BLOCK_N: int) -> dict[str, Any]:
+    """One line of the table: multiply, check, measure."""
+    M, N, K = place.size(8192, 200), place.size(8192, 328), place.size(4096, 640)
+    (A, a), (B, b) = (
+        quantised(place, Place(gpu=False).random(rows, K), name) for rows, name in zip((M, N), formats, strict=True)
+    )
+    C = place.poisoned(M, N, dtype="float16")
+    compiled = matmul_scaled(A, B, C, BLOCK_N=BLOCK_N)
+    check(place, C, a, b)
+    return {
+        "A": formats[0],
+        "B": formats[1],
+        "columns": BLOCK_N,
+        "shared bytes": compiled.shared,
+        "registers": compiled.n_regs,
+        "TFLOP/s": place.arithmetic(lambda: matmul_scaled(A, B, C, BLOCK_N=BLOCK_N), 2 * M * N * K),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the table."""
+    given = workbench.options(__doc__, argv)
+    place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
+    with weft.simulate(target="sm_100a"):
+        rows = [row(place, formats, BLOCK_N) for formats in FORMATS for BLOCK_N in (128, 256)]
+    workbench.report("Block-scaled matrix product, fp16 results", rows, place, given.plot, "shared bytes")
+
+
+if __name__ == "__main__":
+    main()
