@@ -186,12 +186,30 @@ def _matmul_timeline() -> Launches:
 @_family
 def _matmul_blackwell() -> Launches:
     module = twin.load("matmul_blackwell")
-    for name, settings in module.RUNS.items():
-        yield name, partial(module.matmul, *_operands(), **settings)
+    for dtype in module.DTYPES:
+        for name, settings in module.RUNS.items():
+            yield f"{name}, {dtype}", partial(module.matmul, *_operands(dtype), **settings)
 
 
-def _operands() -> tuple[Any, Any, Any]:
-    return _matrix(dtype=np.float16), _matrix(dtype=np.float16), _matrix(dtype=np.float16)
+@_family
+def _matmul_scaled() -> Launches:
+    module, place = twin.load("matmul_scaled"), twin.load("workbench").Place(gpu=False)
+    x = np.zeros((512, 512), np.float32)
+    for formats in module.FORMATS:
+        A, B = (module.quantised(place, x, name)[0] for name in formats)
+        for BLOCK_N in (128, 256):
+            for run, settings in twin.load("matmul_blackwell").RUNS.items():
+                name = f"{' by '.join(formats)}, {BLOCK_N} columns, {run}"
+                yield (
+                    name,
+                    partial(module.matmul_scaled, A, B, _matrix(512, 512, np.float16), BLOCK_N=BLOCK_N, **settings),
+                )
+
+
+def _operands(dtype: str = "float16") -> tuple[Any, Any, Any]:
+    place = twin.load("workbench").Place(gpu=False)
+    a, b = (place.poisoned(SIDE, SIDE, dtype=dtype) for _ in range(2))
+    return a, b, _matrix(dtype=np.float16)
 
 
 def _named(name: str, point: dict[str, Any]) -> str:

@@ -19,8 +19,8 @@ load's latency, the last tile's way out, and every tile's where a kernel does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, replace
+from math import ceil, inf
 
 B200_SOURCES = (
     "dense peaks (2.25, 4.5, 9 PFLOP/s of fp16, fp8, fp4) and HBM (8 TB/s): NVIDIA DGX B200 and HGX B200 datasheets, whose "
@@ -39,9 +39,6 @@ B200_SOURCES = (
     "not counted, for want of a clear figure: tensor memory to registers",
 )
 """Where the rates of `B200` come from."""
-
-ASSUMED = frozenset({"shared memory", "L2 port"})
-"""Resources whose rate, or what counts against it, no public figure gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +59,22 @@ class Gpu:
     """Bytes per cycle that shared memory reads or writes."""
     port: float = 64
     """Bytes per cycle from L2 into a multiprocessor, and as many back."""
+    duplex: bool = False
+    """Shared memory reads and writes in the same cycle."""
     latency: float = 0
     """Cycles from the first request to the first data."""
 
     def per_cycle(self, kind: Kind) -> float:
         """Operations per cycle of one multiprocessor."""
         return self.peaks[kind.name] / self.sms / self.clock
+
+    def unassumed(self) -> Gpu:
+        """The same GPU with no bound on what no public figure gives: the way from L2, writes beside reads of shared memory."""
+        return replace(self, port=inf, duplex=True)
+
+    def shared_cycles(self, read: float, written: float) -> float:
+        """Cycles of shared memory for so many bytes each way."""
+        return (max(read, written) if self.duplex else read + written) / self.shared
 
 
 B200 = Gpu(
@@ -168,7 +175,7 @@ class Step:
         """Cycles that each resource is busy."""
         return {
             "tensor cores": self.mma,
-            "shared memory": (self.read + self.written + self.scales) / gpu.shared,
+            "shared memory": gpu.shared_cycles(self.read + self.scales, self.written),
             "L2 port": self.written / gpu.port,
         }
 
@@ -210,7 +217,7 @@ def step(gpu: Gpu, kind: Kind, variant: Variant) -> Step:
 def epilogue(gpu: Gpu, kind: Kind, variant: Variant) -> dict[str, float]:
     """Cycles of each resource for a tile's way out: into shared memory, from there by TMA, out of the multiprocessor."""
     nbytes = variant.block_m * variant.block_n * kind.out
-    return {"tensor cores": 0.0, "shared memory": 2 * nbytes / gpu.shared, "L2 port": nbytes / gpu.port}
+    return {"tensor cores": 0.0, "shared memory": gpu.shared_cycles(nbytes, nbytes), "L2 port": nbytes / gpu.port}
 
 
 def rounds(tiles: int, slots: int, clc: bool = False, late: int = 0) -> int:

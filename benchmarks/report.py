@@ -51,7 +51,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure: what, our value (None if there is none to trust), its unit, the peers' values, goals and a remark."""
+    """One figure: what, our value (None if there is none to trust), its unit, the peers' values, goals and a remark.
+
+    `facts` are further columns: what is known besides, compared with nothing."""
 
     what: str
     ours: float | None
@@ -59,6 +61,7 @@ class Line:
     peers: dict[str, float] = field(default_factory=dict)
     goals: tuple[Goal, ...] = ()
     note: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -69,29 +72,38 @@ class Line:
         return "pass" if met and None not in met else ""
 
 
-def show(title: str, lines: Sequence[Line]) -> None:
-    """Print the lines as a table."""
+def show(title: str, lines: Sequence[Line], footer: Sequence[str] = ()) -> None:
+    """Print the lines as a table, and remarks below it."""
     from rich.console import Console
 
     console = Console(width=None if Console().is_terminal else 170, highlight=False)
     console.print(_table(title, lines))
+    for remark in footer:
+        console.print(f"- {remark}", markup=False)
 
 
-def save(folder: Path, name: str, title: str, lines: Sequence[Line], about: dict[str, str]) -> None:
+def save(
+    folder: Path, name: str, title: str, lines: Sequence[Line], about: dict[str, str], footer: Sequence[str] = ()
+) -> None:
     """Write `name.json` (everything) and `name.md` (the table) into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"title": title, "about": about, "lines": [_plain(line) for line in lines]}
+    record: dict[str, Any] = {"title": title, "about": about, "lines": [_plain(line) for line in lines]}
+    if footer:
+        record["footer"] = list(footer)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / f"{name}.md").write_text(markdown(title, lines, about), encoding="utf-8")
+    (folder / f"{name}.md").write_text(markdown(title, lines, about, footer), encoding="utf-8")
 
 
-def markdown(title: str, lines: Sequence[Line], about: dict[str, str]) -> str:
-    """A page with where and when it was measured, and the table."""
-    peers = _peers(lines)
-    head = ["what", "weft", *peers, *(f"weft / {peer}" for peer in peers), "unit", "goal", "", "note"]
-    rows = [head, ["---"] * len(head), *(_cells(line, peers) for line in lines)]
-    facts = "; ".join(f"{name} {value}" for name, value in about.items())
-    return f"# {title}\n\n{facts}.\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+def markdown(title: str, lines: Sequence[Line], about: dict[str, str], footer: Sequence[str] = ()) -> str:
+    """A page with where and when it was measured, the table, and remarks."""
+    peers, facts = _peers(lines), _facts(lines)
+    head = ["what", "weft", *peers, *(f"weft / {peer}" for peer in peers), *facts, "unit", "goal", "", "note"]
+    rows = [head, ["---"] * len(head), *(_cells(line, peers, facts) for line in lines)]
+    where = "; ".join(f"{name} {value}" for name, value in about.items())
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(
+        [f"# {title}\n\n{where}.\n\n{table}\n", *(f"- {remark}" for remark in footer), *([""] * bool(footer))]
+    )
 
 
 def about() -> dict[str, str]:
@@ -135,13 +147,18 @@ def _peers(lines: Iterable[Line]) -> list[str]:
     return list(dict.fromkeys(peer for line in lines for peer in line.peers))
 
 
-def _cells(line: Line, peers: Sequence[str]) -> list[str]:
+def _facts(lines: Iterable[Line]) -> list[str]:
+    return list(dict.fromkeys(fact for line in lines for fact in line.facts))
+
+
+def _cells(line: Line, peers: Sequence[str], facts: Sequence[str]) -> list[str]:
     ratios = [line.ours / line.peers[peer] if line.ours and line.peers.get(peer) else None for peer in peers]
     return [
         line.what,
         _number(line.ours),
         *(_number(line.peers.get(peer)) for peer in peers),
         *(_number(ratio) for ratio in ratios),
+        *(_fact(line.facts.get(fact)) for fact in facts),
         line.unit,
         ", ".join(map(str, line.goals)),
         line.verdict,
@@ -155,19 +172,27 @@ def _number(value: float | None) -> str:
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
+def _fact(value: Any) -> str:
+    if isinstance(value, float):
+        return _number(value)
+    return "" if value is None else str(value)
+
+
 def _table(title: str, lines: Sequence[Line]) -> Any:
     from rich.table import Table
 
-    peers = _peers(lines)
+    peers, facts = _peers(lines), _facts(lines)
     table = Table(title=title, title_justify="left")
     table.add_column("what")
     for name in ("weft", *peers, *(f"weft / {peer}" for peer in peers)):
         table.add_column(name, justify="right", style="bold" if name == "weft" else None)
+    for name in facts:
+        table.add_column(name, justify="right")
     for name in ("unit", "goal", "", "note"):
         table.add_column(name)
     colors = {"pass": "green", "FAIL": "red"}
     for line in lines:
-        cells = _cells(line, peers)
+        cells = _cells(line, peers, facts)
         cells[-2] = f"[{colors[line.verdict]}]{line.verdict}[/]" if line.verdict else ""
         table.add_row(*cells)
     return table
@@ -182,6 +207,7 @@ def _plain(line: Line) -> dict[str, Any]:
         "goals": [str(goal) for goal in line.goals],
         "verdict": line.verdict,
         "note": line.note,
+        **({"facts": line.facts} if line.facts else {}),
     }
 
 

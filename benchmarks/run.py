@@ -4,6 +4,8 @@
 
 Without names it runs all of COMMANDS. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left out,
 and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
+A benchmark may say where its results go (FOLDER), what stands below the tables of its parts (FOOTERS), and that a goal it misses
+makes the exit status 1 (STRICT).
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("copies", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim")
+COMMANDS = (
+    "copies",
+    "elementwise",
+    "reductions",
+    "matmul",
+    "threads",
+    "launch",
+    "compile",
+    "front",
+    "sim",
+    "blackwell",
+)
 EXTRA = ("sweep",)
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"
 
@@ -30,10 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     given = _arguments(argv)
     facts = report.about()
-    folder = given.out or ROOT / "benchmarks" / "results" / re.sub(r"\W+", "-", facts["device"].lower())
+    device = re.sub(r"\W+", "-", facts["device"].lower())
     status = 0
     for name in given.names or COMMANDS:
         module = import_module(f"benchmarks.{name.partition('.')[0]}")
+        folder = given.out or ROOT / "benchmarks" / "results" / getattr(module, "FOLDER", device)
         if module.NEEDS_GPU is True and "driver" not in facts:
             report.warn(f"{name}: {NO_GPU}")
             continue
@@ -47,8 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 report.warn(f"{label}: failed\n{traceback.format_exc()}")
                 status = 1
                 continue
-            report.show(title, lines)
-            report.save(folder, label, title, lines, facts)
+            footer = getattr(module, "FOOTERS", {}).get(label.partition("-")[2], ())
+            report.show(title, lines, footer)
+            report.save(folder, label, title, lines, facts, footer)
+            if getattr(module, "STRICT", False) and any(line.verdict == "FAIL" for line in lines):
+                report.warn(f"{label}: a goal is missed")
+                status = 1
     return status
 
 

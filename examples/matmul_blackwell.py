@@ -219,10 +219,18 @@ def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, step
 
 
 @weft.jit
+def result_buffers(c_desc, BLOCK_N: gl.constexpr):
+    # Two, which a tile's pieces, as many as a power of two, take in turn; one, where a tile is one piece.
+    PIECES: gl.constexpr = BLOCK_N // c_desc.block_type.shape[1]
+    return gl.allocate_shared_memory(c_desc.dtype, [min(PIECES, 2), *c_desc.block_type.shape], c_desc.layout)
+
+
+@weft.jit
 def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr):
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     PIECE: gl.constexpr = c_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = accs.shape[2]
+    BUFFERS: gl.constexpr = c_bufs.shape[0]
     half = Turn.start(accs.shape[0])
     tiles = Tiles.start(shared, tiles_m * tiles_n)
     while tiles.there():
@@ -234,11 +242,12 @@ def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Til
             if i == BLOCK_N // PIECE - 1:
                 # The whole tile is in registers or on its way out: the next but one may be multiplied into its place.
                 mbarrier.arrive(empty.index(half.slot), count=1)
-            # Two buffers in turn: one is used again when its last store has been read.
-            tma.store_wait(pendings=1)
-            c_bufs.index(i % 2).store(piece.to(c_desc.dtype))
+            # A buffer is written again when its last store has read it.
+            tma.store_wait(pendings=BUFFERS - 1)
+            c_buf = c_bufs.index(i % BUFFERS)
+            c_buf.store(piece.to(c_desc.dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(c_desc, [row * BLOCK_M, column * BLOCK_N + i * PIECE], c_bufs.index(i % 2))
+            tma.async_copy_shared_to_global(c_desc, [row * BLOCK_M, column * BLOCK_N + i * PIECE], c_buf)
         half = half.next()
         tiles = tiles.next()
     tma.store_wait(pendings=0)
@@ -262,7 +271,7 @@ def matmul_kernel(
     dtype: gl.constexpr = a_desc.dtype
     a_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
     b_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
-    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, BLOCK_M, c_desc.block_type.shape[1]], c_desc.layout)
+    c_bufs = result_buffers(c_desc, BLOCK_N)
     accs = allocate_tensor_memory(gl.float32, [2, BLOCK_M, BLOCK_N], acc_layout)
     # Blocks of a pair share the barriers on which the first of them, which starts the products of both, waits.
     ready = barriers(num_buffers, 1, PAIRS)

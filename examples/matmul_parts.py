@@ -13,7 +13,7 @@ from weft import language as gl
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
     allocate_tensor_memory,
-    get_tmem_32x32b_reg_layout,
+    get_tmem_reg_layout,
     tcgen05_commit,
     tcgen05_mma,
     tensor_memory_descriptor,
@@ -93,7 +93,10 @@ class MMAv5:
         acc_tmem = allocate_tensor_memory(gl.float32, [BLOCK_M, BLOCK_N], layout)
         bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(bar, count=1)
-        reg_layout: gl.constexpr = get_tmem_32x32b_reg_layout(BLOCK_M, BLOCK_N, [BLOCK_M, BLOCK_N], num_warps)
+        # Threads have rows, or parts of both halves of a row: the halves may leave one after the other.
+        reg_layout: gl.constexpr = get_tmem_reg_layout(
+            gl.float32, [BLOCK_M, BLOCK_N], layout, num_warps, instr_variant="32x32b_splitn"
+        )
         return MMAv5(gl.to_tensor(False), acc_tmem, bar, gl.to_tensor(0), reg_layout)
 
     @weft.jit

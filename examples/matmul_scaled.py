@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import workbench
-from matmul_blackwell import ROW_BYTES, FixedTiles, TakenTiles, Turn, barriers, position, store_tiles
+from matmul_blackwell import ROW_BYTES, FixedTiles, TakenTiles, Turn, barriers, describe, position, result_buffers, store_tiles
 from workbench import Place
 
 import weft
@@ -144,12 +144,12 @@ def matmul_scaled_kernel(
     # Two accumulators of 256 columns would leave no room for scales.
     num_accs: gl.constexpr = 2 if BLOCK_N < 256 else 1
     PAIRS: gl.constexpr = acc_layout.two_ctas
-    # Each block of a pair multiplies its rows of A by all of B, so it needs the scales of those rows, and all of B's.
+    # A block of a pair multiplies half of the rows of A by all of B: it needs the scales of those rows, and all of B's.
     a_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[1, 0]] if PAIRS else None)
     b_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[0, 0]] if PAIRS else None)
     a = Operand.allocate(a_desc, a_scales_desc, a_format, a_scales, num_buffers)
     b = Operand.allocate(b_desc, b_scales_desc, b_format, b_scales, num_buffers)
-    c_bufs = gl.allocate_shared_memory(c_desc.dtype, [2, *c_desc.block_type.shape], c_desc.layout)
+    c_bufs = result_buffers(c_desc, BLOCK_N)
     accs = allocate_tensor_memory(gl.float32, [num_accs, BLOCK_M, BLOCK_N], acc_layout)
     ready = barriers(num_buffers, 1, PAIRS)
     free = barriers(num_buffers, 1)
@@ -188,13 +188,14 @@ def quantised(place: Place, x: Any, format: str) -> tuple[Quantised, Any]:  # no
     return Quantised(elements, scales, scaled.element, KINDS[format].run), scaled.values()
 
 
-def describe(x: Quantised, rows: int, k: int, padded: bool, cga: Any, scales_cga: Any) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Blocks of `rows` rows and `k` elements, and of their scales."""
-    bytes_of_k = k // 2 if x.format == "e2m1" else k
+def describe_scaled(
+    x: Quantised, rows: int, k: int, padded: bool, cga: Any, scales_cga: Any
+) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Blocks of `rows` rows and `k` elements, and of their scales; how the blocks of threads of a pair share each."""
     layout = gl.NVMMASharedLayout(ROW_BYTES, 8, 2, fp4_padded=padded, cga_layout=cga)
     words = [rows // 128, k // x.run // 4, 32, 16]
     return (
-        TensorDescriptor.from_tensor(x.elements, [rows, bytes_of_k], layout),
+        TensorDescriptor.from_tensor(x.elements, [rows, k // 2 if x.format == "e2m1" else k], layout),
         TensorDescriptor.from_tensor(x.scales, words, gl.NVMMASharedLayout(0, 8, 4, cga_layout=scales_cga)),
     )
 
@@ -206,16 +207,15 @@ def matmul_scaled(
     """C = A @ B.T; returns the compiled kernel. Elements of 4 bits beside others of 8 lie as far apart as those do."""
     (M, N), blocks = C.shape, 2 if two_ctas else 1
     rows = BLOCK_M * blocks
-    mixed = A.format != B.format
     BLOCK_K = 2 * ROW_BYTES if A.format == B.format == "e2m1" else ROW_BYTES
-    down = [[1, 0]] if two_ctas else None
-    block = [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)]
-    layout = gl.NVMMASharedLayout.get_default_for(block, getattr(gl, workbench.gl_name(C)), cga_layout=down)
+    down, of_a, of_b = ([[1, 0]], [[1, 0, 0, 0]], [[0, 0, 0, 0]]) if two_ctas else (None, None, None)
+    pad_a, pad_b = (x.format == "e2m1" and A.format != B.format for x in (A, B))
     tiles = weft.cdiv(M, rows) * weft.cdiv(N, BLOCK_N)
-    return matmul_scaled_kernel[(tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles),)](
-        *describe(A, rows, BLOCK_K, mixed and A.format == "e2m1", down, [[1, 0, 0, 0]] if two_ctas else None),
-        *describe(B, BLOCK_N, BLOCK_K, mixed and B.format == "e2m1", down, [[0, 0, 0, 0]] if two_ctas else None),
-        TensorDescriptor.from_tensor(C, block, layout),
+    programs = tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles)
+    return matmul_scaled_kernel[(programs,)](
+        *describe_scaled(A, rows, BLOCK_K, pad_a, down, of_a),
+        *describe_scaled(B, BLOCK_N, BLOCK_K, pad_b, down, of_b),
+        describe(C, [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)], down),
         TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
         A.format,
         B.format,
@@ -231,28 +231,28 @@ FORMATS = [("mxfp8e4m3", "mxfp8e4m3"), ("mxfp8e4m3", "mxfp4"), ("mxfp4", "mxfp4"
 
 
 def check(place: Place, C: Any, a: Any, b: Any) -> None:
-    """Raise AssertionError unless C, of fp16, is a @ b.T, summed in float32 and rounded once."""
+    """Raise AssertionError unless C, of fp16 or more, is a @ b.T, summed in float32 and rounded once."""
     c, want, terms = place.numpy(C).astype("float64"), a @ b.T, abs(a) @ abs(b).T
     wrong = int((~(abs(c - want) <= 1.01 * 2.0**-11 * abs(want) + 2.0**-20 * terms)).sum())
     assert not wrong, f"{wrong} elements of the product are wrong"
 
 
-def row(place: Place, formats: tuple[str, str], BLOCK_N: int) -> dict[str, Any]:
+def row(place: Place, formats: tuple[str, str], two_ctas: bool) -> dict[str, Any]:
     """One line of the table: multiply, check, measure."""
-    M, N, K = place.size(8192, 200), place.size(8192, 328), place.size(4096, 640)
+    M, N, K = place.size(8192, 300), place.size(8192, 328), place.size(4096, 640)
     (A, a), (B, b) = (
         quantised(place, Place(gpu=False).random(rows, K), name) for rows, name in zip((M, N), formats, strict=True)
     )
     C = place.poisoned(M, N, dtype="float16")
-    compiled = matmul_scaled(A, B, C, BLOCK_N=BLOCK_N)
+    compiled = matmul_scaled(A, B, C, two_ctas=two_ctas)
     check(place, C, a, b)
     return {
         "A": formats[0],
         "B": formats[1],
-        "columns": BLOCK_N,
+        "blocks": 2 if two_ctas else 1,
         "shared bytes": compiled.shared,
         "registers": compiled.n_regs,
-        "TFLOP/s": place.arithmetic(lambda: matmul_scaled(A, B, C, BLOCK_N=BLOCK_N), 2 * M * N * K),
+        "TFLOP/s": place.arithmetic(lambda: matmul_scaled(A, B, C, two_ctas=two_ctas), 2 * M * N * K),
     }
 
 
@@ -261,8 +261,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = workbench.options(__doc__, argv)
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
-        rows = [row(place, formats, BLOCK_N) for formats in FORMATS for BLOCK_N in (128, 256)]
-    workbench.report("Block-scaled matrix product, fp16 results", rows, place, given.plot, "shared bytes")
+        rows = [row(place, formats, two_ctas) for formats in FORMATS for two_ctas in (False, True)]
+    workbench.report("Block-scaled matrix product", rows, place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

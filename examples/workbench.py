@@ -53,6 +53,8 @@ class Place:
         if self.gpu:
             import torch
 
+            if values.dtype.name.startswith("float8"):
+                return torch.from_numpy(values.view(np.uint8)).cuda().view(getattr(torch, values.dtype.name))
             return torch.from_numpy(values).cuda()
         return values.copy()
 

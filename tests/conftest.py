@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from weft.settings import using
 
 # How many random cases are thrown away, and how long they take to make on a busy machine, says nothing about weft.
 settings.register_profile("weft", suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
@@ -163,3 +165,18 @@ def _to_numpy(tensor: Any) -> np.ndarray:
 def device(request: pytest.FixtureRequest) -> Device:
     """The simulator, and under `-m gpu` the GPU: one numerical test serves both."""
     return Device(request.param)
+
+
+@pytest.fixture
+def blackwell(device: Device) -> Iterator[None]:
+    """The test is for Blackwell: the simulator is one, a GPU of another generation is left out."""
+    if not device.is_gpu:
+        with using(target="sm_100a"):
+            yield
+        return
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    if major != 10:
+        pytest.skip(f"needs a Blackwell GPU (sm_100a), this one is sm_{major}{minor}")
+    yield

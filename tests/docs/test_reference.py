@@ -11,6 +11,7 @@ import pytest
 import weft
 from tests.project import tree
 from weft import language, layout, views
+from weft.language.nvidia import ampere, blackwell, hopper
 
 REFERENCE = tree.ROOT / "docs" / "reference"
 SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
@@ -24,8 +25,11 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(REFERENC
         (["language.md"], language.__all__),
         (["layout.md", "strided.md"], layout.__all__),
         (["views.md"], views.__all__),
+        (["language.md"], ampere.__all__),
+        (["language.md"], [*hopper.__all__, *hopper.mbarrier.__all__, *hopper.tma.__all__, *hopper.cluster.__all__]),
+        (["language.md"], [*blackwell.__all__, *blackwell.tma.__all__, *blackwell.clc.__all__]),
     ],
-    ids=["weft", "weft.language", "weft.layout", "weft.views"],
+    ids=["weft", "weft.language", "weft.layout", "weft.views", "ampere", "hopper", "blackwell"],
 )
 def test_every_public_name_is_on_its_page(pages, names):
     text = "\n".join(PAGES[page] for page in pages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from zlib import crc32
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from tests.conftest import Device
 from tests.kernels.harness import Runner
-from weft import settings
 
 
 @pytest.fixture
@@ -24,18 +22,3 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def run(device: Device) -> Runner:
     """`run(kernel, grid, out, x, n, ...)`: see `tests.kernels.harness`."""
     return Runner(device)
-
-
-@pytest.fixture
-def blackwell(device: Device) -> Iterator[None]:
-    """The test is for Blackwell: the simulator is one, a GPU of another generation is left out."""
-    if not device.is_gpu:
-        with settings.using(target="sm_100a"):
-            yield
-        return
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    if major != 10:
-        pytest.skip(f"needs a Blackwell GPU (sm_100a), this one is sm_{major}{minor}")
-    yield

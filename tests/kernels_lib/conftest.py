@@ -1,4 +1,4 @@
-"""What tests of ready kernels ask for: random numbers of their own, and a Blackwell GPU, real or simulated."""
+"""What tests of ready kernels ask for: random numbers of their own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-
-from tests.kernels.conftest import blackwell
-
-__all__ = ["blackwell", "rng"]
 
 
 @pytest.fixture

@@ -143,6 +143,23 @@ def test_left_operands_that_lie_otherwise_in_tensor_memory(block, stride):
     assert fix == "allocate a in TensorMemoryLayout([128, 64], col_stride=1)"
 
 
+def test_left_operands_of_64_rows_in_tensor_memory():
+    def left(block, tile):
+        return whole(TensorMemoryLayout(block, col_stride=1), tile)
+
+    reason, fix = refused(left([128, 64], (128, 64)), acc=accumulator([128, 64], [64, 64]))
+    assert "it has no 64 rows of 16 elements side by side" in reason
+    assert fix == "allocate a in TensorMemoryLayout([64, 64], col_stride=1)"
+    # The second half along k stands in the lanes between those of the first, which are the accumulator's.
+    reason, fix = refused(left([64, 32], (64, 64)), acc=accumulator([64, 64]))
+    assert reason == "of 64 rows each, a and the accumulator begin in other lanes of every 32"
+    assert fix == "give both layouts blocks of all columns, and slice neither beyond them"
+    pair = {"cga_layout": [[1, 0]], "two_ctas": True}
+    a = whole(TensorMemoryLayout([64, 64], **pair), (128, 64))
+    b, acc = default([64, 64], cga_layout=[[0, 1]]), accumulator([128, 64], [64, 64], **pair)
+    assert refused(a, b, acc, two_ctas=True)[1] == "keep a in shared memory"
+
+
 def scaled_refusal(formats=("e4m3", "e4m3"), a_scale=None, b_scale=None, dtype="u8", **more):
     scaled = Scaled(*formats, a_scale or scales((128, 2)), b_scale or scales((64, 2)), dtype)
     return refused(types=more.pop("types", ("f8e4m3", "f8e4m3", "f32")), scaled=scaled, **more)

@@ -57,6 +57,8 @@ def _load(e: Emitter, op: Op) -> None:
     answer = e.names.fresh("answer")
     e.out.bare(f"i64 {answer}[2];")
     e.out.line(access.load(e, Access("shared", int64, 2), answer, e.at(result), None))
+    # The next answer comes in the async proxy, perhaps asked for by another warp or block: a fence there would not reach here.
+    e.out.line(f"{e.call('fence_async')};")
     for half, value in enumerate(op.results):
         e.define(value, f"{answer}[{half}]")
 

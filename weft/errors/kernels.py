@@ -107,3 +107,38 @@ TARGET = row(
     "matmul multiplies with wgmma or tcgen05.mma, and {target} has neither",
     "run it on a Hopper or Blackwell GPU, or in the simulator with WEFT_TARGET=sm_90a or sm_100a",
 )
+SCALED_TARGET = row(
+    "kernels-scaled-target",
+    LaunchError,
+    "block-scaled products are those of tcgen05.mma, which {target} does not have",
+    "run it on a Blackwell GPU, or in the simulator with weft.simulate(target='sm_100a'); elsewhere convert the operands to "
+    "float16 and call matmul, or to fp8 with a scale for each row, its scale_a and scale_b",
+)
+SCALED_FORMAT = row(
+    "kernels-scaled-format", LaunchError, "there are no block-scaled products of {format!r}", "take one of {known}"
+)
+SCALED_ELEMENTS = row(
+    "kernels-scaled-elements",
+    LaunchError,
+    "{name} holds {got}, but elements of {format} come as {want}",
+    "weft.nvidia.scaled.quantise(x, ...) makes such arrays; a format with two elements to a byte keeps them in uint8",
+)
+SCALED_PATH = row(
+    "kernels-scaled-path",
+    LaunchError,
+    "TMA cannot read {name}: {reason}",
+    "give an array whose rows of bytes along K (for b its columns) are contiguous and a multiple of 16 bytes apart, as "
+    "weft.nvidia.scaled.quantise makes it of rows that are padded with zeros",
+)
+SCALED_SCALES = row(
+    "kernels-scaled-scales",
+    LaunchError,
+    "{name} is {got}, but {format} has {dtype} scales for {rows} rows of {runs} runs, in contiguous blocks of shape {want}",
+    "weft.nvidia.scaled.scale_blocks(scales) brings scales [rows, runs] in that order",
+)
+SCALED_FACTOR = row(
+    "kernels-scaled-factor",
+    LaunchError,
+    "factor is {got}, but multiplies everything by one number",
+    "pass a number, or a float32 array of one element on the device of a",
+)

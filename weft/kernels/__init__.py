@@ -10,5 +10,9 @@ The first module to read is `weft.kernels.multiply`, then `weft.kernels.device.s
 
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig
 from weft.kernels.multiply import chosen_config, compile_matmul, matmul, matmul_configs
+from weft.kernels.scaled import compile_scaled, matmul_scaled
 
-__all__ = ["ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "matmul", "matmul_configs"]
+__all__ = [
+    "ORDERS", "VARIANTS", "MatmulConfig", "chosen_config", "compile_matmul", "compile_scaled", "matmul", "matmul_configs",
+    "matmul_scaled",
+]  # fmt: skip

@@ -195,6 +195,11 @@ class TensorPlan(Plan):
         return self.cluster == 2
 
     @property
+    def tiles(self) -> int:
+        """Tiles whose sums are in tensor memory at a time."""
+        return 2
+
+    @property
     def parts(self) -> int:
         """One block of a in a slot."""
         return 1

@@ -22,7 +22,7 @@ from weft.kernels.heuristic import residents
 from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
-from weft.kernels.plan import DTYPES, Adding, OutputForm, Plan, make_plan, make_tensor_plan
+from weft.kernels.plan import DTYPES, Adding, Form, OutputForm, Plan, make_plan, make_tensor_plan
 from weft.runtime.compiled import CompiledKernel
 
 KERNELS: dict[str, JITFunction] = {
@@ -52,7 +52,7 @@ class Product:
     @cached_property
     def packings(self) -> tuple[Packing | None, Packing | None]:
         """How operands are copied to where TMA can read them; None for those that stay where they are."""
-        either_way = self.machine.either_way
+        either_way = self.either_way
         first, second = (
             Packing.of(x, either_way) if self.config.pack and why_undescribed(x, either_way) else None
             for x in self.given
@@ -83,11 +83,18 @@ class Product:
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
-        either_way = self.machine.either_way
-        forms = (form_of(operand, either_way) for operand in (self.a, self.b))
+        a, b = (form_of(operand, self.either_way) for operand in (self.a, self.b))
+        return self._plan(a, b, out, scales, exact)
+
+    def _plan(self, a: Form, b: Form, out: OutputForm, scales: tuple[str, str], config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
-            return make_tensor_plan(*forms, out, *scales, exact, either_way)
-        return make_plan(*forms, out, *scales, exact, self.fast)
+            return make_tensor_plan(a, b, out, *scales, config, self.either_way)
+        return make_plan(a, b, out, *scales, config, self.fast)
+
+    @property
+    def either_way(self) -> tuple[int, ...]:
+        """Bytes of elements that tensor cores read along either dimension."""
+        return self.machine.either_way
 
     @property
     def integers(self) -> bool:
@@ -147,10 +154,15 @@ class Product:
         """Warps, and blocks of threads, of a program."""
         return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
 
+    @property
+    def kernel(self) -> JITFunction:
+        """The kernel that multiplies."""
+        return KERNELS[self.config.variant]
+
     @cached_property
     def launch(self) -> Callable[..., CompiledKernel]:
         """The kernel with its grid."""
-        return KERNELS[self.config.variant][self.grid]
+        return self.kernel[self.grid]
 
     def run(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
         """Launch on arrays; `a`, `b` and their scales as the caller has them. Gives the compiled kernel that multiplies."""
@@ -179,16 +191,16 @@ class Product:
         if self.config.swap:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
         if self.splits > 1:
-            out, scale_a, scale_b = self._sums(a), None, None
+            out, scale_a, scale_b = self._sums(out), None, None
         a, b = (x if p is None else p.empty(x) for p, x in zip(self.packings, (a, b), strict=True))
         arguments = self.arguments(a, b, out, scale_a, scale_b)
-        return KERNELS[self.config.variant].warmup(*arguments, **self.options)
+        return self.kernel.warmup(*arguments, **self.options)
 
     def _sums(self, like: Any) -> Any:
         return empty_like(like, self.partials, "int32" if self.integers else "float32")
 
     def _run_in_parts(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
-        sums = self._sums(a)
+        sums = self._sums(out)
         compiled = self.launch(*self.arguments(a, b, sums, None, None), **self.options, stream=stream)
         lies, scales, kinds = self.out, (scale_a, scale_b), (self.scale_a, self.scale_b)
         if self.plan.out.columns_first:

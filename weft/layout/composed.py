@@ -27,8 +27,8 @@ class Swizzle:
     With a negative shift the bits at `base` are XORed onto those above. It is its own inverse, and permutes each run of
     `period` offsets within itself. Applies to ints and run-time scalars.
 
-    >>> [Swizzle(2, 0, 2)(offset) for offset in range(8)]
-    [0, 1, 2, 3, 5, 4, 7, 6]
+    >>> tuple(Swizzle(2, 0, 2)(offset) for offset in range(8))
+    (0, 1, 2, 3, 5, 4, 7, 6)
     """
 
     bits: int

@@ -88,6 +88,10 @@ class Barrier:
             raise self._report(hazard.BARRIER_BUSY, op, self.flights[0].op, "the copy was started here")
         self.invalidated = op
 
+    def idle(self, clock: Clock) -> bool:
+        """Whether nothing has come since the phases that a task knows to be complete."""
+        return self.pending == self.count and not self.brought and clock.known.get(self.component, 0) >= self.completed
+
     def expect(self, op: Op, clock: Clock, size: int) -> None:
         """An arrival, and more bytes to come. Raises TooManyArrivals, TransactionBytes."""
         self._room(op, clock, 1)

@@ -13,10 +13,10 @@ from weft.ops.control import run_by
 from weft.sim import places
 from weft.sim.barriers import Barrier
 from weft.sim.blocks import Block
-from weft.sim.data import Data
+from weft.sim.data import Array, Data
 from weft.sim.machine import Run, Task, Wait
 from weft.sim.rules import rule
-from weft.sim.shadow import ELECTED, Area
+from weft.sim.shadow import ELECTED, Area, Event, Excuse
 from weft.sim.shared_memory import Handle
 from weft.sim.verdicts import MANY
 
@@ -39,8 +39,11 @@ def peer(task: Task, op: Op, rank: int) -> Block:
     return block
 
 
-def _note(task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None) -> int:
-    """Access the barrier's bytes; the number of the event. Raises OutOfBounds, races."""
+def _note(
+    task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None,
+    excuse: Excuse | None = None,
+) -> None:  # fmt: skip
+    """Access the barrier's bytes. Raises OutOfBounds, races that there is no excuse for."""
     memory = (block or task.block).memory
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
@@ -48,10 +51,11 @@ def _note(task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, b
     granules = slice(bar.base // memory.granule, (bar.base + BYTES) // memory.granule)
     event = task.event(op, "generic", writes, bar.memory)
     if memory.shadow is not None:
-        memory.shadow.access(task.clock, event, Area(granules, threads))
+        memory.shadow.access(task.clock, event, Area(granules, threads, excuse=excuse))
+        if writes:
+            memory.shadow.supersede(granules)
     if writes:
         memory.written(bar, granules)
-    return event.value
 
 
 def barrier_name(bar: Handle) -> str:
@@ -128,8 +132,14 @@ def _share(task: Task, bar: Handle, count: int) -> int:
 def _invalidate(task: Task, op: Op, bar: Handle) -> None:
     if not _first(task, op):
         return
-    barrier_at(task, op, bar).invalidate(op)
-    _note(task, op, bar, ELECTED, writes=True)
+    barrier = barrier_at(task, op, bar)
+    barrier.invalidate(op)
+
+    def over(earlier: Event, _: Array) -> bool:
+        """Copies and arrivals of complete phases were there before a thread that has waited for these, whoever started them."""
+        return earlier.op.kind is not mbarrier.wait and barrier.idle(task.clock)
+
+    _note(task, op, bar, ELECTED, writes=True, excuse=over)
 
 
 @rule(mbarrier.expect)

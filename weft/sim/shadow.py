@@ -62,16 +62,19 @@ class Event:
     atomic: bool = False
 
 
+Excuse = Callable[[Event, Array], bool]
+"""Asked before a clash is reported, with the earlier event and which of the granules (a mask): whether that is fine."""
+
+
 @dataclass(slots=True, eq=False)
 class Area:
     """Granules that an access touches (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
-    several times. `excuse` is asked before a clash is reported, with the earlier event and which of the granules (a mask), and
-    says whether that is fine."""
+    several times."""
 
     where: slice | Array
     threads: Array | int
     repeats: bool = False
-    excuse: Callable[[Event, Array], bool] | None = None
+    excuse: Excuse | None = None
 
 
 class Shadow:
@@ -175,6 +178,11 @@ class Shadow:
         else:
             self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
         return False
+
+    def supersede(self, where: slice | Array) -> None:
+        """The last write came after all reads of these granules: what comes after it comes after them."""
+        for channel in self._readers():
+            channel.events[where] = 0
 
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""

@@ -8,6 +8,7 @@
     specialised    kernels whose warps have trades
     taking         how these go through a program's tiles together where the GPU hands them out
     tensor_memory  kernels whose sums are in tensor memory
+    scaled         the same for operands with a scale for each run of elements
     parts          the kernel that adds the parts of sums
     packing        the kernel that copies an operand to where TMA can read it
 
