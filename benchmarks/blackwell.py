@@ -15,15 +15,14 @@ from __future__ import annotations
 import re
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-import weft
 from benchmarks import blackwell_kernels, model, run, twin
-from benchmarks.model import B200, KINDS, Problem, Variant
+from benchmarks.model import B200, KINDS, Gpu, Kind, Problem, Variant
 from benchmarks.report import Goal, Line
 
 NEEDS_GPU = False
@@ -82,7 +81,8 @@ def _milliseconds() -> Goal:
 def _code_line(name: str, kernel: Any, count: int) -> Line:
     from weft.runtime import nvrtc, sass
 
-    text, times = kernel.front.cuda, []
+    text = kernel.front.cuda
+    times: list[float] = []
     made = nvrtc.compile_cuda(text, name=kernel.name, arch=kernel.request.target)
     for _ in range(count):
         start = perf_counter()
@@ -103,84 +103,79 @@ def _code_line(name: str, kernel: Any, count: int) -> Line:
 
 # The model
 
-EXAMPLES: dict[str, tuple[Variant, ...]] = {
-    "fp16": (
-        Variant(name="ladder, pipelined", persistent=False, prefetch=False, overlap=False, band=0),
-        Variant(name="ladder, persistent", prefetch=False, overlap=False, band=0),
-        Variant(name="ladder, persistent, grouped", prefetch=False, overlap=False),
-        Variant(name="ladder, persistent, pipelined", overlap=False, band=0),
-        Variant(name="ladder, persistent, pipelined, grouped", overlap=False),
-    )
-}
-"""Variants that only some kinds have, by kind."""
 COMMON = (
     Variant(name="fixed tiles"),
     Variant(name="taken tiles", clc=True),
     Variant(name="fixed tiles, pairs", pairs=True),
     Variant(name="taken tiles, pairs", pairs=True, clc=True),
 )
-SCALED = (
-    *(Variant(name=f"{columns} columns, {name}", block_n=columns, instr_n=columns, overlap=columns < 256, pairs=pairs, clc=clc)
-      for columns in (128, 256)
-      for name, pairs, clc in (("fixed tiles", False, False), ("fixed tiles, pairs", True, False), ("taken tiles, pairs", True, True))),
-)  # fmt: skip
-"""Of block-scaled products: two accumulators of 256 columns leave no room for scales in tensor memory."""
-
-
-def variants() -> Iterator[tuple[str, Variant]]:
-    """Each kind with each of its variants."""
-    for name, kind in KINDS.items():
-        for variant in (*EXAMPLES.get(name, ()), *(SCALED if kind.scaled else COMMON)):
-            yield name, variant
+ALONE: dict[str, Any] = {"written_first": 1.0, "stored_first": 1.0}
+"""A tile is stored before the next one is begun."""
+LADDER = (
+    Variant(name="ladder, pipelined", prefetch=False, band=0, **ALONE),
+    Variant(name="ladder, persistent", prefetch=False, band=0, **ALONE),
+    Variant(name="ladder, persistent, grouped", prefetch=False, **ALONE),
+    Variant(name="ladder, persistent, pipelined", band=0, written_first=1.0),
+    Variant(name="ladder, persistent, pipelined, grouped", written_first=1.0),
+)
+ONE_ACCUMULATOR: dict[str, Any] = {"written_first": 0.75, "stored_first": 0.25}
+"""Two of 256 columns leave no room for scales. The next tile waits until the last quarter of this one has been read, which
+waits for the buffer of the second."""
+SCALED = tuple(
+    replace(variant, name=f"{columns} columns, {variant.name}", block_n=columns, instr_n=columns, **alone)
+    for columns, alone in ((128, {}), (256, ONE_ACCUMULATOR))
+    for variant in COMMON
+)
+VARIANTS = {"fp16": (*LADDER, *COMMON), "fp8": COMMON, "mxfp8": SCALED, "nvfp4": SCALED}
+"""How the examples multiply each kind."""
+LETTERS = {"tensor cores": "T", "shared memory": "S", "L2 port": "L", "HBM": "H"}
 
 
 def steps(_quick: bool) -> list[Line]:
     """What a step along K costs, and a tile's way out: cycles of each resource, and bytes."""
     lines: list[Line] = []
-    for name, variant in variants():
-        cost, kind = model.step(B200, KINDS[name], variant), KINDS[name]
-        cycles, out = cost.cycles(B200), model.epilogue(B200, kind, variant)
+    for kind, variant in _variants():
+        cost = model.step(B200, kind, variant)
+        cycles = cost.cycles(B200)
         facts = {
-            "tensor cores": cycles["tensor cores"],
-            "shared memory": cycles["shared memory"],
-            "L2 port": cycles["L2 port"],
+            **cycles,
             "bytes read by products": int(cost.read),
             "written by TMA": int(cost.written),
             "from L2": int(cost.from_l2),
-            "tile's way out": max(out.values()),
-            "": "hidden" if variant.overlap else "exposed",
+            "way out": max(model.way_out(B200, kind, variant).values()),
+            "exposed": model.exposed(B200, kind, variant),
         }
-        lines.append(Line(f"{name}, {variant.name}", max(cycles.values()), "cycles", {}, (), _tile(variant), facts))
+        lines.append(Line(f"{kind.name}, {variant.name}", max(cycles.values()), "cycles", facts=facts))
     return lines
 
 
 def bounds(quick: bool) -> list[Line]:
-    """The most that each variant can reach of the peak at each K; facts: how busy what is, and what is lost."""
-    lengths = LENGTHS[::3] if quick else LENGTHS
-    return [_bound_line(name, variant, K) for name, variant in variants() for K in lengths]
+    """The most of the peak that each variant can reach, for each K with the letter of the busiest resource."""
+    return [
+        _bound_line(gpu, kind, variant, LENGTHS[::3] if quick else LENGTHS, suffix)
+        for kind, variant in _variants()
+        for gpu, suffix in ((B200, ""), (B200.unassumed(), ", unassumed"))
+    ]
 
 
-def _bound_line(name: str, variant: Variant, K: int) -> Line:
-    kind, problem = KINDS[name], Problem(SIDE, SIDE, K)
-    found = model.bound(B200, kind, variant, problem)
-    late = model.bound(B200, kind, variant, problem, LATE // variant.blocks)
-    firm = model.bound(B200.unassumed(), kind, variant, problem)
+def _bound_line(gpu: Gpu, kind: Kind, variant: Variant, lengths: Sequence[int], suffix: str) -> Line:
+    found = {K: model.bound(gpu, kind, variant, Problem(SIDE, SIDE, K)) for K in lengths}
+    late = model.bound(gpu, kind, variant, Problem(SIDE, SIDE, SIDE), LATE // variant.blocks)
+    shortest, whole = found[lengths[0]], model.bound(gpu, kind, variant, Problem(SIDE, SIDE, SIDE))
     facts = {
-        "PFLOP/s": problem.operations / found.seconds / 1e15,
-        "limit": found.limit,
-        **{resource: f"{share:.0%}" for resource, share in found.busy.items()},
-        "waves": f"{found.waves:.1%}",
-        "exposed": f"{found.exposed:.1%}",
-        f"{LATE} SMs late": late.fraction,
-        "unassumed": firm.fraction,
-        "unassumed limit": firm.limit,
+        "PFLOP/s": whole.fraction * gpu.peaks[kind.name] / 1e15,
+        **{f"K={K}": f"{bound.fraction:.1%} {LETTERS[bound.limit]}" for K, bound in found.items()},
+        "waves": f"{whole.waves:.1%}",
+        f"exposed at K={lengths[0]}": f"{shortest.exposed:.1%}",
+        f"{LATE} late": f"{late.fraction:.1%}",
     }
-    return Line(f"{name}, K={K}, {variant.name}", found.fraction, "of peak", {}, (), "", facts)
+    return Line(f"{kind.name}, {variant.name}{suffix}", whole.fraction, "of peak", facts=facts)
 
 
-def _tile(variant: Variant) -> str:
-    rows = variant.block_m * variant.blocks
-    return f"tiles of {rows}x{variant.block_n}{' by two' if variant.pairs else ''}, {variant.row_bytes} bytes of a row"
+def _variants() -> Iterator[tuple[Kind, Variant]]:
+    for name, variants in VARIANTS.items():
+        for variant in variants:
+            yield KINDS[name], variant
 
 
 # The simulator
@@ -246,14 +241,16 @@ PARTS = {
     "bounds": (f"Products {SIDE} x {SIDE} x K on a B200: the most of the peak that the model allows", bounds),
     "simulator": (f"Simulator: products {SIMULATED} x {SIMULATED} x {SIMULATED} on Blackwell", simulator),
 }
-MEANING = (
-    "not measured: an upper bound in which all that can overlap does; benchmarks/model.py says what is counted",
-    "shares of time that a resource is busy; waves: programs without a tile in the last round; exposed: loads and stores that "
-    "nothing hides",
-    f"{LATE} SMs late: the same where so many multiprocessors begin a tile's time after the others",
-    "unassumed: the same without the rates that are assumed, those of the L2 port and of writes to shared memory",
-)
-FOOTERS: dict[str, Sequence[str]] = {"steps": model.B200_SOURCES, "bounds": (*MEANING, *model.B200_SOURCES)}
+MEANING = f"""\
+not measured: an upper bound in which all that can overlap does; benchmarks/model.py says what is counted
+the first figure: K={SIDE}. Letters: the busiest of tensor cores (T), shared memory (S), the way from L2 (L) and HBM (H)
+waves: time lost to programs without a tile in the last round; exposed: to loads and stores that nothing hides
+{LATE} late: the first figure if so many multiprocessors begin a tile's time after the others
+unassumed: without the two rates that are assumed"""
+FOOTERS: dict[str, Sequence[str]] = {
+    "steps": model.SOURCES.splitlines(),
+    "bounds": [*MEANING.splitlines(), *model.SOURCES.splitlines()],
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The kernels of the examples, compiled for Blackwell and not run: at sizes that their tiles divide, as benchmarks have them."""
+"""The kernels of the examples, compiled for Blackwell and not run, for matrices that their tiles divide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.runtime.rehearsal import rehearsal
 TARGET = "sm_100a"
 SIDE = 4096
 """Rows and columns of matrices. Nothing is ever in them."""
-TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 8}
+TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 4}
 HOPPER = {"matmul_warp_specialized"}
 """Examples whose products are Hopper's own instructions."""
 FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Any]]]]] = {}
@@ -54,7 +54,7 @@ class _Simulated:
 def simulated() -> Iterator[None]:
     """TARGET is the GPU at hand, even where there is another one."""
     there = driver.active
-    driver.active = _Simulated()  # pyright: ignore[reportAttributeAccessIssue] - all that launches ask of it
+    driver.active = _Simulated()
     try:
         with weft.simulate(target=TARGET):
             yield
@@ -139,6 +139,14 @@ def _add_warp_specialized() -> Launches:
 
 
 @_family
+def _tma_gather() -> Launches:
+    sources, targets = (np.empty(SIDE, np.int32) for _ in range(2))
+    src, _, dst = _operands()
+    for name, run in twin.load("tma_gather").RUNS.items():
+        yield name, partial(run, src, sources, dst, targets)
+
+
+@_family
 def _broken_pipeline() -> Launches:
     yield "without a fault", partial(twin.load("broken_pipeline").run, _matrix(), _matrix())
 
@@ -186,7 +194,7 @@ def _matmul_timeline() -> Launches:
 @_family
 def _matmul_blackwell() -> Launches:
     module = twin.load("matmul_blackwell")
-    for dtype in module.DTYPES:
+    for dtype in ("float16", "float8_e4m3fn"):
         for name, settings in module.RUNS.items():
             yield f"{name}, {dtype}", partial(module.matmul, *_operands(dtype), **settings)
 

@@ -2,9 +2,9 @@
 
 A tile of C is computed by one multiprocessor, or by the pair whose blocks multiply together. The model counts, per
 multiprocessor and step along K, what each resource has to do, and assumes that all of them overlap perfectly: what comes out is
-an upper bound, not a forecast. Nothing that has no rate below is counted: instruction issue, barriers, power, banks in conflict.
+an upper bound, not a forecast. What has no rate here is not counted: instruction issue, barriers, power, conflicts of banks.
 
-- Tensor cores: floating-point operations of a step, at the rate of the datasheet's dense peak.
+- Tensor cores: operations of a step, at the rate of the datasheet's dense peak.
 - Shared memory: bytes that products read of both operands, bytes that TMA writes, and both ways for the scales of a
   block-scaled product, which are copied to tensor memory, and for a tile of C on its way out.
 - L2 port: bytes that come into a multiprocessor, and, the other way, bytes of C that leave it. Multicast saves reads of L2, and
@@ -12,8 +12,9 @@ an upper bound, not a forecast. Nothing that has no rate below is counted: instr
   read (SemiAnalysis below), and the products measured on an H200 take in more than its slices could give one by one.
 - HBM: both operands at least once, again for each band (or round) of tiles as far as L2 cannot have kept them, and C.
 
-Time is that of the busiest of them, times the rounds in which programs take tiles, and then what nothing can hide: the first
-load's latency, the last tile's way out, and every tile's where a kernel does not begin the next one meanwhile.
+Time is that of the busiest of them, times the rounds in which programs take tiles, and then what nothing can hide: the
+first load's latency, the last tile's way out, and of every tile's what must have left before the next one is multiplied.
+Fractions are of the peak at the GPU's clock: the datasheet's, or `boosted`, as fast as short kernels may run.
 """
 
 from __future__ import annotations
@@ -22,23 +23,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-B200_SOURCES = (
-    "dense peaks (2.25, 4.5, 9 PFLOP/s of fp16, fp8, fp4) and HBM (8 TB/s): NVIDIA DGX B200 and HGX B200 datasheets, whose "
-    "figures with sparsity are twice those; also https://glennklockwood.com/garden/processors/B200",
-    "148 multiprocessors, L2 of 126 MB: Chips and Cheese, 'Nvidia's B200: Keeping the CUDA Juggernaut Rolling', "
-    "https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut",
-    "clock: the one at which 148 multiprocessors of 8192 fp16 operations a cycle reach the peak, 1.856 GHz",
-    "products that read both operands from shared memory are bound by it, at about 128 B/cycle, below N=128, and reach the peak "
-    "of the tensor cores above: SemiAnalysis, 'Dissecting Nvidia Blackwell - Tensor Cores, PTX Instructions, SASS, Floorsweep, "
-    "Yield', https://newsletter.semianalysis.com/p/dissecting-nvidia-blackwell-tensor",
-    "shared memory 128 B/cycle: 32 banks of 32 bits per cycle, CUDA C++ Programming Guide, 'Shared Memory' of each compute "
-    "capability since 5.0. Assumed: a bank serves a read or a write in a cycle, so that TMA's writes compete with products",
-    "first load: 420 cycles to memory, 'Microbenchmarking NVIDIA's Blackwell Architecture', arXiv 2512.02189",
-    "assumed, for want of a public figure: 64 B/cycle from L2 into a multiprocessor and as much back. The slices of an A100 give "
-    "64 B/cycle each (NVIDIA A100 whitepaper: 5120 B/cycle, 80 slices)",
-    "not counted, for want of a clear figure: tensor memory to registers",
-)
-"""Where the rates of `B200` come from."""
+SOURCES = """\
+dense peaks (2.25, 4.5 and 9 PFLOP/s of fp16, fp8 and fp4) and HBM (8 TB/s): NVIDIA DGX B200 and HGX B200 datasheets, \
+whose figures with sparsity are twice those; also https://glennklockwood.com/garden/processors/B200
+148 multiprocessors, L2 of 126 MB: Chips and Cheese, 'Nvidia's B200: Keeping the CUDA Juggernaut Rolling', \
+https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut
+clock: the one at which 148 multiprocessors of 8192 fp16 operations a cycle reach the peak, 1.856 GHz; also \
+https://hmc-tech.com/gpus/nvidia-b200-vs-nvidia-b100 ("Tensor Clock", and the boost of 1.98 GHz)
+cycles of an instruction: operations at that rate, 128 for 128x256x16 of fp16. Products of two operands in shared memory \
+reach it from N=128 on; below they are bound by about 128 B/cycle of shared memory: SemiAnalysis, 'Dissecting Nvidia \
+Blackwell - Tensor Cores, PTX Instructions, SASS, Floorsweep, Yield', \
+https://newsletter.semianalysis.com/p/dissecting-nvidia-blackwell-tensor
+shared memory, 128 B/cycle: 32 banks of 32 bits per cycle, CUDA C++ Programming Guide, 'Compute Capabilities'
+first load, 420 cycles to memory: 'Microbenchmarking NVIDIA's Blackwell Architecture', arXiv 2512.02189
+assumed: a bank of shared memory is read or written in a cycle, so that TMA's writes compete with what products read
+assumed: 64 B/cycle from L2 into a multiprocessor, and as much back; no public figure for this GPU. A slice of an A100's \
+L2 gives that much (NVIDIA A100 whitepaper: 5120 B/cycle of 80 slices); the products on an H200 show more than 45
+not counted, for want of a clear figure: tensor memory to registers"""
+"""Where the rates of the B200 come from, a line each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Gpu:
     sms: int
     clock: float
     """Cycles per second at which the peaks hold."""
+    boost: float
+    """Cycles per second at most."""
     peaks: Mapping[str, float]
     """Dense operations per second by the name of the kind."""
     hbm: float
@@ -68,6 +72,11 @@ class Gpu:
         """Operations per cycle of one multiprocessor."""
         return self.peaks[kind.name] / self.sms / self.clock
 
+    def boosted(self) -> Gpu:
+        """The same GPU at its highest clock."""
+        peaks = {kind: peak * self.boost / self.clock for kind, peak in self.peaks.items()}
+        return replace(self, clock=self.boost, peaks=peaks)
+
     def unassumed(self) -> Gpu:
         """The same GPU with no bound on what no public figure gives: the way from L2, writes beside reads of shared memory."""
         return replace(self, port=inf, duplex=True)
@@ -78,14 +87,14 @@ class Gpu:
 
 
 B200 = Gpu(
-    name="B200", sms=148, clock=2.25e15 / 148 / 8192, hbm=8e12, l2=126e6, latency=420,
+    name="B200", sms=148, clock=2.25e15 / 148 / 8192, boost=1.98e9, hbm=8e12, l2=126e6, latency=420,
     peaks={"fp16": 2.25e15, "fp8": 4.5e15, "mxfp8": 4.5e15, "nvfp4": 9e15},
 )  # fmt: skip
 H200 = Gpu(
-    name="H200", sms=132, clock=989.4e12 / 132 / 4096, hbm=4.8e12, l2=50e6, latency=261,
+    name="H200", sms=132, clock=989.4e12 / 132 / 4096, boost=1.98e9, hbm=4.8e12, l2=50e6, latency=200,
     peaks={"fp16": 989.4e12, "fp8": 1978.9e12},
 )  # fmt: skip
-"""NVIDIA H200 datasheet; L2 and its latency: 'Benchmarking and Dissecting the Nvidia Hopper GPU Architecture', arXiv 2402.13499."""
+"""NVIDIA H200 datasheet; L2 and its latency: doi 10.1016/j.ultsonch.2023.106546, table 3; boost: hmc-tech.com/gpu."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +142,12 @@ class Variant:
     row_bytes: int = 128
     """Of a block of A along K: BLOCK_K elements."""
     pairs: bool = False
-    persistent: bool = True
-    """Programs go on from tile to tile; else each tile waits for its first loads."""
     prefetch: bool = True
-    """The next tile's first loads start before this one is stored."""
-    overlap: bool = True
-    """A tile is stored while the next one is multiplied."""
+    """The next tile's first loads start before this one is done; else each tile waits for its own."""
+    written_first: float = 0.0
+    """Share of a tile of C that must be in shared memory before the next tile can be multiplied."""
+    stored_first: float = 0.0
+    """Share of it that must have left the multiprocessor by then."""
     clc: bool = False
     """Programs take the next tile when they are ready, not every so many-th one."""
     band: int = 8
@@ -182,11 +191,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most that is possible: seconds, fraction of the peak, how busy each resource is meanwhile, and shares of idle time."""
+    """The most that is possible: seconds, fraction of the peak, and shares of time."""
 
     seconds: float
     fraction: float
     busy: Mapping[str, float]
+    """In which each resource works: HBM, and those of the multiprocessor with the most tiles."""
     waves: float
     """Lost to programs without a tile in the last round."""
     exposed: float
@@ -214,10 +224,16 @@ def step(gpu: Gpu, kind: Kind, variant: Variant) -> Step:
     )
 
 
-def epilogue(gpu: Gpu, kind: Kind, variant: Variant) -> dict[str, float]:
-    """Cycles of each resource for a tile's way out: into shared memory, from there by TMA, out of the multiprocessor."""
+def way_out(gpu: Gpu, kind: Kind, variant: Variant, written: float = 1.0, stored: float = 1.0) -> dict[str, float]:
+    """Cycles of each resource for shares of a tile: written to shared memory, and from there out of the multiprocessor."""
     nbytes = variant.block_m * variant.block_n * kind.out
-    return {"tensor cores": 0.0, "shared memory": gpu.shared_cycles(nbytes, nbytes), "L2 port": nbytes / gpu.port}
+    shared = gpu.shared_cycles(stored * nbytes, written * nbytes)
+    return {"tensor cores": 0.0, "shared memory": shared, "L2 port": stored * nbytes / gpu.port}
+
+
+def exposed(gpu: Gpu, kind: Kind, variant: Variant) -> float:
+    """Cycles of a tile's way out in which the next one cannot be multiplied yet."""
+    return max(way_out(gpu, kind, variant, variant.written_first, variant.stored_first).values())
 
 
 def rounds(tiles: int, slots: int, clc: bool = False, late: int = 0) -> int:
@@ -247,32 +263,29 @@ def bound(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem, late: int = 
     """The upper bound for a product; `late` as `rounds` has it."""
     down, across, slots = _grid(gpu, variant, problem)
     steps = ceil(kind.nbytes(problem.K) / variant.row_bytes)
-    one, out = step(gpu, kind, variant).cycles(gpu), epilogue(gpu, kind, variant)
-    loop, way_out = steps * max(one.values()), max(out.values())
+    one, out = step(gpu, kind, variant).cycles(gpu), way_out(gpu, kind, variant)
+    both = {name: steps * one[name] + out[name] for name in one}
     # In and out of a multiprocessor are ways of their own.
-    both = {
-        **{name: steps * one[name] + out[name] for name in one},
-        "L2 port": max(steps * one["L2 port"], out["L2 port"]),
-    }
-    if variant.overlap:
-        tile, hidden = max(both.values()), max(both.values())
-    else:
-        tile, hidden = loop + way_out, loop
-    first = 0.0 if variant.persistent and variant.prefetch else gpu.latency
+    both["L2 port"] = max(steps * one["L2 port"], out["L2 port"])
+    hidden = max(both.values())
+    tile = max(hidden, steps * max(one.values()) + exposed(gpu, kind, variant))
+    first = 0.0 if variant.prefetch else gpu.latency
     tiles = down * across
     turns = rounds(tiles, slots, variant.clc, late)
-    ends = gpu.latency - first + (way_out if variant.overlap else 0.0)
-    cycles = turns * (tile + first) + ends
+    # The first load of all, and the last tile's way out, as far as its turn does not count them already.
+    ends = gpu.latency - first + max(out.values()) - (tile - steps * max(one.values()))
+    cycles = turns * (tile + first) + max(ends, 0.0)
     memory = hbm_bytes(gpu, kind, variant, problem) / gpu.hbm
     seconds = max(cycles / gpu.clock, memory)
-    share = tiles / slots / seconds / gpu.clock
-    busy = {**{name: value * share for name, value in both.items()}, "HBM": memory / seconds}
+    total = seconds * gpu.clock
+    share = tiles / slots / total
+    on_chip = {name: turns * value / total for name, value in both.items()}
     return Bound(
         seconds=seconds,
         fraction=problem.operations / seconds / gpu.peaks[kind.name],
-        busy=busy,
-        waves=(turns - tiles / slots) * tile / seconds / gpu.clock,
-        exposed=(turns * (tile - hidden + first) + ends) / seconds / gpu.clock,
+        busy={**on_chip, "HBM": memory / seconds},
+        waves=(turns - tiles / slots) * (tile + first) / total,
+        exposed=(tile - hidden + first) * share + max(ends, 0.0) / total,
     )
 
 

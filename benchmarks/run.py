@@ -4,8 +4,8 @@
 
 Without names it runs all of COMMANDS. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left out,
 and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
-A benchmark may say where its results go (FOLDER), what stands below the tables of its parts (FOOTERS), and that a goal it misses
-makes the exit status 1 (STRICT).
+A benchmark may say where its results go (FOLDER), what stands below the tables of its parts (FOOTERS), and that the exit status
+is 1 if it misses a goal (STRICT).
 """
 
 from __future__ import annotations
@@ -21,17 +21,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "copies",
-    "elementwise",
-    "reductions",
-    "matmul",
-    "threads",
-    "launch",
-    "compile",
-    "front",
-    "sim",
-    "blackwell",
-)
+    "copies", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim", "blackwell",
+)  # fmt: skip
 EXTRA = ("sweep",)
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"
 

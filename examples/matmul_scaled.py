@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import workbench
-from matmul_blackwell import ROW_BYTES, FixedTiles, TakenTiles, Turn, barriers, describe, position, result_buffers, store_tiles
+from matmul_blackwell import (
+    ROW_BYTES,
+    FixedTiles,
+    TakenTiles,
+    Turn,
+    barriers,
+    describe,
+    position,
+    result_buffers,
+    store_tiles,
+)
 from workbench import Place
 
 import weft
@@ -44,20 +54,20 @@ class Operand:
     bufs: gl.shared_memory_descriptor
     scales_bufs: gl.shared_memory_descriptor
     scales: tensor_memory_descriptor
-    format: gl.constexpr
+    kind: gl.constexpr
 
-    def __init__(self, desc, scales_desc, bufs, scales_bufs, scales, format):  # noqa: A002 it is what products call it
+    def __init__(self, desc, scales_desc, bufs, scales_bufs, scales, kind):
         self.desc = desc
         self.scales_desc = scales_desc
         self.bufs = bufs
         self.scales_bufs = scales_bufs
         self.scales = scales
-        self.format = gl.constexpr(format)
+        self.kind = gl.constexpr(kind)
 
     @weft.jit
     def allocate(
-        desc, scales_desc, format: gl.constexpr, scales_layout: gl.constexpr, num_buffers: gl.constexpr  # noqa: A002, N805
-    ):
+        desc, scales_desc, kind: gl.constexpr, scales_layout: gl.constexpr, num_buffers: gl.constexpr,  # noqa: N805
+    ):  # fmt: skip
         """Memory for what the descriptors bring at a time."""
         ROWS: gl.constexpr = desc.block_type.shape[0]
         RUNS: gl.constexpr = 4 * scales_desc.block_type.shape[1]
@@ -66,7 +76,7 @@ class Operand:
             scales_desc.dtype, [num_buffers, *scales_desc.block_type.shape], scales_desc.layout
         )
         scales = allocate_tensor_memory(scales_desc.dtype, [ROWS, RUNS], scales_layout)
-        return Operand(desc, scales_desc, bufs, scales_bufs, scales, format)
+        return Operand(desc, scales_desc, bufs, scales_bufs, scales, kind)
 
     @weft.jit
     def nbytes(self):
@@ -123,7 +133,7 @@ def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: 
             a.copy_scales(at.slot)
             b.copy_scales(at.slot)
             tcgen05_mma_scaled(
-                a.bufs.index(at.slot), b.bufs.index(at.slot).permute([1, 0]), acc, a.scales, b.scales, a.format, b.format,
+                a.bufs.index(at.slot), b.bufs.index(at.slot).permute([1, 0]), acc, a.scales, b.scales, a.kind, b.kind,
                 use_acc=step > 0,
             )  # fmt: skip
             tcgen05_commit(free.index(at.slot))
@@ -136,7 +146,8 @@ def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: 
 @weft.jit
 def matmul_scaled_kernel(
     a_desc, a_scales_desc, b_desc, b_scales_desc, c_desc,
-    acc_layout: gl.constexpr, a_format: gl.constexpr, b_format: gl.constexpr, Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
+    acc_layout: gl.constexpr, a_kind: gl.constexpr, b_kind: gl.constexpr,
+    Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
     """C = A @ B.T; a program computes tiles of as many rows and columns as the operands' blocks have rows."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
@@ -147,8 +158,8 @@ def matmul_scaled_kernel(
     # A block of a pair multiplies half of the rows of A by all of B: it needs the scales of those rows, and all of B's.
     a_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[1, 0]] if PAIRS else None)
     b_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[0, 0]] if PAIRS else None)
-    a = Operand.allocate(a_desc, a_scales_desc, a_format, a_scales, num_buffers)
-    b = Operand.allocate(b_desc, b_scales_desc, b_format, b_scales, num_buffers)
+    a = Operand.allocate(a_desc, a_scales_desc, a_kind, a_scales, num_buffers)
+    b = Operand.allocate(b_desc, b_scales_desc, b_kind, b_scales, num_buffers)
     c_bufs = result_buffers(c_desc, BLOCK_N)
     accs = allocate_tensor_memory(gl.float32, [num_accs, BLOCK_M, BLOCK_N], acc_layout)
     ready = barriers(num_buffers, 1, PAIRS)
@@ -173,19 +184,19 @@ class Quantised(NamedTuple):
 
     elements: Any
     scales: Any
-    format: str
+    kind: str
     run: int
     """Elements of one scale."""
 
 
-def quantised(place: Place, x: Any, format: str) -> tuple[Quantised, Any]:  # noqa: A002
+def quantised(place: Place, x: Any, name: str) -> tuple[Quantised, Any]:
     """A matrix of the host as "mxfp8e4m3", "mxfp8e5m2", "mxfp4" or "nvfp4", and what its numbers then are."""
     from weft.nvidia.scaled import KINDS, quantise, scale_blocks
 
-    scaled = quantise(x, format)
+    scaled = quantise(x, name)
     blocks = scale_blocks(scaled.scales)
     elements, scales = place.array(scaled.elements), place.array(blocks.reshape(*blocks.shape[:3], 16))
-    return Quantised(elements, scales, scaled.element, KINDS[format].run), scaled.values()
+    return Quantised(elements, scales, scaled.element, KINDS[name].run), scaled.values()
 
 
 def describe_scaled(
@@ -195,7 +206,7 @@ def describe_scaled(
     layout = gl.NVMMASharedLayout(ROW_BYTES, 8, 2, fp4_padded=padded, cga_layout=cga)
     words = [rows // 128, k // x.run // 4, 32, 16]
     return (
-        TensorDescriptor.from_tensor(x.elements, [rows, k // 2 if x.format == "e2m1" else k], layout),
+        TensorDescriptor.from_tensor(x.elements, [rows, k // 2 if x.kind == "e2m1" else k], layout),
         TensorDescriptor.from_tensor(x.scales, words, gl.NVMMASharedLayout(0, 8, 4, cga_layout=scales_cga)),
     )
 
@@ -207,9 +218,9 @@ def matmul_scaled(
     """C = A @ B.T; returns the compiled kernel. Elements of 4 bits beside others of 8 lie as far apart as those do."""
     (M, N), blocks = C.shape, 2 if two_ctas else 1
     rows = BLOCK_M * blocks
-    BLOCK_K = 2 * ROW_BYTES if A.format == B.format == "e2m1" else ROW_BYTES
+    BLOCK_K = 2 * ROW_BYTES if A.kind == B.kind == "e2m1" else ROW_BYTES
     down, of_a, of_b = ([[1, 0]], [[1, 0, 0, 0]], [[0, 0, 0, 0]]) if two_ctas else (None, None, None)
-    pad_a, pad_b = (x.format == "e2m1" and A.format != B.format for x in (A, B))
+    pad_a, pad_b = (x.kind == "e2m1" and A.kind != B.kind for x in (A, B))
     tiles = weft.cdiv(M, rows) * weft.cdiv(N, BLOCK_N)
     programs = tiles if clc else min(workbench.multiprocessors(C) // blocks, tiles)
     return matmul_scaled_kernel[(programs,)](
@@ -217,8 +228,8 @@ def matmul_scaled(
         *describe_scaled(B, BLOCK_N, BLOCK_K, pad_b, down, of_b),
         describe(C, [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)], down),
         TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
-        A.format,
-        B.format,
+        A.kind,
+        B.kind,
         TakenTiles if clc else FixedTiles,
         GROUP_SIZE_M,
         num_buffers or (5 if two_ctas or BLOCK_N < 256 else 3),
@@ -228,6 +239,7 @@ def matmul_scaled(
 
 
 FORMATS = [("mxfp8e4m3", "mxfp8e4m3"), ("mxfp8e4m3", "mxfp4"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")]
+ROWS = [(FORMATS[0], False), *((formats, True) for formats in FORMATS)]
 
 
 def check(place: Place, C: Any, a: Any, b: Any) -> None:
@@ -239,7 +251,7 @@ def check(place: Place, C: Any, a: Any, b: Any) -> None:
 
 def row(place: Place, formats: tuple[str, str], two_ctas: bool) -> dict[str, Any]:
     """One line of the table: multiply, check, measure."""
-    M, N, K = place.size(8192, 300), place.size(8192, 328), place.size(4096, 640)
+    M, N, K = place.size(8192, 300), place.size(8192, 328), place.size(4096, 384)
     (A, a), (B, b) = (
         quantised(place, Place(gpu=False).random(rows, K), name) for rows, name in zip((M, N), formats, strict=True)
     )
@@ -261,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = workbench.options(__doc__, argv)
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
-        rows = [row(place, formats, two_ctas) for formats in FORMATS for two_ctas in (False, True)]
+        rows = [row(place, formats, two_ctas) for formats, two_ctas in ROWS]
     workbench.report("Block-scaled matrix product", rows, place, given.plot, "shared bytes")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from pathlib import Path
 
@@ -229,3 +230,35 @@ def test_kernels_of_single_threads(script):
         ("own array", f"array of mine, 4 int32 of each thread's own: {at_run_time}", True),
         ("own array", "array of kept, 2 float32 of each thread's own: in registers", False),
     ]
+
+
+COLUMNS = """
+from weft.language.nvidia.blackwell import TensorMemoryLayout, allocate_tensor_memory, get_tmem_32x32b_reg_layout
+
+@weft.jit
+def keep(y):
+    layout: gl.constexpr = get_tmem_32x32b_reg_layout(128, 32, [128, 32], 4)
+    small = allocate_tensor_memory(gl.float32, [128, 32], TensorMemoryLayout([128, 32]))
+    large = allocate_tensor_memory(gl.float32, [2, 128, 64], TensorMemoryLayout([128, 64]))
+    small.store(gl.full([128, 32], 1.0, gl.float32, layout))
+    large.index(1).slice(0, 32).store(small.load())
+    row = gl.arange(0, 128, gl.SliceLayout(1, layout))
+    column = gl.arange(0, 32, gl.SliceLayout(0, layout))
+    gl.store(y + row[:, None] * 32 + column[None, :], large.index(1).slice(0, 32).load())
+
+y = np.zeros((128, 32), np.float32)
+with weft.simulate(target="sm_100a"):
+    keep[(1,)](y)
+assert (y == 1).all()
+"""
+
+
+def test_the_bill_of_tensor_memory(script):
+    (facts,) = explain_script(script(COLUMNS)).kernels
+    assert (facts.tensor_columns, facts.tensor_limit) == (256, 512)
+    found = {item.name: (item.first, item.columns) for item in facts.tensor_buffers}
+    assert found == {"large": (0, 128), "small": (128, 32)}
+    out = io.StringIO()
+    explain.show(Explanation((facts,)), Console(file=out, width=1000))
+    assert "tensor memory: 256 of 512 columns" in out.getvalue()
+    assert re.search(r"large +\d+ +128 +0\b", out.getvalue())

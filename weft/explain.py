@@ -2,9 +2,10 @@
 
 For every kernel that the script compiles: the barriers and fences that weft inserted and that the author wrote, with or
 without need; how tiles are converted and at what price; how wide accesses to global memory and copies by cp.async are; bank
-conflicts of shared loads and stores; and the shared-memory bill. Of kernels of single threads, how wide each line's accesses
-to memory are, and whether arrays of a thread's own stay in registers. Kernels of which all that is alike are shown once.
-Launches on host arrays run in the simulator as usual. The data come first, then the text that shows them.
+conflicts of shared loads and stores; and the bills of shared memory and of tensor memory. Of kernels of single threads, how
+wide each line's accesses to memory are, and whether arrays of a thread's own stay in registers. Kernels of which all that is
+alike are shown once. Launches on host arrays run in the simulator as usual. The data come first, then the text that shows
+them.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
-from weft.ops import async_copy, globals, shared, thread, tile
+from weft.ops import async_copy, globals, shared, tensor_memory, thread, tile
 from weft.ops.check import pointer_of
 from weft.passes.handles import Place, handles
 from weft.passes.liveness import lifetimes, place
 from weft.passes.sync_report import Sync, synchronisation
+from weft.passes.tensor_handles import columns_of
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.specialise import Constexpr
 from weft.script import run_script
@@ -57,6 +59,16 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Columns:
+    """An entry of the bill of tensor memory: whose columns, and where."""
+
+    name: str
+    loc: Loc | None
+    first: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelFacts:
     """What weft made of one kernel, for one set of argument types.
 
@@ -77,6 +89,9 @@ class KernelFacts:
     problem: str = ""
     constants: tuple[tuple[str, str], ...] = ()
     block: tuple[int, int, int] | None = None
+    tensor_buffers: tuple[Columns, ...] = ()
+    tensor_columns: int = 0
+    tensor_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +140,9 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         problem=problem,
         constants=tuple(_constants(kernel)),
         block=kernel.block,
+        tensor_buffers=tuple(_columns(func)),
+        tensor_columns=func.attrs.get("tensor_columns", 0),
+        tensor_limit=stages.target.tensor_memory_columns,
     )
 
 
@@ -133,6 +151,12 @@ def _constants(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
         text = str(argument.value) if isinstance(argument, Constexpr) else ""
         if 0 < len(text) <= LONGEST_CONSTANT:
             yield name, text
+
+
+def _columns(func: Func) -> Iterator[Columns]:
+    for op in walk(func.body):
+        if op.kind is tensor_memory.alloc:
+            yield Columns(op.result.name, op.loc, op.attrs["column"], columns_of(op.result))
 
 
 def _sync_notes(found: Iterable[Sync]) -> Iterator[Note]:
@@ -311,6 +335,7 @@ def _show_kernel(facts: KernelFacts, console: Any) -> None:
         for text, warning in dict.fromkeys((note.text, note.warning) for note in notes):
             console.print(f"      {text}", style="yellow" if warning else None, markup=False)
     _show_bill(facts, console)
+    _show_columns(facts, console)
     console.print()
 
 
@@ -337,3 +362,17 @@ def _show_bill(facts: KernelFacts, console: Any) -> None:
             line = "" if item.loc is None else str(item.loc.line)
             table.add_row(item.name or "(unnamed)", line, str(item.bytes), str(item.offset), item.lines or "never")
         console.print(Padding(table, (0, 0, 0, 4)))
+
+
+def _show_columns(facts: KernelFacts, console: Any) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    if not facts.tensor_columns:
+        return
+    console.print(f"  tensor memory: {facts.tensor_columns} of {facts.tensor_limit} columns")
+    table = Table("buffer", "line", "columns", "first", box=None, pad_edge=False, padding=(0, 2))
+    for item in facts.tensor_buffers:
+        line = "" if item.loc is None else str(item.loc.line)
+        table.add_row(item.name or "(unnamed)", line, str(item.columns), str(item.first))
+    console.print(Padding(table, (0, 0, 0, 4)))

@@ -89,5 +89,5 @@ def test_a_twin_imports_from_twins(monkeypatch):
     monkeypatch.setattr(twin, "SWAPS", {line: line for line in twin.SWAPS})
     monkeypatch.setattr(twin, "PREFIXES", {})
     other = twin.load_gluon.__wrapped__("matmul_ladder")
-    assert other.WGMMA.__module__ == "matmul_parts_gluon"
-    assert twin.load("matmul_ladder").WGMMA.__module__ == "matmul_parts"
+    assert other.Operands.__module__ == "matmul_parts_gluon"
+    assert twin.load("matmul_ladder").Operands.__module__ == "matmul_parts"

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import weft
 from tests.cuda.build import needs_nvrtc
-from weft import language as gl
-from weft.language.nvidia.blackwell import TensorMemoryLayout
-from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime.nvrtc import CompiledCuda, compile_cuda
 from weft.runtime.sass import disassemble
 
@@ -27,22 +25,9 @@ ARCH = "sm_100a"
 @cache
 def built(two_ctas: bool, clc: bool) -> tuple[str, CompiledCuda, list[str]]:
     """Text, what NVRTC made of it, and the instructions."""
-    blocks = 2 if two_ctas else 1
-    rows, columns = example.BLOCK_M * blocks, example.BLOCK_N
-    down, across = ([[1, 0]], [[0, 1]]) if two_ctas else (None, None)
-    descriptors = [
-        TensorDescriptor.from_tensor(
-            np.zeros((512, 512), np.float16), block, gl.NVMMASharedLayout.get_default_for(block, gl.float16, cga_layout=cga)
-        )
-        for block, cga in (
-            ([rows, example.BLOCK_K], down), ([example.BLOCK_K, columns], across), ([rows, example.PIECE], down)
-        )
-    ]  # fmt: skip
-    acc = TensorMemoryLayout([example.BLOCK_M, columns], col_stride=1, cga_layout=down, two_ctas=two_ctas)
-    scheduler = example.TakenTiles if clc else example.FixedTiles
-    compiled = example.matmul_kernel.warmup(
-        *descriptors, acc, scheduler, 8, 4, num_warps=4, num_ctas=blocks, target=ARCH
-    )
+    A, B, C = np.zeros((256, 64), np.float16), np.zeros((64, 256), np.float16), np.zeros((256, 256), np.float16)
+    with weft.simulate(target=ARCH):
+        compiled = example.matmul(A, B, C, two_ctas=two_ctas, clc=clc)
     text = compiled.asm["cuda"]
     made = compile_cuda(text, name="matmul_kernel", arch=ARCH)
     return text, made, disassemble(made.cubin).splitlines()

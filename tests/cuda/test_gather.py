@@ -60,8 +60,10 @@ def test_wide_rows_take_several_requests(parts):
 @needs_nvrtc
 @pytest.mark.parametrize("rows", [4, 8, 64])
 def test_requests(rows):
-    """One for four rows, by one thread, without a loop over lanes or an array in memory."""
+    """One for four rows, by one thread, without a loop over lanes or an array in memory. Stores of negative rows are undefined,
+    so these go behind the last row."""
     text = sass(gathered(rows, parts=2), ARCH)
+    assert len(re.findall(r"SEL \S+, \S+, 0x7fffffff", text)) == rows
     assert text.count("UTMALDG.2D.GATHER4") == text.count("UTMASTG.2D.SCATTER4") == rows // 2
     assert "VOTE" not in text and text.count("UTMACMDFLUSH") == 1
 

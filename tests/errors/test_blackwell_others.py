@@ -24,6 +24,7 @@ from weft.language.nvidia.blackwell import (
 )
 from weft.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_layout
 
+SPREAD = gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True)
 OTHERS: dict[str, tuple[str, Any, str]] = {
     "a barrier as an operand": ("mma-operand", lambda k: product(a=bar()), "a of tcgen05_mma is 'bar' (an mbarrier)"),
     "several tiles as an operand": (
@@ -112,6 +113,18 @@ OTHERS: dict[str, tuple[str, Any, str]] = {
         "gather-rows",
         lambda k: tma.async_scatter(k.descriptor(block=(1, 64), layout=ROWS), k.tile(), 0, smem([8, 64], layout=ROWS)),
         "async_scatter got",
+    ),
+    "stores of fp4 that was spread": (
+        "async-descriptor-mode",
+        lambda k: tma.async_store(
+            k.descriptor(gl.uint8, (16, 64), layout=SPREAD), [0, 0], smem([16, 64], gl.uint8, SPREAD)
+        ),
+        "a descriptor of memory without padding, but got one in",
+    ),
+    "scatters of fp4 that was spread": (
+        "async-descriptor-mode",
+        lambda k: tma.async_scatter(k.descriptor(gl.uint8, (1, 64), layout=SPREAD), k.tile(), 0, smem([8, 64])),
+        "store packed bytes",
     ),
     "another layout than the descriptor's": (
         "gather-buffer",

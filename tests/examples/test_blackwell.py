@@ -57,7 +57,11 @@ def test_ladder(device, rung, shape, dtype):
 @pytest.mark.parametrize("num_warps", [4, 8])
 @pytest.mark.parametrize(
     ("name", "num_buffers"),
-    [(name, n) for name, least in (("pipelined", 2), ("persistent, grouped", 2), ("persistent, pipelined", 3)) for n in range(least, 5)],
+    [
+        (name, number)
+        for name, least in (("pipelined", 2), ("persistent, grouped", 2), ("persistent, pipelined", 3))
+        for number in range(least, 5)
+    ],
 )  # fmt: skip
 def test_ladder_with_other_buffers(device, name, num_buffers, num_warps):
     function, settings = LADDER.RUNGS[name]
@@ -146,9 +150,9 @@ def scaled(device, formats, shape, **settings):
 
 @pytest.mark.parametrize("two_ctas", [False, True])
 @pytest.mark.parametrize("shape", [(1, 8, 64), (300, 140, 608)])
-@pytest.mark.parametrize("format", ["mxfp8e4m3", "mxfp8e5m2", "mxfp4", "nvfp4"])
-def test_scaled(device, format, shape, two_ctas):
-    scaled(device, (format, format), shape, two_ctas=two_ctas)
+@pytest.mark.parametrize("name", ["mxfp8e4m3", "mxfp8e5m2", "mxfp4", "nvfp4"])
+def test_scaled(device, name, shape, two_ctas):
+    scaled(device, (name, name), shape, two_ctas=two_ctas)
 
 
 @pytest.mark.parametrize("clc", [False, True])
@@ -160,9 +164,9 @@ def test_scaled_of_two_formats(device, formats, BLOCK_N, clc):
 
 @pytest.mark.parametrize("two_ctas", [False, True])
 def test_no_order_of_execution_of_scaled_products_has_a_hazard(device, two_ctas):
-    for schedule, seed in WAYS:
+    for schedule, seed in WAYS[::2]:
         with weft.simulate(schedule=schedule, seed=seed):
-            scaled(device, ("nvfp4", "nvfp4"), (520, 140, 544), two_ctas=two_ctas, clc=True, num_buffers=2, BLOCK_N=128)
+            scaled(device, ("nvfp4", "nvfp4"), (300, 140, 544), two_ctas=two_ctas, clc=True, num_buffers=2, BLOCK_N=128)
 
 
 # Rows moved by their numbers

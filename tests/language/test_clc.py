@@ -45,8 +45,11 @@ def test_several_blocks_may_learn_of_the_answer(kernel):
     with building(target="sm_100a", num_ctas=2) as cluster:
         layout = gl.SwizzledSharedLayout(1, 1, 1, [0], cga_layout=[[0]])
         bar = mbarrier.allocate_mbarrier()
-        clc.try_cancel(gl.allocate_shared_memory(gl.int64, [2], layout), bar, multicast=True)
+        result = gl.allocate_shared_memory(gl.int64, [2], layout)
+        clc.try_cancel(result, bar)
         assert cluster.last("clc.try_cancel").attrs == {"multicast": True}
+        clc.try_cancel(result, bar, multicast=False)
+        assert cluster.last("clc.try_cancel").attrs == {"multicast": False}
 
 
 def test_gathers_are_hoppers_besides():

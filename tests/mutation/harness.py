@@ -17,12 +17,12 @@ from unittest import mock
 
 import numpy as np
 
-from weft import compiler, sim
+from weft import compiler, sim, simulation
 from weft.compiler import HostValue, Stages
 from weft.errors import Hazard
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import ScalarType, int32
-from weft.ops import arith, async_copy, mbarrier, mma, program, tma
+from weft.ops import arith, async_copy, cluster, mbarrier, mma, program, tcgen05, tma
 from weft.runtime.descriptor import HostMap
 
 HARMLESS = "harmless"
@@ -33,6 +33,7 @@ SYNCHRONISES = {
     program.barrier, program.named_barrier, program.fence_async,
     mbarrier.init, mbarrier.invalidate, mbarrier.expect, mbarrier.arrive, mbarrier.wait,
     async_copy.commit, async_copy.wait, async_copy.mbarrier_arrive, tma.store_wait, mma.warpgroup_wait,
+    tcgen05.commit, tcgen05.fence, cluster.arrive, cluster.wait,
 }  # fmt: skip
 NUMBERS: dict[str, tuple[tuple[str, int], ...]] = {
     "mbarrier.init": (("count", 1),),
@@ -56,6 +57,7 @@ class Launch:
     grid: tuple[int, int, int]
     arguments: Mapping[str, HostValue]
     before: list[bytes]
+    max_resident: int | None = None
     after: list[bytes] = field(default_factory=list[bytes])
 
     def run(self, func: Func, schedule: Any = "late", seed: int = 0) -> sim.Report:
@@ -64,7 +66,7 @@ class Launch:
             array[...] = np.frombuffer(kept, np.uint8)
         return sim.run(
             func, self.grid, compiler.given(func, self.arguments), target=self.stages.target, seed=seed,
-            schedule=schedule, stdout=StringIO(), progress=False,
+            schedule=schedule, stdout=StringIO(), progress=False, max_resident=self.max_resident,
         )  # fmt: skip
 
     def verdict(self, func: Func, schedule: Any = "late", seed: int = 0) -> str:
@@ -93,7 +95,8 @@ def recorded() -> Iterator[list[Launch]]:
     simulate = compiler.simulate
 
     def record(compiled: Any, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
-        launch = Launch(compiled.front, grid, arguments, [array.tobytes() for array in arrays(arguments)])
+        kept, resident = [array.tobytes() for array in arrays(arguments)], simulation.current().max_resident
+        launch = Launch(compiled.front, grid, arguments, kept, resident)
         report = simulate(compiled, grid, arguments)
         launch.after.extend(launch.result())
         launches.append(launch)

@@ -15,11 +15,12 @@ WAYS = [*product(["late", "early", "random"], [0, 1, 2])]
 PLAIN = ["copy_1d", "copy_2d", "copy_opposite", "row_sum", "softmax"]
 ASYNCHRONOUS = ["tma_copy", "add_async_copy", "add_tma", "add_warp_specialized"]
 PRODUCTS = ["matmul_ladder", "matmul_warp_specialized"]
+BLACKWELL = ["matmul_blackwell", "matmul_scaled", "tma_gather"]
 THREADS = ["layout_tensor", "thread_matmul", "thread_stencil", "thread_transpose"]
 PARTS = ["workbench", "matmul_parts", "matmul_timeline"]
 """What examples share, and a picture of some: these have no kernels of their own."""
 EXAMPLES = [
-    *((name, "random", 1) for name in (*PLAIN, *PRODUCTS, *THREADS)),
+    *((name, "random", 1) for name in (*PLAIN, *PRODUCTS, *BLACKWELL, *THREADS)),
     *product(ASYNCHRONOUS, ["early"], [0]),
     *product(ASYNCHRONOUS, ["random"], [1, 2]),
 ]
@@ -44,6 +45,6 @@ def test_examples(example, schedule, seed, capsys):
 
 def test_every_example_is_among_them():
     assert {path.stem for path in twin.EXAMPLES.glob("*.py")} == {
-        *PLAIN, *ASYNCHRONOUS, *PRODUCTS, *THREADS, *PARTS, "broken_pipeline",
+        *PLAIN, *ASYNCHRONOUS, *PRODUCTS, *BLACKWELL, *THREADS, *PARTS, "broken_pipeline",
     }  # fmt: skip
     assert "broken_pipeline" in CASES

@@ -7,6 +7,7 @@ import gc
 import random
 import struct
 import weakref
+from dataclasses import replace
 from time import process_time
 
 import ml_dtypes
@@ -53,6 +54,18 @@ class Exported:
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
+
+
+def test_descriptors_like_others():
+    x = matrix(48, 96)[:, :90]
+    desc = TensorDescriptor.from_tensor(x, [16, 32], WIDE, padding="nan")
+    plain = replace(desc, layout=PLAIN)
+    assert (plain.base, plain.layout, desc.layout) == (desc.base, PLAIN, WIDE)
+    assert (plain.shape, plain.strides, plain.block_shape, plain.padding) == ([48, 90], [96, 1], [16, 32], "nan")
+    image = TensorDescriptorIm2Col.from_tensor(
+        np.zeros((2, 8, 8, 32), np.float32), [16, 32], WIDE, pixel_box_lower_corner=[-1, 0]
+    )
+    assert replace(image, padding="nan").pixel_box_lower_corner == image.pixel_box_lower_corner == [-1, 0]
 
 
 def test_what_a_descriptor_says():

@@ -170,6 +170,14 @@ def test_rows_that_are_scattered(fence, wait, kind):
     assert type(verdict(scattered, arguments)) is kind
 
 
+@weft.jit
+def fetched(src, rows, column, R: gl.constexpr, layout: gl.constexpr):
+    smem = gl.allocate_shared_memory(src.dtype, [R, src.block_shape[1]], src.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    tma.async_gather(src, gl.load(rows + gl.arange(0, R, layout)), column, bar, smem)
+
+
 def test_columns_begin_at_multiples_of_16_bytes():
     x, rows = np.zeros((20, 64), np.float32), np.arange(16, dtype=np.int32)
     with pytest.raises(hazard.Misaligned) as caught:
@@ -179,7 +187,7 @@ def test_columns_begin_at_multiples_of_16_bytes():
         np.zeros((20, 128), np.uint8), [1, 64], gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True)
     )
     with pytest.raises(hazard.Misaligned, match="requests start at multiples of 64 bytes"):
-        moved[(1,)](packed, packed, rows, rows, 32, 0, 16, 64, LINE)
+        fetched[(1,)](packed, rows, 32, 16, LINE)
 
 
 @weft.jit

@@ -23,10 +23,13 @@ _GATHER = Piece(
     ("CUtensorMap",),
 )
 _SCATTER = Piece(
+    "// stores have no negative coordinates: a row before the first becomes one behind the last\n"
     "DEV void tma_scatter4(const CUtensorMap* desc, u32 from, int x, int y0, int y1, int y2, int y3) {\n"
+    "  const u32 y[4] = {min((u32)y0, 0x7fffffffu), min((u32)y1, 0x7fffffffu), min((u32)y2, 0x7fffffffu),\n"
+    "                    min((u32)y3, 0x7fffffffu)};\n"
     '  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"\n'
     '    " [%0, {%2, %3, %4, %5, %6}], [%1];"\n'
-    '    :: "l"(desc), "r"(from), "r"(x), "r"(y0), "r"(y1), "r"(y2), "r"(y3) : "memory"); }',
+    '    :: "l"(desc), "r"(from), "r"(x), "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]) : "memory"); }',
     ("CUtensorMap",),
 )
 

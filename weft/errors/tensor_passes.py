@@ -10,7 +10,7 @@ COLUMNS = row(
     OutOfResources,
     "the kernel needs {total} columns of tensor memory, the target has {limit} for a block: {bill}",
     "use smaller tiles or fewer buffers, or keep in one buffer what is not needed at the same time, as parts of it (.slice) or "
-    "as another type (._reinterpret)",
+    "as another type (.reinterpret)",
 )
 WARPS = row(
     "tensor-memory-warps",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 from weft.errors import fail
@@ -14,7 +16,6 @@ from weft.kernels.arrays import Described
 from weft.kernels.checks import (
     OF_SMALL,
     check_machine,
-    check_not_empty,
     check_overlap,
     check_shapes,
     scale_kind,
@@ -22,7 +23,7 @@ from weft.kernels.checks import (
 )  # fmt: skip
 from weft.kernels.config import PIECE_BYTES, SHARED_BYTES, TENSOR_ROWS, MatmulConfig, config_of
 from weft.kernels.device.scaled import matmul_with_scales
-from weft.kernels.machines import machine_of, multiprocessors_of, target_of
+from weft.kernels.machines import Machine, machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.operands import GRANULE, Matrix, matrix, why_undescribed
 from weft.kernels.plan import Form, OutputForm, Plan
@@ -151,7 +152,7 @@ def _prepare(
     config: Any,
 ) -> _Found:  # fmt: skip
     left, right = matrix("a", a), matrix("b", b)
-    machine, target = machine_of(target_of(left.device)), target_of(left.device)
+    target = target_of(left.device)
     if not target.has_tcgen05:
         raise fail(errors.SCALED_TARGET, target=target.name)
     row = FORMATS.get(format)
@@ -159,43 +160,40 @@ def _prepare(
         raise fail(errors.SCALED_FORMAT, format=format, known=", ".join(map(repr, FORMATS)))
     check_shapes(left, right)
     _check_elements(left, right, format, row)
-    dtype = type_of_output(left, right, out, out_dtype, OF_SMALL)
-    shape = (left.shape[0], right.shape[1])
+    dtype, shape = type_of_output(left, right, out, out_dtype, OF_SMALL), (left.shape[0], right.shape[1])
     for name, given, side in (("scale_a", scale_a, left), ("scale_b", scale_b, right.turned)):
         _check_scales(name, given, side, format, row)
-    target_of_sums = Matrix(dtype, shape, (shape[1], 1), 0, left.device) if out is None else matrix("out", out)
-    if out is not None:
-        spans = tuple(x.span() for x in (left, right, target_of_sums))
-        check_overlap(spans, left.pointer, right.pointer, target_of_sums.pointer)
     kind = _kind_of_factor(factor, left)
+    # An output that is made lies row by row at an address that everything divides.
+    result = Matrix(dtype, shape, (shape[1], 1), 0, left.device) if out is None else matrix("out", out)
+    if out is not None:
+        spans = tuple(x.span() for x in (left, right, result))
+        check_overlap(spans, left.pointer, right.pointer, result.pointer)
+    machine = machine_of(target)
     asked = config_of(config, variant, machine.usual)
     if asked is not None:
         check_machine(asked, machine, left.device)
         asked = _filled(asked, row, ITEMSIZE[dtype])
     if left.empty or right.empty:
         return _Found(None, shape, dtype)
-    for name, side in (("a", left), ("b", right.turned)):
-        reason = why_undescribed(side, either_way_of(row, machine.either_way))
-        if reason:
-            raise fail(errors.SCALED_PATH, name=name, reason=reason)
-    count = multiprocessors_of(left.device, machine)
+    _check_paths(left, right, either_way_of(row, machine.either_way))
     # What is ready for arrays does for others that are as well aligned.
-    operands = (replace(x, pointer=x.pointer % _ALIGNED) for x in (left, right, target_of_sums))
-    return _Found(_product(*operands, kind, asked, count, format), shape, dtype)
+    left, right, result = (replace(x, pointer=x.pointer % _ALIGNED) for x in (left, right, result))
+    return _Found(_product(left, right, result, kind, asked, machine, format), shape, dtype)
 
 
 @lru_cache(maxsize=1024)
 def _product(
-    left: Matrix, right: Matrix, out: Matrix, factor: str, asked: MatmulConfig | None, count: int, format: str  # noqa: A002
+    left: Matrix, right: Matrix, out: Matrix, factor: str, asked: MatmulConfig | None, machine: Machine, format: str  # noqa: A002
 ) -> ScaledProduct:  # fmt: skip
-    machine = machine_of(target_of(left.device))
     (m, k), n = left.shape, right.shape[1]
+    count = multiprocessors_of(left.device, machine)
     problem = heuristic.Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
     config = asked or choose(problem, FORMATS[format])
-    sides = left, right.turned
+    sides, factors = (left, right.turned), (factor, "")
     if config.swap:
-        sides, out = sides[::-1], out.turned
-    return ScaledProduct(sides, out, factor, "", config, count, machine=machine, format=format)
+        sides, factors, out = (right.turned, left), ("", factor), out.turned
+    return ScaledProduct(sides, out, *factors, config, count, machine=machine, format=format)
 
 
 def choose(problem: heuristic.Problem, row: ScaledFormat) -> MatmulConfig:
@@ -256,42 +254,52 @@ def _filled(config: MatmulConfig, row: ScaledFormat, out_itemsize: int) -> Matmu
 
 
 def _check_elements(left: Matrix, right: Matrix, format: str, row: ScaledFormat) -> None:  # noqa: A002
+    """Raises LaunchError (kernels-scaled-elements)."""
     for name, x in (("a", left), ("b", right)):
         if x.dtype not in row.elements:
             held = " or ".join(row.elements)
             raise fail(errors.SCALED_ELEMENTS, name=name, got=x.dtype, format=format, want=held)
 
 
+def _check_paths(left: Matrix, right: Matrix, either_way: tuple[int, ...]) -> None:
+    """Raises LaunchError (kernels-scaled-path)."""
+    for name, side in (("a", left), ("b", right.turned)):
+        reason = why_undescribed(side, either_way)
+        if reason:
+            raise fail(errors.SCALED_PATH, name=name, reason=reason)
+
+
 def _check_scales(name: str, given: Any, side: Matrix, format: str, row: ScaledFormat) -> None:  # noqa: A002
     """Raises LaunchError (kernels-scaled-scales, kernels-devices) of the scales of an operand, seen as [rows, K]."""
-    rows, k = side.shape
-    want = (-(-rows // ROWS), -(-k * row.per_byte // (row.run * RUNS)), PIECE[0], ROWS // PIECE[0], RUNS)
+    want = _shape_of_scales(side, row)
     found, measured = array(given), extents(given)
     got = f"a {type(given).__name__}"
     if found is not None and measured is not None:
         shape, strides = measured
-        got = f"a {found.dtype} array of shape {list(shape)} and strides {list(strides)}"
         if found.device != side.device:
-            other = replace(side, device=found.device)
-            raise fail(errors.DEVICES, first=side.place, name=name, other=other.place)
-        steps = all(
-            size == 1 or stride == step for size, stride, step in zip(shape, strides, _contiguous(want), strict=False)
-        )
-        if (found.dtype, tuple(shape)) == (row.scales, want) and steps and found.pointer % GRANULE == 0:
+            raise fail(errors.DEVICES, first=side.place, name=name, other=replace(side, device=found.device).place)
+        over = found.pointer % GRANULE
+        lies = zip(shape, strides, _contiguous(shape), strict=True)
+        whole = not over and all(size == 1 or stride == step for size, stride, step in lies)
+        if (found.dtype, tuple(shape)) == (row.scales, want) and (whole or 0 in want):
             return
-        if found.pointer % GRANULE:
-            got += f" at an address that is {found.pointer % GRANULE} bytes behind a multiple of {GRANULE}"
+        place = f", {over} bytes behind a multiple of {GRANULE}" if over else ""
+        got = f"a {found.dtype} array of shape {list(shape)} and strides {list(strides)}{place}"
+    rows, runs = side.shape[0], -(-side.shape[1] * row.per_byte // row.run)
     raise fail(
-        errors.SCALED_SCALES, name=name, got=got, format=format, dtype=row.scales, want=list(want), rows=rows,
-        runs=-(-k * row.per_byte // row.run),
-    )  # fmt: skip
+        errors.SCALED_SCALES, name=name, got=got, format=format, dtype=row.scales, want=list(want), rows=rows, runs=runs
+    )
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1]
-    for size in shape[:0:-1]:
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides))
+def _shape_of_scales(side: Matrix, row: ScaledFormat) -> tuple[int, ...]:
+    """Shape of the scales of an operand, seen as [rows, K]."""
+    rows, k = side.shape
+    return -(-rows // ROWS), -(-k * row.per_byte // (row.run * RUNS)), PIECE[0], ROWS // PIECE[0], RUNS
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of an array whose elements follow one another."""
+    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def _kind_of_factor(factor: Any, left: Matrix) -> str:
@@ -304,6 +312,5 @@ def _kind_of_factor(factor: Any, left: Matrix) -> str:
 
 def _described(x: Matrix, row: ScaledFormat, block: tuple[int, ...], layout: Any) -> Described:
     """Descriptors of the scales of an operand, seen as [rows, K]."""
-    rows, k = x.shape
-    shape = (-(-rows // ROWS), -(-k * row.per_byte // (row.run * RUNS)), *PIECE)
+    shape = (*_shape_of_scales(x, row)[:2], *PIECE)
     return Described(shape, _contiguous(shape), block, layout)

@@ -24,8 +24,8 @@ TENSOR_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True)
 class ScaledFormat:
-    """A block-scaled format: names of the elements that arrays of a dtype hold, `per_byte` to a byte, and the dtype of scales, of
-    which there is one for a `run` of elements along K."""
+    """A block-scaled format: names of the elements that arrays of a dtype hold, `per_byte` to a byte, and the dtype of scales,
+    of which there is one for a `run` of elements along K."""
 
     elements: dict[str, str]
     per_byte: int
@@ -96,10 +96,12 @@ def make_scaled_plan(
 ) -> ScaledPlan:  # fmt: skip
     """The plan of a block-scaled product; as `make_tensor_plan`, for operands of a format."""
     plan = make_tensor_plan(a, b, out, scale_a, scale_b, config, either_way)
-    known = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    known: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    # Bytes that hold two elements are no integers.
+    known["sums"] = gl.float32
     row = FORMATS[format]
     return ScaledPlan(
-        **{**known, "sums": gl.float32},
+        **known,
         a_type=row.elements[a.dtype],
         b_type=row.elements[b.dtype],
         a_scales=_scales(row, config.rows, config.cluster, 1),

@@ -134,9 +134,9 @@ def must_use(value: object) -> bool:
 
 
 def must_use_result(function: F) -> F:
-    """Mark a `@jit` or `@constexpr_function` function: values never change in place, so a call whose result is dropped is wrong.
+    """Mark a `@jit` or `@constexpr_function` function whose calls have no effect but their result: dropping it is a mistake.
 
-    Such a call is refused (lang-result-dropped). It stands above or below the other decorator.
+    Such a line is refused (lang-result-dropped). The mark stands above or below the other decorator.
     """
     setattr(function, MUST_USE, True)
     return function

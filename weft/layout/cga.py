@@ -2,14 +2,15 @@
 
 `cga_layout` holds one coordinate vector per bit of the block index, counted in whole block tiles. The other spelling counts
 blocks: `ctas_per_cga` per dimension, of which `cta_split_num` hold different data and the rest copies, `cta_order` fastest
-first. Layouts keep the first spelling.
+first. Layouts keep the first spelling. It may stand in the place of the second one's first argument, as the fifth of
+`BlockedLayout(size_per_thread, threads_per_warp, warps_per_cta, order, cga_layout)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 from weft.errors import fail
 from weft.errors import layout as errors
@@ -46,13 +47,16 @@ class Clustered(Protocol):
 
 def cga_fields(layout: Clustered, rank: int) -> dict[str, Cga | None]:
     """The four fields of a layout of `rank` dimensions as it keeps them: `cga_layout` alone, None for a single block."""
-    counted = {
+    counted: dict[str, Any] = {
         "ctas_per_cga": layout.ctas_per_cga,
         "cta_split_num": layout.cta_split_num,
         "cta_order": layout.cta_order,
     }
-    given = {field: ints(value) for field, value in counted.items() if value is not None}
-    return {**dict.fromkeys(counted), "cga_layout": _cga(rank, layout.cga_layout, given) or None}
+    given, bases = {field: value for field, value in counted.items() if value is not None}, layout.cga_layout
+    if bases is None and list(given) == ["ctas_per_cga"] and not any(isinstance(n, int) for n in given["ctas_per_cga"]):
+        bases = given.pop("ctas_per_cga")
+    counts = {field: ints(value) for field, value in given.items()}
+    return {**dict.fromkeys(counted), "cga_layout": _cga(rank, bases, counts) or None}
 
 
 def _cga(rank: int, cga_layout: Sequence[Sequence[int]] | None, given: dict[str, tuple[int, ...]]) -> Cga:

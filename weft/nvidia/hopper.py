@@ -9,8 +9,10 @@ Making one that equals an earlier one costs a look-up, so hosts make them at eac
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from weft.errors import bridge as bridge_errors
 from weft.errors import descriptor as errors
@@ -21,6 +23,7 @@ from weft.runtime.arguments import extents
 from weft.runtime.descriptor import HostDescriptor, TensorMap
 from weft.runtime.specialise import view_argument
 
+D = TypeVar("D", bound=type)
 _KEPT = 1024
 """Above this many tensor maps the table starts anew."""
 
@@ -35,6 +38,14 @@ class _Element(NamedTuple):
     primitive_bitwidth: int
 
 
+def _replaceable(cls: D) -> D:
+    """Let `dataclasses.replace` make a descriptor like another one: the arguments of its class are its fields."""
+    cls.__annotations__ = dict.fromkeys(inspect.signature(cls).parameters, Any)
+    dataclass(init=False, repr=False, eq=False)(cls)
+    return cls
+
+
+@_replaceable
 class TensorDescriptor(HostDescriptor):
     """A tensor in global memory, of which TMA copies blocks.
 
@@ -46,8 +57,8 @@ class TensorDescriptor(HostDescriptor):
     A block of one row, [1, C], is for Blackwell's gathers and scatters of rows. In a layout with `fp4_padded` bytes are pairs
     of fp4, which Blackwell's TMA spreads over twice the memory, rows of 64 bytes at a time.
 
-    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`. For `kernel.warmup`, a
-    `MockTensor` or a dtype's name stands for `base`.
+    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`; `dataclasses.replace` gives a
+    descriptor with others. For `kernel.warmup`, a `MockTensor` or a dtype's name stands for `base`.
     Raises LaunchError: descriptor-* (see `weft.errors.descriptor`), LayoutError where block and layout do not fit each other.
     """
 
@@ -99,6 +110,7 @@ class TensorDescriptor(HostDescriptor):
         )
 
 
+@_replaceable
 class TensorDescriptorIm2Col(HostDescriptor):
     """An image tensor (N, one to three spatial dimensions, C), of which TMA copies columns of pixels for convolutions.
 

@@ -68,9 +68,11 @@ class Barrier:
     clock: Released = field(default_factory=Released)
     published: Released = field(default_factory=Released)
     waiters: dict[int, list[Waiter]] = field(default_factory=_waiters)
-    # The arrivals of the last complete phase, and whether copies held it up.
+    # The arrivals of the last complete phase.
     earlier: list[Op] = field(default_factory=list[Op])
-    held_up: bool = False
+    # What is complete once the copies of the current phase are, and of the last one. One commit tells several barriers at once.
+    holding: Counts = field(default_factory=dict[int, int])
+    held_up: Counts = field(default_factory=dict[int, int])
     # Copies whose threads added their own arrivals to the current phase: task, number of that event, what is complete then.
     added: list[tuple[int, int, Counts]] = field(default_factory=list[tuple[int, int, Counts]])
 
@@ -121,7 +123,7 @@ class Barrier:
             join(self.clock.before, clock.release_all().before)
         else:
             self.added.append((clock.slot, clock.position - 1, copies))
-        self.flights.append(agent)
+        self._hold(agent, {self.component: self.completed + 1})
         self._check_bytes(op)
 
     def arrive_behind(self, op: Op, clock: Clock, done: Counts, agent: Agent) -> None:
@@ -133,19 +135,24 @@ class Barrier:
         self.clock.join(clock.release())
         join(self.clock.known, done)
         join(self.clock.sealed, done)
-        self.flights.append(agent)
+        self._hold(agent, done)
         self._check_bytes(op)
 
     def bring(self, op: Op, clock: Clock, size: int, agent: Agent) -> None:
         """A copy that will bring bytes to the current phase. Raises TransactionBytes."""
         self.brought += size
-        self.flights.append(agent)
+        self._hold(agent, {self.component: self.completed + 1})
         join(self.clock.before, clock.release().before)
         self._check_bytes(op)
 
+    def _hold(self, agent: Agent, done: Counts) -> None:
+        """A copy holds the phase up; once it has finished, so much is done."""
+        self.flights.append(agent)
+        join(self.holding, done)
+
     def _room(self, op: Op, clock: Clock, count: int) -> None:
         # Who does not know that copies have completed a phase may arrive before they do.
-        unknown = self.held_up and clock.known.get(self.component, 0) < self.completed
+        unknown = any(clock.known.get(component, 0) < done for component, done in self.held_up.items())
         if count > self.pending or unknown:
             related, share = self.arrivals or self.earlier or [self.op], self.share()
             times = -(-count // share)
@@ -178,7 +185,7 @@ class Barrier:
         """Let copies finish if nothing else holds the phase up. Raises PhaseAliasing."""
         if self.pending or self.brought != self.expected:
             return
-        self.held_up = bool(self.flights)
+        self.held_up, self.holding = self.holding, {}
         for agent in self.flights:
             agent.finish()
         for waiter in self.waiters.pop(self.completed - 1, ()):

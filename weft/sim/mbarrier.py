@@ -16,7 +16,7 @@ from weft.sim.blocks import Block
 from weft.sim.data import Array, Data
 from weft.sim.machine import Run, Task, Wait
 from weft.sim.rules import rule
-from weft.sim.shadow import ELECTED, Area, Event, Excuse
+from weft.sim.shadow import ELECTED, Area, Event
 from weft.sim.shared_memory import Handle
 from weft.sim.verdicts import MANY
 
@@ -41,19 +41,26 @@ def peer(task: Task, op: Op, rank: int) -> Block:
 
 def _note(
     task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None,
-    excuse: Excuse | None = None,
+    ending: Barrier | None = None,
 ) -> None:  # fmt: skip
-    """Access the barrier's bytes. Raises OutOfBounds, races that there is no excuse for."""
+    """Access the barrier's bytes, for the last time where it is `ending`. Raises OutOfBounds, races."""
     memory = (block or task.block).memory
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
         raise places.outside(task, op, bar, first, first + BYTES, "uses")
     granules = slice(bar.base // memory.granule, (bar.base + BYTES) // memory.granule)
     event = task.event(op, "generic", writes, bar.memory)
-    if memory.shadow is not None:
-        memory.shadow.access(task.clock, event, Area(granules, threads, excuse=excuse))
+    shadow = memory.shadow
+    if shadow is not None:
+
+        def over(earlier: Event, _: Array) -> bool:
+            """Copies and arrivals of complete phases came before whoever has waited for these, published or not."""
+            there = earlier.slot != task.clock.slot and shadow.by_elected(earlier.slot, granules)
+            return ending is not None and there and ending.idle(task.clock)
+
+        shadow.access(task.clock, event, Area(granules, threads, excuse=over))
         if writes:
-            memory.shadow.supersede(granules)
+            shadow.supersede(granules)
     if writes:
         memory.written(bar, granules)
 
@@ -134,12 +141,7 @@ def _invalidate(task: Task, op: Op, bar: Handle) -> None:
         return
     barrier = barrier_at(task, op, bar)
     barrier.invalidate(op)
-
-    def over(earlier: Event, _: Array) -> bool:
-        """Copies and arrivals of complete phases were there before a thread that has waited for these, whoever started them."""
-        return earlier.op.kind is not mbarrier.wait and barrier.idle(task.clock)
-
-    _note(task, op, bar, ELECTED, writes=True, excuse=over)
+    _note(task, op, bar, ELECTED, writes=True, ending=barrier)
 
 
 @rule(mbarrier.expect)

@@ -62,19 +62,16 @@ class Event:
     atomic: bool = False
 
 
-Excuse = Callable[[Event, Array], bool]
-"""Asked before a clash is reported, with the earlier event and which of the granules (a mask): whether that is fine."""
-
-
 @dataclass(slots=True, eq=False)
 class Area:
     """Granules that an access touches (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
-    several times."""
+    several times. `excuse` is asked before a clash is reported, with the earlier event and which of the granules (a mask), and
+    says whether that is fine."""
 
     where: slice | Array
     threads: Array | int
     repeats: bool = False
-    excuse: Excuse | None = None
+    excuse: Callable[[Event, Array], bool] | None = None
 
 
 class Shadow:
@@ -183,6 +180,10 @@ class Shadow:
         """The last write came after all reads of these granules: what comes after it comes after them."""
         for channel in self._readers():
             channel.events[where] = 0
+
+    def by_elected(self, slot: int, where: slice | Array) -> bool:
+        """Whether of a task's threads only the elected one has read these granules lately."""
+        return not np.any(self._channel(self._reads, slot).threads[where] != ELECTED)
 
     def _forget(self) -> None:
         """Drop the events that no granule refers to any more."""

@@ -62,11 +62,12 @@ class clc_result:
 
 
 @builtin
-def try_cancel(result: shared_memory_descriptor, barrier: shared_memory_descriptor, multicast: bool = False) -> None:
+def try_cancel(result: shared_memory_descriptor, barrier: shared_memory_descriptor, multicast: bool = True) -> None:
     """Ask for a program that has not been launched. The answer comes to `result`, and 16 bytes to the barrier's current phase.
 
-    In a cluster, whose blocks are one program, the first block asks for all; with `multicast` the answer comes to the memory
-    and the barrier of each. Raises async-target, clc-result, cluster-signal, and what the barrier is refused for.
+    In a cluster, whose blocks are one program, the first block asks for all. The answer comes to the memory and the barrier of
+    each, or without `multicast` to those of the first only. Raises async-target, clc-result, cluster-signal, and what the
+    barrier is refused for.
     """
     what = "try_cancel"
     demand(what, "cluster launch control")

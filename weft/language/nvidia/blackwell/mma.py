@@ -155,7 +155,7 @@ def tcgen05_commit(barrier: shared_memory_descriptor, pred: Any = True, descs: S
 
 
 @builtin
-def tcgen05_mma_barrier_count(smems: Sequence[Handle], multicast: bool, two_ctas: bool) -> int:
+def tcgen05_mma_barrier_count(smems: Sequence[Handle], multicast: bool, two_ctas: bool = False) -> int:
     """How many arrivals the products of one step bring to a barrier in each block: the `count` of `mbarrier.init`.
 
     `smems` are the operands that a commit with `multicast` (or `descs`) names; every block, or with `two_ctas` every pair, to

@@ -12,6 +12,7 @@ Row numbers are a tile, which all threads of the block (the partition) hold part
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft.errors import blackwell as errors
@@ -37,6 +38,7 @@ from weft.language.nvidia.hopper.tma import (
     make_tensor_descriptor,
     request_integer,
     store_wait,
+    stored_descriptor,
     tiled_descriptor,
 )  # fmt: skip
 from weft.language.runtime_value import RuntimeValue, describe, name_of
@@ -66,7 +68,7 @@ def async_gather(
     refused for; LayoutError (gather-buffer).
     """
     what = "async_gather"
-    desc, rows, column = _check_rows(what, tensor_desc, x_offsets, y_offset)
+    desc, rows, column = _check_rows(what, tiled_descriptor, tensor_desc, x_offsets, y_offset)
     bar, memory = check_own_barrier(what, barrier), _check_memory(what, desc, rows, result)
     apply_many(ops.gather, (desc.handle, bar, memory, predicate(f"{what}, pred,", pred), rows, column))
 
@@ -81,14 +83,16 @@ def async_scatter(
     threads that wrote the buffer need a `fence_async_shared` first. Raises the same errors as `async_gather`.
     """
     what = "async_scatter"
-    desc, rows, column = _check_rows(what, tensor_desc, x_offsets, y_offset)
+    desc, rows, column = _check_rows(what, stored_descriptor, tensor_desc, x_offsets, y_offset)
     apply_many(ops.scatter, (desc.handle, _check_memory(what, desc, rows, src), rows, column))
 
 
-def _check_rows(what: str, x: Any, offsets: Any, column: Any) -> tuple[tensor_descriptor, tensor, RuntimeValue]:
+def _check_rows(
+    what: str, checked: Callable[[str, object], tensor_descriptor], x: Any, offsets: Any, column: Any
+) -> tuple[tensor_descriptor, tensor, RuntimeValue]:
     """The descriptor of single rows, the numbers of some, and the first column."""
     demand(what, "rows gathered by TMA")
-    desc = tiled_descriptor(what, x)
+    desc = checked(what, x)
     least = LEAST_BYTES // desc.dtype.itemsize
     if desc.rank != 2 or desc.block_shape[0] != 1 or desc.block_shape[1] < least:
         raise fail(errors.GATHER_BLOCK, what=what, desc=describe(desc.handle), least=least)

@@ -133,14 +133,14 @@ def async_copy_shared_to_global(
     the same errors as `async_copy_global_to_shared`.
     """
     what = "async_copy_shared_to_global"
-    desc = tiled_descriptor(what, tensor_desc)
+    desc = stored_descriptor(what, tensor_desc)
     memory = _check_block(what, desc, src)
     apply_many(ops.store, (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank)))
 
 
 def _reduction(kind: str, does: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
     def reduce(tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor) -> None:
-        desc = tiled_descriptor(reduce.__name__, tensor_desc)
+        desc = stored_descriptor(reduce.__name__, tensor_desc)
         memory = _check_block(reduce.__name__, desc, src)
         if desc.dtype not in REDUCIBLE[kind]:
             known = ", ".join(dtype.name for dtype in REDUCIBLE[kind])
@@ -268,6 +268,16 @@ def tiled_descriptor(what: str, x: object) -> tensor_descriptor:
     if desc.handle.descriptor.mode != "tiled":
         fix = "make it with TensorDescriptor, or load through async_load_im2col"
         raise fail(errors.DESCRIPTOR_MODE, what=what, want="a tiled descriptor", got=describe(desc.handle), fix=fix)
+    return desc
+
+
+def stored_descriptor(what: str, x: object) -> tensor_descriptor:
+    """One that TMA can store through: it does not pack what it has spread. Raises what `tiled_descriptor` does."""
+    desc = tiled_descriptor(what, x)
+    layout = desc.handle.descriptor.layout
+    if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded:
+        got, fix = f"one in {layout}", "store packed bytes, through a descriptor without fp4_padded"
+        raise fail(errors.DESCRIPTOR_MODE, what=what, want="a descriptor of memory without padding", got=got, fix=fix)
     return desc
 
 
