@@ -252,3 +252,19 @@ def test_scratch_of_partitions_lies_apart():
         regions.append(body.done)
     k.build.emit(control.partitions, regions=tuple(regions), first_warps=(0, 4), num_warps=(4, 4), num_regs=(0, 0))
     assert k.offsets()[0] == [0, 0, 64]
+
+
+@pytest.mark.parametrize(("columns", "most"), [(512, 1), (256, 2), (128, 4), (32, 16)])
+def test_clusters_that_a_multiprocessor_has_no_tensor_memory_for_do_not_fit_on_it(columns, most):
+    target = targets.get("sm_100a")
+
+    def taken(**attrs):
+        k = Kernel()
+        k.write(k.alloc(8))
+        k(control.return_)
+        func = k.build.func("k", (k.n,), {"num_warps": 4, "stage": "lowered", "params": ({},), **attrs})
+        return allocate_scratch(func, target).attrs["shared_bytes"]
+
+    assert target.resident_blocks(32, 32, taken(num_ctas=2, tensor_columns=columns)) == most
+    assert taken(tensor_columns=columns) == taken(num_ctas=2) == 32
+    assert taken(num_ctas=2, tensor_columns=columns, two_ctas=True) == 32

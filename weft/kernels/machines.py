@@ -2,7 +2,8 @@
 
 Rates are for one multiprocessor and cycle. Hopper's were measured on an H200. Blackwell's were not: they are a B200's public
 figures (NVIDIA Blackwell architecture technical brief: 2.25 PFLOP/s of dense fp16, 8 TB/s of memory, 148 multiprocessors, at
-about 1.85 GHz), of which products get the share that Hopper's reach of theirs; what nobody says is taken to be Hopper's.
+about 1.85 GHz), of which products get the share that Hopper's reach of theirs. What is not public is taken to be Hopper's, and
+how unevenly programs run is a guess.
 """
 
 from __future__ import annotations

@@ -17,9 +17,13 @@ from weft.passes.handles import bytes_of
 from weft.passes.liveness import lifetimes, place
 from weft.targets import Target
 
+GRANULARITY = 128
+"""Shared memory is given out in multiples of so many bytes."""
+
 
 def allocate_scratch(func: Func, target: Target) -> Func:
-    """Set every allocation's offset, and "shared_bytes" of the function.
+    """Set every allocation's offset, and "shared_bytes" of the function, of a cluster so many that tensor memory is enough for
+    all blocks that a multiprocessor holds.
 
     Raises OutOfResources (shared-memory), a bill, when it does not fit.
     """
@@ -33,4 +37,19 @@ def allocate_scratch(func: Func, target: Target) -> Func:
         by_author = any(first < end and begin < first + bytes_of(alloc) for begin, end in kept if first >= 0)
         if by_author or alloc.result in rooms:
             lives[alloc] = replace(life, first=0, last=maxsize)
-    return with_offsets(func, place(lives), target)
+    placed = with_offsets(func, place(lives), target)
+    least = _least_bytes(placed, target)
+    return placed if placed.attrs.get("shared_bytes", 0) >= least else placed.with_attrs(shared_bytes=least)
+
+
+def _least_bytes(func: Func, target: Target) -> int:
+    """Bytes that keep blocks of clusters from a multiprocessor whose tensor memory is taken.
+
+    They would wait for columns while blocks of their own cluster hold those that others wait for. Where two blocks take columns
+    together, the hardware gives them to both or to none."""
+    columns: int = func.attrs.get("tensor_columns", 0)
+    if not columns or func.attrs.get("num_ctas", 1) == 1 or func.attrs.get("two_ctas"):
+        return 0
+    too_many = target.tensor_memory_columns // columns + 1
+    room = target.shared_bytes_per_sm // too_many - target.reserved_shared_bytes
+    return min(room // GRANULARITY * GRANULARITY + GRANULARITY, target.shared_bytes)
