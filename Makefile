@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.installed
 TESTS  := $(BIN)/python -m pytest -n 2
+# Tests fill the cores by themselves; threads of NumPy's matrix products would only wait for one another.
+export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: help venv demo check format test test-all golden gpu bench docs
 .DEFAULT_GOAL := help

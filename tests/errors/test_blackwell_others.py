@@ -9,7 +9,7 @@ import pytest
 from tests.errors.tensor_products import PAIR, PLAIN, ROWS, SCALES, bar, gather, product, scaled, smem, tmem
 from tests.language.support import building
 from weft import language as gl
-from weft.errors import UserError
+from weft.errors import LayoutError, UserError
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
     clc,
@@ -195,6 +195,13 @@ def test_pairs_share_barriers_of_loads_on_blackwell_alone():
         (lambda k: clc.load_result(None), "sm_90a", ("load_result needs",)),
         (gather, "sm_90a", ("async_gather needs rows gathered by TMA", "tma.async_copy_global_to_shared")),
         (
+            lambda k: tma.async_load(
+                k.descriptor(gl.uint8, (16, 64), layout=SPREAD), [0, 0], None, smem([16, 64], gl.uint8, SPREAD)
+            ),
+            "sm_90a",
+            ("async_copy_global_to_shared needs fp4 spread by TMA", "without fp4_padded"),
+        ),
+        (
             lambda k: warpgroup_mma(
                 smem([128, 64]), smem([64, 64]), k.tile(shape=(128, 64), layout=warpgroup_mma_layout(gl.float16, [128, 64], 4))
             ),
@@ -209,3 +216,10 @@ def test_what_targets_do_not_have(call, target, texts):
     assert caught.value.code == "async-target"
     for text in (f"{target} does not have", *texts):
         assert text in str(caught.value)
+
+
+def test_descriptors_of_padded_fp4_are_made_on_the_host():
+    with building(target="sm_100a") as kernel, pytest.raises(LayoutError) as caught:
+        tma.make_tensor_descriptor(kernel.pointer(gl.uint8), [64, 64], [64, 1], [16, 64], SPREAD)
+    assert caught.value.code == "async-make-layout"
+    assert "a TensorDescriptor made on the host" in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutation.cases import CASES
 from tests.mutation.harness import HARMLESS, WAYS, Launch, Mutant, Table, mutants, read_table, recorded, skeleton
-from weft.errors import hazard
+from weft.errors import Hazard
 from weft.ir.core import walk
 from weft.ir.verify import verify
 from weft.ops import tma

@@ -267,4 +267,3 @@ def test_clusters_that_a_multiprocessor_has_no_tensor_memory_for_do_not_fit_on_i
 
     assert target.resident_blocks(32, 32, taken(num_ctas=2, tensor_columns=columns)) == most
     assert taken(tensor_columns=columns) == taken(num_ctas=2) == 32
-    assert taken(num_ctas=2, tensor_columns=columns, two_ctas=True) == 32

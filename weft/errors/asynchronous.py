@@ -154,8 +154,8 @@ MAKE_BASE = row(
 MAKE_LAYOUT = row(
     "async-make-layout",
     LayoutError,
-    "TMA copies blocks in an NVMMASharedLayout, but got {layout}",
-    "write gl.NVMMASharedLayout.get_default_for(block_shape, dtype)",
+    "a descriptor made in a kernel copies blocks in an NVMMASharedLayout without padding, but got {layout}",
+    "write gl.NVMMASharedLayout.get_default_for(block_shape, dtype); padded fp4 needs a TensorDescriptor made on the host",
 )
 MAKE_STRIDE = row(
     "async-make-stride",

@@ -263,7 +263,9 @@ class _Product:
         layout, step = side.layout, K_BITS // self._row.bits
         rows, columns = layout.block if isinstance(layout, TensorMemoryLayout) and layout.col_stride == 1 else (0, 0)
         if self._pair and self._m != LANES:
-            return Unreadable(f"a is in tensor memory, but {self._m} rows of each of two blocks", "keep a in shared memory")
+            return Unreadable(
+                f"a is in tensor memory, but {self._m} rows of each of two blocks", "keep a in shared memory"
+            )
         if rows != self._m or columns < step:
             reason = f"a is in {layout}, where it has no {self._m} rows of {step} elements side by side"
             return Unreadable(reason, f"allocate a in TensorMemoryLayout([{self._m}, {side.tile[1]}], col_stride=1)")

@@ -45,10 +45,9 @@ def allocate_scratch(func: Func, target: Target) -> Func:
 def _least_bytes(func: Func, target: Target) -> int:
     """Bytes that keep blocks of clusters from a multiprocessor whose tensor memory is taken.
 
-    They would wait for columns while blocks of their own cluster hold those that others wait for. Where two blocks take columns
-    together, the hardware gives them to both or to none."""
+    They would wait for columns while blocks of their own cluster hold those that others wait for."""
     columns: int = func.attrs.get("tensor_columns", 0)
-    if not columns or func.attrs.get("num_ctas", 1) == 1 or func.attrs.get("two_ctas"):
+    if not columns or func.attrs.get("num_ctas", 1) == 1:
         return 0
     too_many = target.tensor_memory_columns // columns + 1
     room = target.shared_bytes_per_sm // too_many - target.reserved_shared_bytes

@@ -16,8 +16,8 @@ from weft.layout import MBarrierLayout
 from weft.ops.mbarrier import blocks_sharing
 
 Feature = Literal[
-    "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "rows gathered by TMA", "clusters", "cluster launch control",
-    "mma.sync", "products of fp8", "wgmma", "tensor memory",
+    "cp.async", "mbarriers", "mbarriers that count bytes", "TMA", "rows gathered by TMA", "fp4 spread by TMA", "clusters",
+    "cluster launch control", "mma.sync", "products of fp8", "wgmma", "tensor memory",
 ]  # fmt: skip
 _INSTEAD: dict[Feature, str] = {
     "cp.async": "use gl.load and smem.store",
@@ -26,6 +26,7 @@ _INSTEAD: dict[Feature, str] = {
     "clusters": "use gl.barrier, and launch with num_ctas=1",
     "TMA": "load through async_copy.async_copy_global_to_shared, and store with gl.store(pointers, smem.load(layout))",
     "rows gathered by TMA": "copy rows one by one with tma.async_copy_global_to_shared, or use gl.load and gl.store",
+    "fp4 spread by TMA": "copy packed bytes, through a descriptor without fp4_padded",
     "cluster launch control": "let each program do several parts, as in range(gl.program_id(0), count, gl.num_programs(0))",
     "products of fp8": "convert the operands with .to(gl.float16)",
 }
@@ -53,6 +54,7 @@ def demand(what: str, feature: Feature) -> None:
         "wgmma": target.has_wgmma,
         "tensor memory": target.has_tcgen05,
         "rows gathered by TMA": target.has_tma_gather,
+        "fp4 spread by TMA": target.has_fp4_cvt,
         "cluster launch control": target.has_cluster_launch_control,
     }
     if not has[feature]:

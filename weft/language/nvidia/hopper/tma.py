@@ -215,7 +215,7 @@ def make_tensor_descriptor(
         layout = NVMMASharedLayout.get_default_for(block, dtype)
     if not 1 <= len(shape) <= MOST_DIMS or not len(shape) == len(strides) == len(block):
         raise fail(errors.MAKE_RANK, shape=len(shape), strides=len(strides), block=len(block))
-    if not isinstance(layout, NVMMASharedLayout):
+    if not isinstance(layout, NVMMASharedLayout) or layout.fp4_padded:
         raise fail(errors.MAKE_LAYOUT, layout=layout)
     check(block, layout, dtype.itemsize * 8)
     if isinstance(strides[-1], tensor) or strides[-1] != 1:
@@ -259,7 +259,13 @@ def _descriptor(what: str, x: object) -> tensor_descriptor:
     demand(what, "TMA")
     if not isinstance(x, tensor_descriptor):
         raise fail(errors.DESCRIPTOR_NEEDED, what=what, got=name_of(x))
+    if _is_padded(x.handle.descriptor.layout):
+        demand(what, "fp4 spread by TMA")
     return x
+
+
+def _is_padded(layout: SharedLayout) -> bool:
+    return isinstance(layout, NVMMASharedLayout) and layout.fp4_padded
 
 
 def tiled_descriptor(what: str, x: object) -> tensor_descriptor:
@@ -275,7 +281,7 @@ def stored_descriptor(what: str, x: object) -> tensor_descriptor:
     """One that TMA can store through: it does not pack what it has spread. Raises what `tiled_descriptor` does."""
     desc = tiled_descriptor(what, x)
     layout = desc.handle.descriptor.layout
-    if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded:
+    if _is_padded(layout):
         got, fix = f"one in {layout}", "store packed bytes, through a descriptor without fp4_padded"
         raise fail(errors.DESCRIPTOR_MODE, what=what, want="a descriptor of memory without padding", got=got, fix=fix)
     return desc
