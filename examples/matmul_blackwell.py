@@ -8,6 +8,8 @@ being multiplied into the other half. One text serves four kernels:
 - a block of threads for each tile of 128x256, or two for each tile of 256x256 (`two_ctas`), which multiply together: each reads
   half of A and half of B, and their tensor cores read the rest from each other's shared memory.
 
+Operands have 16 or 8 bits; a step along K is as many of them as make 128 bytes.
+
     python examples/matmul_blackwell.py [--plot FILE] [--sim]
 """
 

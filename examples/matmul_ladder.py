@@ -6,9 +6,10 @@
   stored while the next tile is computed. With four buffers there is no room for a tile of C beside them: the result leaves
   through buffers of B that no load wants at that moment.
 
-The kernels take two classes as constants: what accumulates (`WGMMA` on Hopper, `MMAv5` on Blackwell), and in which order tiles
-come (a scheduler). With `trace` a function is told of every tile when it begins, when its products are complete and when it has
-been handed to the store (`matmul_timeline.py`).
+The kernels take two classes as constants: what accumulates, and in which order tiles come (a scheduler). One text serves two
+generations: `WGMMA` sums in the registers of Hopper's warps, `MMAv5` in Blackwell's tensor memory, and both are asked for
+products, waited for and emptied in the same words. With `trace` a function is told of every tile when it begins, when its
+products are complete and when it has been handed to the store (`matmul_timeline.py`).
 
     python examples/matmul_ladder.py [--plot FILE] [--sim]
 """

@@ -238,13 +238,14 @@ def items(out, x):
     at = gl.arange(0, 1, gl.BlockedLayout([1], [32], [4], [0]))
     gl.store(out, gl.load(x + at).item() + 1)
     gl.store(out + 1, gl.sum(gl.load(x + at)[:, None]))
+    gl.store(out + 2, gl.load(x + at).reshape([]) - 1)
 
 
 def test_the_only_element_of_a_tile(run):
-    out = poison(2, np.int32)
+    out = poison(3, np.int32)
     run(items, 1, out, values(np.random.default_rng(3), np.int32, 12)[3:4].copy())
     x = values(np.random.default_rng(3), np.int32, 12)[3]
-    same(out, np.array([x + 1, x], np.int32))
+    same(out, np.array([x + 1, x, x - 1], np.int32))
 
 
 @weft.jit

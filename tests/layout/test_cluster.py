@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft.errors import LayoutError
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout
 from weft.layout.cga import copies, part_start, receivers
 from weft.passes.coalesce import coalesced, row_major
 
 SPLITS = [[[1, 0]], [[0, 1], [1, 0]], [[0, 0], [2, 0], [1, 0]], [[0, 0]], [[1, 0], [1, 0]], []]
+
+
+def test_vectors_in_the_place_of_counts():
+    named = BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0], cga_layout=[[1, 0], [0, 0]])
+    assert BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0], [[1, 0], [0, 0]]) == named
+    assert BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0], []).cga_layout is None
+    with pytest.raises(LayoutError, match="cta_split_num is missing"):
+        BlockedLayout([1, 4], [8, 4], [4, 1], [1, 0], [2, 1])
 
 
 def parts(linear, blocks):

@@ -332,9 +332,6 @@ def test_a_layout_that_names_no_blocks_is_told_of_them():
     assert len(layout.reg_bases) == 6
 
 
-# What cannot be.
-
-
 def refused(tile, side, bits=32, num_warps=4):
     found = plan_tensor_access(tile, side, bits, num_warps)
     assert isinstance(found, Unreadable)
@@ -366,7 +363,9 @@ def test_elements_of_a_word_stay_together():
     reason = refused(pairs.to_linear((128, 32)), TensorSide(layout, (128, 32), (128, 32), (0, 0)), 16, 8)
     assert "not all in one thread" in reason
     one = TensorSide(layout, (128, 32), (128, 1), (0, 5))
-    assert "not all in one thread" in refused(register_layout(16, (128, 1), layout, 4).to_linear((128, 1)), one, 16)
+    found = plan_tensor_access(register_layout(16, (128, 1), layout, 4).to_linear((128, 1)), one, 16, 4)
+    assert found.reason == "2 elements share a 32-bit column, and the part has only some of them"
+    assert found.fix == "take parts of whole columns, or give each its own with col_stride=2"
     apart = TensorMemoryLayout([128, 32], col_stride=2)
     tile = BlockedLayout([1, 32], [32, 1], [4, 1], [1, 0]).to_linear((128, 32))
     assert "side by side" in refused(tile, TensorSide(apart, (128, 32), (128, 32), (0, 0)), 8)
@@ -379,6 +378,8 @@ def test_blocks_of_a_cluster_keep_to_their_own_memory():
     assert "blocks of the cluster hold elements []" in refused(whole.to_linear((256, 32)), side)
     both = DistributedLinearLayout(whole.reg_bases, whole.lane_bases, whole.warp_bases, [(128, 0)], [256, 32])
     assert "of another one" in refused(both.to_linear((256, 32)), side)
+    part = TensorSide(split, (256, 32), (128, 32), (0, 0))
+    assert "is a slice of what is split" in plan_tensor_access(whole.to_linear((256, 32)), part, 32, 4).reason
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_bill():
     assert wide.startswith("wide takes 384 columns at k.py:9, [3, 128, 128] of float32 in TensorMemoryLayout(")
     assert accs.startswith("accs takes 128 columns at k.py:")
     assert unnamed.startswith("a buffer takes 32 columns at k.py:10, [128, 64] of float16")
-    assert "_reinterpret" in error.fix and ".slice" in error.fix
+    assert ".reinterpret" in error.fix and ".slice" in error.fix
     with pytest.raises(OutOfResources, match="the target has 64 for a block"):
         allocated(TensorKernel(), replace(SM100, tensor_memory_columns=64))
 

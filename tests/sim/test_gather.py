@@ -81,7 +81,7 @@ def test_rows_in_any_order(dtype, rows, columns, swizzle):
 
 
 @pytest.mark.parametrize(("padding", "fill"), [("zero", 0), ("nan", np.nan)])
-@pytest.mark.parametrize(("column", "to_column"), [(0, 0), (-16, 32), (40, -8), (104, 64)])
+@pytest.mark.parametrize(("column", "to_column"), [(0, 0), (-16, 32), (40, 80), (104, 64)])
 def test_rows_and_columns_outside(column, to_column, padding, fill):
     x = RNG.normal(size=(20, 100)).astype(np.float32)
     rows = RNG.integers(-4, 24, 16).astype(np.int32)
@@ -95,6 +95,17 @@ def test_rows_and_columns_outside(column, to_column, padding, fill):
     (found,) = results(moved, arguments, lambda src, dst, *_: [dst.base])
     wanted = expected(x, np.full((20, 100), 7, np.float32), rows, to, column, to_column, 32, fill)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("column", [-4, -32])
+def test_rows_are_not_scattered_before_the_first_column(column):
+    x, numbers = np.zeros((20, 64), np.float32), np.arange(16, dtype=np.int32)
+    found = verdict(moved, lambda: (
+        described(x, 32, 128), described(x.copy(), 32, 128), numbers, numbers, 0, column, 16, 32, LINE
+    ))  # fmt: skip
+    assert isinstance(found, hazard.OutOfBounds)
+    assert found.code == "hazard-scatter-column"
+    assert f"from column {column} on" in str(found)
 
 
 @weft.jit

@@ -1,7 +1,9 @@
 """Products of a warpgroup: one PTX wrapper for a run of `wgmma` on one accumulator.
 
 An accumulator is a C array that instructions update in place; a wait takes all its accumulators through its `asm`, so that no
-read of them comes before it. NVRTC's time goes with the registers that pass through such statements: hence runs.
+read of them comes before it. NVRTC's time goes with the registers that pass through such statements: hence runs. Matrix
+descriptors are formed of two 32-bit halves, of which only the lower one depends on where the matrix lies, from values that the
+warps of a warpgroup share: so they stay in uniform registers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from weft.cuda import tables
 from weft.cuda.globals import plus
-from weft.cuda.matrices import Matrix
 from weft.cuda.matrix_operands import (
     PACKERS,
     PER_LINE,
@@ -183,8 +184,8 @@ def _wgmma(e: Emitter, op: Op) -> None:
     shape = Wgmma(op.attrs["n"], op.attrs["k"], sums, element, other, turned, count, relative)
     wrapper = e.pieces.distinct(shape.name, shape.piece)
     e.copy(op.result, e.refs[acc])
-    matrices = [] if left is None else [_matrix(e, "left", a, left, at_a)]
-    matrices.append(_matrix(e, "right", b, right, at_b))
+    matrices = [] if left is None else [_Matrix(e, "left", a, left, at_a)]
+    matrices.append(_Matrix(e, "right", b, right, at_b))
     held = _held(e, a) if left is None else ""
     arrays = [e.names.fresh(name) for name in ("lefts", "rights")[-len(matrices) :]]
     into = e.variable(op.result)
@@ -193,7 +194,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
     for array in arrays:
         e.out.bare(f"u64 {array}[{len(first)}];")
 
-    def descriptor(array: str, matrix: Matrix, index: Index) -> str:
+    def descriptor(array: str, matrix: _Matrix, index: Index) -> str:
         return f"{array}[{index}] = {matrix.at(index)};"
 
     def run(index: Index) -> str:
@@ -239,12 +240,21 @@ def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
     return "true" if added else _unless_first(first, index, "false")
 
 
-def _matrix(e: Emitter, name: str, memory: Value, operand: Operand, offsets: Table) -> Matrix:
-    """An operand in memory; the statement that finds where the first of its matrices lies stands here."""
-    address = plus(e.at(memory), _of_warpgroup(e, operand.warps))
-    made = Matrix(e, name, address, operand.descriptor_bits, offsets)
-    e.out.line(made.start)
-    return made
+class _Matrix:
+    """An operand in memory: its descriptors, and the statement that finds where the first of them points."""
+
+    def __init__(self, e: Emitter, name: str, memory: Value, operand: Operand, offsets: Table) -> None:
+        fields = operand.descriptor_bits
+        self.emitter, self.name, self.high = e, e.names.fresh(name), f"{fields >> 32:#x}u"
+        # The other fields of the lower half are added together with the steps, at no cost.
+        self.low, self.steps = f"{fields & 0xFFFFFFFF:#x}u", tuple([offset >> 4 for offset in offsets])
+        e.pieces.use("matrix")
+        address = plus(e.at(memory), _of_warpgroup(e, operand.warps))
+        e.out.line(f"const u32 {self.name} = {e.pieces.use('matrix_start')}({address});")
+
+    def at(self, index: Index) -> str:
+        """The descriptor of a step."""
+        return f"matrix({self.high}, {self.low} + {plus(self.name, self.emitter.entry(self.steps, index))})"
 
 
 def _of_warpgroup(e: Emitter, warps: Table) -> str:

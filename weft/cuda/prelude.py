@@ -365,10 +365,19 @@ _BLOCKS = {
 # What a tensor descriptor is as a parameter; only TMA looks inside.
 _TENSOR_MAPS = {"CUtensorMap": Piece("struct alignas(64) CUtensorMap { u64 opaque[16]; };")}
 
+_MATRICES = {
+    "matrix_start": Piece(
+        "// where a matrix begins, as descriptors say it\n"
+        "DEV u32 matrix_start(u32 address) { return address >> 4 & 0x3fffu; }"
+    ),
+    "matrix": Piece("DEV u64 matrix(u32 high, u32 low) { return (u64)high << 32 | low; }"),
+}
+"""Descriptors of matrices in shared memory, of which only the lower half depends on where a matrix lies."""
+
 PIECES: dict[str, Piece] = {
     **_STRUCTS, **_TENSOR_MAPS,
     **_INTEGERS, **_SMALL_TO_FLOAT, **_FLOAT_TO_SMALL, **_HALVES, **_EXTREMES, **_APPROXIMATE, **_DIVISION,
-    **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC, **_BLOCKS,
+    **_CONVERSIONS, **_SHUFFLES, **_PACKING, **_SYNC, **_BLOCKS, **_MATRICES,
 }  # fmt: skip
 
 PIECE_NAMES = frozenset(key.partition("(")[0] for key in PIECES) | {

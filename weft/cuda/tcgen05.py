@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cuda.globals import plus
-from weft.cuda.matrices import Matrix
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import Repeated, elects
@@ -17,22 +16,19 @@ from weft.cuda.tables import Table
 from weft.cuda.tensor_memory import cta_group
 from weft.ir.core import Op, Value
 from weft.layout.tcgen05 import descriptor_bits
+from weft.layout.tcgen05_kinds import KINDS, Kind
 from weft.ops import tcgen05
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
-_SCALED = {
-    "mxf8f6f4": ".block_scale.scale_vec::1X", "mxf4": ".block_scale.scale_vec::2X", "mxf4nvf4": ".block_scale.scale_vec::4X",
-}  # fmt: skip
-"""Kinds of products with scales, and how many of them there are for 32 elements along k (1 for mxf8f6f4)."""
 
-
-def _mma_piece(name: str, kind: str, group: str, in_tensor: bool) -> Piece:
+def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool) -> Piece:
     """`name(acc, a, b, what, add)`, with scales `name(acc, a, b, what, a_scale, b_scale, add)`.
 
     Where `add` does not hold, the accumulator's contents are forgotten. `a` is a descriptor, or an address."""
-    scaled = kind in _SCALED
+    taken = KINDS[kind].scales
+    scaled, scaling = taken > 0, f".block_scale.scale_vec::{taken}X" if taken else ""
     left, place, letter = ("int a", "[%1]", "r") if in_tensor else ("u64 a", "%1", "l")
     parameters = ["int acc", left, "u64 b", "u32 what", *["int a_scale", "int b_scale"] * scaled, "bool add"]
     scales = ", [%4], [%5]" * scaled
@@ -41,7 +37,7 @@ def _mma_piece(name: str, kind: str, group: str, in_tensor: bool) -> Piece:
     return Piece(
         f"DEV void {name}({', '.join(parameters)}) {{\n"
         f'  asm volatile("{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{len(operands) - 1}, 0;\\n"\n'
-        f'    "tcgen05.mma.{group}.kind::{kind}{_SCALED.get(kind, "")} [%0], {place}, %2, %3{scales}, add;\\n}}"\n'
+        f'    "tcgen05.mma.{group}.kind::{kind}{scaling} [%0], {place}, %2, %3{scales}, add;\\n}}"\n'
         f'    :: {", ".join(operands)} : "memory"); }}'
     )
 
@@ -56,8 +52,8 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     e.pieces.define(name, _mma_piece(name, kind, group, left is None))
     columns: list[Table] = list(zip(*op.attrs["steps"], strict=True))
     into, at_a, at_b, first, what, at_a_scale, at_b_scale = columns
-    matrices = [] if left is None else [Matrix(e, "left", e.at(a), descriptor_bits(left), at_a)]
-    matrices.append(Matrix(e, "right", e.at(b), descriptor_bits(right), at_b))
+    matrices = [] if left is None else [_Matrix(e, "left", e.at(a), descriptor_bits(left), at_a)]
+    matrices.append(_Matrix(e, "right", e.at(b), descriptor_bits(right), at_b))
     scales = [(value, table) for value, table in ((a_scale, at_a_scale), (b_scale, at_b_scale)) if value is not None]
 
     def text(index: Index) -> str:
@@ -67,6 +63,22 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
         return f"{name}({', '.join([*operands, _adds(e, first, index, use_acc)])});"
 
     return [*(_once(matrix.start) for matrix in matrices), (len(first), text)]
+
+
+class _Matrix:
+    """An operand in shared memory at `address`: `fields` are the bits of its descriptor but for that, `offsets` where in it the
+    matrices of instructions begin.
+
+    `start` is the statement that forms the descriptor of where the operand begins; those of steps are so much further on."""
+
+    def __init__(self, e: Emitter, name: str, address: str, fields: int, offsets: Table) -> None:
+        self._emitter, self._name, self._steps = e, e.names.fresh(name), tuple([offset >> 4 for offset in offsets])
+        low = f"{fields & 0xFFFFFFFF:#x}u + {e.pieces.use('matrix_start')}({address})"
+        self.start = f"const u64 {self._name} = {e.pieces.use('matrix')}({fields >> 32:#x}u, {low});"
+
+    def at(self, index: Index) -> str:
+        """The descriptor of a step."""
+        return plus(self._name, self._emitter.entry(self._steps, index))
 
 
 def _what(e: Emitter, descriptors: Table, index: Index) -> str:
@@ -123,7 +135,7 @@ def _copy(e: Emitter, op: Op, last: bool) -> list[Repeated]:
         ),
     )
     places, into = zip(*op.attrs["steps"], strict=True)
-    source = Matrix(e, "source", e.at(src), descriptor_bits(op.attrs["operand"]), places)
+    source = _Matrix(e, "source", e.at(src), descriptor_bits(op.attrs["operand"]), places)
 
     def text(index: Index) -> str:
         return f"{name}({_moved(e, dst, into, index)}, {source.at(index)});"

@@ -5,7 +5,7 @@ The classes are in `weft.errors.hazard`."""
 from __future__ import annotations
 
 from weft.errors.base import row
-from weft.errors.hazard import GlobalRace, MissingFence
+from weft.errors.hazard import GlobalRace, MissingFence, OutOfBounds
 
 GLOBAL_RACE = row(
     "hazard-global-race",
@@ -51,4 +51,11 @@ GLOBAL_STORE = row(
     GlobalRace,
     "program {program}: one store writes {name}[{index}] several times with different values",
     "store each element once: mask off the others, or combine them with an atomic",
+)
+SCATTER_COLUMN = row(
+    "hazard-scatter-column",
+    OutOfBounds,
+    "program {program}: a scatter writes rows of {name} from column {column} on, but copies from shared memory have no "
+    "negative columns (only rows outside are left out)",
+    "begin in column 0 or behind it, with the elements that come first left out of the tile",
 )

@@ -18,6 +18,10 @@ class TensorRace(Hazard):
     """Two accesses to the same tensor memory, one of them a write, and nothing orders them."""
 
 
+class TensorOrder(Hazard):
+    """An operation of tcgen05 touches tensor memory that an earlier one is still at work on, and nothing orders the two."""
+
+
 class MissingTensorFence(Hazard):
     """Accesses to tensor memory by different threads that meet at a barrier without the fences of tcgen05."""
 
@@ -53,6 +57,12 @@ TENSOR_RACE = row(
     TensorRace,
     "program {program}: {partition} {access} {name}, which {other} {before}, and nothing orders the two",
     "{order}",
+)
+TENSOR_ORDER = row(
+    "hazard-tensor-order",
+    TensorOrder,
+    "program {program}: {partition} {access} {name}, which {other} {before} and may still be at work on: {why}",
+    COMMIT,
 )
 TENSOR_FENCE_BEFORE = row(
     "hazard-tensor-fence-before",

@@ -165,8 +165,8 @@ def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return unwrap(function(*args, **kwargs))
     except TypeError as error:
         name = _name(function)
-        problem = str(error).partition("() ")[2]
-        if not problem or not str(error).partition("() ")[0].endswith(name.rpartition(".")[2]):
+        called, _, problem = str(error).partition("() ")
+        if not problem or not called.removesuffix(".__init__").endswith(name.rpartition(".")[2]):
             raise
         raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=signature(function)) from error
 

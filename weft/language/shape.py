@@ -10,9 +10,8 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import layout as layout_errors
 from weft.errors import tile as tile_errors
-from weft.ir.types import Pointer, ScalarType
+from weft.ir.types import Pointer
 from weft.language.broadcast import Form, common_form, fit
-from weft.language.context import current
 from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
@@ -20,7 +19,7 @@ from weft.language.promote import common_dtype, to_tensor, unify
 from weft.language.runtime_value import name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import SliceLayout, check_tile_shape
-from weft.ops import control, reduce, tile
+from weft.ops import tile
 
 
 @builtin
@@ -65,19 +64,11 @@ def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
     check_tile("reshape", x)
     sizes = _sizes("reshape", shape)
     if not sizes and x.numel == 1:
-        return _only(reshape(x, [1]))
+        return item(x)
     check_tile_shape(sizes)
     if math.prod(sizes) != x.numel:
         raise fail(layout_errors.RESHAPE, src=x.shape, src_numel=x.numel, dst=list(sizes), dst_numel=math.prod(sizes))
     return x if sizes == x.tile.shape else apply(tile.reshape, x, shape=sizes)
-
-
-def _only(x: tensor) -> tensor:
-    """The element of a tile [1]."""
-    builder, kind = current().builder, ScalarType(x.element)
-    with builder.region([kind, kind]) as body:
-        builder.emit(control.yield_, body.args[0])
-    return apply(reduce.reduce, x, axis=0, regions=(body.done,))
 
 
 @builtin

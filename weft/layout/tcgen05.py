@@ -30,7 +30,7 @@ from weft.layout.tcgen05_kinds import (
     plain_kind,
     scaled_kind,
 )
-from weft.layout.tensor_access import LANE, TensorSide
+from weft.layout.tensor_access import LANE, TensorSide, cut
 from weft.layout.tensor_memory import (
     COLUMN,
     COLUMN_BITS,
@@ -205,7 +205,7 @@ class _Product:
                     f"blocks of the cluster hold what begins at {list(has)} of {name}, but multiply what is at {needed}"
                 )
                 return Unreadable(reason, f"give {name} a cga_layout that splits it as the accumulator is split")
-            if _cut(has, side):
+            if cut(has, side.tile, side.shape):
                 return Unreadable(f"{name} is a slice of what is split over blocks", "slice along another dimension")
         return None
 
@@ -312,12 +312,6 @@ def _part(blocks: Vectors, shape: Sequence[int]) -> tuple[int, int]:
     return rows, columns
 
 
-def _cut(blocks: Vectors, side: SharedSide | TensorSide) -> bool:
-    """Whether a view leaves out a part along a dimension that is split over blocks."""
-    split = {d for vector in blocks for d, value in enumerate(vector) if value}
-    return any(side.shape[d] != side.tile[d] for d in split)
-
-
 # Copies
 
 
@@ -329,7 +323,7 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
     if isinstance(src.layout, PaddedSharedLayout):
         return Unreadable("padding lies between the elements of the source", _copy_fix(src, dst))
     source, target = _linear(src).bases(BLOCK), _linear(dst).bases(BLOCK)
-    if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or _cut(target, dst):
+    if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or cut(target, dst.tile, dst.shape):
         reason = f"blocks of the cluster hold what begins at {list(source)} and take what begins at {list(target)}"
         return Unreadable(reason, "split both by the same cga_layout, and slice along another dimension")
     has, needed = alignment(src.layout), 0

@@ -158,11 +158,32 @@ def plan_tensor_access(tile: LinearLayout, side: TensorSide, bits: int, num_warp
     """How a tile meets tensor memory, in the fewest instructions; loads and stores are alike.
 
     `tile` maps register, lane, warp and block to the part, `bits` is the element's width, `num_warps` the partition's."""
+    if cut(side.layout.to_linear(side.tile).bases(BLOCK), side.tile, side.shape):
+        return Unreadable("it is a slice of what is split over blocks", "slice along another dimension")
     found = _plan(tile, side, bits, num_warps)
     if isinstance(found, TensorAccess):
         return found
+    sharing = _sharing(side, bits)
+    if sharing:
+        apart = "" if side.layout.has_copies else f", or give each its own with col_stride={COLUMN_BITS // bits}"
+        reason = f"{sharing} elements share a 32-bit column, and the part has only some of them"
+        return Unreadable(reason, f"take parts of whole columns{apart}")
     fits = f"get_tmem_reg_layout(dtype, {list(side.shape)}, {side.layout!r}, num_warps)"
     return Unreadable(found, f"use the layout {fits} for it, and convert_layout from or to another one")
+
+
+def cut(blocks: Sequence[Vector], tile: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a view of a tile leaves out a part along a dimension that is split over blocks."""
+    split = {d for vector in blocks for d, value in enumerate(vector) if value}
+    return any(shape[d] != tile[d] for d in split)
+
+
+def _sharing(side: TensorSide, bits: int) -> int:
+    """How many elements share a column of which a view leaves some out; 0 for one that has all or none."""
+    word = side.layout.to_linear(side.tile).bases(COLUMN)[: log2(max(COLUMN_BITS // bits, 1))]
+    shared = [vector for vector in word if any(vector)]
+    beyond = any(at >= size for vector in shared for at, size in zip(vector, side.shape, strict=True))
+    return 1 << len(shared) if beyond else 0
 
 
 # Layouts of registers

@@ -3,9 +3,10 @@
     tcgen05.mma %a, %b, %acc                    starts acc + a @ b
     tcgen05.commit %bar                         one arrival on the barrier, when all that was started before is complete
 
-The elected thread of the partition starts products, copies and commits. Products of one thread are carried out in order, and
-so are copies to tensor memory before the products that follow. Nothing else waits for them: who reads the accumulator, or
-writes the operands' memory, waits for a barrier that a commit arrives on. Operands in shared memory are read in the async
+The elected thread of the partition starts products, copies and commits. Products of one thread that add to the same
+accumulator by the same instructions are carried out in order, and so are copies to tensor memory before the products that
+follow. Nothing else waits for them: who reads the accumulator, also as an operand of a product, or writes the operands'
+memory, waits for a barrier that a commit arrives on. Operands in shared memory are read in the async
 proxy. In a kernel whose tensor memory layouts say `two_ctas`, the first of two neighbouring blocks starts the product of both:
 each block has half of the rows of a and of the accumulator, and half of the columns of b.
 (PTX ISA, "TensorCore 5th Generation Family Instructions".)

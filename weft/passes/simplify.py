@@ -7,7 +7,7 @@
     memory.load %p, true, %other                 -->  memory.load %p
     control.if true {a} {b}                      -->  a
     control.for 0, 1, 1 {a}                      -->  a
-    control.for carrying a value it hands on     -->  the value from before the loop
+    control.for carrying a value it hands on     -->  the value from before the loop (and so control.while)
     regs.extract (regs.concat %a, %b), 1         -->  %b            (see `weft.passes.registers`)
     global.load %p, _, _, 8                      -->  the stride among the constant offsets
 
@@ -276,6 +276,24 @@ class _Simplifier:
         results = dict(zip(kept, made, strict=True))
         return tuple(results.get(i, init) for i, init in enumerate(inits))
 
+    def while_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        """Values that every iteration hands on as they are."""
+        before, after = op.regions
+        passed = tuple(before.terminator.uses)[1:]
+        entered = dict(zip(after.args, passed, strict=True))
+        ends = [entered.get(value, value) for value in after.terminator.uses]
+        rows = zip(before.args, op.uses, operands, ends, strict=True)
+        known = {arg: new for arg, init, new, end in rows if end in (arg, init) and new is not None}
+        if not known:
+            return None
+        out.env.update(known)
+        out.env.update((arg, known[value]) for arg, value in entered.items() if value in known)
+        carried = [i for i, arg in enumerate(before.args) if arg not in known]
+        kept = [i for i, value in enumerate(passed) if value not in known]
+        made = out.keep(_looping(op, carried, kept), tuple(operands[i] for i in carried))
+        results = dict(zip(kept, made, strict=True))
+        return tuple(results[i] if i in results else known[value] for i, value in enumerate(passed))
+
     def partitions(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """Each computes for itself: what threads hold in one partition, others do not."""
         regions = tuple(out.copy_isolated(region) for region in op.regions)
@@ -323,6 +341,21 @@ def _carrying(op: Op, kept: Sequence[int]) -> Op:
     return Op(op.kind, operands, op.attrs, tuple(op.results[i] for i in kept), (region,), op.loc)
 
 
+def _looping(op: Op, carried: Sequence[int], passed: Sequence[int]) -> Op:
+    """A `while` that carries only some of its values, and whose condition passes on some."""
+    before, after = op.regions
+    condition, end = before.terminator, after.terminator
+    holds, *values = condition.operands
+    going = Op(condition.kind, (holds, *(values[i] for i in passed)), condition.attrs, (), (), condition.loc)
+    last = Op(end.kind, tuple(end.operands[i] for i in carried), end.attrs, (), (), end.loc)
+    regions = (
+        Region(tuple(before.args[i] for i in carried), (*before.ops[:-1], going)),
+        Region(tuple(after.args[i] for i in passed), (*after.ops[:-1], last)),
+    )
+    operands, results = tuple(op.operands[i] for i in carried), tuple(op.results[i] for i in passed)
+    return Op(op.kind, operands, op.attrs, results, regions, op.loc)
+
+
 _ARRAYS = {
     regs.concat: Registers.concat, regs.gather: Registers.gather, regs.splat: Registers.splat,
     regs.extract: Registers.extract,
@@ -337,6 +370,7 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     tile.extract: _Simplifier.extract,
     control.if_: _Simplifier.if_,
     control.for_: _Simplifier.for_,
+    control.while_: _Simplifier.while_,
     control.warp_specialize: _Simplifier.partitions,
     **dict.fromkeys(KEEP_SPLAT, _Simplifier.moved),
     **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),

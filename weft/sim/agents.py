@@ -16,6 +16,7 @@ import numpy as np
 from weft.ir.core import Op
 from weft.sim.barriers import Agent
 from weft.sim.data import Array
+from weft.sim.tensor_order import Operation
 
 Schedule = Literal["late", "early", "random"]
 
@@ -119,17 +120,29 @@ class Groups:
 
 
 class Pipe:
-    """The tcgen05 operations that one task's elected thread has started, which are carried out in order. `component` counts
-    those that are known to be complete, `issued` those that are known to have been started; `count` have been, `done` are."""
+    """The tcgen05 operations that one task's elected thread has started. Here they are carried out in order, which is one of
+    the orders that hardware may choose (`weft.sim.tensor_order` says what may rely on it).
 
-    __slots__ = ("_waiting", "component", "count", "done", "issued")
+    `component` counts those that are known to be complete, `issued` those that are known to have been started; `count` have
+    been, `done` are. `started` says what each is, the one that is about to start included, and `product` is the number of the
+    last product among them (-1 before there is one)."""
+
+    __slots__ = ("_waiting", "component", "count", "done", "issued", "product", "started")
 
     def __init__(self, component: int, issued: int) -> None:
         self.component = component
         self.issued = issued
         self.count = 0
         self.done = 0
+        self.started: list[Operation] = []
+        self.product = -1
         self._waiting: deque[Callable[[], None]] = deque()
+
+    def begin(self, what: Operation) -> None:
+        """An operation is about to start."""
+        self.started.append(what)
+        if what is not None:
+            self.product = self.count
 
     def add(self, work: Callable[[], None]) -> int:
         """One more operation; how many there are then."""

@@ -151,8 +151,9 @@ class Barrier:
         join(self.holding, done)
 
     def _room(self, op: Op, clock: Clock, count: int) -> None:
-        # Who does not know that copies have completed a phase may arrive before they do.
-        unknown = any(clock.known.get(component, 0) < done for component, done in self.held_up.items())
+        # Who does not come after the copies that completed a phase may arrive before they do.
+        after = (clock.known, clock.before)
+        unknown = any(all(counts.get(c, 0) < done for counts in after) for c, done in self.held_up.items())
         if count > self.pending or unknown:
             related, share = self.arrivals or self.earlier or [self.op], self.share()
             times = -(-count // share)

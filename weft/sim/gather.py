@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from weft.errors import global_hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType, DType
 from weft.layout import NVMMASharedLayout
@@ -66,6 +67,7 @@ def _bring(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Ro
 
 def _send(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:
     coordinates, place = rows
+    _check_first(task, op, desc, int(coordinates[1].min()))
     request = Request(task, op, desc, coordinates, "writes", whole_chunks=True, mine=place.mine)
     start_store(task, op, request, handle, place, None)
 
@@ -93,6 +95,13 @@ def _first(task: Task, op: Op, desc: Data, column: Data) -> int:
     (first,) = integers(task, op, [column])
     check_column(task, op, desc.array, first)
     return first
+
+
+def _check_first(task: Task, op: Op, desc: Data, column: int) -> None:
+    """Copies to global memory have no negative coordinates (PTX ISA, "Restriction on Tensor Copy instructions"). Rows before
+    the first are left out all the same: what is emitted moves them behind the last. Raises OutOfBounds."""
+    if column < 0:
+        raise task.fail(global_hazard.SCATTER_COLUMN, op, column=column, name=desc.array.buffer.name)
 
 
 @lru_cache(maxsize=256)

@@ -258,13 +258,17 @@ class Shadow:
         fields: dict[str, Any] = {
             "program": self.program, "partition": names[0], "other": names[1], "access": access, "name": shown,
             "before": before, "order": self._order(earlier, event, *names),
-            "wait": self._wait(earlier, event),
+            "wait": self._wait(earlier, event), "why": self._why(earlier, event),
         }  # fmt: skip
         return clashing(entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields)
 
     def _wait(self, earlier: Event, event: Event) -> str:
         """What to write so that a copy is complete."""
         return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
+
+    def _why(self, earlier: Event, event: Event) -> str:
+        """Why two operations that one would take to be in order are not; of shared memory there is nothing to say."""
+        return ""
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
         """What to write so that two threads' accesses are ordered."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ import numpy as np
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout import NVMMASharedLayout
+from weft.layout.tcgen05_kinds import Kind, Scaled, plain_kind, scaled_kind
+from weft.layout.tensor_access import LANE, TensorSide
+from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.layout.wgmma import SharedSide, Unreadable
 from weft.ops import tcgen05
 from weft.sim import places, scaled, tensor_places
 from weft.sim.blocks import Block
@@ -31,6 +36,7 @@ from weft.sim.products import multiply_exactly
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
+from weft.sim.tensor_order import Accumulators, accumulators
 from weft.sim.tensor_parts import SharedPart, Started, TensorPart, flag, whole, working_blocks
 from weft.sim.tensor_store import LANES, TensorHandle
 
@@ -111,7 +117,7 @@ def _product(
         for block in blocks
     ]  # fmt: skip
     columns = [_shared(task, block, op.operands[1], b) for block in blocks]
-    started = Started(task, op, "mma")
+    started = Started(task, op, _accumulators(task, op, shares[0]))
     for share, part in zip(shares, columns, strict=True):
         started.reads(share.a, SINK)
         started.reads(part, SINK)
@@ -128,6 +134,42 @@ def _product(
             share.run(right, adds, compute)
 
     started.go_on(work)
+
+
+def _accumulators(task: Task, op: Op, share: _Share) -> Accumulators:
+    """What the product's instructions add to, which the accumulator's layout cuts it into."""
+    layout, place = tensor_places.tensor_type(op.operands[2]).layout, share.acc.place
+    assert isinstance(layout, TensorMemoryLayout)
+    elements = place.index[share.rows][:, share.columns]
+    m, n = layout.block[0], min(layout.block[1], elements.shape[1])
+    columns, lanes = np.divmod(elements[::m, ::n].ravel() // place.each + share.acc.base, LANES)
+    return accumulators(_kind(op), m, n, task.machine.two_ctas, (lanes * LANE | columns).tolist())
+
+
+@lru_cache(maxsize=1024)
+def _kind(op: Op) -> Kind:
+    """The kind of the product's instructions."""
+    a, b, acc = (_element(value).code for value in op.operands[:3])
+    if op.kind is tcgen05.mma:
+        found = plain_kind(a, b, acc)
+    else:
+        left, right, a_scale, b_scale = (_side(op.operands[position]) for position in (0, 1, 3, 4))
+        assert isinstance(right, SharedSide)
+        assert isinstance(a_scale, TensorSide)
+        assert isinstance(b_scale, TensorSide)
+        scaled = Scaled(op.attrs["a_type"], op.attrs["b_type"], a_scale, b_scale, _element(op.operands[3]).code)
+        found = scaled_kind(left, right, (a, b, acc), scaled)
+    assert not isinstance(found, Unreadable)
+    return found
+
+
+def _side(value: Value | None) -> SharedSide | TensorSide:
+    """The whole tile of an operand, as plans see it; where in it a view begins makes no difference to the kind."""
+    t = value.type if value is not None else None
+    assert isinstance(t, SharedType | TensorType)
+    if isinstance(t, TensorType):
+        return TensorSide(t.layout, t.alloc_shape, t.shape, (0, 0))
+    return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
 
 def _share(task: Task, block: Block, parts: Sequence[SharedPart | TensorPart]) -> _Share:
@@ -186,7 +228,7 @@ def _copy(task: Task, op: Op, src: Handle, dst: TensorHandle) -> None:
     ]
     if not moves:
         return
-    started = Started(task, op, "cp")
+    started = Started(task, op, None)
     for source, place in moves:
         started.reads(source, COPIED)
         started.writes(place)

@@ -36,6 +36,7 @@ from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle
 from weft.sim.tcgen05 import COPIED, SINK
 from weft.sim.tensor_memory import reservation
+from weft.sim.tensor_order import Accumulators, accumulators
 from weft.sim.tensor_parts import SharedPart, Started, TensorPart, flag, working_blocks
 from weft.sim.tensor_places import TensorPlace, compact
 from weft.sim.tensor_store import CELL
@@ -107,7 +108,7 @@ def _issue(
     adds, what = flag(task, op, use_acc, "use_acc"), _instructions(op)
     left, right = (_memory(what, name) for name in (what.left, what.right))
     at, n = _address(task, op, acc), what.n // len(blocks)
-    started = Started(task, op, "mma")
+    started = Started(task, op, _accumulators(op, at))
     shares: list[tuple[SharedPart | TensorPart, SharedPart, list[TensorPart], TensorPart]] = []
     for block in blocks:
         x = (
@@ -217,6 +218,14 @@ def _apart(row: Array) -> Array:
 
 
 @lru_cache(maxsize=1024)
+def _accumulators(op: Op, address: int) -> Accumulators:
+    """What a product's instructions add to, from an address on."""
+    what = _instructions(op)
+    starts = [address + start for start in what.acc]
+    return accumulators(op.attrs["kind"], what.m, what.n, bool(op.attrs["two_ctas"]), starts)
+
+
+@lru_cache(maxsize=1024)
 def _accumulator_place(what: _Instructions, address: int, pair: bool) -> TensorPlace:
     """Accumulators, as (chains, m, n): an element in each column. Of 64 rows each 16 stand 32 lanes apart; in a pair of blocks
     the right half of the columns stands in the lanes behind them."""
@@ -268,7 +277,7 @@ def _copy_shared(task: Task, op: Op, src: Handle, dst: Data) -> None:
     sources, targets = zip(*op.attrs["steps"], strict=True)
     place = _target_place(address, targets, lanes, bits, element.itemsize)
     moves = [(_source(task, block, src, element, op, lanes, bits, sources), block) for block in blocks]
-    started = Started(task, op, "cp")
+    started = Started(task, op, None)
     parts: list[tuple[SharedPart, TensorPart]] = []
     for source, block in moves:
         target = _tensor(task, op, block, place, element)

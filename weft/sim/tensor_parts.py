@@ -16,6 +16,7 @@ from weft.sim.mbarrier import peer
 from weft.sim.numbers import bits_of
 from weft.sim.places import Place
 from weft.sim.shared_memory import Handle, Lifetime
+from weft.sim.tensor_order import Accumulators
 from weft.sim.tensor_places import TensorPlace
 from weft.sim.verdicts import WORDS, Mode
 
@@ -74,15 +75,17 @@ def working_blocks(task: Task, op: Op, two_ctas: bool) -> list[Block]:
 
 
 class Started:
-    """An operation that begins: what it will read and write is checked and noted from now on."""
+    """An operation that begins, a product that adds to `accumulators` or a copy: what it will read and write is checked and
+    noted from now on."""
 
     __slots__ = ("_mode", "_op", "_pipe", "_task")
 
-    def __init__(self, task: Task, op: Op, mode: Mode) -> None:
+    def __init__(self, task: Task, op: Op, accumulators: Accumulators | None) -> None:
         self._task = task
         self._op = op
-        self._mode: Mode = mode
+        self._mode: Mode = "cp" if accumulators is None else "mma"
         self._pipe = task.block.cluster.pipes[task.slot]
+        self._pipe.begin(accumulators)
 
     def reads(self, part: SharedPart | TensorPart, sink: str) -> None:
         """It reads elements that all have values. Raises OutOfBounds, UninitializedRead, UndefinedValue, hazards of both

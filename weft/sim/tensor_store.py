@@ -3,11 +3,10 @@
 A *cell* is 32 bits: cell `column * 128 + lane`, so that the columns of an allocation follow one another. The last accesses of
 every cell are kept in a shadow of their own (`weft.sim.shadow`); what makes two of them clash is here.
 
-Accesses of threads are noted by warp, since the threads of a warp access tensor memory together. Operations of tcgen05 are
-carried out in the order in which one thread starts them, also across kinds, as the tensor cores' pipe does (PTX ISA, "Memory
-Consistency Model for 5th generation of TensorCore operations"); those of two threads follow one another where the second knows
-that the first has been started. Whatever passes from one thread to another goes through a fence on both sides of what orders
-the threads, but a commit needs none before it.
+Accesses of threads are noted by warp, since the threads of a warp access tensor memory together. Of the operations of tcgen05
+that one thread starts some follow one another (`weft.sim.tensor_order`), and so do those of two threads where the second knows
+that the first has been started; all others wait until the first is complete. Whatever passes from one thread to another goes
+through a fence on both sides of what orders the threads, but a commit needs none before it.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from weft.sim.data import Array, Mark, marked
 from weft.sim.naming import Naming
 from weft.sim.shadow import Event, Shadow
 from weft.sim.shared_memory import Lifetime
+from weft.sim.tensor_order import disorder
 from weft.sim.verdicts import FINE, TENSOR_CORE, Verdict
 
 CELL = 4
@@ -72,13 +72,24 @@ class TensorShadow(Shadow):
                 row = tensor_hazard.TENSOR_IN_FLIGHT if earlier.writes else tensor_hazard.TENSOR_OPERAND
                 return row, row
             return self._fenced(clock, earlier.component, earlier.value)
+        waited = done or not self._why(earlier, event)
         if own:
-            return FINE
+            return FINE if waited else (tensor_hazard.TENSOR_ORDER, tensor_hazard.TENSOR_ORDER)
         either = earlier.component, self._pipes[earlier.slot].issued
         found = [self._fenced(clock, c, earlier.value) for c in either if clock.known.get(c, 0) > earlier.value]
         if not found:
             return tensor_hazard.TENSOR_RACE, tensor_hazard.TENSOR_RACE
-        return FINE if FINE in found else found[0]
+        if FINE not in found:
+            return found[0]
+        return FINE if waited else (tensor_hazard.TENSOR_ORDER, tensor_hazard.TENSOR_ORDER)
+
+    def _why(self, earlier: Event, event: Event) -> str:
+        """Why an operation of tcgen05 does not come after an earlier one that is under way; empty where it does."""
+        if earlier.mode not in TENSOR_CORE or event.mode not in TENSOR_CORE:
+            return ""
+        pipe, later = self._pipes[earlier.slot], self._pipes[event.slot].started[event.value]
+        multiplied = pipe.product > earlier.value
+        return disorder(pipe.started[earlier.value], earlier.writes, later, not event.writes, multiplied)
 
     def _fenced(self, clock: Clock, component: int, value: int) -> Verdict:
         """What is wrong with an access that comes after another thread's, as far as fences go."""
