@@ -83,6 +83,7 @@ def test_not_callable():
 
 
 CALLS = {
+    "gl.BlockedLayout([1], [32], [4], [0], colour=1)": "BlockedLayout got an unexpected keyword argument 'colour'",
     "helper(n)": "got no value for 'size'",
     "helper(n, 1, 2)": "takes 2 arguments, but got 3",
     "helper(n, 1, size=2)": "got 'size' twice",

@@ -134,11 +134,12 @@ class Adding:
     def of(dtype: str, k: int, config: MatmulConfig | None, fast: bool) -> Adding:
         """The way of a configuration; None stands for one without parts."""
         bits = 8 * np.dtype(TYPES[dtype]).itemsize
-        config = config or MatmulConfig(block_k=1024 // bits)
-        blocks = -(-k // config.block_k)
-        part = -(-blocks // min(config.splits, blocks)) * config.block_k
+        config = config or MatmulConfig()
+        block_k = config.block_k or 1024 // bits
+        blocks = -(-k // block_k)
+        part = -(-blocks // min(config.splits, blocks)) * block_k
         precision = None if dtype in ("int8", "uint8") else FP8 if bits == 8 else FULL
-        return Adding(K_BITS // bits, part, 0 if fast else min(PROMOTED, config.block_k), precision)
+        return Adding(K_BITS // bits, part, 0 if fast else min(PROMOTED, block_k), precision)
 
     def sums(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """a @ b of float32 as hardware forms it, bit for bit; integers as float32 converts them."""

@@ -77,8 +77,8 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
         return hazard.OPERAND_REUSED, hazard.OPERAND_REUSED
     if earlier.mode == "copy" and not known and not (own and clock.each.get(earlier.component, 0) > earlier.value):
         return _in_flight(event)
-    if earlier.mode == event.mode == "generic" and not earlier.writes:
-        # What was read need not be published to whoever writes there later: it is enough that the read came first.
+    if earlier.mode == event.mode == "generic" and not (own or earlier.writes):
+        # What was read need not be published to another task that writes there later: it is enough that the read came first.
         known = known or clock.before.get(earlier.component, 0) > earlier.value
     ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
     if not asynchronous or not (known or own) or clock.fenced.get(earlier.component, 0) > earlier.value:

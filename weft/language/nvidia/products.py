@@ -68,7 +68,9 @@ def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1
     if flat is not None:
         problem = f"{name_of(flat)} is no matrix"
     elif left[1] * each[0] != right[0] * each[1]:
-        problem = f"a has {left[1] * each[0]} columns, b {right[0] * each[1]} rows"
+        packed = ["", " (two in each byte)"]
+        columns, rows = (f"{size * n}" for size, n in ((left[1], each[0]), (right[0], each[1])))
+        problem = f"a has {columns} columns{packed[each[0] > 1]}, b {rows} rows{packed[each[1] > 1]}"
     elif left[0] != sums[0]:
         problem = f"a has {left[0]} rows, the accumulator {sums[0]}"
     elif right[1] != sums[1]:
