@@ -193,20 +193,20 @@ def simulations(size: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[]
     for dtype in ("float16", "bfloat16", "float8_e4m3fn"):
         module = twin.load("matmul_blackwell")
         for name, settings in module.RUNS.items():
-            A, B, C = _matrices(place, size, dtype)
-            yield f"{name}, {dtype}", partial(module.matmul, A, B, C, **settings), partial(place.check_product, C, A, B)
+            a, b, c = _matrices(place, size, dtype)
+            yield f"{name}, {dtype}", partial(module.matmul, a, b, c, **settings), partial(place.check_product, c, a, b)
     for name, (function, settings) in twin.load("matmul_ladder").RUNGS.items():
-        A, B, C = _matrices(place, size, "float16")
-        launch = partial(function, A, B, C, **{**blackwell_kernels.TILE, **settings})
-        yield f"ladder, {name}", launch, partial(place.check_product, C, A, B)
+        a, b, c = _matrices(place, size, "float16")
+        launch = partial(function, a, b, c, **{**blackwell_kernels.TILE, **settings})
+        yield f"ladder, {name}", launch, partial(place.check_product, c, a, b)
     scaled = twin.load("matmul_scaled")
     for formats in scaled.FORMATS:
-        (A, a), (B, b) = (scaled.quantised(place, place.random(size, size), name) for name in formats)
-        C = place.poisoned(size, size, dtype="float16")
+        (a, a_values), (b, b_values) = (scaled.quantised(place, place.random(size, size), name) for name in formats)
+        c = place.poisoned(size, size, dtype="float16")
         yield (
             f"scaled, {' by '.join(formats)}",
-            partial(scaled.matmul_scaled, A, B, C),
-            partial(scaled.check, place, C, a, b),
+            partial(scaled.matmul_scaled, a, b, c),
+            partial(scaled.check, place, c, a_values, b_values),
         )
 
 

@@ -61,7 +61,7 @@ OTHERS: dict[str, tuple[str, Any, str]] = {
     "shapes of scaled products": (
         "mma-shapes",
         lambda k: scaled(a=smem([128, 128], gl.uint8), a_type="e2m1", b=smem([64, 128], gl.float8e4nv).permute([1, 0])),
-        "a has 256 columns, b 128 rows",
+        "a has 256 columns (two in each byte), b 128 rows",
     ),
     "types of another format": (
         "tcgen05-format-element",

@@ -116,7 +116,7 @@ def test_messages_are_in_the_words_of_the_language(code):
 
 
 def test_every_public_function_is_marked():
-    plain = {"aggregate", "constexpr_function"}
+    plain = {"aggregate", "constexpr_function", "must_use_result"}
     functions = [n for n in gl.__all__ if type(getattr(gl, n)).__name__ == "function"]
     assert {n for n in functions if not getattr(getattr(gl, n), BUILTIN, False)} == plain
     assert BLOCKED.num_warps == 4

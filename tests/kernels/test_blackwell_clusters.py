@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.kernels.harness import Described, poison, random
 from weft import language as gl
-from weft.errors.hazard import TooManyArrivals
+from weft.errors.hazard import ReadInFlight, TooManyArrivals
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
     allocate_tensor_memory,
@@ -36,12 +36,12 @@ def check(found, a, b):
 
 
 @weft.jit
-def ended(a_desc, b_desc, c_desc, steps: gl.constexpr, layout: gl.constexpr):
+def ended(a_desc, b_desc, c_desc, steps: gl.constexpr, layout: gl.constexpr, shared: gl.constexpr = True):
     """One buffer for each operand, and barriers that are invalidated by the block that waits for both blocks' copies."""
     a = gl.allocate_shared_memory(a_desc.dtype, a_desc.block_shape, a_desc.layout)
     b = gl.allocate_shared_memory(b_desc.dtype, b_desc.block_shape, b_desc.layout)
     acc = allocate_tensor_memory(gl.float32, c_desc.block_shape, layout)
-    ready, done = mbarrier.allocate_mbarrier(two_ctas=layout.two_ctas), mbarrier.allocate_mbarrier()
+    ready, done = mbarrier.allocate_mbarrier(two_ctas=layout.two_ctas and shared), mbarrier.allocate_mbarrier()
     mbarrier.init(ready, count=1)
     mbarrier.init(done, count=tcgen05_mma_barrier_count([a, b], multicast=True))
     for i in range(steps):
@@ -91,6 +91,15 @@ def test_blocks_that_share_operands_with_others_than_their_neighbours(rng):
         ended[1](*args, 3, layout, num_ctas=4)
     ended[1](*args, 1, layout, num_ctas=4)
     check(c, a[:, :64], b[:64])
+
+
+def test_barriers_that_a_pair_does_not_share(rng):
+    layout = TensorMemoryLayout([128, 64], col_stride=1, cga_layout=[[1, 0]], two_ctas=True)
+    a, b, c = halves(rng, (256, 64)), halves(rng, (64, 64)), poison((256, 64), np.float16)
+    parts = (a, [256, 64], [[1, 0]]), (b, [64, 64], [[0, 1]]), (c, [256, 64], [[1, 0]])
+    with pytest.raises(ReadInFlight, match=r"block 0 multiplies \w of block 1") as caught:
+        ended[1](*[described(*part).of(part[0]) for part in parts], 1, layout, False, num_ctas=2)
+    assert "allocate_mbarrier(two_ctas=True)" in caught.value.fix
 
 
 @weft.jit

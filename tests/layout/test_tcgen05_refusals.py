@@ -71,6 +71,7 @@ def test_sizes_of_instructions(shape, block, reason):
     found = refused(default([shape[0], 64]), default([64, shape[1]]), accumulator(shape, block))
     assert reason in found[0]
     assert "write TensorMemoryLayout([" in found[1]
+    assert (", and give the accumulator at least" in found[1]) == (shape[1] < 16)
 
 
 def test_parts_of_instructions():
@@ -96,6 +97,8 @@ def test_pairs_of_blocks():
         a, default([64, 128], cga_layout=[[0, 0]]), accumulator([256, 128], [128, 128], **pair), two_ctas=True
     )
     assert "hold what begins at [(0, 0)] of b, but multiply what is at [(0, 64)]" in found[0]
+    alone = accumulator([256, 128], [128, 128], cga_layout=[[1, 0]])
+    assert refused(a, b, alone)[1].endswith("split, or write two_ctas=True in the accumulator's layout")
     sliced = SharedSide(a.layout, (256, 64), (128, 64), (128, 0))
     one = accumulator([128, 128], [128, 128])
     assert "of a" in refused(sliced, default([64, 128]), one)[0]

@@ -215,7 +215,7 @@ class _Machine:
             a, b = (self.read(v) for v in values)
             self.write(op.result, (wrap(OPERATIONS[op.kind](a[i], b[i])) for i in range(len(a))))
         elif op.kind is arith.constant:
-            self.write(op.result, [op.attrs["value"]])
+            self.write(op.result, [op.attrs["value"]] * (4 if op.result.type == ARRAY else 1))
         elif op.kind is arith.cmp:
             a, b = (self.read(v)[0] for v in values)
             self.write(op.result, [PREDICATES[op.attrs["predicate"]](a, b)])

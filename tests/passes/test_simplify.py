@@ -4,6 +4,7 @@ from time import process_time
 
 import pytest
 
+from tests.passes.programs import interpret, random_program
 from weft.ir.build import Builder
 from weft.ir.compare import equivalent
 from weft.ir.core import Func, Op, Value, walk
@@ -304,6 +305,45 @@ def test_swapping_is_not_handing_on():
     k = Kernel()
     results = loop(k, 0, k.n, 1, k.n, k(arith.add, k.n, k.n), body=lambda i, a, b: [b, a])
     assert k.says(*results) == ["control.for"] * 2
+
+
+def going(k, *inits, passed, body):
+    """A `while` whose condition passes on `passed` of what is carried, all of which `body` makes anew of that."""
+    with k.build.region([v.type for v in inits]) as before:
+        handed = passed(*before.args)
+        k(control.condition, k(arith.cmp, before.args[0], k.n, predicate="lt"), *handed)
+    with k.build.region([v.type for v in handed]) as after:
+        k(control.yield_, *body(*after.args))
+    return k(control.while_, *inits, regions=(before.done, after.done))
+
+
+def test_values_that_a_while_hands_on_as_they_are():
+    """However its condition arranges them: `c` is not passed on at all, and `b` twice."""
+    k = Kernel()
+    zero = k.number(0)
+    results = going(
+        k, zero, k.u, k.x, passed=lambda i, b, c: [b, i, b], body=lambda b, i, again: [k(arith.add, i, k.n), again, k.x]
+    )
+    new, found = k.simplified(*results)
+    assert found == ["u", "control.while", "u"]
+    (made,) = (op for op in new.body.ops if op.kind is control.while_)
+    assert len(made.operands) == len(made.results) == 1
+
+
+def test_a_while_that_hands_on_other_values():
+    """Swapped ones, and one that the condition changes."""
+    k = Kernel()
+    swapped = going(k, k.n, k.number(0), passed=lambda a, b: [a, b], body=lambda a, b: [b, a])
+    changed = going(k, k.n, passed=lambda a: [k(arith.add, a, a)], body=lambda a: [a])
+    assert k.says(*swapped, changed) == ["control.while"] * 3
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_programs_mean_what_they_did(seed):
+    func = random_program(seed)
+    new = simplify(func)
+    verify(new)
+    assert interpret(new, 2) == interpret(func, 2)
 
 
 def test_simplified_text_round_trips():

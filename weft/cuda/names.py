@@ -38,7 +38,7 @@ OWN = _words("DEV shared_memory scratch")
 _MADE = re.compile(
     r"(load|store)_(shared_|matrix_)?\w+x\d+\w*|(load|store)_(shared_)?([iuf]\d+|bf16|f8e\dm\d)(_\w+)?|atomic_\w+|add_shared\w*"
     r"|padded_\d+\w*|copy_async_\w+|mbar_\w+|fence_mbar_init|tma_(load|store|reduce)_\w+|bulk_\w+|nanoseconds|(make|prefetch)_map\w*"
-    r"|tma_(gather|scatter)4|(tmem|tcgen05|clc)_\w+"
+    r"|tma_(gather|scatter)4|(tmem|tcgen05|clc|wgmma)_\w+"
 )
 
 

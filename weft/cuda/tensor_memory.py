@@ -19,6 +19,7 @@ from weft.cuda.spelling import c_type_of
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, uint32
+from weft.layout.tensor_access import Variant, words
 from weft.ops import tcgen05, tensor_memory
 
 if TYPE_CHECKING:
@@ -99,9 +100,6 @@ def _fence_call(e: Emitter, when: str) -> str:
 
 # Tiles
 
-_WORDS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers of 32 bits that one repetition of an instruction moves."""
-
 
 @dataclass(frozen=True, slots=True)
 class Moves:
@@ -112,7 +110,7 @@ class Moves:
 
     loads: bool
     element: DType
-    variant: str
+    variant: Variant
     repeat: int
     modifiers: str
     split: int | None
@@ -136,7 +134,7 @@ class Moves:
     @property
     def _words(self) -> int:
         """Words that one instruction moves."""
-        return self.repeat * _WORDS[self.variant]
+        return words(self.variant, self.repeat)
 
     def piece(self, name: str) -> Piece:
         """`name(x, at)`: the tile whose registers are `x`, at an address that the threads of a warp share."""

@@ -375,17 +375,20 @@ TOO_MANY_ARRIVALS = row(
     "{expected} arrivals",
     "initialise it with the count of all arrivals of a phase, or wait for the phase before arriving for the next",
 )
+EXPECT = (
+    "call mbarrier.expect(bar, bytes) with those of all copies (block_type.nbytes, in clusters desc.nbytes_per_cta)"
+)
 TOO_MANY_BYTES = row(
     "hazard-transaction-bytes",
     TransactionBytes,
     "program {program}: copies bring {brought} bytes to phase {phase} of {name}, which expects {expected}",
-    "call mbarrier.expect(bar, bytes) with the bytes of all copies of the phase (block_type.nbytes of each)",
+    EXPECT,
 )
 MISSING_BYTES = row(
     "hazard-transaction-bytes-missing",
     TransactionBytes,
     "program {program}: phase {phase} of {name} expects {expected} bytes, but copies bring {brought} and no more will come",
-    "call mbarrier.expect(bar, bytes) with the bytes of all copies of the phase (block_type.nbytes of each)",
+    EXPECT,
 )
 PHASE_ALIASING = row(
     "hazard-phase-aliasing",

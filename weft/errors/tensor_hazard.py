@@ -88,7 +88,7 @@ TENSOR_UNINITIALIZED = row(
     "hazard-tensor-uninitialized",
     UninitializedRead,
     "program {program} {access} {name}, which was never written{where}",
-    "begin with a product that does not add (use_acc=False), or store to the memory first",
+    "write it first: store to it, or wait for a product into it that does not add (use_acc=False)",
 )
 TENSOR_LANES = row(
     "hazard-tensor-memory-lanes",

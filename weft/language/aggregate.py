@@ -26,7 +26,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.language.annotations import meaning
 from weft.language.context import current
-from weft.language.marks import constexpr, jit_of, unwrap
+from weft.language.marks import JIT, constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
 from weft.language.runtime_value import AGGREGATE, RuntimeValue, describe
 from weft.language.tensor import tensor
@@ -39,7 +39,7 @@ def aggregate(cls: C) -> C:
     """Turn a class with annotated fields into one whose instances are kernel values.
 
     A field is a `tensor`, a `constexpr`, another aggregate, a tuple, of any type that the language has, or of a union of such.
-    Without an `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a
+    Methods such as `__add__` are what operators mean. Without an `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a
     `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError: language-aggregate-fields here,
     language-field-missing, language-field-type and language-field-arguments when an instance is made.
     """
@@ -47,6 +47,9 @@ def aggregate(cls: C) -> C:
     if not fields:
         raise fail(errors.AGGREGATE_FIELDS, name=cls.__name__)
     setattr(cls, AGGREGATE, fields)
+    for name, method in list(vars(cls).items()):
+        if jit_of(method) is not None and name.startswith("__") and name != "__init__":
+            setattr(cls, name, _operator(method))
     own = cls.__dict__.get("__init__")
     cls.__init__ = _by_position(cls, tuple(fields)) if own is None else _by_function(cls, own)
     if "__repr__" not in cls.__dict__:
@@ -137,6 +140,16 @@ def _by_function(cls: type, function: Any) -> Callable[..., None]:
             seal(self)
 
     return wraps(function)(init) if inspect.isfunction(function) else init
+
+
+def _operator(method: Any) -> Callable[..., Any]:
+    """What an operator calls for a `@jit` method such as `__add__`, which is inlined as others are."""
+
+    def call(self: Any, *operands: Any) -> Any:
+        return current().inline(method, [self, *operands], {})
+
+    setattr(call, JIT, jit_of(method))
+    return call
 
 
 def _annotations(cls: type) -> dict[str, Any]:

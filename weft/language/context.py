@@ -83,6 +83,11 @@ class TargetLike(Protocol):
         ...
 
     @property
+    def has_tma_fp4(self) -> bool:
+        """The engine spreads packed fp4 over twice the memory."""
+        ...
+
+    @property
     def has_cluster_launch_control(self) -> bool:
         """Programs take over those that have not been launched."""
         ...

@@ -60,7 +60,7 @@ def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
 
 @builtin
 def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
-    """The elements in row-major order under another shape, given as a list or as arguments; with `[]` the only one, a scalar."""
+    """The elements in row-major order under another shape, a list or arguments; under `[]` the only one, as a scalar."""
     check_tile("reshape", x)
     sizes = _sizes("reshape", shape)
     if not sizes and x.numel == 1:

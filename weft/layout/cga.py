@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weft.errors import fail
 from weft.errors import layout as errors
@@ -43,6 +43,15 @@ class Clustered(Protocol):
     def cga_layout(self) -> Sequence[Sequence[int]] | None:
         """One vector per block bit."""
         ...
+
+
+class Spelling(NamedTuple):
+    """Both spellings, of what has no layout yet."""
+
+    ctas_per_cga: Sequence[int] | None
+    cta_split_num: Sequence[int] | None
+    cta_order: Sequence[int] | None
+    cga_layout: Sequence[Sequence[int]] | None
 
 
 def cga_fields(layout: Clustered, rank: int) -> dict[str, Cga | None]:

@@ -162,7 +162,9 @@ class _Product:
             least = min(SCALE_START, max(self._columns, 32)) if self._scaled else 32
         if not least <= n <= MOST_COLUMNS:
             reason = f"an instruction of {m} rows takes {least} to {MOST_COLUMNS} columns, not {n}"
-            return Unreadable(reason, f"write TensorMemoryLayout([{m}, {min(max(n, least), MOST_COLUMNS)}], ...)")
+            fits = min(max(n, least), MOST_COLUMNS)
+            wider = f", and give the accumulator at least {fits} columns" if fits > self._columns else ""
+            return Unreadable(reason, f"write TensorMemoryLayout([{m}, {fits}], ...){wider}")
         if self._pair and (n != self._columns or (m != LANES and n != self._layout.block[1])):
             reason = f"two blocks multiply a whole accumulator at once, but here {n} of {self._columns} columns"
             return Unreadable(reason, f"write TensorMemoryLayout([{m}, N], ...) with N columns, at most {MOST_COLUMNS}")
@@ -204,7 +206,9 @@ class _Product:
                 reason = (
                     f"blocks of the cluster hold what begins at {list(has)} of {name}, but multiply what is at {needed}"
                 )
-                return Unreadable(reason, f"give {name} a cga_layout that splits it as the accumulator is split")
+                paired = not self._pair and name == "b" and has[:1] == ((0, self._n // 2),)
+                other = ", or write two_ctas=True in the accumulator's layout" if paired else ""
+                return Unreadable(reason, f"give {name} a cga_layout that splits it as the accumulator is split{other}")
             if cut(has, side.tile, side.shape):
                 return Unreadable(f"{name} is a slice of what is split over blocks", "slice along another dimension")
         return None
@@ -323,7 +327,9 @@ def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreada
     if isinstance(src.layout, PaddedSharedLayout):
         return Unreadable("padding lies between the elements of the source", _copy_fix(src, dst))
     source, target = _linear(src).bases(BLOCK), _linear(dst).bases(BLOCK)
-    if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or cut(target, dst.tile, dst.shape):
+    if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or cut(
+        target, dst.tile, dst.shape
+    ):
         reason = f"blocks of the cluster hold what begins at {list(source)} and take what begins at {list(target)}"
         return Unreadable(reason, "split both by the same cga_layout, and slice along another dimension")
     has, needed = alignment(src.layout), 0

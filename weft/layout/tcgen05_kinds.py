@@ -45,7 +45,7 @@ SCALES = {E4M3: 0, E8M0: 1}
 """Types of scales with their field of the instruction descriptor; powers of two (e8m0) come as bytes."""
 RUNS = {E4M3: 16, E8M0: 32}
 """Elements along k that share a scale."""
-MEMORY = {"e4m3": "f8e4m3", "e5m2": "f8e5m2", "e2m1": "u8"}
+MEMORY = {"e2m1": "u8", "e4m3": "f8e4m3", "e5m2": "f8e5m2"}
 """Elements of the memory that holds a format; bytes hold any."""
 
 

@@ -31,6 +31,7 @@ from weft.layout.tensor_memory import COLUMN, COLUMN_BITS, LANES, ROW, TensorLay
 from weft.layout.wgmma import Unreadable
 
 Variant = Literal["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]
+"""Shapes of the instructions: lanes, and bits of each per repetition."""
 SPLITN = "32x32b_splitn"
 """A register layout of 32x32b in which a thread holds both halves of the columns."""
 LANE = 1 << 16

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 from weft.errors import fail
 from weft.errors import tensor_memory as errors
 from weft.layout.base import TileLayout, check_powers_of_two, ints, tile_dims, vectors
-from weft.layout.cga import BLOCK, Cga, block_bases, block_shape, cga_fields
+from weft.layout.cga import BLOCK, Cga, Spelling, block_bases, block_shape, cga_fields
 from weft.layout.f2 import log2
 from weft.layout.linear import LinearLayout
 
@@ -124,8 +123,7 @@ class TensorMemoryScalesLayout(TensorLayout):
 
     32 rows are lanes, and every warp's 32 lanes hold a copy; four scales of a row share a 32-bit column, the next 32 rows have
     the next column, and the scales after the first four follow behind all rows: in even columns, so that of 32 rows or fewer
-    every other column holds nothing. (PTX ISA, "Scale factor layout in tensor
-    memory" of tcgen05.mma.)
+    every other column holds nothing. (PTX ISA, "Scale factor layout in tensor memory" of tcgen05.mma.)
     """
 
     cga_layout: Sequence[Sequence[int]] | None = None
@@ -159,17 +157,8 @@ Bases = list[tuple[int, ...]]
 
 def _cga(cga_layout: Sequence[Sequence[int]] | None, split: Sequence[int] | None) -> Cga | None:
     """`cga_layout` as layouts keep it. The other spelling counts blocks along rows first, then along columns."""
-    spelled = _Split(split, split, None if split is None else (0, 1), cga_layout)
+    spelled = Spelling(split, split, None if split is None else (0, 1), cga_layout)
     return cga_fields(spelled, 2)["cga_layout"]
-
-
-class _Split(NamedTuple):
-    """Both spellings, as `cga_fields` takes them."""
-
-    ctas_per_cga: Sequence[int] | None
-    cta_split_num: Sequence[int] | None
-    cta_order: Sequence[int] | None
-    cga_layout: Sequence[Sequence[int]] | None
 
 
 def _bits(dim: int, first: int, end: int) -> Bases:

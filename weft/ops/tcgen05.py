@@ -30,6 +30,10 @@ A = (
 B = Effect("read", "shared", "b", "async", "tcgen05", elected=True)
 ACC = Effect("write", "tensor", "acc", "async", "tcgen05", elected=True)
 SCALES = tuple(Effect("read", "tensor", name, "async", "tcgen05", elected=True) for name in ("a_scale", "b_scale"))
+COPIES = (
+    Effect("read", "shared", "src", "async", "tcgen05", elected=True),
+    Effect("write", "tensor", "dst", "async", "tcgen05", elected=True),
+)
 
 
 @op("tcgen05.mma", effects=(*A, B, ACC), needs="block", stage="tile", removed_by=LOWER)
@@ -63,16 +67,7 @@ def mma_scaled(
     _flags(use_acc, pred)
 
 
-@op(
-    "tcgen05.copy",
-    effects=(
-        Effect("read", "shared", "src", "async", "tcgen05", elected=True),
-        Effect("write", "tensor", "dst", "async", "tcgen05", elected=True),
-    ),
-    needs="block",
-    stage="tile",
-    removed_by=LOWER,
-)
+@op("tcgen05.copy", effects=COPIES, needs="block", stage="tile", removed_by=LOWER)
 def copy(src: Value, dst: Value) -> None:
     """Start to copy a tile from shared to tensor memory."""
     s, d = shared(src), tensor_memory(dst)
@@ -100,10 +95,8 @@ def fence(before: bool, reason: str = "") -> None:
 
 # Lowered
 
-LEFT = (*A, B, ACC, *SCALES)
 
-
-@op("tcgen05.issue", effects=LEFT, needs="block", stage="lowered")
+@op("tcgen05.issue", effects=(*A, B, ACC, *SCALES), needs="block", stage="lowered")
 def issue(
     a: Value, b: Value, acc: Value, a_scale: Value | None, b_scale: Value | None, use_acc: Value | None, pred: Value | None,
     *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Step, ...], two_ctas: bool = False,
@@ -120,15 +113,7 @@ def issue(
     _flags(use_acc, pred)
 
 
-@op(
-    "tcgen05.copy_shared",
-    effects=(
-        Effect("read", "shared", "src", "async", "tcgen05", elected=True),
-        Effect("write", "tensor", "dst", "async", "tcgen05", elected=True),
-    ),
-    needs="block",
-    stage="lowered",
-)
+@op("tcgen05.copy_shared", effects=COPIES, needs="block", stage="lowered")
 def copy_shared(
     src: Value, dst: Value, *, shape: str, operand: Operand, steps: tuple[CopyStep, ...], two_ctas: bool = False
 ) -> None:

@@ -10,19 +10,15 @@ lane << 16 | column, and the kernel takes all of its columns at its beginning an
 
 from __future__ import annotations
 
-from typing import Literal
-
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import DType, RegsType, ScalarType, ScratchType, TensorType, Type, int32, tile_type, uint32
 from weft.layout import DistributedLayout
+from weft.layout.tensor_access import Variant
 from weft.layout.tensor_memory import TensorLayout
 from weft.ops.check import boolean, regs, require, scalar, tensor_memory, tile
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
-
-Variant = Literal["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]
-"""Shapes of the instructions that move tensor memory to registers and back: lanes, and bits of each per repetition."""
 
 LOADS = Effect("read", "tensor", "handle")
 STORES = Effect("write", "tensor", "handle")

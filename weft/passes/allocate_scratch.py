@@ -17,9 +17,6 @@ from weft.passes.handles import bytes_of
 from weft.passes.liveness import lifetimes, place
 from weft.targets import Target
 
-GRANULARITY = 128
-"""Shared memory is given out in multiples of so many bytes."""
-
 
 def allocate_scratch(func: Func, target: Target) -> Func:
     """Set every allocation's offset, and "shared_bytes" of the function, of a cluster so many that tensor memory is enough for
@@ -50,5 +47,5 @@ def _least_bytes(func: Func, target: Target) -> int:
     if not columns or func.attrs.get("num_ctas", 1) == 1:
         return 0
     too_many = target.tensor_memory_columns // columns + 1
-    room = target.shared_bytes_per_sm // too_many - target.reserved_shared_bytes
-    return min(room // GRANULARITY * GRANULARITY + GRANULARITY, target.shared_bytes)
+    room, step = target.shared_bytes_per_sm // too_many - target.reserved_shared_bytes, target.shared_granularity
+    return min(room // step * step + step, target.shared_bytes)

@@ -22,6 +22,7 @@ from weft.sim.verdicts import (
     MANY,
     TENSOR_CORE,
     WAIT_FOR_LOAD,
+    WAIT_FOR_OTHERS,
     WORDS,
     Mode,
     Verdict,
@@ -264,6 +265,8 @@ class Shadow:
 
     def _wait(self, earlier: Event, event: Event) -> str:
         """What to write so that a copy is complete."""
+        if earlier.mode == "load" and earlier.slot // self.tasks != event.slot // self.tasks:
+            return WAIT_FOR_OTHERS
         return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
 
     def _why(self, earlier: Event, event: Event) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout import NVMMASharedLayout
-from weft.layout.tcgen05_kinds import Kind, Scaled, plain_kind, scaled_kind
+from weft.layout.tcgen05_kinds import KINDS, Kind, Scaled, plain_kind, scaled_kind
 from weft.layout.tensor_access import LANE, TensorSide
 from weft.layout.tensor_memory import TensorMemoryLayout
 from weft.layout.wgmma import SharedSide, Unreadable
@@ -42,8 +42,6 @@ from weft.sim.tensor_store import LANES, TensorHandle
 
 SINK = "a matrix product"
 COPIED = "a copy to tensor memory"
-FACTORS, PACKED_FACTORS = 32, 64
-"""Elements along k of a scaled product's instruction: of bytes, and of fp4 packed in pairs."""
 Compute = Callable[[Array, Array, Array | None, Sequence[Array]], Array]
 """The sum of a part: of a, of b, of the accumulator (None: nothing is added to), and of the scales of a and b."""
 
@@ -70,7 +68,7 @@ def _mma_scaled(
 ) -> None:  # fmt: skip
     left, right = op.attrs["a_type"], op.attrs["b_type"]
     packed = left == right == "e2m1" and not any(_padded(value) for value in op.operands[:2])
-    step = PACKED_FACTORS if packed else FACTORS
+    step = KINDS["mxf4" if packed else "mxf8f6f4"].k
 
     def compute(x: Array, y: Array, before: Array | None, scales: Sequence[Array]) -> Array:
         a_scale, b_scale = map(scaled.scales, scales)

@@ -12,6 +12,7 @@ from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, TileType, uint32
 from weft.layout import WARP_SIZE
 from weft.layout.access import solved
+from weft.layout.base import WARPGROUP
 from weft.layout.f2 import Span
 from weft.layout.flat import join
 from weft.layout.tensor_access import FRAGMENTS, LANE, SPLIT, Variant
@@ -26,7 +27,7 @@ from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared_memory import Handle, Lifetime
-from weft.sim.tensor_places import WARPGROUP, TensorPlace, by_warps, tensor_type
+from weft.sim.tensor_places import TensorPlace, by_warps, tensor_type
 from weft.sim.tensor_store import CELL, COLUMNS, TensorHandle
 from weft.sim.verdicts import MANY, WORDS
 

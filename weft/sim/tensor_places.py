@@ -18,6 +18,7 @@ from weft.errors import tensor_hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, TensorType
 from weft.layout import WARP_SIZE, LinearLayout
+from weft.layout.base import WARPGROUP
 from weft.layout.tensor_memory import COLUMN, LANES, ROW, TensorLayout
 from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, union, where
@@ -28,9 +29,6 @@ from weft.sim.shadow import Area
 from weft.sim.shared_memory import Lifetime
 from weft.sim.tensor_store import CELL, COLUMN_BYTES, COLUMNS, TENSOR_NEVER_WRITTEN, TensorHandle
 from weft.sim.verdicts import MANY, WORDS, Mode
-
-WARPGROUP = LANES // WARP_SIZE
-"""Warps that reach all lanes together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,16 +205,6 @@ def marked_values(
     if values.dtype.kind not in "iub":
         values = where(fresh, values.dtype.type(np.nan), values)
     return Data(values, union(Mark(fresh, TENSOR_NEVER_WRITTEN, op.loc), undefined))
-
-
-def demand_written(
-    task: Task, op: Op, memory: Lifetime, base: int, place: TensorPlace, element: DType, access: str, block: Block
-) -> None:  # fmt: skip
-    """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
-    tensor = block.tensor
-    if tensor.holds_undefined or tensor.unwritten(memory, place.area(base).where):
-        now = fetch(block, base, place, element)
-        task.demand(op, marked_values(task, op, memory, base, place, now, access, block), "a matrix product")
 
 
 def read(task: Task, op: Op, memory: Lifetime, base: int, place: TensorPlace, element: DType) -> Data:

@@ -21,6 +21,10 @@ the answer to a request for a program (which writes), or a product or a copy of 
 TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
 """Operations of tcgen05, which one thread starts and which go on in order."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
+WAIT_FOR_OTHERS = (
+    "let the copy signal a barrier that its block shares with this one, as mbarrier.allocate_mbarrier(two_ctas=True) makes "
+    "for pairs, and wait for that"
+)
 _WAIT_FOR_COPY = (
     "commit the copy and call async_copy.wait_group() with no more pendings than groups committed after it,"
 )

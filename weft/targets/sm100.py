@@ -22,6 +22,7 @@ SM100 = Target(
     has_mbarrier_tx=True,
     has_tma=True,
     has_tma_gather=True,
+    has_tma_fp4=True,
     has_st_async=True,
     has_cluster=True,
     has_elect=True,

@@ -46,6 +46,8 @@ class Target:
     """Most shared memory of one block, static and dynamic together, after the opt-in."""
     reserved_shared_bytes: int = 1024
     """What the system takes per resident block, on top of what the block asks for."""
+    shared_granularity: int = 128
+    """Shared memory is given to a block in multiples of so many bytes."""
     static_shared_bytes: int = 49152
     """Most shared memory that a block gets without the opt-in."""
     shared_banks: int = 32
@@ -68,6 +70,8 @@ class Target:
     """mbarriers count bytes (`expect_tx`) and can be waited on with `try_wait`."""
     has_tma: bool = False
     has_tma_gather: bool = False
+    has_tma_fp4: bool = False
+    """Tensor maps of packed fp4 that is spread over twice the memory (16U4_ALIGN16B)."""
     has_st_async: bool = False
     has_cluster: bool = False
     has_elect: bool = False
@@ -118,7 +122,7 @@ class Target:
             self.max_blocks_per_sm,
             self.max_warps_per_sm // warps,
             warps_by_registers // warps,
-            self.shared_bytes_per_sm // _round_up(shared + self.reserved_shared_bytes, 128),
+            self.shared_bytes_per_sm // _round_up(shared + self.reserved_shared_bytes, self.shared_granularity),
         )
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ def demand(what: str, feature: Feature) -> None:
         "wgmma": target.has_wgmma,
         "tensor memory": target.has_tcgen05,
         "rows gathered by TMA": target.has_tma_gather,
-        "fp4 spread by TMA": target.has_fp4_cvt,
+        "fp4 spread by TMA": target.has_tma_fp4,
         "cluster launch control": target.has_cluster_launch_control,
     }
     if not has[feature]:

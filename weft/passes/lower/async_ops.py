@@ -20,20 +20,12 @@ from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.forms import Form, Table
 from weft.passes.lower.handles import view
 from weft.passes.lower.memory import operand_form, predicate
+from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shared import places, plan
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.vectors import Tiles, Vectors, address_operands, vectorize
 
 LEAST_BYTES = 4
-
-
-def _require(lo: Lowering, op: Op, has: bool, needs: str, since: str) -> None:
-    if not has:
-        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=needs, target=lo.target.name, since=since)
-
-
-def _optional(lo: Lowering, value: Value | None) -> Value | None:
-    return None if value is None else lo.scalar(value)
 
 
 # cp.async
@@ -43,7 +35,7 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
     """Copies as wide as both memories and the mask allow. Elements that several threads hold are copied once."""
     handle, ptr, mask = op.operands
     assert handle is not None and ptr is not None
-    _require(lo, op, lo.target.has_cp_async, "cp.async", "sm_80")
+    require(lo, op, lo.target.has_cp_async, "cp.async", "sm_80")
     access = plan(lo, handle, ptr, store=True).access
     base, offsets, added = places(lo, access)
     address, masked = lo.form(ptr), operand_form(lo, mask)
@@ -87,7 +79,7 @@ def _vectors(
 
 def mbarrier_arrive(lo: Lowering, op: Op) -> None:
     """On the barrier's memory."""
-    _require(lo, op, lo.target.has_cp_async and lo.target.has_mbarrier, "cp.async and mbarriers", "sm_80")
+    require(lo, op, lo.target.has_cp_async and lo.target.has_mbarrier, "cp.async and mbarriers", "sm_80")
     lo.emit(op.kind, view(lo, op.operands[0]), **op.attrs)
 
 
@@ -96,11 +88,11 @@ def mbarrier_arrive(lo: Lowering, op: Op) -> None:
 
 def on_barrier(lo: Lowering, op: Op) -> None:
     """The same operation on the barrier's memory."""
-    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     if op.kind is mbarrier.expect:
-        _require(lo, op, lo.target.has_mbarrier_tx, "mbarriers that count bytes", "sm_90a")
+        require(lo, op, lo.target.has_mbarrier_tx, "mbarriers that count bytes", "sm_90a")
     bar, *others = op.operands
-    lo.emit(op.kind, view(lo, bar), *(_optional(lo, value) for value in others), **op.attrs)
+    lo.emit(op.kind, view(lo, bar), *(optional(lo, value) for value in others), **op.attrs)
 
 
 def _shared_by(op: Op) -> int:
@@ -111,7 +103,7 @@ def _shared_by(op: Op) -> int:
 
 def init(lo: Lowering, op: Op) -> None:
     """In the first of the blocks that share the barrier, for the arrivals of all of them."""
-    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     blocks = _shared_by(op)
     with where(lo, in_first(lo, blocks)):
         lo.emit(op.kind, view(lo, op.operands[0]), count=op.attrs["count"] << blocks.bit_count())
@@ -119,18 +111,18 @@ def init(lo: Lowering, op: Op) -> None:
 
 def invalidate(lo: Lowering, op: Op) -> None:
     """In the first of the blocks that share the barrier."""
-    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     with where(lo, in_first(lo, _shared_by(op))):
         lo.emit(op.kind, view(lo, op.operands[0]))
 
 
 def wait(lo: Lowering, op: Op) -> None:
     """On the barrier's memory, in the first of the blocks that share it; what the wait keeps alive has its place already."""
-    _require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
+    require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     bar, phase, pred, *_ = op.operands
     blocks = _shared_by(op)
     with where(lo, in_first(lo, blocks)):
-        lo.emit(op.kind, view(lo, bar), lo.scalar(phase), _optional(lo, pred), shared_by=blocks)
+        lo.emit(op.kind, view(lo, bar), lo.scalar(phase), optional(lo, pred), shared_by=blocks)
 
 
 # TMA
@@ -164,7 +156,7 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
     """The operation's attributes with its boxes, what the hardware moves in one instruction each: see `weft.layout.tma`.
 
     Raises CompilationError (tma-im2col-pixels)."""
-    _require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     d = _descriptor(op)
     assert isinstance(d.layout, NVMMASharedLayout)
     split = tma_layout.boxes(d.block_shape, d.layout, d.element.bits)
@@ -181,7 +173,7 @@ def tma_load(lo: Lowering, op: Op) -> None:
     attrs["multicast"] = bool(shared)
     with where(lo, in_first(lo, shared, op.attrs.get("sender", 0))):
         lo.emit(
-            op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), _optional(lo, pred), *_coordinates(lo, op, coords),
+            op.kind, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred), *_coordinates(lo, op, coords),
             **attrs,
         )  # fmt: skip
 
@@ -198,7 +190,7 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
     """Each place in the code has bytes of its own in the workspace: in a loop, a descriptor takes the place of the one before.
 
     Partitions make the descriptors that they use themselves (see `split_partitions`), and no others."""
-    _require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     if op.result not in lo.used:
         return
     operands = [lo.scalar(value) for value in op.uses]
@@ -244,7 +236,7 @@ def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
 
 def fence_async(lo: Lowering, op: Op) -> None:
     """Only GPUs that have an async proxy have the fence."""
-    _require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
+    require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     lo.emit(op.kind, **op.attrs)
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from weft.errors import fail
-from weft.errors import lowering as errors
 from weft.ir.core import Op
 from weft.ir.define import OpDef
 from weft.ops import clc
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import view
+from weft.passes.lower.operands import require
 from weft.passes.lower.state import Lowering, LowerRule
 
 
 def _require(lo: Lowering, op: Op) -> None:
-    if not lo.target.has_cluster_launch_control:
-        what = "cluster launch control"
-        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=what, target=lo.target.name, since="sm_100a")
+    require(lo, op, lo.target.has_cluster_launch_control, "cluster launch control", "sm_100a")
 
 
 def try_cancel(lo: Lowering, op: Op) -> None:

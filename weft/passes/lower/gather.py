@@ -8,8 +8,7 @@ The elected thread may be any of its warp's, so all threads have all rows.
 
 from __future__ import annotations
 
-from weft.errors import UserError, fail
-from weft.errors import lowering as errors
+from weft.errors import UserError
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, int32
@@ -22,14 +21,13 @@ from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.convert import converted
 from weft.passes.lower.forms import Table
 from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 
 
 def _require(lo: Lowering, op: Op) -> None:
-    if not lo.target.has_tma_gather:
-        needs, since = "TMA of single rows", "sm_100a"
-        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=needs, target=lo.target.name, since=since)
+    require(lo, op, lo.target.has_tma_gather, "TMA of single rows", "sm_100a")
 
 
 def _descriptor(desc: Value) -> tuple[DescriptorType, NVMMASharedLayout]:
@@ -90,7 +88,7 @@ def gather(lo: Lowering, op: Op) -> None:
     desc, bar, handle, pred, rows, column = op.operands
     assert desc is not None and handle is not None and rows is not None and column is not None
     lo.emit(
-        tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), None if pred is None else lo.scalar(pred),
+        tma.gather4, lo.scalar(desc), view(lo, bar), view(lo, handle), optional(lo, pred),
         _rows(lo, op, desc, handle, rows), _column(lo, desc, handle, column), steps=_steps(desc, handle),
     )  # fmt: skip
 

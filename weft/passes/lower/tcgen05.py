@@ -17,6 +17,7 @@ from weft.layout.wgmma import SharedSide, Unreadable
 from weft.ops import tcgen05
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.operands import optional
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.tensor_memory import address_of, require_tcgen05, side_of
 from weft.passes.tensor_handles import tensor_type
@@ -25,10 +26,6 @@ from weft.passes.tensor_handles import tensor_type
 def _first_of_two(lo: Lowering) -> Value | None:
     """The predicate of blocks that work for two; None where each works for itself."""
     return in_first(lo, 1) if lo.two_ctas else None
-
-
-def _optional(lo: Lowering, value: Value | None) -> Value | None:
-    return None if value is None else lo.scalar(value)
 
 
 def _code(value: Value) -> str:
@@ -71,8 +68,8 @@ def _issue(
     at_scales = (None, None) if scales is None else tuple([address_of(lo, scale) for scale in scales])
     with where(lo, _first_of_two(lo)):
         lo.emit(
-            tcgen05.issue, _memory(lo, a), view(lo, b), address_of(lo, acc), *at_scales, _optional(lo, use_acc),
-            _optional(lo, pred), kind=plan.kind, left=plan.left, right=plan.right, steps=plan.steps,
+            tcgen05.issue, _memory(lo, a), view(lo, b), address_of(lo, acc), *at_scales, optional(lo, use_acc),
+            optional(lo, pred), kind=plan.kind, left=plan.left, right=plan.right, steps=plan.steps,
             two_ctas=lo.two_ctas,
         )  # fmt: skip
 
@@ -116,7 +113,7 @@ def commit(lo: Lowering, op: Op) -> None:
     require_tcgen05(lo, op)
     bar, pred = op.operands
     with where(lo, _first_of_two(lo)):
-        lo.emit(op.kind, view(lo, bar), _optional(lo, pred), **op.attrs)
+        lo.emit(op.kind, view(lo, bar), optional(lo, pred), **op.attrs)
 
 
 def fence(lo: Lowering, op: Op) -> None:

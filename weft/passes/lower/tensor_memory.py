@@ -28,6 +28,7 @@ from weft.layout.wgmma import Unreadable
 from weft.ops import control, scratch, tensor_memory
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.numbers import mapped_warp
+from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.tensor_handles import tensor_type, tile_columns
@@ -54,9 +55,7 @@ def address_of(lo: Lowering, value: Value) -> Value:
 
 def require_tcgen05(lo: Lowering, op: Op) -> None:
     """Raises CompilationError (lower-target)."""
-    if not lo.target.has_tcgen05:
-        needs = "tensor memory and tcgen05"
-        raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=needs, target=lo.target.name, since="sm_100a")
+    require(lo, op, lo.target.has_tcgen05, "tensor memory and tcgen05", "sm_100a")
 
 
 # The kernel's columns
@@ -224,7 +223,7 @@ def store(lo: Lowering, op: Op) -> None:
     access = _plan(lo, op, handle, value)
     lo.emit(
         tensor_memory.store_regs, _own(lo, handle, access), lo.array(lo.form(value)),
-        None if pred is None else lo.scalar(pred), variant=access.variant, repeat=access.repeat,
+        optional(lo, pred), variant=access.variant, repeat=access.repeat,
         offsets=access.offsets, registers=access.registers, packed=access.packed, split=access.split,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 from weft.errors import blackwell as errors
 from weft.errors import fail
 from weft.errors import mma as mma_errors
-from weft.ir.types import DType, float8e4nv, float8e5, float32, uint8
+from weft.ir.types import BY_CODE, DType, float8e4nv, float32
 from weft.language.context import current
 from weft.language.handles import memory_handle
 from weft.language.logic import logical_and
@@ -36,17 +36,14 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import MBarrierLayout
 from weft.layout.cga import receivers
 from weft.layout.tcgen05 import plan_copy, plan_mma
-from weft.layout.tcgen05_kinds import Format, Scaled
-from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tcgen05_kinds import MEMORY, RUNS, Format, Scaled
+from weft.layout.tensor_memory import LANES, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.wgmma import Unreadable
 from weft.ops import tcgen05 as ops
 from weft.ops.mbarrier import blocks_sharing
 
-FORMATS: dict[str, DType] = {"e2m1": uint8, "e4m3": float8e4nv, "e5m2": float8e5}
+FORMATS = {name: BY_CODE[code] for name, code in MEMORY.items()}
 """Formats of elements that are scaled, and what keeps them: of e2m1 a byte keeps two."""
-SCALED_RUNS: dict[DType, int] = {uint8: 32, float8e4nv: 16}
-"""Elements along K of one scale, by its type."""
-SCALED_ROWS = 128
 
 Handle = shared_memory_descriptor | tensor_memory_descriptor
 
@@ -107,7 +104,7 @@ def tcgen05_mma_scaled(
     if acc.dtype is not float32:
         got, allowed = name_of(acc), float32.name
         raise fail(mma_errors.ACCUMULATOR_TYPE, what=what, left=name_of(a), right=name_of(b), got=got, allowed=allowed)
-    if layout.block[0] != SCALED_ROWS:
+    if layout.block[0] != LANES:
         raise fail(errors.SCALED_BLOCK, got=name_of(acc), layout=layout)
     run_type = _check_scales((a, b), (a_scale, b_scale), (a_type, b_type))
     _check_layouts(what, a, b, acc, Scaled(a_type, b_type, a_scale.side, b_scale.side, run_type.code))
@@ -295,7 +292,7 @@ def _check_scales(operands: Sequence[Any], scales: Sequence[Any], formats: tuple
         one, other = map(name_of, scales)
         raise fail(errors.SCALE_TYPES, left=formats[0], right=formats[1], a_scale=one, b_scale=other)
     dtype = kinds.pop()
-    run = SCALED_RUNS[dtype]
+    run = RUNS[dtype.code]
     for number, (x, scale) in enumerate(zip(operands, scales, strict=True)):
         length = x.shape[1 - number] * _per_element(formats[number])
         want = [x.shape[number], length // run]

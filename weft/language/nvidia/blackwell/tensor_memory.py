@@ -23,13 +23,13 @@ from weft.language.context import current
 from weft.language.creation import check_shape
 from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
 from weft.language.layouts import check_layout
-from weft.language.marks import builtin, constexpr_function
+from weft.language.marks import builtin, constexpr_function, unwrap
 from weft.language.nvidia.checks import demand
 from weft.language.runtime_value import article, name_of, represents, wrap
 from weft.language.scalars import predicate
 from weft.language.tensor import apply_many, tensor
 from weft.layout import DistributedLayout, DistributedLinearLayout, check_num_ctas
-from weft.layout.cga import Cga, cga_fields
+from weft.layout.cga import Cga, Spelling, cga_fields
 from weft.layout.tensor_access import TensorSide, plan_tensor_access, register_layout
 from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.wgmma import Unreadable
@@ -53,18 +53,19 @@ class tensor_memory_descriptor_type:
     def __init__(
         self, element_ty: DType, shape: Sequence[int], layout: TensorLayout, alloc_shape: Sequence[int] | None = None
     ) -> None:
-        object.__setattr__(self, "element_ty", element_ty)
-        object.__setattr__(self, "shape", tuple(shape))
-        object.__setattr__(self, "layout", layout)
-        object.__setattr__(self, "alloc_shape", tuple(shape)[-2:] if alloc_shape is None else tuple(alloc_shape))
+        sizes, placed = tuple(unwrap(shape)), unwrap(alloc_shape)
+        object.__setattr__(self, "element_ty", unwrap(element_ty))
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "layout", unwrap(layout))
+        object.__setattr__(self, "alloc_shape", sizes[-2:] if placed is None else tuple(placed))
 
     def get_reg_layout(self, num_warps: int | None = None, instr_variant: str = "32x32b") -> DistributedLinearLayout:
         """The layout in which a tile of it goes to and from registers, by instructions of a variant.
 
         Without `num_warps` those of the kernel or partition. Raises LayoutError: tmem-warps, tmem-variant,
         tmem-register-layout."""
-        warps = current("get_reg_layout").num_warps if num_warps is None else num_warps
-        return register_layout(self.element_ty.bits, self.shape[-2:], self.layout, warps, instr_variant)
+        warps = current("get_reg_layout").num_warps if num_warps is None else unwrap(num_warps)
+        return register_layout(self.element_ty.bits, self.shape[-2:], self.layout, warps, unwrap(instr_variant))
 
 
 @represents(TensorType)
@@ -229,18 +230,8 @@ def get_tmem_32x32b_reg_layout(
     return register_layout(32, tuple(shape), TensorMemoryLayout([M, N]), num_warps, "32x32b", cga)
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """The two spellings of how blocks share a tile."""
-
-    ctas_per_cga: Sequence[int] | None
-    cta_split_num: Sequence[int] | None
-    cta_order: Sequence[int] | None
-    cga_layout: Sequence[Sequence[int]] | None
-
-
 def _cga(*spelled: Any) -> Cga:
-    return cga_fields(_Cluster(*spelled), 2)["cga_layout"] or ()
+    return cga_fields(Spelling(*spelled), 2)["cga_layout"] or ()
 
 
 def _check_access(what: str, memory: tensor_memory_descriptor, layout: DistributedLayout) -> None:
