@@ -296,3 +296,43 @@ def test_absent_arguments_and_special_numbers(run, rng, given, scale):
     with np.errstate(over="ignore"):
         same(out[:100], (x + y if given else x) * np.int64(scale))
     kept_poison(out, 100)
+
+
+@gl.aggregate
+class Complex:
+    real: gl.tensor
+    imaginary: gl.tensor
+
+    @weft.jit
+    def __add__(self, other):
+        return Complex(self.real + other.real, self.imaginary + other.imaginary)
+
+    @weft.jit
+    def __neg__(self):
+        return Complex(-self.real, -self.imaginary)
+
+    @weft.jit
+    def __mul__(self, other):
+        if isinstance(other, Complex):
+            real = self.real * other.real - self.imaginary * other.imaginary
+            return Complex(real, self.real * other.imaginary + self.imaginary * other.real)
+        return Complex(self.real * other, self.imaginary * other)
+
+
+@weft.jit
+def iterated(out, n):
+    x = Complex(n, 1)
+    for _ in range(3):
+        y = -(x * x) * 2
+        y += x.__mul__(3)
+        x = y + x
+    gl.store(out, x.real)
+    gl.store(out + 1, x.imaginary)
+
+
+def test_operators_of_aggregates(run):
+    out, x = poison(2, np.int32), 2 + 1j
+    run(iterated, 1, out, 2)
+    for _ in range(3):
+        x = -(x * x) * 2 + x * 3 + x
+    assert out.tolist() == [x.real, x.imag]

@@ -178,3 +178,10 @@ def test_handles_are_no_numbers(kernel):
     assert "'acc' (a float32 tensor memory buffer [2, 128, 64])" in found.text
     with mistake("shared-handle-operand"):
         bool(acc)
+
+
+def test_types_of_boxed_constants():
+    layout = TensorMemoryLayout([128, 64], col_stride=1)
+    boxed = tensor_memory_descriptor_type(gl.constexpr(gl.float32), gl.constexpr([128, 64]), gl.constexpr(layout))
+    assert boxed == tensor_memory_descriptor_type(gl.float32, [128, 64], layout)
+    assert boxed.get_reg_layout(num_warps=gl.constexpr(4)) == get_tmem_reg_layout(gl.float32, [128, 64], layout, 4)

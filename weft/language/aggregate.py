@@ -39,9 +39,10 @@ def aggregate(cls: C) -> C:
     """Turn a class with annotated fields into one whose instances are kernel values.
 
     A field is a `tensor`, a `constexpr`, another aggregate, a tuple, of any type that the language has, or of a union of such.
-    Methods such as `__add__` are what operators mean. Without an `__init__` of its own the class takes its fields in order. `__init__` may be plain Python, a
-    `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError: language-aggregate-fields here,
-    language-field-missing, language-field-type and language-field-arguments when an instance is made.
+    Methods such as `__add__` are what operators mean. Without an `__init__` of its own the class takes its fields in order.
+    `__init__` may be plain Python, a `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError:
+    language-aggregate-fields here, language-field-missing, language-field-type and language-field-arguments when an instance
+    is made.
     """
     fields = {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
     if not fields:
