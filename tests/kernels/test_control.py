@@ -144,6 +144,7 @@ def polynomial(x, coefficients):
     return total
 
 
+@gl.must_use_result
 @weft.jit
 def sort_pair(a, b):
     return gl.minimum(a, b), gl.maximum(a, b)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -196,3 +198,30 @@ def test_constexpr_functions():
     assert is_constexpr_function(double) and double.__doc__ == "Twice."
     assert is_builtin(gl.load) and is_builtin(gl.cdiv) and not is_builtin(double)
     assert jit_of(partial(double)) is None and jit_of(jit(double)) is double
+
+
+MODULE = """
+from __future__ import annotations
+import weft
+import weft.language as gl
+
+@gl.aggregate
+class Inner:
+    x: gl.tensor
+
+@gl.aggregate
+class Outer:
+    inner: Inner
+"""
+
+
+def test_annotations_mean_what_they_do_in_the_class_s_own_module(monkeypatch):
+    def load():
+        module = ModuleType("loaded_twice")
+        monkeypatch.setitem(sys.modules, "loaded_twice", module)
+        exec(MODULE, vars(module))  # noqa: S102 a module of two classes
+        return module
+
+    first, second = load(), load()
+    assert fields_of(first.Outer) == {"inner": first.Inner}
+    assert fields_of(second.Outer) == {"inner": second.Inner}

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from weft.errors import fail
 from weft.errors import language as errors
@@ -33,6 +34,8 @@ from weft.language.tensor import tensor
 from weft.language.tree import Structure
 
 C = TypeVar("C", bound=type)
+_scopes: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
+"""By class the names of its module, those of its annotations, even where another module of that name is loaded later."""
 
 
 def aggregate(cls: C) -> C:
@@ -48,6 +51,7 @@ def aggregate(cls: C) -> C:
     if not fields:
         raise fail(errors.AGGREGATE_FIELDS, name=cls.__name__)
     setattr(cls, AGGREGATE, fields)
+    _scopes[cls] = vars(sys.modules.get(cls.__module__, sys))
     for name, method in list(vars(cls).items()):
         if jit_of(method) is not None and name.startswith("__") and name != "__init__":
             setattr(cls, name, _operator(method))
@@ -65,8 +69,8 @@ def is_aggregate(value: object) -> bool:
 
 def fields_of(cls: type) -> dict[str, Any]:
     """The fields of an aggregate class and what their annotations mean, as far as that is known."""
-    scope = vars(sys.modules.get(cls.__module__, sys))
     known = getattr(cls, AGGREGATE)
+    scope = next((_scopes[base] for base in cls.__mro__ if base in _scopes), dict[str, Any]())
     return {name: meaning(kind, scope) for name, kind in known.items()}
 
 
