@@ -20,7 +20,6 @@ import numpy as np
 
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout import NVMMASharedLayout
 from weft.layout.tcgen05_kinds import KINDS, Kind, Scaled, plain_kind, scaled_kind
 from weft.layout.tensor_access import LANE, TensorSide
 from weft.layout.tensor_memory import TensorMemoryLayout
@@ -67,8 +66,7 @@ def _mma_scaled(
     use_acc: Data | None, pred: Data | None,
 ) -> None:  # fmt: skip
     left, right = op.attrs["a_type"], op.attrs["b_type"]
-    packed = left == right == "e2m1" and not any(_padded(value) for value in op.operands[:2])
-    step = KINDS["mxf4" if packed else "mxf8f6f4"].k
+    step = KINDS[_kind(op)].k
 
     def compute(x: Array, y: Array, before: Array | None, scales: Sequence[Array]) -> Array:
         a_scale, b_scale = map(scaled.scales, scales)
@@ -207,12 +205,6 @@ def _shared_type(value: Value | None) -> SharedType:
 def _element(value: Value | None) -> DType:
     assert value is not None and isinstance(value.type, SharedType | TensorType)
     return value.type.element
-
-
-def _padded(value: Value | None) -> bool:
-    """Whether memory holds pairs of fp4 in one half of its bytes only."""
-    layout = value.type.layout if value is not None and isinstance(value.type, SharedType) else None
-    return isinstance(layout, NVMMASharedLayout) and layout.fp4_padded
 
 
 # Copies
