@@ -24,7 +24,8 @@ from tests.layout.tcgen05_products import (
     whole,
 )
 from tests.layout.test_wgmma import core_matrices
-from weft.layout.tcgen05 import descriptor_bits, plan_copy
+from weft.layout.tcgen05 import descriptor_bits
+from weft.layout.tcgen05_copies import plan_copy
 from weft.layout.tensor_access import TensorSide
 from weft.layout.tensor_memory import TensorMemoryLayout
 from weft.layout.wgmma import Operand, Unreadable

@@ -14,7 +14,8 @@ from tests.layout.tcgen05_products import (
     whole,
 )
 from weft.layout import NVMMASharedLayout, PaddedSharedLayout, SharedLinearLayout, SwizzledSharedLayout
-from weft.layout.tcgen05 import plan_copy, plan_mma
+from weft.layout.tcgen05 import plan_mma
+from weft.layout.tcgen05_copies import plan_copy
 from weft.layout.tcgen05_kinds import Scaled
 from weft.layout.tensor_access import TensorSide
 from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout

@@ -1,9 +1,9 @@
-"""Products and copies of Blackwell's tensor cores as instructions.
+"""Products of Blackwell's tensor cores as instructions.
 
-A product is cut into instructions by the blocks of the accumulator's layout, and along k into 256 bits each; a copy into
-pieces of 32 or 128 lanes. Everything in a plan is what one block has. Where two blocks multiply together the instruction is
-the first one's: it counts the rows of both, and each block has half of the columns of b. (PTX ISA, "tcgen05.mma" and
-"tcgen05.cp": shapes, shared memory descriptor, data path layout organization, block scaling.)
+A product is cut into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. Everything in a
+plan is what one block has. Where two blocks multiply together the instruction is the first one's: it counts the rows of both,
+and each block has half of the columns of b. (PTX ISA, "tcgen05.mma": shapes, shared memory descriptor, data path layout
+organization, block scaling.)
 """
 
 from __future__ import annotations
@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 
-from weft.layout import f2
 from weft.layout.cga import BLOCK
-from weft.layout.columns import combinations
 from weft.layout.fragments import K_BITS
 from weft.layout.linear import LinearLayout
-from weft.layout.shared import PaddedSharedLayout
-from weft.layout.shared_size import alignment
 from weft.layout.tcgen05_kinds import (
     KINDS,
     RUNS,
@@ -32,11 +28,8 @@ from weft.layout.tcgen05_kinds import (
 )
 from weft.layout.tensor_access import LANE, TensorSide, cut
 from weft.layout.tensor_memory import (
-    COLUMN,
     COLUMN_BITS,
     LANES,
-    ROW,
-    SCALE_ROWS,
     SCALES_PER_COLUMN,
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
@@ -44,14 +37,9 @@ from weft.layout.tensor_memory import (
 from weft.layout.wgmma import (
     Blocks,
     Operand,
-    Places,
     SharedSide,
     Unreadable,
-    forms,
-    misaligned,
     plan_operand,
-    swizzle_alignment,
-    swizzled,
 )
 
 Step = tuple[int, int, int, bool, int, int, int]
@@ -61,8 +49,6 @@ Offsets = tuple[tuple[int, ...], ...]
 """Where instructions begin, by block along the outer dimension and step along k."""
 ScalePlaces = list[list[tuple[int, int]]]
 """Columns, and bytes in them, by block along the outer dimension and step along k."""
-CopyStep = tuple[int, int]
-"""One copy: byte of the source, and address of the destination."""
 Vectors = Sequence[Sequence[int]]
 
 SWIZZLES = {0: 0, 128: 2, 64: 4, 32: 6}
@@ -73,8 +59,6 @@ SCALE_START = 64
 """Rows of scales that two columns hold: those of an instruction begin in an even one."""
 EITHER_WAY = (8, 16)
 """Widths of elements in shared memory that may lie contiguous along the outer dimension."""
-COPIES = ((LANES, 256, "128x256b"), (LANES, 128, "128x128b"), (SCALE_ROWS, 128, "32x128b.warpx4"))
-"""Lanes, bits of each, and names of the instructions that copy to tensor memory; what the last one copies, all warps get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +69,6 @@ class MmaPlan:
     left: Operand | None
     right: Operand
     steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CopyPlan:
-    """The instructions of a copy, as `tcgen05.copy_shared` takes them."""
-
-    shape: str
-    operand: Operand
-    steps: tuple[CopyStep, ...]
 
 
 def descriptor_bits(operand: Operand) -> int:
@@ -143,7 +118,7 @@ class _Product:
         self._a, self._b, self._acc, self._layout, self._scaled = a, b, acc, layout, scaled
         self._types = types if scaled is None else (scaled.a, scaled.b, types[2])
         self._row, self._pair = KINDS[kind], layout.two_ctas
-        self._blocks = [(row, column) for row, column in _linear(acc).bases(BLOCK)]
+        self._blocks = [(row, column) for row, column in linear_of(acc).bases(BLOCK)]
         self._rows, self._columns = _part(self._blocks, acc.shape)
         self._m, self._n = layout.block[0], min(layout.block[1], self._columns)
         self._k = a.shape[1] * (2 if self._types[0] == "e2m1" else 1)
@@ -201,7 +176,7 @@ class _Product:
         if self._scaled:
             wanted += [("a_scale", self._scaled.a_scale, rows), ("b_scale", self._scaled.b_scale, b_rows)]
         for name, side, needed in wanted:
-            has = _linear(side).bases(BLOCK)
+            has = linear_of(side).bases(BLOCK)
             if any(mine != its for mine, its in zip_longest(needed, has, fillvalue=(0, 0))):
                 reason = (
                     f"blocks of the cluster hold what begins at {list(has)} of {name}, but multiply what is at {needed}"
@@ -225,7 +200,7 @@ class _Product:
             return right
         (left_operand, at_a), (right_operand, at_b) = left, right
         majors = left_operand is not None and left_operand.transposed, right_operand.transposed
-        accumulator = _Places(self._acc, COLUMN_BITS // self._layout.col_stride)
+        accumulator = TensorPlaces(self._acc, COLUMN_BITS // self._layout.col_stride)
         a_scales, b_scales = self._scales(rows, columns)
         steps: list[Step] = []
         for i, row in enumerate(rows):
@@ -251,10 +226,10 @@ class _Product:
         if self._scaled is None:
             nothing = [(0, 0)] * len(steps)
             return [nothing] * len(rows), [nothing] * len(columns)
-        a, b = _Places(self._scaled.a_scale, 8), _Places(self._scaled.b_scale, 8)
+        a, b = TensorPlaces(self._scaled.a_scale, 8), TensorPlaces(self._scaled.b_scale, 8)
         taken = self._row.scales
 
-        def found(places: _Places, starts: range) -> ScalePlaces:
+        def found(places: TensorPlaces, starts: range) -> ScalePlaces:
             return [[divmod(places.column(at, k * taken), SCALES_PER_COLUMN) for k in steps] for at in starts]
 
         return found(a, rows), found(b, columns)
@@ -273,7 +248,7 @@ class _Product:
         if rows != self._m or columns < step:
             reason = f"a is in {layout}, where it has no {self._m} rows of {step} elements side by side"
             return Unreadable(reason, f"allocate a in TensorMemoryLayout([{self._m}, {side.tile[1]}], col_stride=1)")
-        places = _Places(side, self._row.bits)
+        places = TensorPlaces(side, self._row.bits)
         ks = range(0, side.shape[1], step)
         return None, tuple(tuple(places.address(row, k) for k in ks) for row in blocks.starts)
 
@@ -286,11 +261,11 @@ class _Product:
         return found.operand, found.offsets
 
 
-class _Places:
+class TensorPlaces:
     """Where in a block's tensor memory the elements, of `bits` bits, of a view lie."""
 
     def __init__(self, side: TensorSide, bits: int) -> None:
-        self._inverse, self._start, self._bits = _linear(side).pseudo_invert(), side.start, bits
+        self._inverse, self._start, self._bits = linear_of(side).pseudo_invert(), side.start, bits
 
     def address(self, row: int, column: int) -> int:
         """Lane << 16 | column of an element."""
@@ -306,7 +281,8 @@ class _Places:
         return lane, at
 
 
-def _linear(side: SharedSide | TensorSide) -> LinearLayout:
+def linear_of(side: SharedSide | TensorSide) -> LinearLayout:
+    """Where the tile that a view is part of lies."""
     return side.layout.to_linear(side.tile)
 
 
@@ -314,87 +290,3 @@ def _part(blocks: Vectors, shape: Sequence[int]) -> tuple[int, int]:
     """Rows and columns that a block has of a view, which is whole along the dimensions that are split."""
     rows, columns = (size >> sum(vector[d] > 0 for vector in blocks) for d, size in enumerate(shape))
     return rows, columns
-
-
-# Copies
-
-
-@lru_cache(maxsize=1024)
-def plan_copy(src: SharedSide, dst: TensorSide, bits: int) -> CopyPlan | Unreadable:
-    """The instructions that copy a tile of elements of `bits` bits from shared to tensor memory.
-
-    Offsets count from where each tile begins, starts of views included."""
-    if isinstance(src.layout, PaddedSharedLayout):
-        return Unreadable("padding lies between the elements of the source", _copy_fix(src, dst))
-    source, target = _linear(src).bases(BLOCK), _linear(dst).bases(BLOCK)
-    if any(mine != its for mine, its in zip_longest(target, source, fillvalue=(0, 0))) or cut(
-        target, dst.tile, dst.shape
-    ):
-        reason = f"blocks of the cluster hold what begins at {list(source)} and take what begins at {list(target)}"
-        return Unreadable(reason, "split both by the same cga_layout, and slice along another dimension")
-    has, needed = alignment(src.layout), 0
-    reach = _Reach(src, dst, bits)
-    for lanes, wide, shape in COPIES:
-        piece = reach.piece(lanes, wide)
-        if piece is None:
-            continue
-        for swizzle, (leading, stride) in forms(piece.contiguous, piece.lines, piece.others, bits // 8):
-            if has < swizzle_alignment(swizzle):
-                needed = needed or swizzle_alignment(swizzle)
-                continue
-            sources = combinations([swizzled(offset, swizzle) for offset in piece.others])
-            start, targets = swizzled(reach.start, swizzle), combinations(piece.columns)
-            steps = tuple((start ^ at, reach.first ^ column) for at, column in zip(sources, targets, strict=True))
-            return CopyPlan(shape, Operand(swizzle, False, leading, stride, ()), steps)
-    reason = misaligned(has, needed) if needed else f"no instruction copies {src.layout} to {dst.layout}"
-    return Unreadable(reason, _copy_fix(src, dst))
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """What one instruction copies, and others do: bytes of the source by bit of the column within a piece and of the lane, and
-    by bit that leads to other pieces, with the columns that these are in."""
-
-    contiguous: list[int]
-    lines: list[int]
-    others: list[int]
-    columns: list[int]
-
-
-class _Reach:
-    """Bytes of a block's shared memory by bits of addresses in tensor memory; 0 for a bit that leads out of the view."""
-
-    def __init__(self, src: SharedSide, dst: TensorSide, bits: int) -> None:
-        source, linear = Places(src, bits // 8), _linear(dst)
-        self.start, self.first, self._bits = source.start, _Places(dst, bits).address(0, 0), bits
-
-        def byte(basis: Sequence[int]) -> int:
-            return source.byte(basis) if all(at < size for at, size in zip(basis, dst.shape, strict=True)) else 0
-
-        self._lanes, self._columns = (list(map(byte, linear.bases(dim))) for dim in (ROW, COLUMN))
-
-    def piece(self, lanes: int, wide: int) -> _Piece | None:
-        """What an instruction of so many lanes, repeated in the others, and bits of each copies; None where it cannot."""
-        across, down = f2.log2(wide // self._bits), f2.log2(lanes)
-        contiguous, lines = self._columns[:across], self._lanes[:down]
-        if len(contiguous) < across or 0 in (*contiguous, *lines) or any(self._lanes[down:]):
-            return None
-        others = [(at, 1 << bit) for bit, at in enumerate(self._columns) if bit >= across and at]
-        columns = [element * self._bits // COLUMN_BITS for _, element in others]
-        return _Piece(contiguous, lines, [at for at, _ in others], columns)
-
-
-def _copy_fix(src: SharedSide, dst: TensorSide) -> str:
-    """What to write instead of a source that cannot be copied."""
-    if isinstance(dst.layout, TensorMemoryScalesLayout):
-        rows, scales = dst.shape
-        if rows % LANES or scales % SCALES_PER_COLUMN:
-            return f"copy scales of a multiple of {LANES} rows by {SCALES_PER_COLUMN} columns, or store them from registers"
-        shape = [1, rows // LANES, scales // SCALES_PER_COLUMN, 2, 256]
-        return (
-            f"keep the scales as {shape} in NVMMASharedLayout(0, 8, rank=5), and pass their reshape({[*shape[1:3], 32, 4, 4]})"
-            f".permute((0, 3, 2, 1, 4)).reshape({[rows, scales]})"
-        )
-    if isinstance(dst.layout, TensorMemoryLayout) and (dst.layout.block[0] != LANES or dst.layout.col_stride != 1):
-        return f"copy to TensorMemoryLayout([{LANES}, N], col_stride=1)"
-    return f"allocate the source in NVMMASharedLayout.get_default_for({list(src.tile)}, dtype)"

@@ -17,7 +17,8 @@ from __future__ import annotations
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import ScratchType, SharedType, TensorType, int32
-from weft.layout.tcgen05 import CopyStep, Step
+from weft.layout.tcgen05 import Step
+from weft.layout.tcgen05_copies import CopyStep
 from weft.layout.tcgen05_kinds import Format, Kind
 from weft.layout.wgmma import Operand
 from weft.ops.check import barrier, boolean, require, scalar, scratch, shared, tensor_memory

@@ -16,7 +16,7 @@ import numpy as np
 from weft.ir.core import Op
 from weft.ir.types import BY_CODE, DType, float8e4nv, float32, uint8
 from weft.layout.fragments import K_BITS
-from weft.layout.tcgen05 import COPIES
+from weft.layout.tcgen05_copies import COPIES
 from weft.layout.tcgen05_kinds import ACCUMULATORS, KINDS, Kind, Multiplication
 from weft.layout.tensor_access import LANE
 from weft.layout.tensor_memory import LANES, SCALE_ROWS, SCALES_PER_COLUMN

@@ -1,4 +1,4 @@
-"""Lowering of tcgen05: products and copies become the instructions that `weft.layout.tcgen05` plans, on memory and addresses.
+"""Lowering of tcgen05: products and copies become the instructions that `weft.layout` plans, on memory and addresses.
 
     tcgen05.mma %a, %b, %acc, %use    -->    tcgen05.issue %a, %b, %address, %use {steps=((0, 0, 0, True, ...), ...)}
 
@@ -11,7 +11,8 @@ from weft.errors import blackwell, fail
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout.tcgen05 import MmaPlan, Scaled, plan_copy, plan_mma
+from weft.layout.tcgen05 import MmaPlan, Scaled, plan_mma
+from weft.layout.tcgen05_copies import plan_copy
 from weft.layout.tensor_access import TensorSide
 from weft.layout.wgmma import SharedSide, Unreadable
 from weft.ops import tcgen05
