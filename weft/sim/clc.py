@@ -18,8 +18,9 @@ from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, undefined_in, union
 from weft.sim.machine import Task
 from weft.sim.mbarrier import barrier_at, peer
-from weft.sim.pending import Answer, Pid
+from weft.sim.pending import Answer
 from weft.sim.places import Place
+from weft.sim.programs import Pid
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED, Area
 from weft.sim.shared_memory import Handle

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import product
 from time import perf_counter
 from typing import Any, TextIO
 
@@ -20,7 +19,8 @@ from weft.sim.agents import Schedule
 from weft.sim.data import Data
 from weft.sim.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.machine import Machine, Uninitialized
-from weft.sim.pending import Pending, Pid
+from weft.sim.pending import Pending
+from weft.sim.programs import GridPrograms, Pid
 from weft.sim.report import Report
 from weft.sim.schedule import run_blocks
 from weft.targets import Target
@@ -59,12 +59,12 @@ def run(
     holds; of a kernel that takes over programs, a quarter of them at most, so that some are left to take).
     Raises the Hazard that the kernel meets first.
     """
-    chosen = programs if programs is not None else [(x, y, z) for z, y, x in product(*map(range, reversed(grid)))]
+    chosen = GridPrograms(grid) if programs is None else programs
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
     out = sys.stdout if stdout is None else stdout
     machine = Machine(
-        func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, programs=len(chosen), hazards=hazards,
+        func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, hazards=hazards,
         schedule=schedule, uninitialized=uninitialized,
     )  # fmt: skip
     machine.pending = Pending(chosen, max_resident or _resident(machine, len(chosen)))

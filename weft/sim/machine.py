@@ -95,7 +95,6 @@ class Machine:
         output: Callable[[str], None],
         *,
         seed: int = 0,
-        programs: int = 1,
         hazards: bool = True,
         schedule: Schedule | None = None,
         uninitialized: Uninitialized = "error",
@@ -121,7 +120,7 @@ class Machine:
         # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
-        self.races = Races(heap, programs, self.tasks * self.blocks) if hazards else None
+        self.races = Races(heap, self.tasks * self.blocks) if hazards else None
         # How often an author's barrier or fence ran, and how often it ordered nothing.
         self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}

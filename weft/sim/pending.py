@@ -3,45 +3,53 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.ir.core import Op
-
-Pid = tuple[int, int, int]
+from weft.sim.programs import Pid
 
 
 class Pending:
     """Programs that have not started, in the order of the launch. `resident`: how many may be under way together; `running`
-    are, and `canceled` will never start, since others have taken them over."""
+    are, and `canceled` will never start, since others have taken them over.
 
-    __slots__ = ("_programs", "canceled", "resident", "running")
+    The programs are asked for one by one, never listed. `_placed` are those that were passed over by requests since they have a
+    place and are about to start, at most `resident`; all after `_next` are untouched."""
 
-    def __init__(self, programs: Iterable[Pid], resident: int) -> None:
-        self._programs = deque(programs)
+    __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running")
+
+    def __init__(self, programs: Sequence[Pid], resident: int) -> None:
+        self._programs = programs
+        self._placed: deque[Pid] = deque()
+        self._next = 0
         self.resident = resident
         self.running = 0
         self.canceled = 0
 
     def __len__(self) -> int:
-        return len(self._programs)
+        return len(self._placed) + len(self._programs) - self._next
 
     def start(self) -> Pid | None:
         """The next program, if there is one and a place for it."""
-        if not self._programs or self.running >= self.resident:
+        if self.running >= self.resident or not self:
             return None
         self.running += 1
-        return self._programs.popleft()
+        return self._placed.popleft() if self._placed else self._take()
 
     def cancel(self) -> Pid | None:
         """Take over the next program that has no place; None where all that are left have one, and are about to start."""
         places = self.resident - self.running
-        if len(self._programs) <= places:
+        if len(self) <= places:
             return None
+        while len(self._placed) < places:
+            self._placed.append(self._take())
         self.canceled += 1
-        program = self._programs[places]
-        del self._programs[places]
-        return program
+        return self._take()
+
+    def _take(self) -> Pid:
+        self._next += 1
+        return self._programs[self._next - 1]
 
 
 @dataclass(slots=True, eq=False)

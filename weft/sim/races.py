@@ -37,14 +37,16 @@ class Races:
     """All accesses to global memory of a launch."""
 
     __slots__ = (
-        "_components", "_count", "_ops", "_owners", "_pids", "_places", "_positions", "_published", "_tasks", "_tracks",
-        "_unsettled", "_values", "heap",
+        "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_places", "_positions", "_published", "_tasks",
+        "_tracks", "_unsettled", "_values", "heap",
     )  # fmt: skip
 
-    def __init__(self, heap: Heap, programs: int, tasks: int) -> None:
+    def __init__(self, heap: Heap, tasks: int) -> None:
         self.heap = heap
         self._tasks = tasks
-        self._places = programs * tasks
+        # Tasks are numbered as programs start. What one knows of all others is kept for so many; it grows as more start.
+        self._places = tasks
+        self._latest = 0
         self._tracks: dict[int, Tracks] = {}
         # Of each event its task (numbered across the launch), its number there, what counts its end, its operation. Event 0 is
         # none.
@@ -107,6 +109,7 @@ class Races:
                 self._unsettled.setdefault(task.block.cluster.number, []).append(number)
         self._ops.append(touch.op)
         self._pids[task.block.cluster.number] = task.pid
+        self._latest = max(self._latest, task.place)
         self._count += 1
         return number
 
@@ -176,7 +179,7 @@ class Races:
             counts = [task.clock.known.get(slot, 0) for slot in range(self._tasks)]
             counts[task.slot] = max(counts[task.slot], task.settled)
             known = np.array(counts)[where(own, owners - first, 0)]
-        ordered = where(own, positions < known, False if task.world is None else task.world[owners] > positions)
+        ordered = where(own, positions < known, False if task.world is None else self._world(task)[owners] > positions)
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
@@ -308,8 +311,8 @@ class Races:
             keys = [(segment.home, "all")]
         for key in keys:
             if key in self._published:
-                world = self._world(task)
-                np.maximum(world, self._published[key], out=world)
+                world, published = self._world(task), self._published[key]
+                np.maximum(world[: published.size], published, out=world[: published.size])
 
     def release(self, task: Task, segment: Segment, addresses: Array) -> None:
         """Whoever acquires through these addresses learns what the task did and knows."""
@@ -326,7 +329,7 @@ class Races:
             keys.append((segment.home, "wide"))
         for key in keys:
             published = self._published.get(key)
-            self._published[key] = now.copy() if published is None else np.maximum(published, now)
+            self._published[key] = now.copy() if published is None else np.maximum(self._grown(published), now)
 
     def _settle(self, task: Task) -> None:
         """Copies that the task knows to be complete are over for whoever acquires what it publishes now."""
@@ -343,9 +346,14 @@ class Races:
         self._unsettled[cluster] = still
 
     def _world(self, task: Task) -> Array:
-        if task.world is None:
-            task.world = np.zeros(self._places, np.int32)
+        """What a task knows of every task that has started: how many events of it are ordered before."""
+        while task.place >= self._places or self._latest >= self._places:
+            self._places *= 2
+        task.world = self._grown(np.zeros(0, np.int32) if task.world is None else task.world)
         return task.world
+
+    def _grown(self, world: Array) -> Array:
+        return world if world.size == self._places else np.pad(world, (0, self._places - world.size))
 
 
 def _together(before: Array, note: Array, number: int) -> Array:

@@ -1,0 +1,82 @@
+"""The programs of a grid in the order in which they start, computed one by one: a grid may have 2**63 of them.
+
+An order is a function from a position in it to a program's number; it says who starts when, and nothing about who is resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from random import Random
+from typing import overload
+
+Pid = tuple[int, int, int]
+Order = Callable[[int], int]
+"""From a position to the number of the program there (x fastest): a bijection of `range(number of programs)`."""
+ROUNDS = 4
+"""Rounds of the Feistel network; four make a pseudo-random permutation (Luby and Rackoff)."""
+LISTED = 4096
+"""Up to how many programs an order is a shuffled list: with halves of few bits a network is no even permutation."""
+
+
+class GridPrograms(Sequence[Pid]):
+    """All programs of a grid, the first axis fastest, or as `order` has them."""
+
+    __slots__ = ("_grid", "_order", "_size")
+
+    def __init__(self, grid: Pid, order: Order | None = None) -> None:
+        self._grid = grid
+        self._order = order
+        self._size = prod(grid)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Pid: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pid]: ...
+    def __getitem__(self, index: int | slice) -> Pid | Sequence[Pid]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._size))]
+        number = range(self._size)[index]
+        number = number if self._order is None else self._order(number)
+        x, y, _ = self._grid
+        return number % x, number // x % y, number // (x * y)
+
+
+def backwards(count: int) -> Order:
+    """The last program first."""
+    return lambda position: count - 1 - position
+
+
+def shuffled(count: int, seed: int) -> Order:
+    """A pseudo-random order of `count` programs; of more than `LISTED` it keeps no list.
+
+    There a Feistel network permutes the numbers of the next even count of bits. A number that lands outside of the range is
+    permuted again until it is inside, which is a permutation too and takes four turns at most on average.
+    """
+    random = Random(seed)
+    if count <= LISTED:
+        numbers = list(range(count))
+        random.shuffle(numbers)
+        return numbers.__getitem__
+    half = ((count - 1).bit_length() + 1) // 2
+    low = (1 << half) - 1
+    keys = [(random.getrandbits(64) | 1, random.getrandbits(64)) for _ in range(ROUNDS)]
+
+    def once(number: int) -> int:
+        left, right = number >> half, number & low
+        for factor, offset in keys:
+            mixed = (right + offset) * factor & 0xFFFFFFFFFFFFFFFF
+            mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+            left, right = right, left ^ (mixed >> 32) & low
+        return left << half | right
+
+    def order(position: int) -> int:
+        number = once(position)
+        while number >= count:
+            number = once(number)
+        return number
+
+    return order
