@@ -39,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden texts instead of comparing with them")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the expression of -m chooses among the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for PyTorch by its fixture has its marker; a test on a GPU has its own, and asks there."""
+    for item in items:
+        if "torch" in getattr(item, "fixturenames", ()) and item.get_closest_marker("gpu") is None:
+            item.add_marker("torch")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := missing_gpu()):
         pytest.skip(reason)

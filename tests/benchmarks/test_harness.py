@@ -72,8 +72,7 @@ def test_race_gives_throughput_by_case_and_name():
     assert found == {"x": {"weft": pytest.approx(4.0), "gluon": pytest.approx(2.0)}}
 
 
-def test_relative_error():
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+def test_relative_error(torch):
     want = torch.tensor([3.0, 4.0], dtype=torch.float64)
     assert harness.relative_error(torch.tensor([3.0, 4.5]), want) == pytest.approx(0.1)
     assert math.isnan(harness.relative_error(torch.tensor([3.0, float("nan")]), want))

@@ -27,8 +27,7 @@ def test_numpy_dtypes_round_trip(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_torch_dtypes(name):
-    torch = pytest.importorskip("torch")
+def test_torch_dtypes(torch, name):
     tensor = torch.zeros(3, dtype=getattr(torch, name))
     assert array(tensor) == Array(name, tensor.data_ptr(), HOST)
     view = host_buffer(tensor).elements()
@@ -138,8 +137,7 @@ def test_host_buffer_of_an_odd_view_keeps_step_with_its_pointer():
     np.testing.assert_array_equal(buffer.elements(), raw[1:61].view(np.uint32))
 
 
-def test_host_buffer_of_torch_is_the_whole_storage():
-    torch = pytest.importorskip("torch")
+def test_host_buffer_of_torch_is_the_whole_storage(torch):
     owner = torch.arange(40, dtype=torch.float32).to(torch.bfloat16).reshape(5, 8)
     view = owner.t()[3:]
     buffer = host_buffer(view)

@@ -316,8 +316,7 @@ def test_host_arrays_run_in_the_simulator(no_gpu, compiler):
     assert compiler.simulated[1][1] == (3, 1, 1)
 
 
-def test_cpu_tensors_run_in_the_simulator(no_gpu, compiler):
-    torch = pytest.importorskip("torch")
+def test_cpu_tensors_run_in_the_simulator(torch, no_gpu, compiler):
     x = torch.zeros(64, dtype=torch.bfloat16)
     for _ in range(2):
         make()[1](x, x, 48, 0.5)
@@ -336,17 +335,22 @@ def test_without_arrays_and_gpu_the_simulator_runs_it(no_gpu, compiler):
 
 
 def test_warmup_compiles_and_launches_nothing(no_gpu, compiler):
-    torch = pytest.importorskip("torch")
     scale = make()
-    compiled = scale.warmup("*fp32:16", MockTensor(torch.int8), "i32:16", 0.5, grid=(4,), target="sm_100a", num_warps=2)
+    compiled = scale.warmup("*fp32:16", MockTensor("int8"), "i32:16", 0.5, grid=(4,), target="sm_100a", num_warps=2)
     assert compiled.request.target == "sm_100a"
     assert compiled.request.options.num_warps == 2
     assert list(compiled.request.arguments.values())[:3] == [
         Pointer("float32", True), Pointer("int8", True), Scalar("int32", True),
     ]  # fmt: skip
     with weft_settings.using(target="sm_80"):
-        assert scale.warmup(torch.float32, np.zeros(4), 3, 4, BLOCK=torch.float16).request.target == "sm_80"
-    assert compiler.requests[1].arguments["BLOCK"] == Constexpr(torch.float16)
+        assert scale.warmup(np.float32, np.zeros(4), 3, 4, BLOCK=np.float16).request.target == "sm_80"
+    assert compiler.requests[1].arguments["BLOCK"] == Constexpr(np.float16)
+
+
+def test_warmup_takes_types_of_torch(torch, no_gpu, compiler):
+    make().warmup(torch.float32, MockTensor(torch.int8), 3, 4, BLOCK=torch.float16)
+    assert [*compiler.requests[0].arguments.values()][:2] == [Pointer("float32", True), Pointer("int8", True)]
+    assert compiler.requests[0].arguments["BLOCK"] == Constexpr(torch.float16)
 
 
 def test_annotations_as_text_and_as_objects():

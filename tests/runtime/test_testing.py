@@ -51,8 +51,7 @@ def test_tolerances_are_absolute_plus_relative():
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "int64", "bool"])
-def test_tensors_of_torch(name):
-    torch = pytest.importorskip("torch")
+def test_tensors_of_torch(torch, name):
     x = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
     testing.assert_close(x, x.clone())
     y = x.clone()
@@ -75,8 +74,7 @@ def test_quantiles_agree_with_numpy():
 
 
 @pytest.mark.parametrize("bench", [testing.do_bench, testing.do_bench_cudagraph])
-def test_measuring_without_a_gpu(bench):
-    torch = pytest.importorskip("torch")
+def test_measuring_without_a_gpu(torch, bench):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceError) as caught:
@@ -86,9 +84,7 @@ def test_measuring_without_a_gpu(bench):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bench", [testing.do_bench, testing.do_bench_cudagraph])
-def test_measuring_a_copy(bench):
-    import torch
-
+def test_measuring_a_copy(torch, bench):
     x = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     y = torch.empty_like(x)
     low, high = bench(lambda: y.copy_(x), quantiles=[0.1, 0.9])

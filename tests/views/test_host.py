@@ -10,7 +10,6 @@ from multiprocessing.shared_memory import SharedMemory
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 from tests.views.test_access import refused
 from weft.layout.composed import ComposedLayout, Swizzle
@@ -66,20 +65,18 @@ def test_numpy_arrays_of_any_strides():
     assert one[0] == 3 and one.layout == Layout(1, 1)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.bool]
-)
-def test_torch_tensors_share_their_memory(dtype):
-    tensor = torch.zeros(4, 6).to(dtype).t()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "bool"])
+def test_torch_tensors_share_their_memory(torch, dtype):
+    tensor = torch.zeros(4, 6).to(getattr(torch, dtype)).t()
     t = LayoutTensor(tensor)
     t[2, 1] = 1
     assert float(tensor[2, 1]) == 1 and t.layout == Layout((6, 4), (1, 6)) and t.array is tensor
     tensor[3, 3] = 1
-    assert t[3, 3] == 1 and t.dtype.name == str(dtype).removeprefix("torch.")
+    assert t[3, 3] == 1 and t.dtype.name == dtype
     assert t.ptr == tensor.data_ptr() and np.asarray(t).astype(float).sum() == 2
 
 
-def test_tensors_with_gradients_and_parts_of_storages():
+def test_tensors_with_gradients_and_parts_of_storages(torch):
     tensor = torch.arange(10.0, requires_grad=True)[2:8]
     assert LayoutTensor(tensor)[1] == 3 and LayoutTensor(tensor, Layout(6)).tile[3](1)[0] == 5
 
@@ -117,11 +114,14 @@ def test_what_has_no_memory():
     refused("view-open", LayoutTensor, np.ndarray)
     refused("view-element-type", LayoutTensor, np.array(["a"]))
     refused("view-element-type", LayoutTensor, np.zeros(2, ">f4"))
-    refused("view-device-kind", LayoutTensor, torch.zeros(2, device="meta"))
     refused("view-device-kind", LayoutTensor, Exported(np.zeros(2), device=(10, 0)))
     fields = np.zeros(4, [("a", "f4"), ("b", "i1")])
     refused("view-array-strides", LayoutTensor, fields["a"])
     refused("view-array-strides", LayoutTensor, CudaArray((2, 2), (6, 4)))
+
+
+def test_a_tensor_without_data(torch):
+    refused("view-device-kind", LayoutTensor, torch.zeros(2, device="meta"))
 
 
 def test_layouts_over_an_array():
@@ -156,7 +156,6 @@ def test_numbers_known_at_run_time_come_from_the_array():
 def test_new_memory():
     t = LayoutTensor.stack_allocation(np.float32, Layout.row_major(4, 4)).fill(2)
     assert t[3, 3] == 2 and t.array.shape == (16,) and t.address_space is AddressSpace.GENERIC
-    assert LayoutTensor.stack_allocation(torch.bfloat16, Layout(4)).dtype == ml_dtypes.bfloat16
     with pytest.raises(ValueError, match="GENERIC"):
         LayoutTensor.stack_allocation(np.float32, Layout(4), address_space=AddressSpace.SHARED)
     refused(
@@ -165,13 +164,19 @@ def test_new_memory():
     refused("view-unknown-layout", LayoutTensor.stack_allocation, np.float32, Layout(UNKNOWN, 1))
 
 
+def test_new_memory_of_a_type_of_torch(torch):
+    assert LayoutTensor.stack_allocation(torch.bfloat16, Layout(4)).dtype == ml_dtypes.bfloat16
+
+
 # Memory that goes away
 
 
 def test_a_view_keeps_its_array_alive():
-    t = LayoutTensor(np.arange(1000.0) * 2)
-    u = LayoutTensor(torch.arange(1000.0) * 2)
-    assert t[999] == u[999] == 1998
+    assert LayoutTensor(np.arange(1000.0) * 2)[999] == 1998
+
+
+def test_a_view_keeps_its_tensor_alive(torch):
+    assert LayoutTensor(torch.arange(1000.0) * 2)[999] == 1998
 
 
 def test_memory_that_has_been_resized():
@@ -180,6 +185,9 @@ def test_memory_that_has_been_resized():
     array.resize(1 << 20, refcheck=False)
     refused("view-memory-gone", lambda: t[0])
     refused("view-memory-gone", lambda: t.fill(1))
+
+
+def test_storages_that_have_been_resized_or_replaced(torch):
     tensor = torch.zeros(4)
     u = LayoutTensor(tensor)
     tensor.untyped_storage().resize_(0)
