@@ -1,44 +1,53 @@
 PYTHON ?= python3
 BIN    := .venv/bin
-READY  := .venv/.installed
 TESTS  := $(BIN)/python -m pytest -n 2
+SCALE  ?= 1
 # Tests fill the cores by themselves; threads of NumPy's matrix products would only wait for one another.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help venv demo check format test test-all golden gpu bench docs
+.PHONY: help venv demo check format test test-torch test-all stress golden gpu bench docs
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed 's/:.*  ## /\t/' | expand -t 12
 
-$(READY): pyproject.toml
-	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --editable '.[test]' && touch $@
+# One stamp for each extra of pyproject.toml: a target installs what it needs, and nothing more.
+.venv/.installed-%: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[$*]' && touch $@
 
-venv: $(READY)  ## make .venv with weft and its test tools
+venv: .venv/.installed-check  ## make .venv with weft and every tool of the targets below
 
-demo: $(READY)  ## run the copy kernel: on a GPU if there is one, else in the simulator
+demo: .venv/.installed-sass  ## run the copy kernel: on a GPU if there is one, else in the simulator
 	$(BIN)/python examples/copy_1d.py
 
-check: $(READY)  ## lint, formatting and types; the one command before a commit
+check: .venv/.installed-check  ## lint, formatting and types; the one command before a commit
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
 
-format: $(READY)  ## let ruff fix and format what it can
+format: .venv/.installed-check  ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-test: $(READY)  ## every test that needs no GPU, one case per axis (under 10 minutes on two cores)
+test: .venv/.installed-test  ## every test that needs no GPU, one case per axis (under 10 minutes on two cores)
 	$(TESTS)
 
-test-all: $(READY)  ## the whole matrices too
-	$(TESTS) -m "not gpu"
+test-torch: .venv/.installed-test  ## the tests that need PyTorch, which you install (its CPU build is enough)
+	@$(BIN)/python -c 'import torch' || { echo 'Install PyTorch first: $(BIN)/python -m pip install torch'; exit 1; }
+	$(TESTS) -m "torch and not gpu and not matrix and not stress"
 
-golden: $(READY)  ## rewrite the golden texts under tests/golden from what is emitted now
+test-all: .venv/.installed-test  ## the whole matrices too
+	$(TESTS) -m "not gpu and not stress and not torch"
+
+stress: .venv/.installed-test  ## the fuzzers and attacks under tests/stress; SCALE=10 tries ten times as much
+	$(TESTS) tests/stress -m stress --stress-scale $(SCALE)
+
+golden: .venv/.installed-test  ## rewrite the golden texts under tests/golden from what is emitted now
 	$(TESTS) --update-golden
 
-gpu: $(READY)  ## the tests that need a GPU (needs PyTorch with CUDA)
+gpu: .venv/.installed-test  ## the tests that need a GPU (needs PyTorch with CUDA)
 	$(BIN)/python -m pytest -m gpu
 
-bench: $(READY)  ## time the kernels against their peers on a GPU, in one interleaved run
+bench: .venv/.installed-test  ## time the kernels against their peers on a GPU, in one interleaved run
 	$(BIN)/python benchmarks/run.py
 
-docs: $(READY)  ## build the documentation into site/
-	$(BIN)/python -m pip install --quiet --editable '.[docs]' && $(BIN)/zensical build --strict
+docs: .venv/.installed-docs  ## build the documentation into site/
+	$(BIN)/zensical build --strict

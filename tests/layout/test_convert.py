@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from time import perf_counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -312,7 +313,6 @@ def test_threads_that_hold_nothing_of_their_own_do_not_store():
 
 
 def test_offsets_apply_to_arrays_of_threads():
-    np = pytest.importorskip("numpy")
     plan = plan_conversion(*OPPOSITE, 32)
     assert isinstance(plan, SharedRoundTrip)
     lane, warp = np.arange(32)[None, :], np.arange(4)[:, None]
