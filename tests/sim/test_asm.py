@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sim.build import BY_NUMPY, elementwise
+from weft.errors import Hazard
 from weft.ir.types import float16, float32, int8, int32
 from weft.ops import asm
 from weft.sim import ptx
@@ -20,11 +21,16 @@ U32 = st.integers(0, 2**32 - 1)
 M = 2**32 - 1
 
 
+LETTERS = {"float32": "f", "float64": "d", "float16": "h"}
+
+
 def inline(text, inputs, result, pack=1, sim=None):
     outs = [BY_NUMPY[np.dtype(result)]]
+    letters = ["r" if pack > 1 else LETTERS.get(np.dtype(d).name, "r") for d in (result, *(x.dtype for x in inputs))]
+    constraints = "=" + ",".join(letters)
 
     def body(k, *tiles):
-        return k.emit(asm.inline_asm, *tiles, asm=text, constraints="", dtypes=tuple(outs), pack=pack, sim=sim)
+        return k.emit(asm.inline_asm, *tiles, asm=text, constraints=constraints, dtypes=tuple(outs), pack=pack, sim=sim)
 
     return elementwise(inputs, np.dtype(result), body)
 
@@ -68,53 +74,84 @@ def test_float_instructions(text, reference):
     np.testing.assert_array_equal(inline(text, [x, y], np.float32), reference(x, y))
 
 
-def bits(x: int, width: int = 32) -> str:
-    return f"{x & (1 << width) - 1:0{width}b}"
-
-
 INTEGER = {
-    "add.u32 $0, $1, $2;": lambda a, b: a + b,
-    "sub.s32 $0, $1, $2;": lambda a, b: a - b,
-    "mul.lo.u32 $0, $1, $2;": lambda a, b: a * b,
-    "mul.hi.u32 $0, $1, $2;": lambda a, b: a * b >> 32,
-    "mul.hi.s32 $0, $1, $2;": lambda a, b: signed(a) * signed(b) >> 32,
     "mad.lo.u32 $0, $1, $2, 7;": lambda a, b: a * b + 7,
-    "min.s32 $0, $1, $2;": lambda a, b: min(signed(a), signed(b)),
-    "and.b32 $0, $1, $2;": lambda a, b: a & b,
-    "not.b32 $0, $1;": lambda a, b: ~a,
-    "shl.b32 $0, $1, $2;": lambda a, b: a << min(b, 32),
-    "shr.u32 $0, $1, $2;": lambda a, b: a >> min(b, 32),
-    "shr.s32 $0, $1, $2;": lambda a, b: signed(a) >> min(b, 32),
-    "shf.l.wrap.b32 $0, $1, $2, 5;": lambda a, b: (b << 32 | a) << 5 >> 32,
-    "shf.r.clamp.b32 $0, $1, $2, 40;": lambda a, b: b,
-    "popc.b32 $0, $1;": lambda a, b: bits(a).count("1"),
-    "clz.b32 $0, $1;": lambda a, b: 32 - a.bit_length(),
-    "brev.b32 $0, $1;": lambda a, b: int(bits(a)[::-1], 2),
-    "bfind.u32 $0, $1;": lambda a, b: a.bit_length() - 1,
-    "bfind.s32 $0, $1;": lambda a, b: (a if signed(a) >= 0 else ~a & M).bit_length() - 1,
+    "mad.lo.s32 $0, $1, -3, 0x10;": lambda a, b: a * -3 + 16,
+    "add.u32 $0, $1, 010;": lambda a, b: a + 8,
+    "xor.b32 $0, $1, 0b101U;": lambda a, b: a ^ 5,
     "lop3.b32 $0, $1, $2, 0xF0F0F0F0, 0x96;": lambda a, b: a ^ b ^ 0xF0F0F0F0,
-    "lop3.b32 $0, $1, $2, 12345, 0xEA;": lambda a, b: (a & b) | 12345,
     "prmt.b32 $0, $1, $2, 0x5410;": lambda a, b: (a & 0xFFFF) | (b & 0xFFFF) << 16,
-    "prmt.b32 $0, $1, $2, 0x8;": lambda a, b: (0xFF if a & 0x80 else 0) | (a & 0xFF) * 0x01010100,
     "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $1; mov.b32 $0, {hi, lo}; }": lambda a, b: a >> 16 | (a & 0xFFFF) << 16,
+    "{ .reg .b16 h; mov.b32 {h, _}, $1; cvt.u32.u16 $0, h; }": lambda a, b: a & 0xFFFF,
     "cvt.u32.u8 $0, $1;": lambda a, b: a & 0xFF,
-    "cvt.s32.s8 $0, $1;": lambda a, b: ((a & 0xFF) ^ 0x80) - 0x80,
+    "cvt.s8.s32 $0, $1;": lambda a, b: ((a & 0xFF) ^ 0x80) - 0x80,
     "{ .reg .b64 w; mul.wide.u32 w, $1, $2; shr.u64 w, w, 16; cvt.u32.u64 $0, w; }": lambda a, b: a * b >> 16,
-}
-
-
-def signed(x: int) -> int:
-    return x - 2**32 if x >= 2**31 else x
+    "{ .reg .pred p<2>; setp.lt.u32 p0, $1, $2; setp.eq.or.u32 p1, $1, 7, !p0; selp.b32 $0, $1, $2, p1; }":
+        lambda a, b: a if a >= b or a == 7 else b,
+    "{ add.u32 $0, $1, 1; { .reg .b32 t; mov.b32 t, $0; add.u32 $0, t, t; } }": lambda a, b: 2 * (a + 1),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", INTEGER)
 @settings(deadline=None, max_examples=40)
 @given(a=U32, b=st.one_of(U32, st.integers(0, 40)))
-def test_integer_instructions(text, a, b):
+def test_text(text, a, b):
     with np.errstate(all="ignore"):
         (found,) = ptx.run(text, [32], [np.array([a], np.uint32), np.array([b], np.uint32)])
-    assert found.dtype == np.uint32
-    assert int(found[0]) == INTEGER[text](a, b) & M
+    assert found.bits.dtype == np.uint32
+    assert int(found.bits[0]) == INTEGER[text](a, b) & M
+
+
+def one(text, *values, dtype=np.uint32, width=32):
+    """The result of a text on single numbers."""
+    with np.errstate(all="ignore"):
+        (found,) = ptx.run(text, [width], [np.array([v], dtype).view(f"u{np.dtype(dtype).itemsize}") for v in values])
+    return int(found.bits[0])
+
+
+def test_saturating_integers_clamp_to_their_range():
+    assert one("add.sat.s32 $0, $1, $2;", 2**31 - 1, 5, dtype=np.int32) == 2**31 - 1
+    assert one("sub.sat.s32 $0, $1, $2;", -(2**31), 5, dtype=np.int32) == 2**31
+    assert one("add.sat.s32 $0, $1, $2;", 40, 2, dtype=np.int32) == 42
+
+
+def test_predicates_are_negated_as_one_bit():
+    text = "{{ .reg .pred p; setp.eq.u32 p, $1, $1; {} not.pred p, p; selp.u32 $0, 1, 0, p; }}"
+    assert one(text.format(""), 3) == 0
+    assert one(text.format("not.pred p, p;"), 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"), [("ne", 0), ("neu", 1), ("equ", 1), ("nan", 1), ("num", 0), ("ltu", 1), ("le", 0)]
+)
+def test_comparisons_with_nan(order, wanted):
+    text = f"{{ .reg .pred p; setp.{order}.f32 p, $1, 0f3F800000; selp.u32 $0, 1, 0, p; }}"
+    assert one(text, math.nan, dtype=np.float32) == wanted
+
+
+def test_nan_as_an_integer():
+    """Zero between types of 32 bits and less, the top bit otherwise."""
+    assert one("cvt.rzi.s32.f32 $0, $1;", math.nan, dtype=np.float32) == 0
+    assert one("cvt.rzi.s64.f32 $0, $1;", math.nan, dtype=np.float32, width=64) == 1 << 63
+    assert one("cvt.rzi.u64.f32 $0, $1;", math.nan, dtype=np.float32, width=64) == 1 << 63
+    assert one("cvt.rni.s32.f64 $0, $1;", math.nan, dtype=np.float64) == 1 << 31
+
+
+def test_an_operand_in_a_result_s_register():
+    found = ptx.run(
+        "add.u32 $0, $0, $2; add.u32 $0, $1, 1;", [32], [np.array([v], np.uint32) for v in (4, 9)], [0, None]
+    )
+    assert int(found[0].bits[0]) == 14
+
+
+def test_division_by_zero_is_undefined_where_it_counts():
+    x, zeros = np.arange(N, dtype=np.int32), (np.arange(N, dtype=np.int32) % 4)
+    guarded = "{ .reg .pred p; .reg .s32 q; setp.eq.s32 p, $2, 0; div.s32 q, $1, $2; selp.s32 $0, -1, q, p; }"
+    wanted = np.where(zeros == 0, -1, x // np.maximum(zeros, 1))
+    np.testing.assert_array_equal(inline(guarded, [x, zeros], np.int32), wanted)
+    with pytest.raises(Hazard) as caught:
+        inline("div.s32 $0, $1, $2;", [x, zeros], np.int32)
+    assert caught.value.rule == "hazard-division-by-zero"
 
 
 def test_pairs_of_halves():
@@ -157,22 +194,38 @@ def test_subnormals_are_flushed():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        "add.f32x9 $0, $1;",
-        "add $0, $1, $1;",
-        "add.rz.f32 $0, $1, $1;",
-        "mov.b32 $0, %laneid;",
-        "cvt.rn.f32 $0, $1;",
-        "",
+        ("add.f32x9 $0, $1;", "the modifier .f32x9 of add"),
+        ("add $0, $1, $1;", "add of no type"),
+        ("add.rz.f32 $0, $1, $1;", "the modifier .rz of add"),
+        ("add.sat.u32 $0, $1, $1;", "add.sat.u32 (of these types it models add.u32)"),
+        ("min.xorsign.abs.f32 $0, $1, $1;", "the modifier .abs of min"),
+        ("mov.b32 $0, %laneid;", "the register %laneid, which is not declared"),
+        ("mov.u32 $0, %tid.x;", "the operand %tid.x as .u32"),
+        ("cvt.rn.f32 $0, $1;", "cvt of .f32"),
+        ("cvt.s32.f32 $0, $1;", "cvt.s32.f32 (of these types it models"),
+        ("@p add.u32 $0, $1, $1;", "a guard (@)"),
+        ("L: add.u32 $0, $1, $1;", "directives and labels"),
+        ("ld.global.u32 $0, [$1];", "the instruction ld"),
+        ("add.u64 $0, $1, $1;", "the register $1, which has 32 bits, for add.u64"),
+        ("{ .reg .pred p; setp.eq.u32 p, $1, 0; mov.b32 $0, p; }", "the register p, which is a predicate, for mov.b32"),
+        ("add.f32 $0, $1, 1;", "the operand 1 as .f32"),
+        ("{ .reg .b32 t; add.u32 $0, t, 1; }", "reading t before it is written"),
+        ("add.u32 $0, $1, $1", "a statement without a semicolon"),
+        ("lop3.b32 $0, $1, $1, $1, $1;", "the operand $1 as .b32"),
+        ("add.u32 $0, $1;", "add.u32 of 1 operands"),
+        ("add.cc.u32 $0, $1, $1;", "the modifier .cc of add"),
+        ("", "text that never writes its result $0"),
     ],
 )
-def test_what_is_not_known(text):
-    with pytest.raises(ptx.UnknownInstruction):
+def test_what_is_not_modelled(text, reason):
+    with pytest.raises(ptx.UnknownInstruction) as caught:
         ptx.run(text, [32], [np.zeros(1, np.uint32)])
+    assert caught.value.reason.startswith(reason)
 
 
 def test_constants_of_both_widths():
     (found,) = ptx.run("add.f64 $0, $1, 0d3FF8000000000000;", [64], [np.array([1.0]).view(np.uint64)])
-    assert found.view(np.float64)[0] == 2.5
+    assert found.bits.view(np.float64)[0] == 2.5
     assert BY_NUMPY[np.dtype(np.float32)] is float32

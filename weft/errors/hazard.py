@@ -234,8 +234,8 @@ LOOP_STEP = row(
 INLINE_ASM = row(
     "hazard-inline-asm",
     NotSimulated,
-    "the simulator has no meaning for {instruction!r} in inline PTX",
-    "pass sim=, a function of NumPy arrays that computes the results, or use instructions of weft.sim.instructions",
+    "the simulator does not model {reason}, in the inline PTX {instruction!r}",
+    "pass sim=, a function of NumPy arrays that computes the results, or write it with instructions that are modelled",
 )
 DEADLOCK = row(
     "hazard-deadlock",

@@ -17,11 +17,14 @@ from weft.ir.types import DType
 from weft.ops import asm
 from weft.sim import ptx
 from weft.sim.access import from_bits
-from weft.sim.data import Array, Data, undefined_in
-from weft.sim.machine import Run, Task
+from weft.sim.data import Array, Data, Mark, undefined_in, union
+from weft.sim.machine import DIVIDED, Run, Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.reduce import packed
 from weft.sim.rules import rule
+
+WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
+"""Bits of a register by the letter of its constraint."""
 
 
 @rule(asm.inline_asm, asm.inline_asm_volatile)
@@ -48,27 +51,42 @@ def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
     yield from ()
     pack, dtypes = op.attrs["pack"], op.attrs["dtypes"]
     inputs = [parts[i : i + pack] for i in range(0, len(parts), pack)]
-    results = [_registers(dtype, pack) for dtype in dtypes]
-    registers = [bits for group in inputs for bits in _pack([_bits(data.array) for data in group])]
+    counts = [-(-dtype.itemsize * pack // max(dtype.itemsize, 4)) for dtype in dtypes]
+    packed = [bits for group in inputs for bits in _pack([_bits(data.array) for data in group])]
     try:
-        outputs = ptx.run(op.attrs["asm"], [width for widths in results for width in widths], registers)
+        outputs, given = _constraints(op.attrs["constraints"], sum(counts), len(packed))
+        tied = [int(c) if c.isdigit() else None for c in given]
+        letters = [c if place is None else outputs[place] for c, place in zip(given, tied, strict=True)]
+        registers = [_widened(bits, WIDTHS[letter]) for bits, letter in zip(packed, letters, strict=True)]
+        found = ptx.run(op.attrs["asm"], [WIDTHS[letter] for letter in outputs], registers, tied)
     except ptx.UnknownInstruction as error:
-        raise task.fail(hazard.INLINE_ASM, op, instruction=error.text) from None
+        raise task.fail(hazard.INLINE_ASM, op, instruction=error.text, reason=error.reason) from None
     undefined, shape = undefined_in(parts), np.shape(parts[0].array)
-    elements: list[Array] = []
-    for dtype, widths in zip(dtypes, results, strict=True):
-        elements += _unpack([outputs.pop(0) for _ in widths], dtype, pack)
-    return tuple(Data(np.broadcast_to(array, shape), undefined) for array in elements)
+    results: list[Data] = []
+    for dtype, count in zip(dtypes, counts, strict=True):
+        for value in (found.pop(0) for _ in range(count)):
+            mark = union(undefined, None if value.unspecified is None else Mark(value.unspecified, DIVIDED, op.loc))
+            results += [
+                Data(np.broadcast_to(element, shape), mark) for element in _unpack(value.bits, dtype, pack // count)
+            ]
+    return tuple(results)
+
+
+def _constraints(constraints: str, results: int, operands: int) -> tuple[list[str], list[str]]:
+    """The letters of the results, and of the operands, or the number of the result that one shares its register with."""
+    given = [c.strip().lstrip("=&") for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
+    known = [c in WIDTHS or (c.isdigit() and n >= results > int(c)) for n, c in enumerate(given)]
+    if len(given) != results + operands or not all(known):
+        raise ptx.UnknownInstruction(constraints, "constraints of this form")
+    return given[:results], given[results:]
+
+
+def _widened(bits: Array, width: int) -> Array:
+    return bits if bits.dtype.itemsize * 8 >= width else bits.astype(bits_dtype(width // 8))
 
 
 def _bits(array: Array) -> Array:
     return bits_of(array.astype(np.uint8) if array.dtype == np.bool_ else array)
-
-
-def _registers(dtype: DType, pack: int) -> list[int]:
-    """Bits of each register that holds `pack` elements."""
-    total = dtype.itemsize * 8 * pack
-    return [total] if total <= 32 else [max(dtype.itemsize * 8, 32)] * (total // max(dtype.itemsize * 8, 32))
 
 
 def _pack(elements: list[Array]) -> list[Array]:
@@ -87,12 +105,7 @@ def _pack(elements: list[Array]) -> list[Array]:
     return out
 
 
-def _unpack(registers: list[Array], dtype: DType, pack: int) -> list[Array]:
-    size = dtype.itemsize
-    narrow = bits_dtype(size)
-    per_register = max(pack // len(registers), 1)
-    return [
-        from_bits((r >> r.dtype.type(k * size * 8)).astype(narrow), dtype)
-        for r in registers
-        for k in range(per_register)
-    ]
+def _unpack(register: Array, dtype: DType, count: int) -> list[Array]:
+    """The elements that one register holds."""
+    narrow, size = bits_dtype(dtype.itemsize), dtype.itemsize * 8
+    return [from_bits((register >> register.dtype.type(k * size)).astype(narrow), dtype) for k in range(count)]
