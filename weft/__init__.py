@@ -6,8 +6,9 @@ milliseconds and touches neither NumPy nor a GPU.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from weft.loading import load_module
 
 if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
@@ -50,10 +51,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"weft.{name}")
+        return load_module(f"weft.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(load_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

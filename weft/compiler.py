@@ -4,7 +4,7 @@
 
 Every stage is made when it is first asked for and then kept: a simulated launch stops at tile IR, a kernel found in the disk
 cache starts at the cubin. So is each part of weft imported where it is first needed: a launch on a GPU loads no simulator, and
-a kernel from the disk cache neither the reader nor the passes.
+a kernel from the disk cache neither the reader nor the passes. `load_module` before such an import holds Ctrl-C back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weft import simulation, targets
 from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
+from weft.loading import load_module
 from weft.runtime import cache as caches
 from weft.runtime import manifest, nvrtc, tensormap, views
 from weft.runtime.arguments import HostBuffer
@@ -58,6 +59,7 @@ class Stages:
     @cached_property
     def built(self) -> lang.Built:
         """What the reader made of the source. Raises CompilationError where the source is wrong."""
+        load_module("weft.lang")
         from weft import lang
 
         params = {name: _parameter(name, kind) for name, kind in self.request.arguments.items()}
@@ -74,6 +76,7 @@ class Stages:
     @cached_property
     def tile(self) -> Func:
         """Tile IR: what the simulator runs."""
+        load_module("weft.passes.pipeline")
         from weft.passes.pipeline import tile_pipeline
 
         return tile_pipeline(self.built.func.with_attrs(sync=self.request.options.sync), self.target)
@@ -90,6 +93,7 @@ class Stages:
     @cached_property
     def cuda(self) -> str:
         """CUDA C++ text."""
+        load_module("weft.cuda")
         from weft import cuda
 
         return cuda.emit(self.lowered, self.target)
@@ -184,6 +188,7 @@ def simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Ma
 
 
 def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: Mapping[str, HostValue]) -> sim.Report:
+    load_module("weft.sim")
     from weft import sim
 
     stages: Stages = compiled.front

@@ -28,6 +28,7 @@ from weft.errors.launch import (
     OPTION_VALUE,
 )
 from weft.errors.text import keep_lines
+from weft.loading import load_module
 from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
@@ -338,9 +339,7 @@ def jit(
 
 def _compiler() -> ModuleType:
     # The compiler loads NumPy and every back end: not before something is compiled.
-    from weft import compiler
-
-    return compiler
+    return load_module("weft.compiler")
 
 
 def _unwrap(value: Any) -> Any:

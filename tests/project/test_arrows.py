@@ -8,10 +8,11 @@ import pytest
 
 from tests.project import tree
 
-# What a package may import, beside itself, the two foundations, and what those may import in turn.
-FOUNDATIONS = ("errors", "settings")
+# What a package may import, beside itself, the foundations, and what those may import in turn.
+FOUNDATIONS = ("loading", "errors", "settings")
 MAY_IMPORT = {
-    "errors": (),
+    "loading": (),
+    "errors": ("loading",),
     "settings": ("errors",),
     "layout": (),
     "views": ("layout",),
@@ -39,6 +40,7 @@ MAY_IMPORT = {
 }
 # Packages that must stay importable without these, for they are pure.
 PURE = {
+    "loading": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "errors": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "settings": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "layout": {"numpy", "ml_dtypes", "cuda", "torch"},

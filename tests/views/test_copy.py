@@ -169,7 +169,7 @@ def test_arithmetic_in_a_kernel(monkeypatch):
     from weft.views import storage
 
     monkeypatch.setattr(
-        storage, "ALLOCATORS", [lambda dtype, count, space: Memory(np.zeros(count, dtype), space)], raising=True
+        storage, "ALLOCATORS", {2: lambda dtype, count, space: Memory(np.zeros(count, dtype), space)}, raising=True
     )
     t = view(Layout.row_major(4, 8)).tile[2, 4](Scalar("i", 1), 0)
     out = (t + t) * 2 - 1

@@ -119,4 +119,4 @@ def pointers(monkeypatch):
     def opener(value):
         return storage.Opened(Memory(np.zeros(4))) if isinstance(value, Pointer) else None
 
-    monkeypatch.setattr(storage, "OPENERS", [*storage.OPENERS, opener])
+    monkeypatch.setattr(storage, "OPENERS", {**storage.OPENERS, 2: opener})

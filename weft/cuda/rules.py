@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from weft.ir.define import OpDef
+from weft.loading import Registry
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
@@ -39,7 +40,7 @@ class Rule:
     write: Callable[..., Any]
 
 
-RULES: dict[OpDef, Rule] = {}
+RULES: Registry[OpDef, Rule] = Registry("CUDA rule of")
 
 
 def emits(*kinds: OpDef) -> Callable[[Statement], Statement]:
@@ -64,7 +65,5 @@ def refers(*kinds: OpDef) -> Callable[[Reference], Reference]:
 
 def _register(form: Form, kinds: tuple[OpDef, ...], rule: Any) -> Any:
     for kind in kinds:
-        if kind in RULES:
-            raise ValueError(f"{kind.name} has two CUDA rules")
-        RULES[kind] = Rule(form, rule)
+        RULES.enter(kind, Rule(form, rule))
     return rule

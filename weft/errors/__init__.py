@@ -1,4 +1,4 @@
-"""Locations, the catalogue of user errors, and caret rendering. Imports nothing else of weft."""
+"""Locations, the catalogue of user errors, and caret rendering. Of weft it imports `weft.loading` only."""
 
 from weft.errors.base import (
     CATALOGUE,

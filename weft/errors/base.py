@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from string import Formatter
 
 from weft.errors.location import Loc, render
+from weft.loading import Registry
 
 
 class WeftError(Exception):
@@ -130,15 +131,12 @@ class Row:
         )
 
 
-CATALOGUE: dict[str, Row] = {}
+CATALOGUE: Registry[str, Row] = Registry("error code")
 
 
 def row(code: str, kind: type[UserError], message: str, fix: str = "") -> Row:
     """Enter a row into the catalogue. A code is entered once."""
-    if code in CATALOGUE:
-        raise ValueError(f"error code {code!r} is already in the catalogue")
-    CATALOGUE[code] = entry = Row(code, kind, message, fix)
-    return entry
+    return CATALOGUE.enter(code, Row(code, kind, message, fix))
 
 
 def fail(

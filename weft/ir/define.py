@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from weft.ir.core import Attrs, Region, Value
 from weft.ir.types import Type
+from weft.loading import Registry
 
 Scope = Literal["block", "warp", "thread"]
 Stage = Literal["tile", "lowered", "both"]
@@ -106,7 +107,7 @@ class OpDef:
         return self.regions if self.variadic_region is None else (self.variadic_region,) * count
 
 
-OPS: dict[str, OpDef] = {}
+OPS: Registry[str, OpDef] = Registry("operation")
 
 
 def op(
@@ -122,12 +123,10 @@ def op(
     """Turn a typing rule into an operation and enter it into `OPS`."""
 
     def define(rule: Callable[..., Type | tuple[Type, ...] | None]) -> OpDef:
-        if name in OPS:
-            raise ValueError(f"operation {name} is defined twice")
         parameters = inspect.signature(rule).parameters.values()
         kinds = {p.name: _parameter_kind(p) for p in parameters}
         operands = tuple(n for n, kind in kinds.items() if kind == "operand")
-        OPS[name] = definition = OpDef(
+        definition = OpDef(
             name=name,
             rule=rule,
             doc=inspect.getdoc(rule) or "",
@@ -148,7 +147,7 @@ def op(
             pure=not (effects or terminator or {"region", "regions"} & set(kinds.values())),
             operand_index={n: i for i, n in enumerate(operands)},
         )
-        return definition
+        return OPS.enter(name, definition)
 
     return define
 

@@ -5,9 +5,6 @@ and broadcasts, and appends strict operations (`weft.ops`) to the kernel under c
 or generates code.
 """
 
-from weft.language.tensor import tensor  # first: the other modules and `tensor` refer to each other
-
-# isort: split
 from weft.language import extra, math, nvidia
 from weft.language.aggregate import aggregate
 from weft.language.arith import (
@@ -145,6 +142,7 @@ from weft.language.shared_memory import (
     shared_memory_descriptor,
     shared_memory_descriptor_type,
 )  # fmt: skip
+from weft.language.tensor import tensor
 from weft.language.thread import (
     WARP_SIZE,
     async_copy_wait_all,

@@ -43,7 +43,7 @@ from weft.layout.strided import Layout
 from weft.layout.strided_linear import from_linear
 from weft.ops import async_copy, globals, regs, scratch, thread
 from weft.ops.memory import Atomic
-from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
+from weft.views.storage import ALLOCATORS, KERNEL_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
 ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
 """What the arrays of any library have one of."""
@@ -375,5 +375,5 @@ def _layout_of(handle: shared_memory_descriptor) -> Layout:
         raise fail(errors.SHARED_LAYOUT, got=name_of(handle), layout=t.layout) from error
 
 
-OPENERS.append(open_memory)
-ALLOCATORS.append(allocate_memory)
+OPENERS.enter(KERNEL_RANK, open_memory)
+ALLOCATORS.enter(KERNEL_RANK, allocate_memory)

@@ -18,9 +18,16 @@ from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
 from weft.language.runtime_value import RuntimeValue, article, name_of, represents, wrap
+from weft.loading import Later
 
 if TYPE_CHECKING:
+    from weft.language import arith, casts, logic, math, reduction, scan, shape
     from weft.layout import DistributedLayout
+else:
+    # Their functions are written over `tensor`, and its methods call them.
+    arith, casts, logic, math, reduction, scan, shape = (
+        Later(f"weft.language.{name}") for name in ("arith", "casts", "logic", "math", "reduction", "scan", "shape")
+    )
 
 Number = int | float | bool
 Operand: TypeAlias = "tensor | int | float | bool"
@@ -362,7 +369,3 @@ def check_ready(operands: Iterable[RuntimeValue | None]) -> None:
     for x in operands:
         if x is not None and x.in_flight:
             raise fail(IN_FLIGHT, got=name_of(x), name=x.handle.name or "acc")
-
-
-# The functions above are written over `tensor`, so they can only be imported once it exists.
-from weft.language import arith, casts, logic, math, reduction, scan, shape  # noqa: E402

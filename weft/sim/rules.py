@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ir.define import OpDef
+from weft.loading import Registry
 
 Rule = Callable[..., Any]
-RULES: dict[OpDef, Rule] = {}
+RULES: Registry[OpDef, Rule] = Registry("simulator rule of")
 
 
 def rule(*kinds: OpDef) -> Callable[[Rule], Rule]:
@@ -21,9 +22,7 @@ def rule(*kinds: OpDef) -> Callable[[Rule], Rule]:
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:
-            if kind in RULES:
-                raise ValueError(f"{kind.name} has two simulator rules")
-            RULES[kind] = function
+            RULES.enter(kind, function)
         return function
 
     return enter

@@ -18,7 +18,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.int_tuple import suffix_product
 from weft.layout.strided import Layout
-from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
+from weft.views.storage import ALLOCATORS, HOST_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -387,5 +387,5 @@ def allocate_array(dtype: Any, count: int, space: AddressSpace) -> Storage | Non
     return HostStorage(memory, memory, 0, memory.__array_interface__["data"][0])
 
 
-OPENERS.insert(0, open_array)
-ALLOCATORS.insert(0, allocate_array)
+OPENERS.enter(HOST_RANK, open_array)
+ALLOCATORS.enter(HOST_RANK, allocate_array)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.strided import Layout
+from weft.loading import Registry
 
 # An int, or a run-time scalar: any object with + - * // % and comparisons.
 Index = Any
@@ -132,17 +133,20 @@ class Opened(NamedTuple):
 Opener = Callable[[Any], "Opened | None"]
 Allocator = Callable[[Any, int, AddressSpace], "Storage | None"]
 
-OPENERS: list[Opener] = []
-"""Each gets an object and says what it is, or None if it does not know it; later entries are asked first."""
+HOST_RANK, KERNEL_RANK = 0, 1
+"""Where arrays of the host and memory in kernels stand in the tables below. The highest rank is asked first."""
 
-ALLOCATORS: list[Allocator] = []
-"""Each gets an element type, a number of elements and a space, and gives memory, or None; later entries are asked first."""
+OPENERS: Registry[int, Opener] = Registry("opener of rank")
+"""By rank: each gets an object and says what it is, or None if it does not know it."""
+
+ALLOCATORS: Registry[int, Allocator] = Registry("allocator of rank")
+"""By rank: each gets an element type, a number of elements and a space, and gives memory, or None."""
 
 
 def open_object(value: Any) -> Opened:
     """The memory behind an object. Raises ViewError (view-open) for what has none."""
-    for opener in reversed(OPENERS):
-        opened = opener(value)
+    for rank in sorted(OPENERS, reverse=True):
+        opened = OPENERS[rank](value)
         if opened is not None:
             return opened
     raise fail(errors.OPEN, got=f"a value of type {type(value).__name__}")
@@ -150,8 +154,8 @@ def open_object(value: Any) -> Opened:
 
 def allocate(dtype: Any, count: int, space: AddressSpace) -> Storage:
     """New memory. Raises ViewError (view-allocation) where there is none of that kind."""
-    for allocator in reversed(ALLOCATORS):
-        storage = allocator(dtype, count, space)
+    for rank in sorted(ALLOCATORS, reverse=True):
+        storage = ALLOCATORS[rank](dtype, count, space)
         if storage is not None:
             return storage
     raise fail(errors.ALLOCATION, space=repr(space))
