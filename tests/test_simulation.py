@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import weft
 from weft import language as gl
-from weft import simulation
+from weft import settings, simulation
 from weft.errors import LaunchError, hazard
 
 
@@ -94,6 +95,59 @@ def test_the_simulated_gpu_is_chosen():
     with weft.simulate(target="sm_100"), weft.simulate(target="cuda:80"):
         assert arch[(1,)](out, 80).request.target == "sm_80"
     assert arch[(1,)](out, 90).request.target == "sm_90a"
+
+
+def test_overlapping_blocks_of_threads_leave_each_other_alone():
+    both, entered, left = threading.Barrier(2), threading.Event(), threading.Event()
+    seen = {}
+
+    def first():
+        with weft.simulate(target="sm_80"):
+            both.wait()
+            entered.wait()
+            seen["first"] = settings.current().target
+        left.set()
+
+    def second():
+        both.wait()
+        with weft.simulate(target="sm_100a"):
+            entered.set()
+            left.wait()
+            seen["second"] = settings.current().target
+        seen["after"] = settings.current().target
+
+    threads = [threading.Thread(target=run) for run in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {"first": "sm_80", "second": "sm_100a", "after": "sm_90a"}
+    assert settings.current().target == "sm_90a"
+
+
+def test_blocks_of_tasks_and_generators_may_end_in_any_order():
+    async def in_a_task(target, mine, others):
+        with weft.simulate(target=target, seed=len(target)):
+            mine.set()
+            await others.wait()
+            return settings.current().target, simulation.current().seed
+
+    async def both():
+        one, two = asyncio.Event(), asyncio.Event()
+        return await asyncio.gather(in_a_task("sm_80", one, two), in_a_task("sm_100a", two, one))
+
+    def suspended(target, **changes):
+        with weft.simulate(target=target), settings.using(**changes):
+            yield
+
+    assert asyncio.run(both()) == [("sm_80", 5), ("sm_100a", 7)]
+    first, second = suspended("sm_80"), suspended("sm_100a", cache_size=17)
+    next(first), next(second)
+    first.close()
+    assert (settings.current().target, settings.current().cache_size) == ("sm_100a", 17)
+    second.close()
+    assert settings.current().target == "sm_90a"
+    assert simulation.current() == simulation.Simulation()
 
 
 def test_a_gpu_that_nobody_can_simulate():

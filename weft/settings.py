@@ -1,7 +1,7 @@
 """Every environment variable of weft, read once into one frozen record.
 
-`current()` is the only door: nothing else in the package reads the environment. `using` swaps the record for a block of
-code, which is how a program (or a test) sets what a user would export.
+`current()` is the only door: nothing else in the package reads the environment. `using` changes fields for a block of code,
+which is how a program (or a test) sets what a user would export.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weft.errors import fail
 from weft.errors.launch import SETTING
+from weft.scoped import Scoped
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -86,28 +88,30 @@ def read(environ: Mapping[str, str]) -> Settings:
     return Settings(**given)
 
 
-_current: Settings | None = None
+_changes: Scoped[Mapping[str, Any]] = Scoped("weft.settings")
+
+
+@cache
+def _of_process() -> Settings:
+    return read(os.environ)
 
 
 def current() -> Settings:
-    """The settings in force; the environment is read at the first call."""
-    global _current
-    if _current is None:
-        _current = read(os.environ)
-    return _current
+    """The settings in force in this thread or task; the environment is read at the first call."""
+    found = _of_process()
+    for changes in _changes.values():
+        found = replace(found, **changes)
+    return found
 
 
 @contextmanager
 def using(**changes: Any) -> Iterator[Settings]:
-    """Change fields of the settings for a block of code, in all threads.
+    """Change fields of the settings for a block of code, in its thread or asyncio task.
+
+    Threads that the block starts take no part, unless they run in a copy of its context (`contextvars.copy_context`).
 
     >>> with using(target="sm_80"): current().target
     'sm_80'
     """
-    global _current
-    before = current()
-    _current = replace(before, **changes)
-    try:
-        yield _current
-    finally:
-        _current = before
+    with _changes.block(changes):
+        yield current()

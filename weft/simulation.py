@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from weft import settings, targets
 from weft.errors import fail
 from weft.errors.launch import NO_SUCH_PROGRAM, OPTION_VALUE
+from weft.scoped import Scoped
 
 Program = tuple[int, int, int]
 Schedule = Literal["late", "early", "random"]
@@ -40,12 +40,13 @@ class Simulation:
         return self.programs
 
 
-_current: ContextVar[Simulation] = ContextVar("weft.simulation", default=Simulation())  # noqa: B039 - it is frozen
+_OUTSIDE = Simulation()
+_current: Scoped[Simulation] = Scoped("weft.simulation")
 
 
 def current() -> Simulation:
     """What simulated launches of this thread or task follow."""
-    return _current.get()
+    return _current.innermost(_OUTSIDE)
 
 
 @contextmanager
@@ -75,9 +76,9 @@ def simulate(
     `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a
     NaN) that is reported where it counts, at the latest when it reaches global memory.
     `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
-    `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to `WEFT_TARGET`. It holds for all threads.
-    Launches on a GPU are not concerned. Raises LaunchError (launch-option-value, target-unknown), and at a launch
-    launch-no-such-program.
+    `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to blocks around this one, or to `WEFT_TARGET`.
+    All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
+    (launch-option-value, target-unknown), and at a launch launch-no-such-program.
     """
     if max_resident is not None and not (isinstance(cast("object", max_resident), int) and max_resident >= 1):
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
@@ -87,32 +88,24 @@ def simulate(
         raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
     chosen = None if programs is None else tuple(map(_program, programs))
     way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards)
-    token = _current.set(way)
-    try:
-        with nullcontext() if target is None else settings.using(target=targets.get(target).name):
-            yield
-    finally:
-        _current.reset(token)
+    simulated = nullcontext() if target is None else settings.using(target=targets.get(target).name)
+    with _current.block(way), simulated:
+        yield
 
 
 Supervisor = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 """Runs a simulated launch: gets the kernel's name, its arguments and what runs it once, and gives the launch's report."""
-_supervisor: ContextVar[Supervisor | None] = ContextVar("weft.simulation.supervisor", default=None)
+_supervisor: Scoped[Supervisor | None] = Scoped("weft.simulation.supervisor")
 
 
 def supervisor() -> Supervisor | None:
     """Who runs the simulated launches of this thread or task, if somebody does."""
-    return _supervisor.get()
+    return _supervisor.innermost(None)
 
 
-@contextmanager
-def supervised(by: Supervisor) -> Iterator[None]:
+def supervised(by: Supervisor) -> AbstractContextManager[None]:
     """Leave the simulated launches in a block of code to a supervisor."""
-    token = _supervisor.set(by)
-    try:
-        yield
-    finally:
-        _supervisor.reset(token)
+    return _supervisor.block(by)
 
 
 def _program(given: Any) -> Program:

@@ -9,11 +9,12 @@ import pytest
 from tests.project import tree
 
 # What a package may import, beside itself, the foundations, and what those may import in turn.
-FOUNDATIONS = ("loading", "errors", "settings")
+FOUNDATIONS = ("loading", "scoped", "errors", "settings")
 MAY_IMPORT = {
     "loading": (),
     "errors": ("loading",),
-    "settings": ("errors",),
+    "scoped": (),
+    "settings": ("errors", "scoped"),
     "layout": (),
     "views": ("layout",),
     "targets": (),

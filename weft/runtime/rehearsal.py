@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from weft.runtime.compiled import CompiledKernel
+from weft.scoped import Scoped
 
 Visitor = Callable[[CompiledKernel], object]
 """Gets each kernel that would have been launched; what it raises, the launch raises."""
@@ -20,24 +20,23 @@ under_way = 0
 """Rehearsals in this process. Launches look at this number first, since a context variable costs them more."""
 
 _lock = threading.Lock()
-_visitor: ContextVar[Visitor | None] = ContextVar("weft.runtime.rehearsal", default=None)
+_visitor: Scoped[Visitor | None] = Scoped("weft.runtime.rehearsal")
 
 
 def visitor() -> Visitor | None:
     """Who gets the kernels of this thread's launches, if they are rehearsed."""
-    return _visitor.get()
+    return _visitor.innermost(None)
 
 
 @contextmanager
 def rehearsal(visit: Visitor) -> Iterator[None]:
     """Rehearse the launches of this thread in a block of code."""
-    token = _visitor.set(visit)
     _count(1)
     try:
-        yield
+        with _visitor.block(visit):
+            yield
     finally:
         _count(-1)
-        _visitor.reset(token)
 
 
 def _count(more: int) -> None:

@@ -1,0 +1,169 @@
+"""Interrupts the first launch of weft in many new processes, and has each of them launch again.
+
+    python tests/stress/interrupter.py lines 50 --seed 0      # KeyboardInterrupt at a random line of weft
+    python tests/stress/interrupter.py signals 50 --seed 0    # SIGINT after a random time
+
+The processes are forks of one that has imported NumPy and nothing of weft. Prints one line of JSON: how many were tried, how
+many were interrupted, and what went wrong in the others by the line or the time of the interrupt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - loaded before the forks, as NumPy is
+import numpy as np  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+OURS = (str(ROOT / "weft"), str(Path(__file__).with_name("first_launch.py")))
+
+
+def first_launch() -> str:
+    """Import weft and launch."""
+    from tests.stress import first_launch
+
+    return first_launch.launch()
+
+
+def healthy(expected: str) -> str:
+    """What is broken in this process; empty if a launch succeeds now and leaves what it found."""
+    try:
+        text = first_launch()
+        from weft import settings, simulation
+    except BaseException:  # noqa: BLE001 - whatever it is, it is reported
+        return traceback.format_exc(limit=-4)
+    if text != expected:
+        return "the text differs"
+    if settings.current().target != "sm_90a" or simulation.current() != simulation.Simulation():
+        return f"still set: {settings.current()} {simulation.current()}"
+    return "" if signal.getsignal(signal.SIGINT) is signal.default_int_handler else "SIGINT has another handler"
+
+
+STARTED_S = 0.02
+"""After this time a fork is ready for a signal."""
+
+
+class Lines:
+    """Counts the lines of weft that are executed, and raises KeyboardInterrupt at one of them."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        """A trace function for `sys.settrace`."""
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self.left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+def child(work: Callable[[], Any]) -> tuple[int, int]:
+    """Run a function in a fork, and give the process and where its result can be read."""
+    out, into = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(into)
+        return process, out
+    os.close(2)
+    os.write(into, json.dumps(work()).encode())
+    os._exit(0)
+
+
+def result(process: int, out: int) -> Any:
+    """The result of a fork."""
+    with os.fdopen(out, "rb") as stream:
+        text = stream.read()
+    status = os.waitpid(process, 0)[1]
+    return json.loads(text) if text else [True, f"the process ended with status {status}"]
+
+
+def at_line(line: int, expected: str) -> tuple[bool, str]:
+    """Interrupt the first launch at a line: whether the interrupt was seen, and what is broken after it."""
+    sys.settrace(Lines(line))
+    try:
+        first_launch()
+        seen = False
+    except KeyboardInterrupt:
+        seen = True
+    except BaseException:  # noqa: BLE001 - whatever it is, it is reported
+        return True, "not a KeyboardInterrupt: " + traceback.format_exc(limit=-4)
+    finally:
+        sys.settrace(None)
+    return seen, healthy(expected)
+
+
+def after(expected: str) -> tuple[bool, str]:
+    """Wait for the signal in a first launch and after it."""
+    try:
+        first_launch()
+        time.sleep(60)
+        seen = False
+    except KeyboardInterrupt:
+        seen = True
+    except BaseException:  # noqa: BLE001 - whatever it is, it is reported
+        return True, "not a KeyboardInterrupt: " + traceback.format_exc(limit=-4)
+    return seen, healthy(expected)
+
+
+def calibrate() -> tuple[str, int, float]:
+    """The text of the kernel, and the lines and the seconds of a first launch."""
+
+    def timed() -> tuple[str, float]:
+        start = time.perf_counter()
+        return first_launch(), time.perf_counter() - start
+
+    def counted() -> int:
+        lines = Lines(0)
+        sys.settrace(lines)
+        first_launch()
+        sys.settrace(None)
+        return lines.count
+
+    text, seconds = result(*child(timed))
+    return text, result(*child(counted)), seconds
+
+
+def main() -> None:
+    """Read the command line, interrupt, and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way", choices=("lines", "signals"))
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    os.environ.update(WEFT_CACHE="0", WEFT_TARGET="sm_90a")
+    expected, lines, seconds = calibrate()
+    chance, seen, wrong = random.Random(given.seed), 0, {}
+    for _ in range(given.count):
+        if given.way == "lines":
+            place: float = chance.randint(1, lines)
+            interrupted, broken = result(*child(lambda line=place: at_line(line, expected)))
+        else:
+            place = chance.uniform(STARTED_S, seconds * 1.2)
+            process, out = child(lambda: after(expected))
+            time.sleep(place)
+            os.kill(process, signal.SIGINT)
+            interrupted, broken = result(process, out)
+        seen += interrupted
+        if broken:
+            wrong[place] = broken
+    print(json.dumps({"tried": given.count, "interrupted": seen, "wrong": wrong}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""How parts of weft load, so that an interrupted import leaves nothing half done.
+
+Parts are imported where they are first needed, which may be in the middle of a launch, and Ctrl-C may come at any line of it.
+Python forgets a module whose import was interrupted and executes it anew the next time. `Registry` lets the second execution
+replace what the first one entered; `load_module` holds Ctrl-C back meanwhile, since extension modules such as NumPy's cannot
+be loaded twice in a process; `Later` keeps two modules that need one another from holding on to a half of the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType, ModuleType
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Registry(dict[K, V]):
+    """A table that modules fill while they are imported; each key has one entry.
+
+    A module that is executed again, because its first import did not end, replaces its own entries.
+    """
+
+    def __init__(self, what: str) -> None:
+        """`what` names a key in messages, as in "error code"."""
+        super().__init__()
+        self._what = what
+        self._entered: dict[K, dict[str, Any]] = {}
+
+    def enter(self, key: K, value: V) -> V:
+        """Enter a value and return it. Raises ValueError for a key that another entry has."""
+        module, earlier = _importing(), self._entered.get(key)
+        if earlier is not None and (earlier is module or earlier.get("__name__") != module.get("__name__")):
+            raise ValueError(f"{self._what} {getattr(key, 'name', key)} is defined twice")
+        self._entered[key] = module
+        self[key] = value
+        return value
+
+
+def _importing() -> dict[str, Any]:
+    """The namespace of the module that is being executed: a new one at each attempt to import it."""
+    frame = outermost = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        outermost, frame = frame, frame.f_back
+    found = outermost if frame is None else frame
+    return {} if found is None else found.f_globals
+
+
+class Later:
+    """A module that is imported when one of its functions is first called: for two modules that need one another."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)
+        return value
+
+
+def load_module(name: str) -> ModuleType:
+    """A module by its full name; Ctrl-C is answered once it and everything it needs are imported."""
+    found = sys.modules.get(name)
+    # A module stands in the table before it has been executed; its import waits for the thread that does that.
+    if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
+        return found
+    with uninterrupted():
+        return import_module(name)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back in a block of code. Only the main thread gets it, so elsewhere there is nothing to do."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[FrameType | None] = []
+    try:
+        signal.signal(signal.SIGINT, lambda _, frame: held.append(frame))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        handler(signal.SIGINT, held[-1])

@@ -1,0 +1,50 @@
+"""Values that a block of code sets for its own thread or task, as `weft.simulate` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Scoped(Generic[T]):
+    """A stack of values, one for each block of code that is under way in the current thread or asyncio task.
+
+    Blocks may overlap and end in any order, as those of two generators do: each takes its own value away. A task starts with
+    its creator's values, a thread with none; `contextvars.copy_context().run` takes them along.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._entries: ContextVar[tuple[_Entry, ...]] = ContextVar(name, default=())
+
+    def values(self) -> tuple[T, ...]:
+        """The values in force, the innermost last."""
+        return tuple(cast("T", entry.value) for entry in self._entries.get())
+
+    def innermost(self, outside: T) -> T:
+        """The innermost value, or `outside` where no block is under way."""
+        entries = self._entries.get()
+        return cast("T", entries[-1].value) if entries else outside
+
+    @contextmanager
+    def block(self, value: T) -> Iterator[None]:
+        """Set a value for a block of code."""
+        entry = _Entry(value)
+        # Inside of `try`, so that an interrupt between the two leaves nothing behind.
+        try:
+            self._entries.set((*self._entries.get(), entry))
+            yield
+        finally:
+            self._entries.set(tuple(other for other in self._entries.get() if other is not entry))
+
+
+class _Entry:
+    """A value with an identity: equal values of two blocks are two entries."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
