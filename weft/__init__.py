@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.loading import load_module
-
 if TYPE_CHECKING:
     from weft import kernels, language, nvidia, runtime, testing, tune
     from weft.kernel import jit
@@ -50,6 +48,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from weft.loading import load_module
+
     if name in _MODULES:
         return load_module(f"weft.{name}")
     if name not in _HOMES:
