@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from string import Formatter
+from typing import Any
 
 from weft.errors.location import Loc, render
 from weft.loading import Registry
 
 
 class WeftError(Exception):
-    """Base of everything weft raises on purpose."""
+    """Base of everything weft raises on purpose. It can be pickled: processes hand errors on to each other."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way calls the class with `args`, which is the message alone; in a worker of a pool that ends in a
+        # parent that waits for ever.
+        return _restored, (type(self), self.args), dict(self.__dict__)
+
+
+def _restored(kind: type[WeftError], args: tuple[object, ...]) -> WeftError:
+    """An error as it is before its attributes are set."""
+    return kind.__new__(kind, *args)
 
 
 class UserError(WeftError):

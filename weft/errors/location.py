@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A span of source text: 1-based lines, 0-based columns (as `ast` counts them), and the caller's location."""
+    """A span of source text: 1-based lines, 0-based columns (as `ast` counts them), and the caller's location.
+
+    `text` is the line in a location that came from another process, which may have no such file; else it is looked up.
+    """
 
     file: str
     line: int
@@ -22,6 +26,11 @@ class Loc:
     end_col: int | None = None
     function: str = ""
     caller: Loc | None = None
+    text: str | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        span = (self.file, self.line, self.col, self.end_line, self.end_col)
+        return Loc, (*span, self.function, self.caller, self.source)
 
     def chain(self) -> Iterator[Loc]:
         """This location, then the call that inlined it, outwards to the kernel."""
@@ -36,7 +45,7 @@ class Loc:
     @property
     def source(self) -> str:
         """The line of source text, without its newline; empty when the file cannot be read."""
-        return linecache.getline(self.file, self.line).rstrip("\n")
+        return linecache.getline(self.file, self.line).rstrip("\n") if self.text is None else self.text
 
 
 def render(loc: Loc, indent: str = "  ") -> str:
