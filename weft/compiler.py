@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from weft import simulation, targets
@@ -19,6 +18,7 @@ from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
 from weft.loading import load_module
+from weft.locks import lazy
 from weft.runtime import cache as caches
 from weft.runtime import manifest, nvrtc, tensormap, views
 from weft.runtime.arguments import HostBuffer
@@ -56,7 +56,7 @@ class Stages:
         self.request = request
         self.target = targets.get(request.target)
 
-    @cached_property
+    @lazy
     def built(self) -> lang.Built:
         """What the reader made of the source. Raises CompilationError where the source is wrong."""
         load_module("weft.lang")
@@ -73,7 +73,7 @@ class Stages:
             block=options.block,
         )
 
-    @cached_property
+    @lazy
     def tile(self) -> Func:
         """Tile IR: what the simulator runs."""
         load_module("weft.passes.pipeline")
@@ -81,7 +81,7 @@ class Stages:
 
         return tile_pipeline(self.built.func.with_attrs(sync=self.request.options.sync), self.target)
 
-    @cached_property
+    @lazy
     def lowered(self) -> Func:
         """Lowered IR: what CUDA text is made of."""
         from weft.passes.pipeline import lower_pipeline
@@ -90,7 +90,7 @@ class Stages:
         tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug)
         return lower_pipeline(tile, self.target)
 
-    @cached_property
+    @lazy
     def cuda(self) -> str:
         """CUDA C++ text."""
         load_module("weft.cuda")
@@ -98,14 +98,14 @@ class Stages:
 
         return cuda.emit(self.lowered, self.target)
 
-    @cached_property
+    @lazy
     def sync(self) -> str:
         """The listing of barriers and fences."""
         from weft.passes.sync_report import sync_report
 
         return sync_report(self.lowered, self.tile)
 
-    @cached_property
+    @lazy
     def machine_code(self) -> nvrtc.CompiledCuda:
         """What NVRTC makes of the text."""
         return nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target)
@@ -115,7 +115,7 @@ class Stages:
         """The kernel's symbol."""
         return self.request.fn.__name__
 
-    @cached_property
+    @lazy
     def reads(self) -> list[manifest.Read]:
         """What the reader looked up outside the kernel, in the form that the disk cache keeps."""
         return [manifest.read(cast("FunctionType", read.owner), read.path) for read in self.built.reads]

@@ -8,7 +8,6 @@ checks, specialises, compiles (or simulates, when the arrays are the host's) and
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from types import FunctionType, ModuleType
@@ -27,14 +26,16 @@ from weft.errors.launch import (
     NO_FUNCTION,
     OPTION_VALUE,
 )
-from weft.errors.text import keep_lines
+from weft.errors.text import keep_lines, lines_of
 from weft.loading import load_module
+from weft.locks import Lock, lazy
 from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.launch import launcher
 from weft.runtime.options import checked
+from weft.runtime.reference import Referenced
 from weft.runtime.specialise import (
     ArgumentType,
     MockTensor,
@@ -54,7 +55,7 @@ Launch = Callable[..., CompiledKernel]
 """A kernel with its grid, as `kernel[grid]` gives it."""
 
 
-class JITFunction:
+class JITFunction(Referenced):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
@@ -81,9 +82,9 @@ class JITFunction:
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
         self._made: binder.Binder | None = None
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
-    @functools.cached_property
+    @lazy
     def signature(self) -> binder.Signature:
         """The kernel's name and parameters; raises what `weft.runtime.binder.signature` raises."""
         return binder.signature(self.fn, self._do_not_specialize)
@@ -135,6 +136,9 @@ class JITFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.fn.__module__}.{self.fn.__qualname__}>"
 
+    def _made_by(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _kernel_of, (self.fn, lines_of(self.fn), self.debug, self.sync, self._do_not_specialize)
+
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **keywords: Any) -> CompiledKernel:
         """Compile for arguments like these and launch nothing. Needs no GPU.
 
@@ -162,7 +166,7 @@ class JITFunction:
             visit(compiled)
         return compiled
 
-    @functools.cached_property
+    @lazy
     def launch(self) -> Callable[..., CompiledKernel]:
         """The generated launch function: `launch(grid, *args, **options)` with a normalised or callable grid."""
         return self._binder.launch
@@ -335,6 +339,12 @@ def jit(
         return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize)
 
     return make if fn is None else make(fn)
+
+
+def _kernel_of(fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any) -> JITFunction:
+    """A kernel that came from another process, with the text that it had there."""
+    keep_lines(fn, lines)
+    return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain)
 
 
 def _compiler() -> ModuleType:

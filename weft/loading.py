@@ -8,9 +8,11 @@ be loaded twice in a process; `Later` keeps two modules that need one another fr
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -71,7 +73,26 @@ def load_module(name: str) -> ModuleType:
     if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
         return found
     with uninterrupted():
-        return import_module(name)
+        try:
+            _loading.append(threading.get_ident())
+            return import_module(name)
+        finally:
+            _loading.remove(threading.get_ident())
+
+
+_loading: list[int] = []
+"""The threads that are loading modules. A fork waits for them: of a half that it copies, nobody would load the rest."""
+_PATIENCE_S = 10.0
+
+
+def _wait_for_others() -> None:
+    patient_until = time.monotonic() + _PATIENCE_S
+    while any(thread != threading.get_ident() for thread in list(_loading)) and time.monotonic() < patient_until:
+        time.sleep(0.001)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_others)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import pytest
 from tests.project import tree
 
 # What a package may import, beside itself, the foundations, and what those may import in turn.
-FOUNDATIONS = ("loading", "scoped", "errors", "settings")
+FOUNDATIONS = ("loading", "locks", "scoped", "errors", "settings")
 MAY_IMPORT = {
     "loading": (),
     "errors": ("loading",),
+    "locks": (),
     "scoped": (),
     "settings": ("errors", "scoped"),
     "layout": (),

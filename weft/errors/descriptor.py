@@ -139,3 +139,9 @@ TARGET = row(
     "argument {parameter} of {name} is a tensor descriptor, but {target} has no TMA",
     "{instead}",
 )
+PICKLE = row(
+    "descriptor-pickle",
+    LaunchError,
+    "{got} cannot be pickled or deep-copied: it holds an address of this process's memory",
+    "hand the array on, and make the descriptor of it there: TensorDescriptor.from_tensor(array, block_shape, layout)",
+)

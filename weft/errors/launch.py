@@ -296,6 +296,12 @@ UNKNOWN_STAGE = row(
     "{name} has no stage {stage!r}",
     "its stages are {known}",
 )
+PICKLE_COMPILED = row(
+    "launch-pickle-compiled",
+    LaunchError,
+    "{name} is compiled for this process, and a compiled kernel cannot be pickled",
+    "pickle the kernel itself, and launch it there: the disk cache has its machine code; texts are dict(compiled.asm)",
+)
 SETTING = row(
     "setting-value",
     LaunchError,

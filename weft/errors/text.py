@@ -16,13 +16,13 @@ _KEPT: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}
 """By identity: code objects of two versions of a file can be equal, and functions made per call share one."""
 
 
-def keep_lines(function: FunctionType) -> None:
-    """Keep the lines of a function's file as they are now, unless they are kept already."""
+def keep_lines(function: FunctionType, lines: list[str] | None = None) -> None:
+    """Keep the lines of a function's file, by default as they are now, unless they are kept already."""
     code = function.__code__
     key = id(code)
     if key in _KEPT:
         return
-    lines = _current(function)
+    lines = lines or _current(function)
     if lines:
         _KEPT[key] = weakref.ref(code, lambda _: _KEPT.pop(key, None)), lines
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from weft.kernels.device import packing
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import GRANULE, Matrix, contiguous_along
 from weft.kernels.plan import Side
+from weft.locks import lazy
 from weft.nvidia.hopper import TensorDescriptor
 from weft.runtime.arguments import array
 from weft.runtime.descriptor import TensorMap
@@ -91,13 +91,13 @@ class Packing:
         lies = self.target.turned if self.turned else self.target
         return empty_like(like, (lies.shape[0], lies.strides[0]), self.source.dtype)
 
-    @cached_property
+    @lazy
     def tiles(self) -> int:
         """Programs that copy."""
         rows, columns = self.source.shape
         return -(-rows // packing.TILE) * -(-columns // packing.TILE)
 
-    @cached_property
+    @lazy
     def numbers(self) -> tuple[int | bool, ...]:
         """What the kernel takes behind the array and its copy."""
         source, target = (x.turned if self.turned else x for x in (self.source, self.target))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from weft.kernel import JITFunction
@@ -23,6 +22,7 @@ from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
 from weft.kernels.plan import DTYPES, Adding, Form, OutputForm, Plan, make_plan, make_tensor_plan
+from weft.locks import lazy
 from weft.runtime.compiled import CompiledKernel
 
 KERNELS: dict[str, JITFunction] = {
@@ -49,7 +49,7 @@ class Product:
     fast: bool = True
     machine: Machine = HOPPER
 
-    @cached_property
+    @lazy
     def packings(self) -> tuple[Packing | None, Packing | None]:
         """How operands are copied to where TMA can read them; None for those that stay where they are."""
         either_way = self.either_way
@@ -59,19 +59,19 @@ class Product:
         )
         return first, second
 
-    @cached_property
+    @lazy
     def a(self) -> Matrix:
         """The left operand as the kernel that multiplies reads it."""
         packing = self.packings[0]
         return self.given[0] if packing is None else packing.target
 
-    @cached_property
+    @lazy
     def b(self) -> Matrix:
         """The right operand, likewise."""
         packing = self.packings[1]
         return self.given[1] if packing is None else packing.target
 
-    @cached_property
+    @lazy
     def plan(self) -> Plan:
         """What the kernel is compiled for."""
         out = output_form(self.out)
@@ -101,13 +101,13 @@ class Product:
         """Sums are integers."""
         return self.a.dtype in ("int8", "uint8")
 
-    @cached_property
+    @lazy
     def splits(self) -> int:
         """Parts of the sum along K, none of them empty."""
         blocks = -(-self.a.shape[1] // self.config.block_k)
         return -(-blocks // -(-blocks // min(self.config.splits, blocks)))
 
-    @cached_property
+    @lazy
     def grid(self) -> int:
         """Programs."""
         config, (m, n) = self.config, self.out.shape
@@ -119,12 +119,12 @@ class Product:
         most = config.programs or at_a_time
         return min(tiles, most)
 
-    @cached_property
+    @lazy
     def sources(self) -> tuple[Described | None, Described | None]:
         """Descriptors of the operands; None for those that are read through their address."""
         return source_of(self.a, self.plan.a), source_of(self.b, self.plan.b)
 
-    @cached_property
+    @lazy
     def target(self) -> Described | None:
         """Descriptors of what the kernel writes; None where it writes through the address."""
         output = self.plan.out
@@ -136,20 +136,20 @@ class Product:
         lies = self.out.turned if output.columns_first else self.out
         return Described(lies.shape, lies.strides, output.block, output.layout)
 
-    @cached_property
+    @lazy
     def partials(self) -> tuple[int, int]:
         """Shape of the parts' outputs, which lie below one another, their rows as the output's lie in memory."""
         (m, n), config = self.out.shape, self.config
         rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.rows)
         return self.splits * -(-rows // block) * block, -(-columns // 4) * 4
 
-    @cached_property
+    @lazy
     def sizes(self) -> tuple[int, ...]:
         """Arguments of the kernel that are numbers."""
         numbers = (*self.out.strides, *self.out.shape, self.a.shape[1])
         return numbers if self.config.variant in DESCRIBED else (*numbers, *self.a.strides, *self.b.strides)
 
-    @cached_property
+    @lazy
     def options(self) -> dict[str, int]:
         """Warps, and blocks of threads, of a program."""
         return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
@@ -159,7 +159,7 @@ class Product:
         """The kernel that multiplies."""
         return KERNELS[self.config.variant]
 
-    @cached_property
+    @lazy
     def launch(self) -> Callable[..., CompiledKernel]:
         """The kernel with its grid."""
         return self.kernel[self.grid]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -39,6 +39,7 @@ from weft.kernels.scaled_plan import (
     make_scaled_plan,
     tiles_of_sums,
 )  # fmt: skip
+from weft.locks import lazy
 from weft.runtime.arguments import array, extents
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dtypes import ITEMSIZE
@@ -74,7 +75,7 @@ class ScaledProduct(Product):
         """The kernel that multiplies."""
         return matmul_with_scales
 
-    @cached_property
+    @lazy
     def scales(self) -> tuple[Described, Described]:
         """Descriptors of the operands' scales."""
         plan = self.plan

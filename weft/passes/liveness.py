@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.layout.shared_size import BARRIER_BYTES
+from weft.locks import lazy
 from weft.ops import control, mbarrier, scratch, thread
 from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc
 
@@ -297,7 +297,7 @@ class _Liveness:
     def _of(self, value: Value | None) -> frozenset[Place]:
         return frozenset() if value is None else self.places.get(value, frozenset())
 
-    @cached_property
+    @lazy
     def _committed(self) -> list[tuple[int, int]]:
         """Positions of waits for what commits arrive on, each with that of the last such commit before it."""
         found: list[tuple[int, int]] = []

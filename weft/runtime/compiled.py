@@ -7,14 +7,14 @@ the answer, made of thunks: a stage of it is computed when someone looks, so a s
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.errors import fail
-from weft.errors.launch import UNKNOWN_STAGE
+from weft.errors.launch import PICKLE_COMPILED, UNKNOWN_STAGE
+from weft.locks import Lock
 from weft.runtime import driver, sass
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.specialise import ArgumentType, Constexpr
@@ -89,7 +89,7 @@ class Stages(Mapping[str, "str | bytes"]):
         self._thunks = dict(thunks)
         self._kernel = kernel
         self._made: dict[str, str | bytes] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def __getitem__(self, stage: str) -> str | bytes:
         if stage not in self._thunks:
@@ -111,7 +111,7 @@ class Stages(Mapping[str, "str | bytes"]):
 
 def _once(make: Callable[[], Binary]) -> Callable[[], Binary]:
     """`make`, called at most once by any number of threads."""
-    lock = threading.RLock()
+    lock = Lock()
     made: list[Binary] = []
 
     def get() -> Binary:
@@ -154,7 +154,7 @@ class CompiledKernel:
         self._binary = _once(binary)
         self._resident_blocks = resident_blocks
         self._loaded: dict[int, driver.Loaded] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         derived = {"cubin": lambda: self.binary.cubin, "sass": lambda: sass.disassemble(self.binary.cubin)}
         self.asm = Stages({**stages, **derived}, name)
 
@@ -236,6 +236,17 @@ class CompiledKernel:
         twin = copy.copy(self)
         twin.report = report
         return twin
+
+    def __copy__(self) -> CompiledKernel:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __deepcopy__(self, _: Any) -> CompiledKernel:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise fail(PICKLE_COMPILED, name=self.name)
 
     def __repr__(self) -> str:
         return f"<compiled kernel {self.name} for {self.request.target}>"

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from weft.errors import fail
+from weft.errors.descriptor import PICKLE
+from weft.locks import Lock
 from weft.runtime import tensormap
 from weft.runtime.arguments import HostBuffer, host_buffer
 
@@ -110,7 +112,7 @@ class TensorMap:
             return self.address
 
 
-_encoding = threading.Lock()
+_encoding = Lock()
 _keys: dict[tuple[Descriptor, int | None, bool], object] = {}
 
 
@@ -167,6 +169,12 @@ class HostDescriptor:
     def mode(self) -> Mode:
         """'tiled' or 'im2col'."""
         return self.tensor_map.kind.mode
+
+    def __reduce__(self) -> NoReturn:
+        raise fail(PICKLE, got=repr(self))
+
+    def __copy__(self) -> HostDescriptor:
+        return self
 
     def __repr__(self) -> str:
         return (

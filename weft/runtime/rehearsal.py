@@ -6,10 +6,10 @@ without a GPU. So it runs the function with its launches rehearsed: each gives i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from weft.locks import Lock
 from weft.runtime.compiled import CompiledKernel
 from weft.scoped import Scoped
 
@@ -19,7 +19,7 @@ Visitor = Callable[[CompiledKernel], object]
 under_way = 0
 """Rehearsals in this process. Launches look at this number first, since a context variable costs them more."""
 
-_lock = threading.Lock()
+_lock = Lock()
 _visitor: Scoped[Visitor | None] = Scoped("weft.runtime.rehearsal")
 
 

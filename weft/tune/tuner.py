@@ -9,8 +9,6 @@ call -> quick key -> config           what this process chose before: one look-u
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -19,7 +17,9 @@ from weft import settings
 from weft.errors import fail
 from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
+from weft.locks import Lock, lazy
 from weft.runtime.compiled import CompiledKernel
+from weft.runtime.reference import Referenced
 from weft.runtime.rehearsal import visitor
 from weft.tune import measure
 from weft.tune.config import Config, Configs, expand
@@ -34,7 +34,7 @@ _CHOICES_KEPT = 4096
 """Keys, quick ones and points, whose choice a tuner remembers; above it the table starts anew, and the store answers."""
 
 
-class Autotuner:
+class Autotuner(Referenced):
     """A kernel or a host function under `@autotune`. It is launched, or called, with the arguments that no config sets.
 
     `kernel[grid](*args, **options)`, where a grid that is a function gets the config's arguments among the others, or
@@ -67,7 +67,11 @@ class Autotuner:
         self._plan = plan
         self._defaults = {name: value for name, value in subject.defaults.items() if name not in tuned}
         self._chosen: dict[Any, Config] = {}
-        self._lock = threading.RLock()
+        self._made_of = (subject.fn, configs, key, plan)
+        self._lock = Lock()
+
+    def _made_by(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _tuner_of, self._made_of
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """A kernel with its grid, as `JITFunction` has it. Raises TuningError (tune-no-grid) for a function."""
@@ -81,7 +85,7 @@ class Autotuner:
             return self.fn(*args, **keywords)
         return self._run(None, args, keywords)
 
-    @functools.cached_property
+    @lazy
     def identity(self) -> str:
         """What choices are kept under beside the key, see `weft.tune.identity`."""
         return identity(self._subject.function, self.configs)
@@ -260,7 +264,11 @@ def autotune(
         prune=prune, model=model, top_k=top_k, check=check, restore=_names(restore), reset=_names(reset), spills=spills,
         bench=bench, warmup=warmup, rep=rep, rounds=rounds, within=within, progress=progress,
     )  # fmt: skip
-    return lambda fn: Autotuner(subject_of(fn), configs, _names(key), plan)
+    return lambda fn: _tuner_of(fn, configs, _names(key), plan)
+
+
+def _tuner_of(fn: Any, configs: Configs, key: Sequence[Part], plan: Plan) -> Autotuner:
+    return Autotuner(subject_of(fn), configs, key, plan)
 
 
 def _names(given: Any) -> tuple[Any, ...]:

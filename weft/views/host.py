@@ -39,6 +39,11 @@ class ArrayStorage:
         self.pointer = pointer
         self.space = space
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from weft.views.host_arrays import sent
+
+        return sent(self)
+
     def describe(self) -> str:
         """The array in messages: `the float32 Tensor of shape (4, 4)`."""
         shape = tuple(getattr(self.array, "shape", ()))

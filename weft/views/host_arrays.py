@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from weft.views.fragments import Dim, dims, numbers_along
-from weft.views.host import ArrayStorage
+from weft.views.host import ArrayStorage, open_array
 from weft.views.modes import axes_of, element_axes, extent
+from weft.views.storage import Storage
 
 if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
@@ -281,3 +282,28 @@ def _offsets(view: LayoutTensor) -> Array:
             along = np.add.outer(along, steps).reshape(-1)
         total = np.add.outer(total, along.reshape(-1))
     return total.reshape(-1)
+
+
+def sent(storage: ArrayStorage) -> tuple[Any, ...]:
+    """What `__reduce__` of a storage returns: all memory that its array reaches, so that views keep their strides.
+
+    In another process, and in a deep copy, it is a NumPy array's, whatever library the array is of. Raises ViewError:
+    view-device-memory, view-memory-gone."""
+    memory, first = storage.elements()
+    array, itemsize = storage.array, memory.itemsize
+    if isinstance(array, np.ndarray):
+        shape, strides = cast("Array", array).shape, cast("Array", array).strides
+    elif callable(getattr(array, "stride", None)):
+        shape, strides = tuple(array.shape), tuple(itemsize * stride for stride in array.stride())
+    else:
+        shape, strides = (len(memory) - first,), (itemsize,)
+    return received, (np.array(memory), first * itemsize, shape, strides, memory.flags.writeable)
+
+
+def received(memory: Array, start: int, shape: Sequence[int], strides: Sequence[int], writeable: bool) -> Storage:
+    """The storage that `sent` took apart."""
+    array = np.ndarray(tuple(shape), memory.dtype, memory.view(np.uint8).data, start, tuple(strides))
+    array.flags.writeable = writeable
+    opened = open_array(array)
+    assert opened is not None
+    return opened.storage

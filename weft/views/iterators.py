@@ -141,6 +141,12 @@ class LayoutTensorIter:
     def __repr__(self) -> str:
         return f"LayoutTensorIter({self.first!r}, tile {self.position} of {extent(self.steps)})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_fields, tuple(getattr(self, name) for name in self.FIELDS)
+
+    def __copy__(self) -> Self:
+        return self
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise fail(errors.IMMUTABLE, field=name, what="LayoutTensorIter")
 

@@ -358,6 +358,12 @@ class LayoutTensor:
     def __iter__(self) -> NoReturn:
         raise fail(errors.ITERATION, view=self.history)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_fields, tuple(getattr(self, name) for name in self.FIELDS)
+
+    def __copy__(self) -> Self:
+        return self
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise fail(errors.IMMUTABLE, field=name, what="LayoutTensor")
 
