@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextvars import copy_context
 
 import pytest
 
@@ -275,7 +276,8 @@ def test_a_configs_hook_is_called_before_each_launch_and_not_measured(machine):
 
 def test_one_search_at_a_time(machine):
     kernel = tuned(machine)
-    threads = [threading.Thread(target=lambda: kernel[1](X, Y, 8)) for _ in range(4)]
+    # Settings are those of a thread; these take the test's along.
+    threads = [threading.Thread(target=copy_context().run, args=(lambda: kernel[1](X, Y, 8),)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
