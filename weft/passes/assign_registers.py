@@ -19,6 +19,7 @@ later rewrite of the function must run the pass again.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -64,22 +65,39 @@ def _wanted(op: Op) -> Iterator[Pair]:
         yield from zip(op.results, op.uses, strict=True)
 
 
+class _Class:
+    """Values that share a variable, and what may not join them."""
+
+    __slots__ = ("barred", "members")
+
+    def __init__(self, value: Value, graph: _Interference) -> None:
+        self.members = [value]
+        self.barred = set(graph.neighbours(value))
+
+
+def _class_of(value: Value, classes: dict[Value, _Class], graph: _Interference) -> _Class:
+    if value not in classes:
+        classes[value] = _Class(value, graph)
+    return classes[value]
+
+
 def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
-    """Merge the pairs in their order, as long as no two values of a class interfere."""
-    members: dict[Value, list[Value]] = {}
-    for a, b in pairs:
-        left, right = members.setdefault(a, [a]), members.setdefault(b, [b])
-        if left is right or any(graph.keeps_apart(x, y) for x in left for y in right):
+    """Merge the pairs in their order, as long as no two values of a class interfere.
+
+    The smaller class goes into the larger one, so that merging costs n log n."""
+    classes: dict[Value, _Class] = {}
+    for pair in pairs:
+        first, second = (_class_of(value, classes, graph) for value in pair)
+        small, large = sorted((first, second), key=lambda each: len(each.members))
+        if small is large or not large.barred.isdisjoint(small.members):
             continue
-        left.extend(right)
-        for value in right:
-            members[value] = left
-    storage: dict[Value, int] = {}
-    numbers: dict[int, int] = {}
-    for value, group in members.items():
-        if len(group) > 1:
-            storage[value] = numbers.setdefault(id(group), len(numbers))
-    return storage
+        large.barred |= small.barred
+        large.members += small.members
+        for value in small.members:
+            classes[value] = large
+    numbers: dict[_Class, int] = {}
+    shared = {value: each for value, each in classes.items() if len(each.members) > 1}
+    return {value: numbers.setdefault(each, len(numbers)) for value, each in shared.items()}
 
 
 # What must be kept at a time
@@ -90,12 +108,12 @@ class _Interference:
 
     def __init__(self, candidates: frozenset[Value]) -> None:
         self._candidates = candidates
-        self._pairs: set[frozenset[Value]] = set()
+        self._apart: defaultdict[Value, set[Value]] = defaultdict(set)
         self._outer: dict[Region, Live] = {}
 
-    def keeps_apart(self, a: Value, b: Value) -> bool:
-        """True when the two cannot share a variable."""
-        return frozenset((a, b)) in self._pairs
+    def neighbours(self, value: Value) -> set[Value]:
+        """What cannot share a variable with the value."""
+        return self._apart[value]
 
     def region(self, region: Region, after: Live, args: tuple[Value, ...] = ()) -> Live:
         """Walk a region that is followed by a need for `after`; returns what it needs from outside.
@@ -110,9 +128,11 @@ class _Interference:
     def _op(self, op: Op, after: Live) -> Live:
         if op.regions:
             return self._nested(op, after)
-        for result in op.results:
+        results, needed = self._needed(op.results), self._needed(op.uses)
+        for result in results:
             self._written([result], after | self._needed((*_read_to_the_end(op, result), *op.results)))
-        return (after - frozenset(op.results)) | self._needed(op.uses)
+        # Most operations change nothing, and must not cost as much as there are live values.
+        return after if results.isdisjoint(after) and needed <= after else (after - results) | needed
 
     def _nested(self, op: Op, after: Live) -> Live:
         results = frozenset(op.results)
@@ -137,7 +157,10 @@ class _Interference:
         """The values are written while the others are needed; values that are written together are apart too."""
         written = [value for value in values if value in self._candidates]
         for value in written:
-            self._pairs.update(frozenset((value, other)) for other in (*needed, *written) if other is not value)
+            others = needed.union(written) - {value}
+            self._apart[value] |= others
+            for other in others:
+                self._apart[other].add(value)
 
     def _needed(self, values: Iterable[Value | None]) -> Live:
         return self._candidates.intersection(values)

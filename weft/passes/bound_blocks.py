@@ -9,7 +9,7 @@ of blocks, and ptxas may use all that this number leaves to each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import LocalType, RegsType, ScratchType
@@ -35,7 +35,9 @@ def bound_blocks(func: Func, target: Target) -> Func:
     warps = int(func.attrs["num_warps"])
     inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
     single = {result for op in walk(func.body) if op.attrs.get("vec") == 1 for result in op.results}
-    peak = Pressure(lambda value: 0 if value in inline else _registers(value, value in single)).peak(func.body, set())
+    peak = Pressure(lambda value: 0 if value in inline else _registers(value, value in single)).peak(
+        func.body, func.params
+    )
     if peak < ENOUGH:
         return func
     blocks = target.registers_per_sm // (warps * target.warp_size * max(peak + SPARE, LEAST))
@@ -43,47 +45,59 @@ def bound_blocks(func: Func, target: Target) -> Func:
 
 
 class Pressure:
-    """Counts what is held at a time by a backward walk; `size` is what a value takes."""
+    """Counts what is held at a time by a backward walk; `size` is what a value takes.
+
+    What a region needs from outside is held all the while that it runs, for a loop's body is followed by itself. So a region
+    is walked by itself, once, with the values that are made in it; the rest is added by whoever holds it."""
 
     def __init__(self, size: Callable[[Value], int]) -> None:
         self._of = size
+        self._free: dict[Op, set[Value]] = {}
 
-    def peak(self, region: Region, after: set[Value]) -> int:
-        """The most that is held at a time in a region that is followed by a need for `after`."""
-        live = after | set(region.terminator.uses)
-        highest = self._size(live)
+    def peak(self, region: Region, params: Sequence[Value] = ()) -> int:
+        """The most that is held at a time of the values that a region makes, and of `params`."""
+        own = {*params, *region.args, *(result for op in region.ops for result in op.results)}
+        live = own & set(region.terminator.uses)
+        highest = held = self._size(live)
         for op in reversed(region.ops[:-1]):
-            free = _free(op)
+            free = own & self._from_outside(op)
+            kept = [result for result in op.results if result in live]
+            dead = held - self._size(kept)
+            highest = max(highest, dead + self._size(op.results) + self._size(_copied(op, own, live)))
             for inner in op.regions:
-                # A loop's body is followed by itself.
-                highest = max(highest, self.peak(inner, (live - set(op.results)) | free))
-            highest = max(highest, self._size(live | set(op.results)) + self._size(_copied(op, live)))
-            live = (live - set(op.results)) | set(op.uses) | free
+                highest = max(highest, dead + self._size(free - live) + self.peak(inner))
+            live.difference_update(kept)
+            needed = (free | own.intersection(op.uses)) - live
+            live |= needed
+            held = dead + self._size(needed)
         return highest
 
     def _size(self, values: Iterable[Value]) -> int:
         return sum(map(self._of, values))
 
+    def _from_outside(self, op: Op) -> set[Value]:
+        """Values of outside that an operation's regions use."""
+        if not op.regions:
+            return set()
+        if op not in self._free:
+            used: set[Value] = set()
+            made: set[Value] = set()
+            for region in op.regions:
+                made.update(region.args)
+                for inner in region.ops:
+                    used.update(inner.uses, self._from_outside(inner))
+                    made.update(inner.results)
+            self._free[op] = used - made
+        return self._free[op]
 
-def _copied(op: Op, after: set[Value]) -> set[Value]:
+
+def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
     """What an operation has a copy of beside the value itself, which is needed after it too.
 
     Instructions of tensor cores take elements of memory that lie in registers as whole words, which are made for them.
     """
-    held = [op.operand("a")] if op.kind is mma.wgmma and op.attrs["left"] is None else []
-    return {value for value in held if value in after}
-
-
-def _free(op: Op) -> set[Value]:
-    """Values of outside that an operation's regions use."""
-    used: set[Value] = set()
-    made: set[Value] = set()
-    for region in op.regions:
-        made.update(region.args)
-        for inner in region.ops:
-            used |= {*inner.uses, *_free(inner)}
-            made.update(inner.results)
-    return used - made
+    held = op.operands[:1] if op.kind is mma.wgmma and op.attrs["left"] is None else ()
+    return {value for value in held if value is not None and (value in after or value not in own)}
 
 
 def _registers(value: Value, single: bool) -> int:

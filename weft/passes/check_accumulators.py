@@ -97,7 +97,7 @@ def _check_partition(region: Region, values: set[Value], limit: int, warps: int)
     products = [op for op in walk(region) if op.kind in PRODUCTS and op.result in values]
     if not products:
         return
-    peak = Pressure(lambda value: _bytes(value) if value in values else 0).peak(region, set())
+    peak = Pressure(lambda value: _bytes(value) if value in values else 0).peak(region)
     if peak > (limit - SPARE) * REGISTER_BYTES:
         widest = max(products, key=lambda op: _bytes(op.result))
         warning = fail(errors.ACCUMULATOR_SIZE, loc=widest.loc, bytes=peak, limit=limit * REGISTER_BYTES, warps=warps)

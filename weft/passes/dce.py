@@ -57,17 +57,17 @@ def _op(op: Op, live: Live) -> Op:
 
 
 def _for(op: Op, live: Live) -> Op:
-    """What is carried is needed when its result is, or when a needed operation of the body uses it."""
+    """What is carried is needed when its result is, or when a needed operation of the body uses it.
+
+    What one walk of the body finds live is live in the next one too, so that all add to the same set."""
     (body,) = op.regions
-    slots = _needed(op.results, live)
+    slots = _needed(op.results, live) | _needed(body.args[1:], live)
     while True:
-        inside = set(live)
-        region = _region(body, inside, slots)
-        more = _needed(body.args[1:], inside) - slots
+        region = _region(body, live, slots)
+        more = _needed(body.args[1:], live) - slots
         if not more:
             break
         slots |= more
-    live |= inside
     region = _with_args(region, (body.args[0], *_pick(body.args[1:], slots)))
     return _remade(op, (*op.operands[:3], *_pick(op.operands[3:], slots)), _pick(op.results, slots), [region])
 
@@ -75,16 +75,14 @@ def _for(op: Op, live: Live) -> Op:
 def _while(op: Op, live: Live) -> Op:
     """`carried` are needed values that enter the condition, `passed` those that it passes on to the body and the results."""
     before, after = op.regions
-    passed, carried = _needed(op.results, live), Slots()
+    passed, carried = _needed(op.results, live) | _needed(after.args, live), _needed(before.args, live)
     while True:
-        inside = set(live)
         # The condition itself is the first operand of its terminator.
-        regions = _region(before, inside, {0, *(i + 1 for i in passed)}), _region(after, inside, carried)
-        more = _needed(after.args, inside) - passed, _needed(before.args, inside) - carried
+        regions = _region(before, live, {0, *(i + 1 for i in passed)}), _region(after, live, carried)
+        more = _needed(after.args, live) - passed, _needed(before.args, live) - carried
         if not any(more):
             break
         passed, carried = passed | more[0], carried | more[1]
-    live |= inside
     condition, body = regions
     new = _with_args(condition, _pick(before.args, carried)), _with_args(body, _pick(after.args, passed))
     return _remade(op, _pick(op.operands, carried), _pick(op.results, passed), new)
