@@ -363,6 +363,9 @@ def _stand_in(value: Any) -> Any:
 
 
 def _is_dtype(value: Any) -> bool:
+    """A dtype of weft, NumPy or PyTorch, or one of NumPy's scalar classes, which name theirs: `np.float32`."""
+    if isinstance(value, type):
+        return any(kind.__name__ == "generic" for kind in value.__mro__)
     return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
 
 
