@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 
+from tests.effort import calls
 from tests.passes.programs import interpret, random_program
 from weft.ir.build import Builder
 from weft.ir.compare import equivalent
@@ -352,18 +351,24 @@ def test_simplified_text_round_trips():
     assert equivalent(parse_func(format_func(new)), new)
 
 
-def test_is_fast():
+def chain(length):
     k = Kernel()
     type = tile_type(float32, (512,), LINE)
     x, y = k.number(1.5, type), k(arith.cast, k(tile.arange, start=0, end=512, layout=LINE), dtype=float32)
-    for _ in range(250):
+    for _ in range(length):
         x = k(arith.mul, x, y)
         y = k(arith.add, x, y)
     k(debug.print_, x, y, prefix="")
-    func = k.func()
-    best = 1.0
-    for _ in range(10):
-        start = process_time()
-        simplify(func)
-        best = min(best, process_time() - start)
-    assert best < 0.008, f"{best * 1e3:.1f} ms for {len(func.body.ops)} operations"
+    return k.func()
+
+
+SIMPLIFYING = 100
+"""Calls for a pair of operations."""
+
+
+def test_is_linear():
+    def effort(length):
+        func = chain(length)
+        return calls(lambda: simplify(func))
+
+    assert effort(1000) <= 4.5 * effort(250) <= 4.5 * 250 * SIMPLIFYING

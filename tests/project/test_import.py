@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 
@@ -10,18 +9,16 @@ import pytest
 
 import weft
 
-BUDGET_S = 0.15
-RUNS = 7
-
 
 def python(code: str) -> str:
     """Run code in a fresh interpreter and give back what it printed."""
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-def test_import_time():
-    code = "from time import perf_counter as t; s = t(); import weft; print(t() - s)"
-    assert statistics.median(float(python(code)) for _ in range(RUNS)) < BUDGET_S
+def test_import_loads_one_file():
+    """Everything else comes when it is first asked for; what that saves is timed in `benchmarks/front.py`."""
+    code = "import sys, weft; print(*sorted(name for name in sys.modules if name.partition('.')[0] == 'weft'))"
+    assert python(code).split() == ["weft"]
 
 
 def test_import_loads_no_heavy_package():

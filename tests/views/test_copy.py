@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.effort import calls
 from tests.views.strategies import by_definition, host, nested_layouts, shapes
 from tests.views.test_access import refused
 from tests.views.traced import Memory, Scalar, numbers, view
@@ -112,27 +111,24 @@ def test_what_is_no_source():
 
 def test_views_of_much_memory_cost_nothing():
     array = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (10_000, 10_000), (0, 0))
-    started = time.perf_counter()
-    t = LayoutTensor(np.broadcast_to(array, (10_000, 10_000)), masked=True)
-    for i in range(20):
-        t.tile[512, 512](i % 19, 3).vectorize[1, 1]().distribute[Layout.row_major(16, 16)](i).transpose().slice[
-            0:3, :
-        ]()[1, 1]
-    assert time.perf_counter() - started < 0.5
+
+    def effort(size):
+        t = LayoutTensor(np.broadcast_to(array, (10_000, 10_000))[:size, :size], masked=True)
+        tile = size // 16
+        return calls(
+            lambda: t.tile[tile, tile](3, 3).vectorize[1, 1]().distribute[Layout.row_major(4, 4)](5).transpose()[0, 0]
+        )
+
+    assert effort(8192) <= 1.5 * effort(64)
 
 
-def test_copies_are_as_fast_as_numpys():
+def test_copies_are_numpys_whatever_their_size():
     of, to = np.random.default_rng(0).random((1500, 1500)), np.zeros((1500, 1500))
     source, target = LayoutTensor(of.T), LayoutTensor(to)
     target.copy_from(source)
     assert np.array_equal(to, of.T)
-
-    ours, numpys = [], []
-    for times, function in [(ours, lambda: target.copy_from(source)), (numpys, lambda: np.copyto(to, of.T))] * 7:
-        started = time.process_time()
-        function()
-        times.append(time.process_time() - started)
-    assert min(ours) < 2 * min(numpys)
+    part = LayoutTensor(of.T[:50, :50]), LayoutTensor(to[:50, :50])
+    assert abs(calls(lambda: target.copy_from(source)) - calls(lambda: part[1].copy_from(part[0]))) < 10
 
 
 # Arithmetic
