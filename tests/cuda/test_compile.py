@@ -124,6 +124,7 @@ def test_global_memory(arch):
             for options in (
                 {}, {"cache": ".cg"}, {"mask": mask, "eviction": "evict_last"},
                 {"mask": flag, "other": k.number(1, dtype, count)}, {"volatile": True},
+                *({"order": order, "scope": "sys"} for order in ("relaxed", "acquire") if vec == 1),
             ):  # fmt: skip
                 value = k.load(ptr, count, vec, **options)
                 mask_only = {"mask": options["mask"]} if "mask" in options else {}

@@ -74,6 +74,14 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: x(k, gl.int32) % x(k, gl.uint32),
         ("an int32 tile", "a uint32 tile", ".to(...)"),
     ),
+    "language-access-order": (
+        lambda k: gl.load(k.pointer(), sem="release"),
+        ("gl.load has no sem 'release'", "use one of 'relaxed' or 'acquire'", "publish"),
+    ),
+    "language-access-order-with": (
+        lambda k: gl.load(k.pointer(), sem="acquire", volatile=True),
+        ("gl.load has sem='acquire' and volatile=True", "leave volatile=True out"),
+    ),
     "language-atomic-type": (
         lambda k: gl.atomic_add(k.pointer(gl.int16), 1),
         ("atomic_add does not work on int16", "integers of 32 or 64 bits"),

@@ -7,6 +7,7 @@ import pytest
 from tests.language.support import BLOCKED, MATRIX, mistake
 from weft import language as gl
 
+WEAK = {"order": "", "scope": "gpu"}
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg")
 
 
@@ -69,7 +70,7 @@ def test_load(kernel):
     x = gl.load(addresses(kernel, gl.float16))
     assert (x.dtype, x.shape, x.layout) == (gl.float16, [128], BLOCKED)
     assert gl.load(kernel.pointer(gl.int8)).handle.type == kernel.scalar(gl.int8).handle.type
-    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", "volatile": False}
+    assert kernel.last("memory.load").attrs == {"cache": "", "eviction": "", "volatile": False, **WEAK}
 
 
 def test_load_with_a_mask(kernel):
@@ -101,9 +102,9 @@ def test_masks_and_addresses_stretch(kernel):
 def test_policies(kernel):
     p = addresses(kernel)
     gl.load(p, cache_modifier=".cg", eviction_policy="evict_first", volatile=True)
-    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "evict_first", "volatile": True}
+    assert kernel.last("memory.load").attrs == {"cache": ".cg", "eviction": "evict_first", "volatile": True, **WEAK}
     gl.store(p, 0, cache_modifier=".wt", eviction_policy="evict_last")
-    assert kernel.last("memory.store").attrs == {"cache": ".wt", "eviction": "evict_last"}
+    assert kernel.last("memory.store").attrs == {"cache": ".wt", "eviction": "evict_last", **WEAK}
     with mistake("language-cache-modifier") as found:
         gl.load(p, cache_modifier=".wb")
     assert ".ca, .cg" in found.text
@@ -111,6 +112,44 @@ def test_policies(kernel):
         gl.store(p, 0, cache_modifier=".ca")
     with mistake("language-eviction-policy"):
         gl.load(p, eviction_policy="last")
+
+
+@pytest.mark.parametrize("scope", [None, "cta", "cluster", "gpu", "sys"])
+def test_orders_of_loads_and_stores(kernel, scope):
+    p, reach = addresses(kernel), {"scope": scope or "gpu"}
+    for sem in ("relaxed", "acquire"):
+        gl.load(p, sem=sem, scope=scope)
+        assert kernel.last("memory.load").attrs == {
+            "cache": "", "eviction": "", "volatile": False, "order": sem, **reach
+        }  # fmt: skip
+    for sem in ("relaxed", "release"):
+        gl.store(p, 0, sem=sem, scope=scope)
+        assert kernel.last("memory.store").attrs == {"cache": "", "eviction": "", "order": sem, **reach}
+
+
+def test_orders_that_loads_and_stores_do_not_have(kernel):
+    p = addresses(kernel)
+    for sem in ("release", "acq_rel", "seq_cst", 1):
+        with mistake("language-access-order") as found:
+            gl.load(p, sem=sem)
+        assert "use one of 'relaxed' or 'acquire'" in found.text
+    for sem in ("acquire", "acq_rel", True):
+        with mistake("language-access-order"):
+            gl.store(p, 0, sem=sem)
+    with mistake("language-access-order") as found:
+        gl.store(p, 0, sem="release", scope="warp")
+    assert "'cta', 'cluster', 'gpu', 'sys'" in found.text
+
+
+def test_what_does_not_go_with_an_order(kernel):
+    p = addresses(kernel)
+    for wrong in (
+        lambda: gl.load(p, scope="gpu"), lambda: gl.load(p, sem="acquire", volatile=True),
+        lambda: gl.load(p, sem="relaxed", cache_modifier=".cg"), lambda: gl.store(p, 0, scope="sys"),
+        lambda: gl.store(p, 0, sem="release", cache_modifier=".wt"),
+    ):  # fmt: skip
+        with mistake("language-access-order-with"):
+            wrong()
 
 
 def test_store(kernel):

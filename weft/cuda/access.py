@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Masked = Literal["", "if", "or"]
 """Unmasked; under a predicate, with undefined values elsewhere; under a predicate, keeping the registers elsewhere."""
 
+WEAK, VOLATILE = "", ".volatile"
+"""How strong an access is, as PTX spells it: not at all, volatile, or an order and a scope, as in `.acquire.gpu`."""
+
 Matrix = Literal["", "plain", "transposed"]
 """Registers as they are; or as words of 8x8 matrices whose rows lie at the addresses of the lanes (ldmatrix, stmatrix)."""
 
@@ -36,7 +39,7 @@ class Access:
     vec: int
     masked: Masked = ""
     modifiers: str = ""
-    volatile: bool = False
+    strength: str = ""
     matrix: Matrix = ""
 
     @property
@@ -45,7 +48,7 @@ class Access:
         space = "shared_" if self.space == "shared" else ""
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
-        tags += ["volatile"] * self.volatile + ([self.masked] if self.masked else [])
+        tags += [tag for tag in self.strength.split(".") if tag] + ([self.masked] if self.masked else [])
         return "_".join([f"{space}{self.dtype.code}x{self.vec}", *tags])
 
     @property
@@ -79,8 +82,7 @@ class Access:
         if self.matrix:
             return f"matrix.sync.aligned.m8n8.x{self.words}{'.trans' * (self.matrix == 'transposed')}.shared.b16"
         kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
-        volatile = ".volatile" if self.volatile else ""
-        return f"{volatile}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
+        return f"{self.strength}.{self.space}{self.modifiers}{f'.v{self.words}' if self.words > 1 else ''}.{kind}"
 
     @property
     def register(self) -> str:
@@ -174,7 +176,8 @@ def _braces(a: Access, first: int) -> str:
 
 
 def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, before: str = "", kept: str = "") -> str:
-    clobber = ' : "memory"' if mnemonic == "st" else ""
+    # What is ordered against other threads' accesses stays where it is for the compiler too, shared memory included.
+    clobber = ' : "memory"' if mnemonic == "st" or a.strength not in (WEAK, VOLATILE) else ""
     results = f" {outputs}" if outputs else ""
     if not a.masked:
         return (

@@ -35,6 +35,14 @@ def _modifiers(op: Op) -> str:
     return cache or (f".L1::{eviction}" if eviction else "")
 
 
+def _strength(op: Op) -> str:
+    """`.acquire.gpu`, `.volatile`, or nothing."""
+    order, scope = op.attrs["order"], op.attrs["scope"]
+    if order:
+        return f".{order}.{scope}"
+    return access.VOLATILE if op.attrs.get("volatile") else access.WEAK
+
+
 def address(e: Emitter, ptr: Value, offsets: tuple[Table, ...], strides: Sequence[Value | None], index: Index) -> str:
     """`p + stride * (r % 4) + 8 * r`: the access's address, constants last so that they end in the instruction."""
     constants, *tables = offsets
@@ -126,7 +134,7 @@ def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
 def _load(e: Emitter, op: Op) -> None:
     _, mask, other, *strides = op.operands
     masked: Masked = "" if mask is None else "if" if other is None else "or"
-    a = Access("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), op.attrs["volatile"])
+    a = Access("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), _strength(op))
     if op.attrs["count"] == 1:
         default = e.at(other, 0) if masked == "or" and other is not None else None
         e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
@@ -143,7 +151,7 @@ def _load(e: Emitter, op: Op) -> None:
 def _store(e: Emitter, op: Op) -> None:
     _, value, mask, *strides = op.operands
     assert value is not None
-    a = Access("global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op))
+    a = Access("global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op), _strength(op))
     write_registers(
         e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
     )

@@ -11,8 +11,8 @@ GLOBAL_RACE = row(
     "hazard-global-race",
     GlobalRace,
     "program {program} {access} {name}[{index}], which program {other} {before}, and nothing orders the two programs",
-    "let each program write elements of its own, or order them with atomics (release after the first, acquire before the "
-    "second)",
+    "let each program write elements of its own, or order them: after the first, publish with an atomic or "
+    'gl.store(sem="release"); before the second, wait for that value with an atomic or gl.load(sem="acquire"){unordered}',
 )
 GLOBAL_THREADS = row(
     "hazard-global-thread-race",

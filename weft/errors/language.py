@@ -235,6 +235,18 @@ EVICTION_POLICY = row(
     "there is no eviction policy {got}",
     "use evict_first or evict_last, or leave it out",
 )
+ACCESS_ORDER = row(
+    "language-access-order",
+    CompilationError,
+    "gl.{what} has no {field} {got}",
+    "use one of {known}{more}",
+)
+ACCESS_ORDER_WITH = row(
+    "language-access-order-with",
+    CompilationError,
+    "gl.{what} has {given} and {other}, which do not go together",
+    "{fix}",
+)
 ATOMIC_TYPE = row(
     "language-atomic-type",
     CompilationError,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast, get_args
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
-from weft.ir.types import DType, int1
+from weft.ir.types import DType
+from weft.language.access_order import check_scope, element_inside
 from weft.language.broadcast import fit
-from weft.language.logic import bit_and, compare
+from weft.language.logic import bit_and
 from weft.language.marks import builtin
 from weft.language.memory import by_thread, check_pointer, place_mask, pointer_form
 from weft.language.places import alone, loaded
@@ -33,7 +34,8 @@ def atomic_add(
     """Add `val` to memory at `pointer` where `mask` holds, in one step and once per element; the old values.
 
     `val` is broadcast to the addresses and converted to their element type: float16, bfloat16, float32, float64 or an integer
-    of 32 or 64 bits. `sem` is relaxed, acquire, release or acq_rel (the default), `scope` cta, gpu (the default) or sys.
+    of 32 or 64 bits. `sem` is relaxed, acquire, release or acq_rel (the default); `scope` is cta, cluster, gpu (the default) or
+    sys. Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and as `load`.
     Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and as `load`.
 
     A view of one element, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory: each thread adds
@@ -139,11 +141,7 @@ def _element(what: str, view: LayoutTensor) -> tuple[KernelStorage, Any, tensor 
     if count != 1 or view.element_size != 1:
         many = "a run-time number of" if isinstance(count, tensor) else str(count * view.element_size)
         raise fail(thread_errors.ATOMIC_VIEW, what=f"gl.{what}", got=f"{view.history}, a view of {many} elements")
-    inside: tensor | None = None
-    for limit in view.limits or ():
-        if limit is not None:
-            inside = _both(inside, place(compare("gt", limit, 0), int1, None))
-    return storage, view.offset, inside
+    return storage, view.offset, element_inside(view)
 
 
 def _both(one: tensor | None, other: tensor | None) -> tensor | None:
@@ -170,7 +168,7 @@ def _order(sem: str | None) -> str:
 
 
 def _scope(scope: str | None) -> str:
-    return _known("scope", scope or "gpu", get_args(MemoryScope))
+    return check_scope("an atomic", _known("scope", scope or "gpu", get_args(MemoryScope)))
 
 
 def _known(field: str, value: str, known: tuple[str, ...]) -> str:

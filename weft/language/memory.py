@@ -9,6 +9,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.ir.types import Pointer, int1
+from weft.language.access_order import access_order, element_address, is_element
 from weft.language.broadcast import AnyForm, Form, VectorForm, common_form, constant, fit
 from weft.language.context import current
 from weft.language.marks import builtin
@@ -18,7 +19,7 @@ from weft.language.tensor import apply, apply_many, tensor
 from weft.language.view_tiles import Addresses, addresses, both, check_stored
 from weft.layout import DistributedLayout
 from weft.ops import globals, memory, regs
-from weft.ops.memory import Eviction
+from weft.ops.memory import Eviction, LoadOrder, StoreOrder
 from weft.views import LayoutTensor
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
@@ -28,21 +29,33 @@ STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 @builtin
 def load(
     pointer: Addresses, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-    volatile: bool = False, *, layout: DistributedLayout | None = None,
+    volatile: bool = False, *, layout: DistributedLayout | None = None, sem: str | None = None, scope: str | None = None,
 ) -> tensor:  # fmt: skip
     """The elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
 
     Where `mask` (int1, broadcast to the tile) is false nothing is read, and the result is `other`, converted to the element
     type, or undefined without it. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy`: `evict_first evict_last`.
 
+    `sem="acquire"` reads what other programs write at the same time, and orders all that follows behind what the program had
+    done that stored the value with `sem="release"`; `sem="relaxed"` reads it and orders nothing, as `volatile=True` does (which
+    PTX defines as relaxed, with the scope sys). `scope` says who those others are: cta, cluster, gpu (the default) or sys. Such
+    loads are not widened, merged, moved or dropped, and each element is loaded by one thread for all that hold it.
+
     A view in global memory, as in `gl.load(t.tile[128, 64](i, j))`, is loaded as a tile of its shape in `layout`, or if none
-    is given in the one with the widest accesses. Elements beyond the edge of a masked view are `other`, by default 0.
+    is given in the one with the widest accesses. Elements beyond the edge of a masked view are `other`, by default 0. With
+    `sem` a view of one element stands for its address.
 
     Raises CompilationError: language-pointer-needed, language-other-without-mask, language-mask-type, language-tile-at-scalar,
-    language-cache-modifier, language-eviction-policy; with views bridge-sizes, bridge-vectors, bridge-space, and with `layout`
-    for anything else bridge-layout-of-addresses.
+    language-cache-modifier, language-eviction-policy, language-access-order,
+    language-access-order-with; with views bridge-sizes, bridge-vectors, bridge-space, and with `layout` for anything else
+    bridge-layout-of-addresses.
     """
-    if isinstance(pointer, LayoutTensor):
+    ordered = access_order("load", sem, scope, get_args(LoadOrder), cache_modifier, volatile)
+    if ordered["order"] and is_element(pointer):
+        pointer, inside = element_address(pointer)
+        mask = both(inside, mask)
+        other = _beyond(inside, mask, other)
+    elif isinstance(pointer, LayoutTensor):
         pointer, inside = addresses("gl.load", pointer, layout)
         mask = both(inside, mask)
         other = _beyond(inside, mask, other)
@@ -55,7 +68,7 @@ def load(
     form = pointer_form("load", pointer, mask, other)
     kept = place_mask("load", mask, form)
     rest = None if other is None or kept is None else place(other, pointer.dtype.element_ty, form)
-    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile)}
+    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile), **ordered}
     if form is None and by_thread():
         other = None if rest is None else fit(rest, VectorForm(1))
         read = apply(globals.load, pointer, kept, other, offsets=((0,),), registers=((0,),), vec=1, count=1, **attrs)
@@ -65,18 +78,27 @@ def load(
 
 @builtin
 def store(
-    pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = ""
-) -> None:
+    pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "", *,
+    sem: str | None = None, scope: str | None = None,
+) -> None:  # fmt: skip
     """Write `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) holds.
 
     Elements that several threads hold are written once; a scalar is written by each thread in a kernel that is launched with
     `block=`. Where other threads of the program load what was stored, write `gl.barrier()` between: none is inserted for
     global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as for `load`.
 
+    `sem="release"` publishes with the value all that the program did before: who loads the value with `sem="acquire"` comes
+    after that. `sem="relaxed"` writes what other programs read at the same time, and publishes nothing else. `scope` as for
+    `load`. Such stores are not widened or moved.
+
     To a view in global memory goes a tile of its shape, or one value for all elements; nothing is written beyond the edge of a
-    masked view. Raises bridge-shapes besides.
+    masked view. With `sem` a view of one element stands for its address. Raises bridge-shapes besides.
     """
-    if isinstance(pointer, LayoutTensor):
+    ordered = access_order("store", sem, scope, get_args(StoreOrder), cache_modifier)
+    if ordered["order"] and is_element(pointer):
+        pointer, inside = element_address(pointer)
+        mask = both(inside, mask)
+    elif isinstance(pointer, LayoutTensor):
         pointer, inside = addresses("gl.store", pointer, check_stored(pointer, value))
         mask = both(inside, mask)
     check_pointer("store", pointer)
@@ -84,7 +106,7 @@ def store(
     form = pointer_form("store", pointer, mask, value)
     data = place(value, pointer.dtype.element_ty, form)
     kept = place_mask("store", mask, form)
-    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or ""}
+    attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", **ordered}
     if form is None and by_thread():
         operands = (pointer, fit(data, VectorForm(1)), kept)
         apply_many(globals.store, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)

@@ -11,7 +11,7 @@ from weft.ir.core import Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import RegsType, Type
 from weft.ops.check import boolean, pointer_of, regs, require
-from weft.ops.memory import Atomic, Cache, Eviction, MemoryOrder, MemoryScope
+from weft.ops.memory import Atomic, Cache, Eviction, LoadOrder, MemoryOrder, MemoryScope, StoreOrder
 from weft.ops.regs import Table
 
 
@@ -39,10 +39,11 @@ def _accesses(
 def load(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
-    cache: Cache = "", eviction: Eviction = "", volatile: bool = False,
+    cache: Cache = "", eviction: Eviction = "", volatile: bool = False, order: LoadOrder = "", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
     """Read `count` registers. `mask` is one predicate per access, or one for all; `other` is an array of `count` or absent."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
+    require(not order or vec == 1, "an ordered access moves one element")
     require(sorted(r for group in registers for r in group) == list(range(count)), "each register is read once")
     require(other is None or regs(other).count == count, "`other` has a value per register")
     return RegsType(pointer_of(ptr).element_ty, count)
@@ -51,10 +52,12 @@ def load(
 @op("global.store", effects=(writes("ptr"),))
 def store(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
-    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, cache: Cache = "", eviction: Eviction = "",
+    offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
+    cache: Cache = "", eviction: Eviction = "", order: StoreOrder = "", scope: MemoryScope = "gpu",
 ) -> None:  # fmt: skip
     """Write registers; those that no access names are not written."""
     _accesses(ptr, mask, strides, offsets, registers, vec)
+    require(not order or vec == 1, "an ordered access moves one element")
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
 
 

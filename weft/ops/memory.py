@@ -14,7 +14,11 @@ Cache = Literal["", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"]
 Eviction = Literal["", "evict_first", "evict_last"]
 Atomic = Literal["add", "max", "min", "and", "or", "xor", "xchg"]
 MemoryOrder = Literal["relaxed", "acquire", "release", "acq_rel"]
-MemoryScope = Literal["cta", "gpu", "sys"]
+LoadOrder = Literal["", "relaxed", "acquire"]
+StoreOrder = Literal["", "relaxed", "release"]
+"""How a load or store is ordered: not at all, as one of its own (relaxed), or with the accesses after it or before it."""
+MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
+"""Among whose threads: those of the block, of its cluster, of the GPU, or of the GPU, others and the host."""
 
 
 @op("memory.addptr")
@@ -29,9 +33,12 @@ def addptr(ptr: Value, offset: Value) -> Type:
 @op("memory.load", effects=(reads("ptr"),), stage="tile", removed_by=LOWER)
 def load(
     ptr: Value, mask: Value | None, other: Value | None,
-    cache: Cache = "", eviction: Eviction = "", volatile: bool = False,
+    cache: Cache = "", eviction: Eviction = "", volatile: bool = False, order: LoadOrder = "", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
-    """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it."""
+    """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it.
+
+    With an `order` it is a strong access, which each element gets once: the threads that hold it agree on its value."""
+    require(not (order and volatile), "a volatile load is relaxed, and has no other order")
     element = pointer_of(ptr).element_ty
     boolean(mask)
     same_form(ptr, mask, other)
@@ -40,7 +47,10 @@ def load(
 
 
 @op("memory.store", effects=(writes("ptr"),), stage="tile", removed_by=LOWER)
-def store(ptr: Value, value: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "") -> None:
+def store(
+    ptr: Value, value: Value, mask: Value | None,
+    cache: Cache = "", eviction: Eviction = "", order: StoreOrder = "", scope: MemoryScope = "gpu",
+) -> None:  # fmt: skip
     """Write `value` to `ptr` where `mask` holds. Elements that several threads hold are written once."""
     require(pointer_of(ptr).element_ty == value.type.element, "{} stored through {}", value.type, ptr.type)
     boolean(mask)

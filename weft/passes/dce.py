@@ -114,8 +114,8 @@ def _remade(op: Op, operands: tuple[Value | None, ...], results: tuple[Value, ..
 
 
 def _has_effect(op: Op) -> bool:
-    """True when the operation does more than read. A `while` may never end, so it stays."""
-    if op.kind is control.while_ or op.attrs.get("volatile"):
+    """True when the operation does more than read. A `while` may never end, and an ordered load orders: they stay."""
+    if op.kind is control.while_ or op.attrs.get("volatile") or op.attrs.get("order"):
         return True
     if any(effect.kind != "read" or effect.space == "io" for effect in op.kind.effects):
         return True

@@ -22,6 +22,8 @@ from weft.sim.hardware import owners_of, readers_of
 from weft.sim.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
+from weft.sim.races import Races
+from weft.sim.steering import reads_strongly
 from weft.sim.tracks import THREADS, Touch, Way
 
 MASKED_OFF = "the load that gives it is masked off and has no `other`"
@@ -194,11 +196,13 @@ def load(request: Request, other: Data | None) -> Data:
         raise request.fault("reads") from None
     races = task.machine.races
     if races is not None:
-        volatile = bool(request.op.attrs["volatile"])
-        for touch in request.touches(places, "volatile" if volatile else "read"):
-            if volatile:
-                races.acquire(task, touch.place.segment, request.access.addresses)
-            races.touch(touch)
+        strong = reads_strongly(request.op)
+        touches = request.touches(places, "strong read" if strong else "read")
+        if strong:
+            _synchronise(request, races, touches)
+        else:
+            for touch in touches:
+                races.touch(touch)
     values = from_bits(request.heap.read(request.access, places), request.element)
     if request.where is None:
         return Data(values)
@@ -229,14 +233,19 @@ def store(request: Request, value: Data) -> None:
     except BadAddress:
         raise request.fault("writes") from None
     races = request.task.machine.races
+    strong = bool(request.op.attrs["order"])
     if races is not None:
-        for touch in request.touches(places, "write"):
-            races.touch(touch, _part(bits, touch.place.which))
+        touches = request.touches(places, "strong write" if strong else "write")
+        if strong:
+            _synchronise(request, races, touches)
+        else:
+            for touch in touches:
+                races.touch(touch, _part(bits, touch.place.which))
     try:
         request.heap.write(request.access, bits, places)
     except ReadOnlyStorage as error:
         raise request.task.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
-    if races is not None:
+    if races is not None and not strong:
         for place in places:
             races.stored(request.task, request.op, place, request.element.itemsize, _part(bits, place.which))
 
@@ -274,7 +283,13 @@ def _update(request: Request, change: Change) -> Data:
     task = request.task
     task.reads += 1
     task.last_read = request.access
-    _synchronise(request)
+    races = task.machine.races
+    if races is not None:
+        try:
+            touches = request.touches(request.heap.places(request.access), "atomic")
+        except BadAddress:
+            raise request.fault("updates") from None
+        _synchronise(request, races, touches)
     try:
         old = from_bits(request.heap.update(request.access, change), request.element)
     except BadAddress:
@@ -284,28 +299,25 @@ def _update(request: Request, change: Change) -> Data:
     return Data(old) if request.where is None else scattered(request, old, None, MASKED_ATOMIC)
 
 
-def _synchronise(request: Request) -> None:
-    """What an atomic orders, and what it races with."""
-    races, op, task = request.task.machine.races, request.op, request.task
-    if races is None:
-        return
-    try:
-        touches = request.touches(request.heap.places(request.access), "atomic")
-    except BadAddress:
-        raise request.fault("updates") from None
-    order = "relaxed" if op.attrs["scope"] == "cta" else op.attrs["order"]
-    # In tile IR the barriers that such an atomic gets when it is lowered are not there yet.
+def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
+    """What an atomic, or a load or store with an order, orders, and what it races with."""
+    op, task = request.op, request.task
+    order, looks = op.attrs["order"], reads_strongly(op)
+    acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
+    # In tile IR the barriers that such an operation gets when it is lowered are not there yet.
     settles = op.kind.stage == "tile" and task.machine.func.attrs.get("sync") != "none"
-    if settles and op.attrs["order"] in ("release", "acq_rel"):
+    if settles and releases:
         task.settled = task.clock.position
     for touch in touches:
-        addresses = _part(request.access.addresses, touch.place.which)
-        if order in ("acquire", "acq_rel"):
-            races.acquire(task, touch.place.segment, addresses)
+        place = touch.place.segment, _part(request.access.addresses, touch.place.which)
+        if looks:
+            races.published.looks(task, op, place, acquires)
         races.touch(touch)
-        if order in ("release", "acq_rel"):
-            races.release(task, touch.place.segment, addresses)
-    if settles and op.attrs["order"] in ("acquire", "acq_rel"):
+        if releases:
+            races.tells(task, op, place, replaces=not looks)
+        elif not looks:
+            races.published.overwrites(task, place)
+    if settles and acquires:
         task.settled = task.clock.position
 
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from weft.sim.learned import Learned
+
 Counts = dict[int, int]
 
 
@@ -39,16 +41,20 @@ def _of_warps() -> dict[int, Counts]:
 
 @dataclass(slots=True)
 class Released:
-    """What somebody published: what is done, which of it is fenced, what came before in time, published or not, and what of
-    it is sealed."""
+    """What somebody published: what is done, which of it is fenced, what came before in time, published or not, what of
+    it is sealed, and what was learned of other programs."""
 
     known: Counts = field(default_factory=_counts)
     fenced: Counts = field(default_factory=_counts)
     before: Counts = field(default_factory=_counts)
     sealed: Counts = field(default_factory=_counts)
+    learned: Learned | None = None
 
     def join(self, other: Released) -> None:
         """Publish what the other publishes as well."""
+        if other.learned is not None:
+            self.learned = self.learned or Learned()
+            self.learned.join(other.learned)
         join(self.known, other.known)
         join(self.fenced, other.fenced)
         join(self.before, other.before)
@@ -73,6 +79,7 @@ class Clock:
     own_sealed: Counts = field(default_factory=_counts)
     ordered: Counts = field(default_factory=_counts)
     touched: int = 0
+    learned: Learned = field(default_factory=Learned)
 
     def tick(self) -> int:
         """The number of a new event of the task."""
@@ -135,7 +142,7 @@ class Clock:
         join(known, self.elected)
         before = dict(self.before)
         join(before, known)
-        return Released(known, dict(self.fenced), before, dict(self.sealed))
+        return Released(known, dict(self.fenced), before, dict(self.sealed), self.learned.published())
 
     def release_all(self) -> Released:
         """What all threads publish together, each for itself."""
@@ -153,3 +160,5 @@ class Clock:
         join(self.fenced, released.fenced)
         join(self.before, released.before)
         join(self.sealed, released.sealed)
+        if released.learned is not None:
+            self.learned.join(released.learned)

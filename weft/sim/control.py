@@ -135,8 +135,21 @@ def _condition(task: Task, op: Op, condition: Data, *values: Data) -> tuple[Data
 
 @rule(control.if_)
 def _if(task: Task, op: Op, condition: Data) -> Run:
-    then, orelse = op.regions
     way = decide(task, op, condition, "a branch")
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _branch(task, op, condition, way))
+    with task.clock.learned.within(by):
+        results = yield from _branch(task, op, condition, way)
+    # After it nothing tells which way was taken, unless the other way has to learn of others too.
+    then, orelse = task.machine.steering.joins[op]
+    if (then or orelse) if way is None else (orelse if way else then):
+        task.clock.learned.decided(by)
+    return results
+
+
+def _branch(task: Task, op: Op, condition: Data, way: bool | None) -> Run:
+    then, orelse = op.regions
     if way is not None:
         return (yield from execute(task, then if way else orelse, ()))
     with task.only(condition.array):
@@ -147,7 +160,15 @@ def _if(task: Task, op: Op, condition: Data) -> Run:
 
 
 @rule(control.for_)
-def _for(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
+def _for(task: Task, op: Op, *operands: Data) -> Run:
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _counted(task, op, *operands))
+    with task.clock.learned.within(by):
+        return (yield from _counted(task, op, *operands))
+
+
+def _counted(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
     for bound in (lower, upper, step):
         task.demand(op, bound, "a loop bound")
     state: tuple[Data, ...] = inits
@@ -188,6 +209,17 @@ def _divergent_for(task: Task, op: Op, counter: Array, upper: Array, step: Array
 
 @rule(control.while_)
 def _while(task: Task, op: Op, *inits: Data) -> Run:
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _loop(task, op, *inits))
+    with task.clock.learned.within(by):
+        results = yield from _loop(task, op, *inits)
+    # It would not have ended otherwise.
+    task.clock.learned.decided(by)
+    return results
+
+
+def _loop(task: Task, op: Op, *inits: Data) -> Run:
     condition, body = op.regions
     heap = task.machine.heap
     state: tuple[Data, ...] = inits
@@ -248,7 +280,6 @@ def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> l
         worker = task.block.start(slot, region, (), warps * WARP_SIZE, env)
         worker.clock.acquire(task.clock.release_all())
         worker.arrived, worker.awaited = task.arrived, task.awaited
-        worker.world = None if task.world is None else task.world.copy()
         workers.append(worker)
     return workers
 

@@ -34,6 +34,7 @@ from weft.sim.races import Races
 from weft.sim.report import Report
 from weft.sim.shadow import Event
 from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
+from weft.sim.steering import NOTHING, steering_of
 from weft.sim.tensor_store import TENSOR_NEVER_WRITTEN
 from weft.sim.verdicts import Mode
 from weft.targets import Target
@@ -82,7 +83,7 @@ class Machine:
 
     __slots__ = (
         "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
-        "plain", "races", "random", "report", "schedule", "target", "tasks", "threads", "two_ctas",
+        "plain", "races", "random", "report", "schedule", "steering", "target", "tasks", "threads", "two_ctas",
         "uninitialized",
     )  # fmt: skip
 
@@ -120,7 +121,8 @@ class Machine:
         # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
-        self.races = Races(heap, self.tasks * self.blocks) if hazards else None
+        self.steering = steering_of(func) if hazards else NOTHING
+        self.races = Races(heap, self.tasks * self.blocks, self.steering) if hazards else None
         # How often an author's barrier or fence ran, and how often it ordered nothing.
         self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}
@@ -181,7 +183,7 @@ class Task:
 
     __slots__ = (
         "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run",
-        "sealed", "settled", "slot", "threads", "wait", "world",
+        "sealed", "settled", "slot", "threads", "wait",
     )  # fmt: skip
 
     def __init__(self, block: Block, slot: int, threads: int) -> None:
@@ -199,9 +201,8 @@ class Task:
         self.last_read: Access | None = None
         self.run: Run | None = None
         self.wait: Wait | None = None
-        # The task's number across the launch, and what it knows of all tasks through atomics.
+        # The task's number across the launch.
         self.place = block.cluster.number * len(block.cluster.clocks) + slot
-        self.world: Array | None = None
         # Its events before this one are ordered for all its threads as far as global memory goes.
         self.settled = 0
 

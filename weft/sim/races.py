@@ -1,8 +1,9 @@
 """Races on global memory: between the programs of a launch, and between the threads of one.
 
-Programs are ordered by atomics only (an acquire of what a release published, through the same memory), tasks of one program by
-their clocks. Per granule of an array, which several arguments may share, the last accesses are kept: plain writes, plain reads,
-atomics, and reads of copies. Atomics and volatile reads never race with one another.
+Programs are ordered by atomics and by loads and stores with an order only: by an acquire of what a release has published,
+through the same memory, where what was read decides something (`weft.sim.learned`). Tasks of one program are ordered by their
+clocks. Per granule of an array, which several arguments may share, the last accesses are kept: weak writes, weak reads, strong
+writes (atomics among them), strong reads, and reads of copies. Strong accesses never race with one another.
 
 A copy's read is over when the copy is known to be complete. When what a TMA store writes has arrived nobody learns before the
 launch ends, since `store_wait` waits for its source only; and no fence orders a thread's write before an access of TMA.
@@ -17,8 +18,24 @@ import numpy as np
 from weft.errors import Hazard, Row, fail, global_hazard, thread_hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, where
-from weft.sim.heap import Heap, Place, Segment
-from weft.sim.tracks import AGAINST, NEVER, PLAIN, THREAD_BITS, THREADS, VERBS, Touch, Tracks, element_at, per_granule
+from weft.sim.heap import Heap, Place
+from weft.sim.published import Published, Touched
+from weft.sim.steering import Steering
+from weft.sim.tracks import (
+    AGAINST,
+    CHANNELS,
+    NEVER,
+    OTHERS,
+    PLAIN,
+    THREAD_BITS,
+    THREADS,
+    VERBS,
+    Touch,
+    Tracks,
+    Way,
+    element_at,
+    per_granule,
+)  # fmt: skip
 from weft.sim.verdicts import WAIT_FOR_LOAD, barrier_between, wait_for_copy
 from weft.sim.warps import in_order, is_one, several
 
@@ -29,23 +46,21 @@ UNSETTLED = np.iinfo(np.int32).max
 """In place of an event's number in its task: no release has published it."""
 LATER = 1 << 16
 """So many reads of an array are kept before they are put down."""
-SINGLE = 32
-"""So many addresses of an atomic are followed one by one; a wider one counts for the whole array."""
 
 
 class Races:
     """All accesses to global memory of a launch."""
 
     __slots__ = (
-        "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_places", "_positions", "_published", "_tasks",
-        "_tracks", "_unsettled", "_values", "heap",
+        "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks",
+        "_unsettled", "_values", "heap", "published",
     )  # fmt: skip
 
-    def __init__(self, heap: Heap, tasks: int) -> None:
+    def __init__(self, heap: Heap, tasks: int, steering: Steering) -> None:
         self.heap = heap
         self._tasks = tasks
-        # Tasks are numbered as programs start. What one knows of all others is kept for so many; it grows as more start.
-        self._places = tasks
+        self._steering = steering
+        # Tasks are numbered as programs start; this one accessed memory last of all that have started.
         self._latest = 0
         self._tracks: dict[int, Tracks] = {}
         # Of each event its task (numbered across the launch), its number there, what counts its end, its operation. Event 0 is
@@ -59,8 +74,7 @@ class Races:
         # Events of copies that no release has published yet, by cluster.
         self._unsettled: dict[int, list[int]] = {}
         self._ops: list[Op | None] = [None]
-        # What atomics have published, by address, and by array: for all of it ("wide"), and by any ("all").
-        self._published: dict[Any, Array] = {}
+        self.published = Published(steering, tasks)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
         """Check an access against earlier ones and remember it. `bits`: what is about to be written. Raises GlobalRace."""
@@ -81,8 +95,7 @@ class Races:
                 self._check(touch, tracks.channels[way][index], way, bits)
         if touch.tma:
             self._check_fence(touch, tracks, index)
-        if touch.way != "volatile":
-            self._note(touch, tracks, index, self._number(touch))
+        self._note(touch, tracks, index, self._number(touch))
 
     def _catch_up(self, tracks: Tracks) -> None:
         """Put down the reads that were kept for later."""
@@ -117,9 +130,10 @@ class Races:
         notes = per_granule(touch.notes, touch, index)
         note = notes | number << THREAD_BITS
         flight = touch.way == "read" and touch.component != PLAIN
-        channel = tracks.channel("flight" if flight else touch.way)
-        if touch.way == "read":
-            self._keep_others(touch, tracks, index, channel[index])
+        name = "flight" if flight else CHANNELS.get(touch.way, touch.way)
+        channel = tracks.channel(name)
+        if name in OTHERS:
+            self._keep_others(touch, tracks, index, channel[index], OTHERS[name])
         if touch.each and not isinstance(note, int):
             self._note_each(touch, channel, index, note, number)
         elif touch.way == "read" and not isinstance(note, int):
@@ -151,19 +165,19 @@ class Races:
             message = f"several threads store equal values to the same elements of {touch.place.segment.buffer.name}"
             task.machine.report.advise("equal-stores", message, touch.op.loc)
 
-    def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array) -> None:
+    def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array, others: str) -> None:
         if not before.size:
             return
         first, last = int(before.min()), int(before.max())
         if first == last:
             # One event (or none) had all of it.
             if first and self._owners[first >> THREAD_BITS] != touch.task.place:
-                tracks.channel("other")[index] = first
+                tracks.channel(others)[index] = first
             return
         events = before >> THREAD_BITS
-        others = (events != 0) & (self._owners[events] != touch.task.place)
-        if np.any(others):
-            tracks.channel("other")[index[others]] = before[others]
+        theirs = (events != 0) & (self._owners[events] != touch.task.place)
+        if np.any(theirs):
+            tracks.channel(others)[index[theirs]] = before[theirs]
 
     def _check(self, touch: Touch, notes: Array, way: str, bits: Array | None) -> None:
         if not notes.size or not notes.any():
@@ -179,7 +193,8 @@ class Races:
             counts = [task.clock.known.get(slot, 0) for slot in range(self._tasks)]
             counts[task.slot] = max(counts[task.slot], task.settled)
             known = np.array(counts)[where(own, owners - first, 0)]
-        ordered = where(own, positions < known, False if task.world is None else self._world(task)[owners] > positions)
+        told = task.clock.learned.knows(owners, positions, self._steering.decided.get(touch.op, 0))
+        ordered = where(own, positions < known, told)
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
@@ -237,7 +252,7 @@ class Races:
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
         """What is wrong with an access after an event that nothing orders before it."""
         component = int(self._components[number])
-        if component == NEVER and (own or touch.task.world is not None):
+        if component == NEVER and (own or touch.task.clock.learned.world is not None):
             return global_hazard.GLOBAL_STORED
         if not own:
             return global_hazard.GLOBAL_RACE
@@ -259,7 +274,7 @@ class Races:
         assert op is not None
         name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
         verb, _ = VERBS[touch.way]
-        before = VERBS["read" if way in ("other", "flight") else way][1]  # pyright: ignore[reportArgumentType] a channel
+        before = VERBS[_way_of(op, way)][1]
         program, slot = self._program(number), owner % self._tasks
         own = owner // self._tasks == task.place // self._tasks
         if own:
@@ -270,6 +285,7 @@ class Races:
         fields: dict[str, Any] = {
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // task.machine.tasks if own else program,
+            "unordered": self._unordered(),
             "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
         }  # fmt: skip
         if entry is global_hazard.GLOBAL_THREADS and touch.each:
@@ -282,6 +298,19 @@ class Races:
         assert isinstance(error, Hazard)
         error.buffer, error.partitions = name, names
         raise error
+
+    def _unordered(self) -> str:
+        """What the author may have taken for an order: the first such read of the kernel."""
+        deciding = self._steering.deciding
+        for op, number in self._steering.readers.items():
+            line = "" if op.loc is None else f" at line {op.loc.line}"
+            decides, acquires = deciding >> number & 1, op.attrs["order"] in ("acquire", "acq_rel")
+            if acquires and not decides:
+                return f" (the one{line} orders nothing, since no branch, mask or address depends on what it reads)"
+            if decides and not acquires:
+                how = "volatile=True is relaxed" if op.attrs.get("volatile") else f"its sem is {op.attrs['order']}"
+                return f" (the read{line} orders nothing: {how})"
+        return ""
 
     def _pair(self, touch: Touch, note: int, flat: int, notes: Array) -> tuple[str, str]:
         """Words for the earlier and the later thread of two that clash."""
@@ -300,36 +329,11 @@ class Races:
             error.buffer = name
             raise error
 
-    # What atomics order
-
-    def acquire(self, task: Task, segment: Segment, addresses: Array) -> None:
-        """The task learns what was published through these addresses."""
-        keys: list[Any] = [(segment.home, "wide")]
-        if np.size(addresses) <= SINGLE:
-            keys += np.ravel(addresses + (segment.home - segment.start)).tolist()
-        else:
-            keys = [(segment.home, "all")]
-        for key in keys:
-            if key in self._published:
-                world, published = self._world(task), self._published[key]
-                np.maximum(world[: published.size], published, out=world[: published.size])
-
-    def release(self, task: Task, segment: Segment, addresses: Array) -> None:
-        """Whoever acquires through these addresses learns what the task did and knows."""
-        now = self._world(task).copy()
-        first = task.place - task.slot
-        for slot in range(self._tasks):
-            now[first + slot] = max(now[first + slot], task.clock.known.get(slot, 0))
-        now[task.place] = task.clock.position
-        self._settle(task)
-        keys: list[Any] = [(segment.home, "all")]
-        if np.size(addresses) <= SINGLE:
-            keys += np.ravel(addresses + (segment.home - segment.start)).tolist()
-        else:
-            keys.append((segment.home, "wide"))
-        for key in keys:
-            published = self._published.get(key)
-            self._published[key] = now.copy() if published is None else np.maximum(self._grown(published), now)
+    def tells(self, task: Task, op: Op, place: Touched, replaces: bool) -> None:
+        """A release, at these addresses. `replaces`: a store does away with what others have published there."""
+        if self.published.told:
+            self.published.tells(task, op, place, replaces, max(self._latest, task.place))
+            self._settle(task)
 
     def _settle(self, task: Task) -> None:
         """Copies that the task knows to be complete are over for whoever acquires what it publishes now."""
@@ -345,15 +349,13 @@ class Races:
                 still.append(number)
         self._unsettled[cluster] = still
 
-    def _world(self, task: Task) -> Array:
-        """What a task knows of every task that has started: how many events of it are ordered before."""
-        while task.place >= self._places or self._latest >= self._places:
-            self._places *= 2
-        task.world = self._grown(np.zeros(0, np.int32) if task.world is None else task.world)
-        return task.world
 
-    def _grown(self, world: Array) -> Array:
-        return world if world.size == self._places else np.pad(world, (0, self._places - world.size))
+def _way_of(op: Op, channel: str) -> Way:
+    """How an operation accessed memory that stands in a channel."""
+    kinds = {effect.kind for effect in op.kind.effects if effect.space == "global"}
+    if channel in ("atomic", "other atomic"):
+        return "atomic" if "read" in kinds else "strong write"
+    return "write" if channel == "write" else "read"
 
 
 def _together(before: Array, note: Array, number: int) -> Array:

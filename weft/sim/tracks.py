@@ -14,15 +14,25 @@ from weft.sim.heap import Place, Segment
 if TYPE_CHECKING:
     from weft.sim.machine import Task
 
-Way = Literal["read", "write", "atomic", "volatile"]
+Way = Literal["read", "write", "atomic", "strong read", "strong write"]
+"""What threads do: weak reads and writes, atomics, and loads and stores with an order (or volatile)."""
 VERBS: dict[Way, tuple[str, str]] = {
-    "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"), "volatile": ("reads", "read"),
+    "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"),
+    "strong read": ("reads", "read"), "strong write": ("writes", "wrote"),
 }  # fmt: skip
+CHANNELS: dict[Way, str] = {"strong write": "atomic"}
+OTHERS = {"read": "other read", "atomic": "other atomic", "strong read": "other strong read"}
+"""Channels for the last access of a way by another task than the last: those ways do not clash with themselves."""
+_READS, _UPDATES, _STRONG = (
+    ("read", "flight", "other read"),
+    ("atomic", "other atomic"),
+    ("strong read", "other strong read"),
+)
 AGAINST: dict[Way, tuple[str, ...]] = {
-    "read": ("write", "atomic"), "write": ("write", "atomic", "read", "flight", "other"),
-    "atomic": ("write", "read", "flight", "other"), "volatile": ("write",),
+    "read": ("write", *_UPDATES), "write": ("write", *_UPDATES, *_READS, *_STRONG), "atomic": ("write", *_READS),
+    "strong read": ("write",), "strong write": ("write", *_READS),
 }  # fmt: skip
-"""Channels that an access is checked against. `flight`: reads of copies; `other`: reads by other tasks than the last."""
+"""Channels that an access is checked against. `flight`: reads of copies. Strong writes are in that of atomics."""
 THREAD_BITS = 11
 THREADS = (1 << THREAD_BITS) - 1
 """Threads' numbers within a granule's note; this one stands for several threads."""
@@ -51,9 +61,8 @@ class Touch:
 
 
 class Tracks:
-    """The last accesses of one array: `event << 11 | thread` per granule, in a channel per way; 0 for none. `other` is the
-    last read by another task than the last. `later`: reads, and their numbers, that will be put there if anybody asks: most
-    arrays that are read are never written."""
+    """The last accesses of one array: `event << 11 | thread` per granule, in a channel per way; 0 for none. `later`: reads,
+    and their numbers, that will be put there if anybody asks: most arrays that are read are never written."""
 
     __slots__ = ("channels", "granule", "later", "segment")
 
@@ -66,7 +75,7 @@ class Tracks:
     @property
     def only_read(self) -> bool:
         """Whether nobody has written yet."""
-        return "write" not in self.channels and "atomic" not in self.channels
+        return self.channels.keys().isdisjoint(("write", "atomic"))
 
     def index(self, touch: Touch) -> Array:
         """Granules that are touched."""

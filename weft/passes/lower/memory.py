@@ -7,6 +7,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import ScalarType, TileType
 from weft.ops import arith, globals, memory, regs
 from weft.ops.check import pointer_of
+from weft.passes.fact_rules import MOST
 from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, Table
@@ -53,6 +54,9 @@ def load(lo: Lowering, op: Op) -> None:
 
     A volatile scalar of the block is read by one thread for all: memory may change between two reads, and the block must agree.
     """
+    if op.attrs["order"]:
+        _ordered_load(lo, op)
+        return
     ptr, mask, other = op.operands
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
@@ -79,6 +83,29 @@ def load(lo: Lowering, op: Op) -> None:
     lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in same])))
 
 
+def _ordered_load(lo: Lowering, op: Op) -> None:
+    """One thread per element reads it, in an instruction of its own, and the other holders get the value from it."""
+    ptr, mask, other = op.operands
+    assert ptr is not None
+    scalar = isinstance(ptr.type, ScalarType)
+    address, masked, default = (operand_form(lo, v) for v in (ptr, mask, other))
+    assert address is not None
+    registers = (0,) if scalar else owned(linear_of(ptr))
+    # Unlike what is written, a scalar is read in every block of a cluster.
+    owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
+    base, strides, offsets = address_operands(lo, address, registers)
+    value: Value = lo.emit(
+        globals.load, base, predicate(lo, masked, registers, owner),
+        None if default is None else lo.array(lo.picked(default, registers)), *strides,
+        offsets=offsets, registers=tuple([(i,) for i in range(len(registers))]), vec=1, count=len(registers),
+        name=op.result.name, **op.attrs,
+    )  # fmt: skip
+    if scalar:
+        lo.env[op.result] = broadcast_scalar(lo, value, op.result in lo.used and owner is not None)
+        return
+    lo.define(op, Array(broadcast_from_owner(lo, value, linear_of(ptr), op.result in lo.used)))
+
+
 def store(lo: Lowering, op: Op) -> None:
     """Elements that several registers or threads hold are written once.
 
@@ -90,7 +117,8 @@ def store(lo: Lowering, op: Op) -> None:
     assert address is not None and data is not None
     registers = (0,) if isinstance(ptr.type, ScalarType) else owned(linear_of(ptr))
     owner = _owner(lo, op, ptr)
-    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize)
+    limit = 1 if op.attrs["order"] else MOST
+    vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize, limit)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
         globals.store, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,

@@ -1,0 +1,88 @@
+"""How accesses to global memory are ordered (`sem`) and among whom (`scope`), and the address of a view's one element.
+
+What the orders mean is in `weft.ops.memory`; which ones an atomic has is in `weft.language.atomics`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
+
+from weft.errors import asynchronous, fail
+from weft.errors import language as errors
+from weft.ir.types import int1
+from weft.language.context import current
+from weft.language.logic import bit_and, compare
+from weft.language.promote import place
+from weft.language.storages import GlobalStorage
+from weft.language.tensor import tensor
+from weft.ops.memory import MemoryScope
+from weft.views import LayoutTensor
+
+if TYPE_CHECKING:
+    from weft.ir.core import Attrs
+
+_PARTNER = {
+    "load": "a load with sem='acquire' receives what a store with sem='release' or an atomic has published",
+    "store": "a store with sem='release' publishes what a load with sem='acquire' or an atomic receives",
+}
+
+
+def access_order(
+    what: str, sem: Any, scope: Any, orders: tuple[str, ...], cache: Any = None, volatile: Any = False
+) -> Attrs:
+    """The attributes `order` and `scope` of a load or store, whose orders are `orders`.
+
+    Raises CompilationError: language-access-order, language-access-order-with, and async-target for clusters where the target
+    has none."""
+    if sem is None or sem == "":
+        if scope is not None:
+            fix = f"add sem=, or leave scope out: {_PARTNER[what]}"
+            raise fail(errors.ACCESS_ORDER_WITH, what=what, given=f"scope={scope!r}", other="no sem", fix=fix)
+        return {"order": "", "scope": "gpu"}
+    known = [repr(order) for order in orders if order]
+    if repr(sem) not in known:
+        raise fail(
+            errors.ACCESS_ORDER, what=what, field="sem", got=repr(sem), known=" or ".join(known), more=f": {_PARTNER[what]}"
+        )  # fmt: skip
+    if volatile or cache:
+        other = "volatile=True" if volatile else f"cache_modifier={cache!r}"
+        raise fail(
+            errors.ACCESS_ORDER_WITH, what=what, given=f"sem={sem!r}", other=other, fix=f"leave {other} out: with sem= the "
+            "hardware decides where the value comes from",
+        )  # fmt: skip
+    if scope is not None and scope not in get_args(MemoryScope):
+        scopes = ", ".join(map(repr, get_args(MemoryScope)))
+        raise fail(errors.ACCESS_ORDER, what=what, field="scope", got=repr(scope), known=scopes, more="")
+    return {"order": sem, "scope": check_scope(f"gl.{what}", scope or "gpu")}
+
+
+def check_scope(what: str, scope: str) -> str:
+    """A scope that the target has. Raises async-target."""
+    if scope == "cluster" and not current().target.has_cluster:
+        target, named = current().target.name, f"{what} with scope='cluster'"
+        raise fail(asynchronous.TARGET, what=named, feature="clusters", target=target, instead="use scope='gpu'")
+    return scope
+
+
+def is_element(x: object) -> TypeGuard[LayoutTensor]:
+    """Whether something is a view of one element in global memory."""
+    if not isinstance(x, LayoutTensor) or not isinstance(x.storage, GlobalStorage):
+        return False
+    count = x.size()
+    return isinstance(count, int) and count * x.element_size == 1
+
+
+def element_address(view: LayoutTensor) -> tuple[tensor, tensor | None]:
+    """The address of a view's one element, and whether it is there (None: it is)."""
+    assert isinstance(view.storage, GlobalStorage)
+    return view.storage.address(view.offset), element_inside(view)
+
+
+def element_inside(view: LayoutTensor) -> tensor | None:
+    """Whether the one element of a masked view is there; None of a view that has no limits."""
+    inside: tensor | None = None
+    for limit in view.limits or ():
+        if limit is not None:
+            here = place(compare("gt", limit, 0), int1, None)
+            inside = here if inside is None else bit_and(inside, here)
+    return inside

@@ -1,0 +1,227 @@
+"""Which strong reads of global memory decide what a kernel does next.
+
+An atomic, or a load with an order, tells its program something about others only through the value that it gives. Where no
+branch, loop, address or mask depends on that value, the program would do the same had it come first, so what happened to be
+published by then orders nothing. This is a static analysis of the function that runs: from each such read the value is followed
+through arithmetic, control flow and memory. What it decides at run time is in `weft.sim.learned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.define import Effect
+from weft.ir.types import DType
+from weft.ops import control
+
+Bits = int
+"""A set of reads, by their numbers; while values are followed also of parameters, which come after them."""
+ANYWHERE = "global"
+"""In place of a parameter: global memory through a pointer that comes from somewhere else."""
+STORED = ("value", "compare", "other")
+"""Operands that are written, compared or kept, and name no place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What is known of a function's strong reads.
+
+    `readers`: the number of each. `decided`: the reads that decide which way a branch or loop goes, or where and whether an
+    operation accesses global memory. `told`: those that an operation's operands depend on at all, its value included. `joins`:
+    of a decided branch, for each of its regions whether it reads or waits for what others do."""
+
+    readers: dict[Op, int] = field(default_factory=dict[Op, int])
+    decided: dict[Op, Bits] = field(default_factory=dict[Op, Bits])
+    told: dict[Op, Bits] = field(default_factory=dict[Op, Bits])
+    joins: dict[Op, tuple[bool, bool]] = field(default_factory=dict[Op, tuple[bool, bool]])
+
+    @property
+    def deciding(self) -> Bits:
+        """The reads that decide anything."""
+        out = 0
+        for bits in self.decided.values():
+            out |= bits
+        return out
+
+
+NOTHING = Steering()
+
+
+def reads_strongly(op: Op) -> bool:
+    """Whether an operation reads global memory while others may write it: an atomic, or a load with an order."""
+    if not (op.attrs.get("order") or op.attrs.get("volatile")):
+        return False
+    return any(effect.kind == "read" and effect.space == "global" for effect in op.kind.effects)
+
+
+@lru_cache(maxsize=256)
+def steering_of(func: Func) -> Steering:
+    """What a function's strong reads decide."""
+    readers = {op: number for number, op in enumerate(op for op in walk(func.body) if reads_strongly(op))}
+    if not readers:
+        return NOTHING
+    flow = _Flow(func, readers)
+    flow.run()
+    joins = {op: (_meets(op.regions[0]), _meets(op.regions[1])) for op in flow.decided if op.kind is control.if_}
+    return Steering(readers, flow.decided, flow.told, joins)
+
+
+def _meets(region: Region) -> bool:
+    return any(reads_strongly(op) or any(_waits(effect) for effect in op.kind.effects) for op in walk(region))
+
+
+def _waits(effect: Effect) -> bool:
+    return effect.kind == "sync" and effect.space not in ("warp", "io")
+
+
+class _Flow:
+    """The reads that each value depends on, until nothing changes any more."""
+
+    def __init__(self, func: Func, readers: dict[Op, int]) -> None:
+        self.body = func.body
+        self.readers = readers
+        self.every = (1 << len(readers)) - 1
+        self.values: dict[Value, Bits] = {}
+        # What was written, by space, and in global memory by the number of the parameter that the pointer comes from.
+        self.memory: dict[str | int, Bits] = {}
+        self.decided: dict[Op, Bits] = {}
+        self.told: dict[Op, Bits] = {}
+        self.news = False
+        for number, param in enumerate(func.params):
+            if not isinstance(param.type.element, DType):
+                self.values[param] = 1 << len(readers) + number
+
+    def run(self) -> None:
+        """Follow all values."""
+        self.news = True
+        while self.news:
+            self.news = False
+            self.region(self.body, 0)
+
+    def region(self, region: Region, context: Bits) -> None:
+        """Follow a region that runs where the reads of `context` say so."""
+        for op in region.ops:
+            if op.kind is control.if_:
+                self.branch(op, context)
+            elif op.kind is control.for_:
+                self.counted(op, context)
+            elif op.kind is control.while_:
+                self.loop(op, context)
+            elif op.regions:
+                self.around(op, context)
+            else:
+                self.simple(op, context)
+
+    def branch(self, op: Op, context: Bits) -> None:
+        by = self.decides(op, op.operands[:1])
+        for region in op.regions:
+            self.region(region, context | by)
+            for result, handed in zip(op.results, region.terminator.operands, strict=True):
+                self.add(result, self.of(handed) | by)
+
+    def counted(self, op: Op, context: Bits) -> None:
+        by = self.decides(op, op.operands[:3])
+        (body,) = op.regions
+        self.add(body.args[0], by)
+        rows = zip(body.args[1:], op.operands[3:], body.terminator.operands, op.results, strict=True)
+        self.region(body, context | by)
+        for arg, first, handed, result in rows:
+            self.add(arg, self.of(first) | self.of(handed))
+            self.add(result, self.of(arg) | by)
+
+    def loop(self, op: Op, context: Bits) -> None:
+        condition, body = op.regions
+        for arg, first, handed in zip(condition.args, op.operands, body.terminator.operands, strict=True):
+            self.add(arg, self.of(first) | self.of(handed))
+        going, *passed = condition.terminator.operands
+        by = self.decides(op, (going,))
+        self.region(condition, context | by)
+        for arg, result, handed in zip(body.args, op.results, passed, strict=True):
+            self.add(arg, self.of(handed))
+            self.add(result, self.of(handed) | by)
+        self.region(body, context | by)
+
+    def around(self, op: Op, context: Bits) -> None:
+        """An operation that maps, combines or partitions."""
+        bits = self.all(op.operands)
+        for region in op.regions:
+            for arg in region.args:
+                self.add(arg, bits)
+            self.region(region, context)
+            bits |= self.all(region.terminator.operands)
+        for result in op.results:
+            self.add(result, bits)
+
+    def simple(self, op: Op, context: Bits) -> None:
+        """An operation: its results depend on its operands, and on what may be in the memory that it reads."""
+        bits = self.all(op.operands)
+        if not op.kind.effects:
+            for result in op.results:
+                self.add(result, bits)
+            return
+        bits &= self.every
+        for effect in op.kind.effects:
+            places = self.places(op, effect)
+            if effect.kind == "write":
+                for place in places:
+                    self.wrote(place, bits | context)
+            elif effect.kind == "read":
+                for place in places if places != (ANYWHERE,) else self.memory:
+                    bits |= self.memory.get(place, 0)
+                bits |= self.memory.get(ANYWHERE, 0)
+        if op in self.readers:
+            bits |= 1 << self.readers[op]
+        for result in op.results:
+            self.add(result, bits)
+        if any(effect.space == "global" for effect in op.kind.effects):
+            named = [value for name, value in _named(op) if name not in STORED]
+            self.note(self.decided, op, self.all(named))
+            self.note(self.told, op, self.all(op.operands))
+
+    def places(self, op: Op, effect: Effect) -> tuple[str | int, ...]:
+        """Where an effect may be: a space, or in global memory what each parameter of the pointer points to."""
+        if effect.space != "global":
+            return (effect.space,)
+        roots = 0 if effect.operand is None else self.of(op.operand(effect.operand)) >> len(self.readers)
+        return tuple(number for number in range(roots.bit_length()) if roots >> number & 1) or (ANYWHERE,)
+
+    def decides(self, op: Op, operands: tuple[Value | None, ...]) -> Bits:
+        """The reads that decide a branch or loop."""
+        bits = self.all(operands) & self.every
+        self.note(self.decided, op, bits)
+        return bits
+
+    def note(self, table: dict[Op, Bits], op: Op, bits: Bits) -> None:
+        bits &= self.every
+        if bits & ~table.get(op, 0):
+            table[op] = table.get(op, 0) | bits
+            self.news = True
+
+    def of(self, value: Value | None) -> Bits:
+        return 0 if value is None else self.values.get(value, 0)
+
+    def all(self, values: tuple[Value | None, ...] | list[Value | None]) -> Bits:
+        out = 0
+        for value in values:
+            out |= self.of(value)
+        return out
+
+    def add(self, value: Value, bits: Bits) -> None:
+        if bits & ~self.values.get(value, 0):
+            self.values[value] = self.values.get(value, 0) | bits
+            self.news = True
+
+    def wrote(self, place: str | int, bits: Bits) -> None:
+        if bits & ~self.memory.get(place, 0):
+            self.memory[place] = self.memory.get(place, 0) | bits
+            self.news = True
+
+
+def _named(op: Op) -> Iterator[tuple[str, Value | None]]:
+    """The operands of an operation with their names; those of a variable number have none."""
+    names = op.kind.operands
+    for number, value in enumerate(op.operands):
+        yield names[number] if number < len(names) else "", value
