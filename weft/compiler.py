@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from weft import simulation, targets
 from weft.ir import types
@@ -149,10 +149,10 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
 
     def binary() -> Binary:
         if found is not None:
-            return _binary_of(found.entry)
+            return found.binary
         made = stages.binary()
         if store is not None:
-            manifest.remember(store, request, stages.reads, _entry_of(made, stages.name))
+            manifest.remember(store, request, stages.reads, made)
         return made
 
     kernel = CompiledKernel(
@@ -279,17 +279,3 @@ def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
         im2col.upper,
         im2col.steps,
     )
-
-
-def _entry_of(binary: Binary, name: str) -> caches.Entry:
-    numbers: dict[str, Any] = {
-        "name": name, "n_regs": binary.n_regs, "n_spills": binary.n_spills,
-        "dynamic_shared": binary.dynamic_shared, "static_shared": binary.static_shared, "unused": binary.unused,
-        "worker_warps": binary.worker_warps, "workspace": binary.workspace,
-    }  # fmt: skip
-    return caches.Entry(numbers, {"cubin": binary.cubin})
-
-
-def _binary_of(entry: caches.Entry) -> Binary:
-    numbers = {key: value for key, value in entry.metadata.items() if key not in ("name", "unused")}
-    return Binary(entry.blobs["cubin"], **numbers, unused=tuple(entry.metadata["unused"]))

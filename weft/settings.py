@@ -25,20 +25,26 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 def _flag(variable: str, text: str) -> bool:
     if text.lower() in ("1", "true", "on", "yes"):
         return True
-    if text.lower() in ("0", "false", "off", "no", ""):
+    if text.lower() in ("0", "false", "off", "no"):
         return False
     raise fail(SETTING, variable=variable, text=text, expected="a flag", example="1")
 
 
 def _bytes(variable: str, text: str) -> int:
-    match = re.fullmatch(r"(\d+) *([kmg]?)(i?b)?", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,15}) *([kmg]?)(i?b)?", text.strip().lower())
     if match is None:
         raise fail(SETTING, variable=variable, text=text, expected="a number of bytes", example="512MiB")
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _path(variable: str, text: str) -> Path:
-    return Path(text).expanduser()
+def _folder(variable: str, text: str) -> Path:
+    try:
+        # Absolute, so that a program which changes its directory keeps its folder.
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError):
+        raise fail(
+            SETTING, variable=variable, text=text, expected="the path of a folder", example="/tmp/weft"
+        ) from None
 
 
 def _target(variable: str, text: str) -> str:
@@ -47,8 +53,19 @@ def _target(variable: str, text: str) -> str:
     return text
 
 
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+def _cache_home(environ: Mapping[str, str]) -> Path:
+    """`weft` in the user's folder of caches; for a user without a home, as in some containers, in that of temporary files."""
+    # XDG asks to ignore a path that is not absolute.
+    caches = Path(environ.get("XDG_CACHE_HOME", ""))
+    if caches.is_absolute():
+        return caches / "weft"
+    try:
+        return Path.home() / ".cache" / "weft"
+    except RuntimeError:
+        import tempfile
+
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return Path(tempfile.gettempdir()) / f"weft-{user}"
 
 
 def _variable(name: str, parse: Callable[[str, str], Any], **default: Any) -> Any:
@@ -63,7 +80,7 @@ class Settings:
     """Architecture that stands in for a GPU where there is none."""
     cache: bool = _variable("WEFT_CACHE", _flag, default=True)
     """Keep compiled kernels on disk."""
-    cache_dir: Path = _variable("WEFT_CACHE_DIR", _path, default_factory=_cache_home)
+    cache_dir: Path = _variable("WEFT_CACHE_DIR", _folder, default_factory=lambda: _cache_home(os.environ))
     cache_size: int = _variable("WEFT_CACHE_SIZE", _bytes, default=1 << 30)
     """Bytes on disk above which the entries used longest ago are dropped."""
     debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
@@ -77,14 +94,17 @@ class Settings:
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings of an environment. Raises LaunchError (setting-value) for a value that cannot be read.
 
+    A variable that is empty or blank counts as unset: so `WEFT_CACHE_DIR=$UNSET` does not name the current directory.
+
     >>> read({"WEFT_TARGET": "sm_100a", "WEFT_CACHE_SIZE": "2 MiB"}).cache_size
     2097152
     """
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"cache_dir": _cache_home(environ)}
     for entry in fields(Settings):
-        text = environ.get(entry.metadata["variable"])
-        if text is not None:
-            given[entry.name] = entry.metadata["parse"](entry.metadata["variable"], text)
+        variable, parse = entry.metadata["variable"], entry.metadata["parse"]
+        text = environ.get(variable, "")
+        if text.strip():
+            given[entry.name] = parse(variable, text)
     return Settings(**given)
 
 

@@ -19,8 +19,8 @@ from weft.kernel import jit
 from weft.layout import BlockedLayout
 from weft.runtime import fingerprint as fp
 from weft.runtime import manifest
-from weft.runtime.cache import Cache, Entry
-from weft.runtime.compiled import CompileRequest, Options
+from weft.runtime.cache import Cache
+from weft.runtime.compiled import Binary, CompileRequest, Options
 from weft.runtime.fingerprint import fingerprint
 from weft.runtime.specialise import Constexpr, Pointer
 
@@ -223,33 +223,33 @@ def store(tmp_path):
 
 
 def found(store, request):
-    """The entry that the manifest finds, which must come with what the kernel read."""
+    """What the manifest finds, which must come with what the kernel read."""
     answer = manifest.find(store, request)
     assert answer is not None
     assert all(manifest.read(read.owner, read.path) == read for read in answer.reads)
-    return answer.entry
+    return answer.binary
 
 
 def test_a_manifest_finds_what_it_remembers(store):
     module = load()
     assert manifest.find(store, request_of(module.kernel)) is None
-    assert manifest.remember(store, request_of(module.kernel), reads_of(module), Entry({"name": "kernel"}))
-    assert found(store, request_of(load().kernel)) == Entry({"name": "kernel"})
+    assert manifest.remember(store, request_of(module.kernel), reads_of(module), Binary(b"kernel", 32, 0))
+    assert found(store, request_of(load().kernel)) == Binary(b"kernel", 32, 0)
 
 
 @pytest.mark.parametrize("edit", [{"scale": 7}, {"inner": 7}, {"factor": 7}])
 def test_an_edited_constant_or_helper_is_never_served_stale(store, edit):
     old, new = load(), load(**edit)
-    manifest.remember(store, request_of(old.kernel), reads_of(old), Entry({"which": "old"}))
+    manifest.remember(store, request_of(old.kernel), reads_of(old), Binary(b"old", 32, 0))
     assert manifest.find(store, request_of(new.kernel)) is None
-    manifest.remember(store, request_of(new.kernel), reads_of(new), Entry({"which": "new"}))
-    assert found(store, request_of(new.kernel)) == Entry({"which": "new"})
-    assert found(store, request_of(old.kernel)) == Entry({"which": "old"}), "both variants stay"
+    manifest.remember(store, request_of(new.kernel), reads_of(new), Binary(b"new", 40, 8))
+    assert found(store, request_of(new.kernel)) == Binary(b"new", 40, 8)
+    assert found(store, request_of(old.kernel)) == Binary(b"old", 32, 0), "both variants stay"
 
 
 def test_a_name_that_is_gone_does_not_match(store):
     module = load()
-    manifest.remember(store, request_of(module.kernel), reads_of(module), Entry())
+    manifest.remember(store, request_of(module.kernel), reads_of(module), Binary(b"kernel", 32, 0))
     other = load()
     del other.SCALE
     assert manifest.find(store, request_of(other.kernel)) is None
@@ -265,16 +265,20 @@ def test_methods_and_constexpr_functions_are_found_again(store):
             manifest.read(module.helper.fn, "SCALE"),
         ]
 
-    assert manifest.remember(store, request_of(module.kernel, f=(module.helper,)), reads(module), Entry({"a": 1}))
+    assert manifest.remember(
+        store, request_of(module.kernel, f=(module.helper,)), reads(module), Binary(b"found", 32, 0)
+    )
     again = load()
-    assert found(store, request_of(again.kernel, f=(again.helper,))) == Entry({"a": 1})
+    assert found(store, request_of(again.kernel, f=(again.helper,))) == Binary(b"found", 32, 0)
     changed = load(scale=8)
     assert manifest.find(store, request_of(changed.kernel, f=(changed.helper,))) is None
 
 
 def test_reads_of_a_function_nobody_leads_to_are_not_kept(store):
     module, stranger = load(), load("elsewhere")
-    assert not manifest.remember(store, request_of(module.kernel), [manifest.read(stranger.host, "FACTOR")], Entry())
+    assert not manifest.remember(
+        store, request_of(module.kernel), [manifest.read(stranger.host, "FACTOR")], Binary(b"kernel", 32, 0)
+    )
     assert store.size() == 0
 
 

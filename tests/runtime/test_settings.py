@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -30,13 +32,45 @@ def test_every_variable():
     assert read == settings.Settings("cuda:100", False, Path("/tmp/here"), 3 << 20, True)
 
 
+@pytest.mark.parametrize("text", ["", " ", "\t"])
+def test_an_empty_variable_is_unset(text):
+    """A shell makes `WEFT_CACHE_DIR=$UNSET` empty, and an empty path would be the current directory."""
+    variables = [field.metadata["variable"] for field in fields(settings.Settings)]
+    assert settings.read(dict.fromkeys([*variables, "XDG_CACHE_HOME"], text)) == settings.read({})
+
+
+def test_the_folder_stays_when_a_program_changes_its_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert settings.read({"WEFT_CACHE_DIR": "mine"}).cache_dir == tmp_path / "mine"
+
+
+def test_where_caches_are(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert settings.read({}).cache_dir == Path("/somewhere/.cache/weft")
+    assert settings.read({"XDG_CACHE_HOME": "/caches"}).cache_dir == Path("/caches/weft")
+    assert settings.read({"XDG_CACHE_HOME": "caches"}).cache_dir == Path("/somewhere/.cache/weft"), "as XDG asks"
+    assert settings.read({"WEFT_CACHE_DIR": "~/here"}).cache_dir == Path("/somewhere/here")
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch):
+    def no_home(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    assert settings.read({}).cache_dir.name == f"weft-{os.getuid()}"
+    with pytest.raises(LaunchError, match="WEFT_CACHE_DIR='~/here' is not the path of a folder"):
+        settings.read({"WEFT_CACHE_DIR": "~/here"})
+
+
 @pytest.mark.parametrize(("text", "size"), [("17", 17), ("2k", 2048), ("1GiB", 1 << 30), ("5 MB", 5 << 20)])
 def test_sizes(text, size):
     assert settings.read({"WEFT_CACHE_SIZE": text}).cache_size == size
 
 
 @pytest.mark.parametrize(
-    ("variable", "text"), [("WEFT_TARGET", "hopper"), ("WEFT_DEBUG", "maybe"), ("WEFT_CACHE_SIZE", "much")]
+    ("variable", "text"),
+    [("WEFT_TARGET", "hopper"), ("WEFT_DEBUG", "maybe"), ("WEFT_CACHE_SIZE", "much"), ("WEFT_CACHE_SIZE", "9" * 5000)],
 )
 def test_what_cannot_be_read(variable, text):
     with pytest.raises(LaunchError, match=variable) as caught:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.runtime.fake_driver import WORKSPACE, CUresult, FakeTensor
-from weft.compiler import _binary_of, _entry_of
 from weft.errors import DeviceError
 from weft.kernel import jit
 from weft.layout import NVMMASharedLayout
 from weft.nvidia.hopper import TensorDescriptor
+from weft.runtime import kept
 from weft.runtime.compiled import Binary
 from weft.runtime.errors import OutOfResources
 
@@ -99,4 +99,4 @@ def test_the_bare_launch_has_a_workspace_too(cuda, compiler):
 
 def test_the_disk_cache_keeps_its_size():
     made = Binary(b"cubin", 32, 0, workspace=384)
-    assert _binary_of(_entry_of(made, "scale")) == made
+    assert kept.binary(kept.of_binary(made)) == made

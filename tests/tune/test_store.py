@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft import settings, tune
 from weft.errors import UserError
 from weft.runtime import cache
 from weft.runtime.arguments import HOST
-from weft.tune.key import SIMULATOR, Point, distance
+from weft.runtime.folder import MARKER
+from weft.tune.key import SIMULATOR, Point, distance, parts_of
 from weft.tune.store import Choice, Store, decode, default, encode
 
 POINT = Point((("M", 64), ("layout", "row"), ("x", (3, 4))), (("a", "float16"),), "GPU", 90, 0)
@@ -79,21 +82,86 @@ def test_only_positive_numbers_may_differ(other):
     assert distance(POINT, near) == 2
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"kernel": 3, "key": 5}', "\x00"])
-def test_a_damaged_file_costs_a_warning(folder, damage):
+FIELDS = encode(CHOICE)
+
+
+def without(name: str) -> dict[str, object]:
+    return {field: value for field, value in FIELDS.items() if field != name}
+
+
+def nested(depth: int) -> object:
+    return [nested(depth - 1)] if depth else 1
+
+
+DAMAGES = {
+    "empty": "",
+    "cut": json.dumps({"format": 1, **FIELDS})[:-9],
+    "binary": "\x00",
+    "no object": "[]",
+    "no fields": '{"format": 1}',
+    "newer": json.dumps({"format": 2, **FIELDS}),
+    "deep": "[" * 100_000 + "]" * 100_000,
+    "deep key": json.dumps({"format": 1, **FIELDS, "key": [["M", nested(500)]]}),
+    "another": json.dumps({"format": 1, **encode(Choice("matmul", "ab" * 32, at(3).point, "BLOCK=3", 1.0))}),
+    "another identity": json.dumps({"format": 1, **FIELDS, "identity": "cd" * 32}),
+    **{f"no {name}": json.dumps({"format": 1, **without(name)}) for name in FIELDS},
+    **{f"{name} a number": json.dumps({"format": 1, **FIELDS, name: 7}) for name in FIELDS if name not in ("ms", "arch")},
+    **{
+        f"{name} {value}": json.dumps({"format": 1, **FIELDS, name: value})
+        for name, value in [
+            ("arch", "90"), ("arch", 1e999), ("arch", True), ("ms", None), ("ms", "fast"), ("ms", float("nan")),
+            ("ms", 10**400), ("key", [["M"]]), ("key", [[1, 2]]), ("key", [["M", {}]]), ("dtypes", [["a", 16]]),
+            ("kernel", ""), ("identity", "../" * 8), ("device", "\ud800"),
+        ]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_or_swapped_file_costs_a_warning(folder, damage):
     folder.put(CHOICE)
-    (path,) = folder.directory.glob("*/*.json")
+    (path,) = folder.directory.glob("tune/*/*/*.json")
     path.write_text(damage)
     with pytest.warns(RuntimeWarning, match="ignores the damaged tuning choice"):
         assert folder.find("matmul", CHOICE.identity, POINT) is None
+    assert folder.all() == []
     folder.put(CHOICE)
     assert folder.find("matmul", CHOICE.identity, POINT) == CHOICE
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_plain_file_costs_a_warning(folder, put):
+    folder.put(CHOICE)
+    (path,) = folder.directory.glob("tune/*/*/*.json")
+    path.unlink()
+    put(path)
+    with pytest.warns(RuntimeWarning, match="ignores the damaged tuning choice"):
+        assert folder.find("matmul", CHOICE.identity, POINT) is None
+    assert folder.all() == []
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+class Order(str, enum.Enum):
+    ROW = "row"
+
+
+def test_keys_of_subclasses_are_found_again(folder):
+    """A NumPy scalar or a member of an enumeration is kept as the number or text that it is."""
+    values = {"a": np.float64(1.5), "b": Color.RED, "c": Order.ROW, "d": float("inf"), "e": (np.int32(3), True)}
+    point = parts_of("matmul", list(values), list(values), frozenset()).point(values)
+    assert repr(point.values) == "(('a', 1.5), ('b', 1), ('c', 'row'), ('d', inf), ('e', (3, True)))"
+    folder.put(Choice("matmul", CHOICE.identity, point, "BLOCK=1", 1.0))
+    assert folder.find("matmul", CHOICE.identity, point) is not None
+    assert folder.all()[0].point == point
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
     (tmp_path / "file").write_text("in the way")
     blocked = Store(tmp_path / "file")
-    with pytest.warns(RuntimeWarning, match="keeps no tuning choices"):
+    with pytest.warns(RuntimeWarning, match="keeps no tuning choices: .*file is no folder"):
         blocked.put(CHOICE)
     assert blocked.all() == []
 
@@ -125,6 +193,39 @@ def test_clearing_one_kernel_keeps_the_others(folder):
     assert tune.choices() == []
 
 
+def test_clearing_deletes_no_file_of_others(folder):
+    folder.put(CHOICE)
+    (path,) = folder.directory.glob("tune/*/*/*.json")
+    others = [
+        path.parent / "notes.txt",
+        path.parents[1] / "results.json",
+        path.parents[1] / "results" / path.name,
+        path.parents[2] / "mine" / path.parent.name / path.name,
+        folder.directory / "app.js",
+    ]
+    for other in others:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text("mine")
+    assert tune.clear_choices() == 1
+    assert not path.exists()
+    assert [other.read_text() for other in others] == ["mine"] * 5
+
+
+def test_a_folder_without_a_marker_is_not_cleared(folder):
+    folder.put(CHOICE)
+    (folder.directory / MARKER).unlink()
+    assert tune.clear_choices() == 0
+    assert tune.choices() == [CHOICE]
+
+
+def test_an_imported_choice_stays_in_its_folder(folder, tmp_path):
+    away = encode(CHOICE) | {"identity": "/../../../../away" + "0" * 47}
+    (tmp_path / "choices.json").write_text(json.dumps({"format": 1, "choices": [away]}))
+    with pytest.raises(UserError, match="does not say of which kernel"):
+        tune.import_choices(tmp_path / "choices.json")
+    assert not list(tmp_path.parent.glob("**/away*"))
+
+
 def test_choices_travel_in_a_file(folder, tmp_path):
     folder.put(CHOICE)
     folder.put(at(64))
@@ -139,10 +240,11 @@ def test_choices_travel_in_a_file(folder, tmp_path):
     ("text", "reason"),
     [
         ("not json", "Expecting value"),
-        ('{"format": 1}', "no entry 'choices'"),
-        ('{"format": 1, "choices": [{"key": []}]}', "no entry 'dtypes'"),
-        ("[1]", "indices must be integers"),
-        ('{"format": 1, "choices": [7]}', "not subscriptable"),
+        ('{"format": 1}', "no field choices"),
+        ('{"format": 1, "choices": [{"key": []}]}', "no field arch"),
+        ("[1]", "a list in it is no object"),
+        ("[" * 100_000, "not JSON"),
+        ('{"format": 1, "choices": [7]}', "7 in it is no object"),
     ],
 )
 def test_a_damaged_export_is_refused_whole(tmp_path, text, reason):

@@ -1,115 +1,136 @@
-"""A directory of compiled kernels, shared by any number of processes.
+"""A folder of compiled kernels, shared by any number of processes.
 
-An entry is one file: a checksum, a JSON header and raw parts. It is written beside its place and renamed into it, so a
-reader sees a whole file or none; one that is damaged all the same is deleted and counts as absent. Entries are data:
-nothing in a file is unpickled or run as Python. When the directory outgrows its bound, the entries used longest ago go.
+An entry is one file, see `weft.runtime.entry`. Whatever stands in the folder, a look-up gives a sound entry or none: a file
+that is damaged, swapped, of another version or of another user costs one warning in a process, and is replaced once the kernel
+is compiled again. `weft.runtime.folder` decides whether the folder is weft's at all, and which files in it may be deleted. When
+the entries outgrow their bound, those used longest ago go.
+
+The time of a file is that of its last use. Clocks go back, so times are only compared with each other: the entry just written
+is the newest whatever its time says, and times in the future are brought back, in the order they have.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import struct
-import tempfile
+import re
 import time
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from weft import settings
+from weft.runtime import files, folder
+from weft.runtime.entry import MOST_BYTES, Entry, decode, encode
+from weft.runtime.files import Unusable
 
-_MAGIC = b"weft\x01"
-_DIGEST_BYTES = 32
-_LENGTH = struct.Struct("<Q")
-_SUFFIX = ".entry"
-_STALE_SECONDS = 3600
-"""Age at which a temporary file belongs to a process that died."""
+T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is kept under a key: JSON-able `metadata`, binary `blobs` (the cubin), `texts` (stages)."""
-
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+_KEY = re.compile(r"[0-9a-f]{64}")
+_PLACE = re.compile(r"[0-9a-f]{2}")
+_NAME = re.compile(r"[0-9a-f]{62}\.entry")
+_UNFINISHED = re.compile(r"[0-9a-f]{62}\.entry\.[0-9a-f]{16}\.tmp")
+_SECOND = 10**9
+_ABANDONED = 3600 * _SECOND
+"""Age in nanoseconds at which a temporary file belongs to a process that died."""
+_SLACK = 60 * _SECOND
+"""Clocks of machines that share a folder may differ by this much; what is further ahead lies in the future."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A cache directory and the bytes it may hold. Keys are hexadecimal digests."""
+    """A cache folder and the bytes it may hold. Keys are hexadecimal SHA-256 digests."""
 
     directory: Path
     max_bytes: int
 
-    def get(self, key: str) -> Entry | None:
-        """The entry of a key, or None. A damaged file is deleted."""
+    def get(self, key: str, read: Callable[[Entry], T]) -> T | None:
+        """What `read` finds in the entry of a key; None where there is none, or none that it can read (it raises Unusable)."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
-        except OSError:
+            if not folder.usable(self.directory):
+                return None
+        except Unusable as reason:
+            self._keeps_nothing(reason)
             return None
-        entry = decode(data)
-        # Another process may delete a file at any moment; then there is nothing left to do.
-        with contextlib.suppress(OSError):
-            path.unlink() if entry is None else os.utime(path)
-        return entry
+        try:
+            file = files.read(path, MOST_BYTES)
+            found = None if file is None else read(decode(key, file[0]))
+        except Unusable as reason:
+            text = f"weft ignores {path}: {reason}; the kernel is compiled again, and other such files are not reported"
+            folder.warn_once(self.directory, "entry", text)
+            return None
+        if file is not None and file[1].st_mtime_ns <= time.time_ns():
+            # Another process may delete the file at any moment, and a folder may be read-only.
+            with contextlib.suppress(OSError):
+                os.utime(path, follow_symlinks=False)
+        return found
 
     def put(self, key: str, entry: Entry) -> None:
-        """Keep an entry. Where the directory cannot be written, warns and goes on: the kernel is compiled again next time."""
-        path = self._path(key)
+        """Keep an entry. Where that is impossible, warns and goes on: the kernel is compiled again next time."""
+        path = Path(self._path(key))
+        data = encode(key, entry)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, encode(entry))
-        except OSError as error:
-            warnings.warn(f"weft keeps no compiled kernels: {error}", RuntimeWarning, stacklevel=2)
-            return
-        self.trim()
+            folder.claim(self.directory)
+            folder.below(self.directory, path.parent.name)
+            written = files.write(path, data)
+            self._trim(path, written.st_mtime_ns)
+        except (OSError, Unusable) as reason:
+            self._keeps_nothing(reason)
 
     def trim(self) -> None:
         """Delete what other processes left half-written, then the entries used longest ago until the bound holds."""
-        files = sorted(self._files(), key=lambda file: file.mtime)
-        total = sum(file.size for file in files)
-        now = time.time()
-        for file in files:
-            abandoned = file.path.suffix != _SUFFIX and now - file.mtime > _STALE_SECONDS
-            if not abandoned and (total <= self.max_bytes or file is files[-1]):
-                continue
-            with contextlib.suppress(OSError):
-                file.path.unlink()
-            total -= file.size
+        with contextlib.suppress(Unusable):
+            self._trim(None, time.time_ns())
 
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self._files())
+        """Bytes of all entries."""
+        return sum(file.size for file in self._files(_NAME))
 
     def clear(self) -> None:
-        """Delete every entry."""
-        for file in self._files():
-            with contextlib.suppress(OSError):
-                file.path.unlink()
+        """Delete every entry. Does nothing where the folder is not weft's."""
+        with contextlib.suppress(Unusable):
+            if folder.owned(self.directory):
+                for file in self._files(_NAME):
+                    _delete(file.path)
 
-    def _path(self, key: str) -> Path:
-        return self.directory / key[:2] / (key[2:] + _SUFFIX)
+    def _path(self, key: str) -> str:
+        """Where an entry stands. A string, since a `Path` takes longer to make than the file to be opened."""
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!a} is no key of the cache: those have 64 hexadecimal digits")
+        return f"{self.directory}/{key[:2]}/{key[2:]}.entry"
 
-    def _files(self) -> list[_File]:
-        found: list[_File] = []
-        for path in self.directory.glob("??/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                found.append(_File(path, status.st_size, status.st_mtime))
-        return found
+    def _trim(self, newest: Path | None, now: int) -> None:
+        """`now` is by the clock of the file system: that of another machine may be ahead of ours."""
+        if not folder.owned(self.directory):
+            return
+        for file in self._files(_UNFINISHED):
+            if now - file.time > _ABANDONED:
+                _delete(file.path)
+        found = sorted(self._files(_NAME), key=lambda file: (file.path == newest, file.time, file.path))
+        _bring_back([file for file in found if file.time > now + _SLACK], now)
+        total = sum(file.size for file in found)
+        for file in found[:-1]:
+            if total <= self.max_bytes:
+                break
+            _delete(file.path)
+            total -= file.size
+
+    def _files(self, name: re.Pattern[str]) -> list[_File]:
+        places = folder.folders(self.directory, _PLACE)
+        inside = (file for place in places for file in folder.plain_files(place, name))
+        return [_File(path, status.st_size, status.st_mtime_ns) for path, status in inside]
+
+    def _keeps_nothing(self, reason: Exception) -> None:
+        folder.warn_once(self.directory, "folder", f"weft keeps no compiled kernels: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     path: Path
     size: int
-    mtime: float
+    time: int
 
 
 def default() -> Cache | None:
@@ -118,44 +139,14 @@ def default() -> Cache | None:
     return Cache(now.cache_dir, now.cache_size) if now.cache else None
 
 
-def encode(entry: Entry) -> bytes:
-    """The bytes of an entry's file: magic, checksum, length of the header, header, parts."""
-    parts = [("blob", name, data) for name, data in entry.blobs.items()]
-    parts += [("text", name, text.encode()) for name, text in entry.texts.items()]
-    header = json.dumps({"metadata": entry.metadata, "parts": [(kind, name, len(data)) for kind, name, data in parts]})
-    body = _LENGTH.pack(len(header.encode())) + header.encode() + b"".join(data for _, _, data in parts)
-    return _MAGIC + hashlib.sha256(body).digest() + body
+def _bring_back(late: list[_File], now: int) -> None:
+    """Give files whose times lie in the future times up to now, in the same order: the clock has gone back since."""
+    for age, file in zip(range(len(late), 0, -1), late, strict=True):
+        with contextlib.suppress(OSError):
+            os.utime(file.path, ns=(now - age, now - age), follow_symlinks=False)
 
 
-def decode(data: bytes) -> Entry | None:
-    """The entry of a file's bytes, or None when they are not what `encode` wrote."""
-    start = len(_MAGIC) + _DIGEST_BYTES
-    body = data[start:]
-    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
-        return None
-    (length,) = _LENGTH.unpack_from(body)
-    position = _LENGTH.size + length
-    header = json.loads(body[_LENGTH.size : position])
-    blobs: dict[str, bytes] = {}
-    texts: dict[str, str] = {}
-    for kind, name, size in header["parts"]:
-        part = body[position : position + size]
-        position += size
-        if kind == "blob":
-            blobs[name] = part
-        else:
-            texts[name] = part.decode()
-    return Entry(header["metadata"], blobs, texts)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Put a whole file in place, or none."""
-    handle, name = tempfile.mkstemp(prefix=path.stem[:16], suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+def _delete(path: Path) -> None:
+    # Another process may have deleted it.
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -2,8 +2,9 @@
 
 Before a kernel's source is read nobody knows which globals, helpers and constants it depends on. So a manifest stands
 between: under the key of all that is known beforehand (`fingerprint.key0`) it lists variants, each a list of reads with
-their fingerprints and the key of an entry. A variant counts only if every read, evaluated again, has the same
-fingerprint; an edited helper or constant is therefore never served stale.
+their fingerprints. A variant counts only if every read, evaluated again, has the same fingerprint; an edited helper or
+constant is therefore never served stale. The key of a variant's entry is computed from that first key and its reads, so a
+manifest cannot lead to the entry of anything else.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any, cast
 
 from weft.errors import UserError
 from weft.runtime import fingerprint as fp
-from weft.runtime.cache import Cache, Entry
-from weft.runtime.compiled import CompileRequest
+from weft.runtime import kept
+from weft.runtime.cache import Cache
+from weft.runtime.compiled import Binary, CompileRequest
 from weft.runtime.specialise import Constexpr
 
 _VARIANTS = 8
@@ -52,28 +54,26 @@ def resolve(owner: FunctionType, path: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry, and what its kernel read, as it is now."""
+    """A compiled kernel, and what it read, as that is now."""
 
-    entry: Entry
+    binary: Binary
     reads: tuple[Read, ...]
 
 
 def find(cache: Cache, request: CompileRequest) -> Found | None:
-    """The entry that fits a request and its kernel's surroundings as they are now, or None."""
+    """What fits a request and its kernel's surroundings as they are now, or None."""
     known: fp.Known = {}
-    manifest = cache.get(fp.key0(request, known))
-    if manifest is None:
-        return None
-    for variant in manifest.metadata["variants"]:
-        reads = _evaluated(request, variant["reads"], known)
+    key0 = fp.key0(request, known)
+    for variant in cache.get(key0, kept.variants) or ():
+        reads = _evaluated(request, variant, known)
         if reads is not None:
-            entry = cache.get(variant["entry"])
-            return None if entry is None else Found(entry, reads)
+            binary = cache.get(_key(key0, variant), kept.binary)
+            return None if binary is None else Found(binary, reads)
     return None
 
 
-def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], entry: Entry) -> bool:
-    """Keep an entry for a request whose kernel read `reads`.
+def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binary: Binary) -> bool:
+    """Keep a compiled kernel for a request whose kernel read `reads`.
 
     Returns False, and keeps nothing, when a read belongs to a function that a later process could not find again.
     """
@@ -81,13 +81,16 @@ def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], entry
     if encoded is None:
         return False
     key0 = fp.key0(request)
-    key = fp.digest(key0, repr(encoded))
-    cache.put(key, entry)
-    manifest = cache.get(key0)
-    others = [] if manifest is None else [v for v in manifest.metadata["variants"] if v["entry"] != key]
-    variants = [{"reads": encoded, "entry": key}, *others][:_VARIANTS]
-    cache.put(key0, Entry({"variants": variants}))
+    cache.put(_key(key0, encoded), kept.of_binary(binary))
+    others = [variant for variant in cache.get(key0, kept.variants) or () if variant != encoded]
+    cache.put(key0, kept.of_variants([encoded, *others][:_VARIANTS]))
     return True
+
+
+def _key(key0: str, encoded: Sequence[kept.EncodedRead]) -> str:
+    """The key of the entry of a variant."""
+    # Each read has three parts, none with a zero byte in it, so this text tells where they end.
+    return fp.digest(key0, "\0".join([part for read in encoded for part in read]))
 
 
 def _lookup(owner: FunctionType, name: str) -> object:
@@ -99,10 +102,10 @@ def _lookup(owner: FunctionType, name: str) -> object:
     return vars(builtins)[name]
 
 
-def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[list[str]] | None:
+def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.EncodedRead] | None:
     """Reads as `[owner, path, fingerprint]`, the owner spelled as the way to it from the kernel; None if there is none."""
     ways = {function: way for way, function in _roots(request)}
-    encoded: list[list[str]] = []
+    encoded: list[kept.EncodedRead] = []
     for entry in reads:
         if entry.owner not in ways:
             return None
@@ -113,7 +116,9 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[list[str]] |
     return encoded
 
 
-def _evaluated(request: CompileRequest, encoded: Iterable[Sequence[str]], known: fp.Known) -> tuple[Read, ...] | None:
+def _evaluated(
+    request: CompileRequest, encoded: Iterable[kept.EncodedRead], known: fp.Known
+) -> tuple[Read, ...] | None:
     """The reads again, or None when one of them no longer gives what it gave."""
     owners = dict(_roots(request))
     opened: set[int] = set()

@@ -79,7 +79,7 @@ class Keys:
 
     def _kept(self, label: str, value: Any) -> Value:
         if value is None or isinstance(value, (bool, int, float, str)):
-            return value
+            return _plain(value)
         if isinstance(value, (tuple, list)):
             return tuple(self._kept(label, item) for item in cast("Sequence[Any]", value))
         if _is_dtype(value):
@@ -169,6 +169,14 @@ def _place(arrays: Iterable[Any]) -> int:
         if found is not None:
             return found
     return driver.active.get_current_device() if driver.available() else HOST
+
+
+def _plain(value: Value) -> Value:
+    """A number or text of Python's own type, which prints as what is read back: members of enumerations and NumPy's do not."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    kind = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
+    return value if kind is None else kind(cast("Any", value))
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

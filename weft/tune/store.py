@@ -1,8 +1,9 @@
-"""Choices on disk: a folder beside the compiled kernels, with one small JSON file for each choice.
+"""Choices on disk: one small JSON file each, in the folder of the compiled kernels.
 
 A file is written beside its place and renamed into it, so any number of processes may write at once, and a reader sees a whole
-file or none. One that is damaged all the same costs a warning and counts as absent. Files carry the number of their format;
-a weft of another format looks in another folder.
+file or none. Its name follows from the choice in it, so a file that is swapped for another is noticed; such a one, or one that
+is damaged, costs a warning in a process and counts as absent. The names of folders carry the number of the format; a weft of
+another format looks in another folder. `weft.runtime.folder` decides whether the folder is weft's, and what may be deleted.
 """
 
 from __future__ import annotations
@@ -11,21 +12,28 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from weft import settings
 from weft.errors import fail
 from weft.errors.tune import DAMAGED, OTHER_VERSION
+from weft.runtime import files, folder
+from weft.runtime.files import Unusable, mapping, number, parse, record, sequence, text, whole
 from weft.runtime.fingerprint import digest
 from weft.tune.key import Point, Value, distance
 
 FORMAT = 1
+_PLACES = ("tune", f"format-{FORMAT}")
+_KERNEL = re.compile(r"\w+-[0-9a-f]{24}", re.ASCII)
+_NAME = re.compile(r"[0-9a-f]{32}\.json")
+_IDENTITY = re.compile(r"[0-9a-f]{64}")
+_FIELDS = ("kernel", "identity", "device", "arch", "key", "dtypes", "config", "ms")
+_MOST_BYTES = 1 << 20
+_DEEPEST = 16
+"""How many tuples may be nested in a value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +52,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder of choices."""
+    """The choices in a cache folder."""
 
     directory: Path
 
     def find(self, kernel: str, identity: str, point: Point) -> Choice | None:
         """The choice for a point: of its device, or, in the simulator, of any GPU of the simulated architecture."""
+        if not self._usable():
+            return None
         exact = self._read(self._path(kernel, identity, point))
-        if exact is not None or not point.simulated:
+        if exact is not None and (exact.kernel, exact.identity) == (kernel, identity):
             return exact
+        if not point.simulated:
+            return None
         alike = (
             choice
             for choice in self._of(kernel, identity)
@@ -67,71 +79,93 @@ class Store:
         return None if best is None or best[0] == float("inf") else best[1]
 
     def put(self, choice: Choice) -> None:
-        """Keep a choice. Where the folder cannot be written, warns and goes on: it is measured again next time."""
+        """Keep a choice. Where that is impossible, warns and goes on: it is measured again next time."""
         path = self._path(choice.kernel, choice.identity, choice.point)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, json.dumps({"format": FORMAT, **encode(choice)}, indent=1))
-        except OSError as error:
-            warnings.warn(f"weft keeps no tuning choices: {error}", RuntimeWarning, stacklevel=2)
+            folder.claim(self.directory)
+            folder.below(self.directory, *_PLACES, path.parent.name)
+            files.write(path, json.dumps({"format": FORMAT, **encode(choice)}, indent=1).encode())
+        except (OSError, Unusable) as reason:
+            self._keeps_nothing(reason)
 
     def all(self, kernel: str | None = None) -> list[Choice]:
         """Every choice, or those of the kernels of a name; by kernel and point."""
-        found = [self._read(path) for path in self._files()]
-        chosen = [choice for choice in found if choice is not None and kernel in (None, choice.kernel)]
+        found = [choice for choice in map(self._read, self._files()) if choice is not None]
+        chosen = [choice for choice in found if kernel in (None, choice.kernel)]
         return sorted(chosen, key=lambda choice: (choice.kernel, choice.point.device, repr(choice.point)))
 
     def clear(self, kernel: str | None = None) -> int:
-        """Delete every choice, or those of the kernels of a name; how many there were."""
-        if kernel is None:
-            count = len(self._files())
-            shutil.rmtree(self.directory, ignore_errors=True)
-            return count
+        """Delete every choice, damaged ones too, or those of the kernels of a name; how many there were."""
+        try:
+            if not folder.owned(self.directory):
+                return 0
+        except Unusable as reason:
+            self._keeps_nothing(reason)
+            return 0
         chosen = self.all(kernel)
-        for choice in chosen:
-            # Another process may clear as well.
+        paths = self._files() if kernel is None else [self._path(c.kernel, c.identity, c.point) for c in chosen]
+        for path in paths:
+            # Another process may clear as well, and a folder that still holds something stays.
             with contextlib.suppress(OSError):
-                self._path(choice.kernel, choice.identity, choice.point).unlink()
+                path.unlink()
+                path.parent.rmdir()
         return len(chosen)
 
+    def _usable(self) -> bool:
+        try:
+            return folder.usable(self.directory)
+        except Unusable as reason:
+            self._keeps_nothing(reason)
+            return False
+
     def _files(self) -> list[Path]:
-        return sorted(self.directory.glob("*/*.json"))
+        if not self._usable():
+            return []
+        kernels = folder.folders(self.directory.joinpath(*_PLACES), _KERNEL)
+        return sorted(path for kernel in kernels for path, _ in folder.plain_files(kernel, _NAME))
 
     def _of(self, kernel: str, identity: str) -> Iterator[Choice]:
-        for path in sorted(self._folder(kernel, identity).glob("*.json")):
+        if not self._usable():
+            return
+        for path, _ in sorted(folder.plain_files(self._folder(kernel, identity), _NAME)):
             choice = self._read(path)
-            if choice is not None and choice.identity == identity:
+            if choice is not None and (choice.kernel, choice.identity) == (kernel, identity):
                 yield choice
 
     def _folder(self, kernel: str, identity: str) -> Path:
-        return self.directory / f"{re.sub(r'[^0-9A-Za-z_]', '_', kernel)}-{identity[:24]}"
+        name = re.sub(r"[^0-9A-Za-z_]", "_", kernel)
+        return self.directory.joinpath(*_PLACES, f"{name}-{identity[:24]}")
 
     def _path(self, kernel: str, identity: str, point: Point) -> Path:
-        return (
-            self._folder(kernel, identity) / f"{digest(repr(point.values), repr(point.dtypes), point.device)[:32]}.json"
-        )
+        name = digest(repr(point.values), repr(point.dtypes), point.device)[:32]
+        return self._folder(kernel, identity) / f"{name}.json"
 
     def _read(self, path: Path) -> Choice | None:
+        """The choice in a file, or None where there is none that belongs there."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+            found = files.read(str(path), _MOST_BYTES)
+            if found is None:
+                return None
+            fields = mapping(parse(found[0]))
+            if fields.pop("format", None) != FORMAT:
+                raise Unusable(f"it is not in format {FORMAT}")
+            choice = decode(fields)
+            if self._path(choice.kernel, choice.identity, choice.point) != path:
+                raise Unusable("it is a choice for something else")
+        except Unusable as reason:
+            what = f"weft ignores the damaged tuning choice {path}: {reason}; other such files are not reported"
+            folder.warn_once(self.directory, "choice", what)
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            return _ignored(path, error)
-        try:
-            return decode(json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            return _ignored(path, error)
+        return choice
 
-
-def _ignored(path: Path, error: Exception) -> None:
-    warnings.warn(f"weft ignores the damaged tuning choice {path}: {error}", RuntimeWarning, stacklevel=4)
+    def _keeps_nothing(self, reason: Exception) -> None:
+        folder.warn_once(self.directory, "choices", f"weft keeps no tuning choices: {reason}")
 
 
 def default() -> Store | None:
-    """The store below the folder of the cache that the settings name, or None when they turn the cache off."""
+    """The store in the cache folder that the settings name, or None when they turn the cache off."""
     now = settings.current()
-    return Store(now.cache_dir / "tune" / f"format-{FORMAT}") if now.cache else None
+    return Store(now.cache_dir) if now.cache else None
 
 
 def encode(choice: Choice) -> dict[str, Any]:
@@ -149,26 +183,31 @@ def encode(choice: Choice) -> dict[str, Any]:
     }
 
 
-def decode(entry: Any) -> Choice:
-    """The choice of what `encode` gave. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
-    values = tuple((_text(label), _value(value)) for label, value in entry["key"])
-    dtypes = tuple((_text(name), _text(dtype)) for name, dtype in entry["dtypes"])
-    point = Point(values, dtypes, _text(entry["device"]), int(entry["arch"]))
-    return Choice(_text(entry["kernel"]), _text(entry["identity"]), point, _text(entry["config"]), float(entry["ms"]))
+def decode(entry: object) -> Choice:
+    """The choice of what `encode` gave. Raises Unusable for anything else."""
+    found = record(entry, *_FIELDS)
+    kernel, identity = text(found["kernel"]), text(found["identity"])
+    # Both are part of the path under which an imported choice is kept.
+    if not kernel or not _IDENTITY.fullmatch(identity):
+        raise Unusable("it does not say of which kernel it is")
+    values = tuple([(text(label), _value(value)) for label, value in _pairs(found["key"])])
+    dtypes = tuple([(text(name), text(dtype)) for name, dtype in _pairs(found["dtypes"])])
+    point = Point(values, dtypes, text(found["device"]), whole(found["arch"], 1 << 16))
+    return Choice(kernel, identity, point, text(found["config"]), number(found["ms"]))
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+def _pairs(value: object) -> list[list[object]]:
+    return [sequence(item, 2) for item in sequence(value)]
 
 
-def _value(value: Any) -> Value:
-    if isinstance(value, list):
-        return tuple(map(_value, cast("list[Any]", value)))
-    if value is None or isinstance(value, (bool, int, float, str)):
+def _value(value: object, depth: int = 0) -> Value:
+    if isinstance(value, str):
+        return text(value)
+    if value is None or isinstance(value, (bool, int, float)):
         return value
-    raise TypeError(f"{value!r} is no value of a key")
+    if depth == _DEEPEST:
+        raise Unusable("a value of its key is nested too deeply")
+    return tuple([_value(item, depth + 1) for item in sequence(value)])
 
 
 def choices(kernel: str | None = None) -> list[Choice]:
@@ -188,7 +227,7 @@ def clear_choices(kernel: str | None = None) -> int:
 def export_choices(path: str | os.PathLike[str], kernel: str | None = None) -> int:
     """Write the stored choices, or those of the kernels of a name, to one file for another machine; how many there are."""
     found = choices(kernel)
-    write(Path(path), json.dumps({"format": FORMAT, "choices": list(map(encode, found))}, indent=1))
+    files.write(Path(path), json.dumps({"format": FORMAT, "choices": list(map(encode, found))}, indent=1).encode())
     return len(found)
 
 
@@ -207,31 +246,12 @@ def import_choices(path: str | os.PathLike[str]) -> int:
 
 def read_export(path: Path) -> list[Choice]:
     """The choices of an exported file. Raises as `import_choices` does."""
+    data = path.read_bytes()
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        version, entries = whole["format"], cast("Iterable[Any]", whole["choices"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise fail(DAMAGED, path=path, reason=_reason(error)) from error
-    if version != FORMAT:
-        raise fail(OTHER_VERSION, path=path, found=version, known=FORMAT)
-    try:
-        return list(map(decode, entries))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise fail(DAMAGED, path=path, reason=_reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    return f"it has no entry {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-
-
-def write(path: Path, text: str) -> None:
-    """Put a whole file in place, or none."""
-    handle, name = tempfile.mkstemp(prefix=path.stem[:16], suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        fields = mapping(parse(data))
+        version = whole(fields.get("format"), 1 << 31)
+        if version == FORMAT:
+            return list(map(decode, sequence(record(fields, "format", "choices")["choices"])))
+    except Unusable as reason:
+        raise fail(DAMAGED, path=path, reason=reason) from None
+    raise fail(OTHER_VERSION, path=path, found=version, known=FORMAT)

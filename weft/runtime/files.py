@@ -1,0 +1,186 @@
+"""Files in folders that others may have touched: read without trust, written whole.
+
+`read` opens nothing but a plain file of a trusted owner, follows no link, waits for no writer and reads no more than a bound.
+`write` renames a finished file into its place, so that a reader sees a whole file or none. What a file says is checked by
+`parse` and the functions below it, which either give a value of the type they are named after or raise `Unusable`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import secrets
+import stat
+from functools import reduce
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+
+def _flags(*names: str) -> int:
+    """Flags of `os.open` together; not every system has all of them."""
+    return reduce(int.__or__, (getattr(os, name, 0) for name in names))
+
+
+_READ = _flags("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+_CREATE = _flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
+_ABSENT = (errno.ENOENT, errno.ESTALE)
+"""A file that is not there, and one that another machine removed from a network file system while it was opened."""
+HAS_OWNERS = hasattr(os, "geteuid")
+"""False on Windows, where neither the owner nor the mode of a file says who may write it."""
+
+
+class Unusable(Exception):
+    """What stands on disk is not what weft keeps there, or not safe to use; the text says why."""
+
+
+def read(path: str, most: int) -> tuple[bytes, os.stat_result] | None:
+    """The bytes of a file and its status, or None where there is no file. Raises Unusable for anything but a file of ours."""
+    try:
+        handle = os.open(path, _READ)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise Unusable(f"it cannot be opened ({error.strerror})") from None
+    try:
+        status = os.fstat(handle)
+        _check_file(status, most)
+        return _all_of(handle, status.st_size), status
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise Unusable(f"it cannot be read ({error.strerror})") from None
+    finally:
+        os.close(handle)
+
+
+def write(path: Path, data: bytes) -> os.stat_result:
+    """Put a whole file in place, or none; the status that the file system gives it. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, _CREATE, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            status = os.fstat(handle)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    return status
+
+
+def why_untrusted(status: os.stat_result) -> str | None:
+    """Why others may have written a file or a folder, as a clause about "it"; None where only this user, or root, can."""
+    if not HAS_OWNERS:
+        return None
+    if status.st_uid not in (os.geteuid(), 0):
+        return "it belongs to another user"
+    return (
+        "other users can write to it, which `chmod go-w` ends"
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        else None
+    )
+
+
+def _check_file(status: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Unusable("it is no plain file")
+    reason = why_untrusted(status)
+    if reason is not None:
+        raise Unusable(reason)
+    if status.st_size > most:
+        raise Unusable(f"its {status.st_size} bytes are more than weft ever writes")
+
+
+def _all_of(handle: int, size: int) -> bytes:
+    data = os.read(handle, size)
+    if len(data) == size:
+        return data
+    parts = [data]
+    # A signal, or a file system over a network, may cut a read short; the end of the file gives an empty one.
+    while parts[-1]:
+        parts.append(os.read(handle, size))
+        if sum(map(len, parts)) > size:
+            raise Unusable("it grows while it is read")
+    return b"".join(parts)
+
+
+# What a file says
+
+
+def parse(data: bytes | str) -> object:
+    """The value of a JSON text. Raises Unusable, also for what is nested too deeply to be read."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"its text is not JSON that weft writes ({_first_line(error)})") from None
+
+
+def record(value: object, *names: str) -> dict[str, Any]:
+    """An object with exactly the fields `names`."""
+    fields = mapping(value)
+    if fields.keys() != set(names):
+        missing, more = sorted(set(names) - fields.keys()), sorted(fields.keys() - set(names))
+        raise Unusable(f"it has no field {missing[0]}" if missing else f"it has a field {more[0]!a}")
+    return fields
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """A JSON object; its values are of any type."""
+    if not isinstance(value, dict):
+        _refuse(value, "no object of fields")
+    return cast("dict[str, Any]", value)
+
+
+def sequence(value: object, length: int | None = None) -> list[object]:
+    """A JSON array, of `length` items where that is given; its items are of any type."""
+    if not isinstance(value, list):
+        _refuse(value, "no list")
+    found = cast("list[object]", value)
+    if length is not None and len(found) != length:
+        raise Unusable(f"a list in it has {len(found)} items, not {length}")
+    return found
+
+
+def text(value: object) -> str:
+    """A string that has an encoding: no half of a surrogate pair alone."""
+    if not isinstance(value, str):
+        _refuse(value, "no text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            _refuse(value, "no Unicode text")
+    return value
+
+
+def whole(value: object, most: int) -> int:
+    """A whole number from 0 to `most`; a bool is none."""
+    if type(value) is not int or not 0 <= value <= most:
+        _refuse(value, f"no whole number up to {most}")
+    return value
+
+
+def number(value: object) -> float:
+    """A finite number; a bool is none."""
+    # Of integers those that a double holds exactly: larger ones may not be convertible at all.
+    if type(value) is int and abs(value) <= 1 << 53:
+        return float(value)
+    if type(value) is not float or not math.isfinite(value):
+        _refuse(value, "no finite number")
+    return value
+
+
+def _refuse(value: object, what: str) -> NoReturn:
+    # Lists and objects are not shown: printing them would fail where they are nested deeply.
+    kind = type(value).__name__
+    shown = f"a {kind}" if kind in ("list", "dict") else ascii(value)
+    raise Unusable(f"{shown if len(shown) <= 40 else shown[:37] + '...'} in it is {what}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

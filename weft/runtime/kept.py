@@ -1,0 +1,64 @@
+"""What the kinds of entries of the disk cache hold: for each, the function that makes an entry, and the one that reads it.
+
+Readers check every field and raise `Unusable`, so that what comes out of them needs no further check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from weft.runtime.compiled import Binary
+from weft.runtime.entry import Entry
+from weft.runtime.files import Unusable, record, sequence, text, whole
+
+_NUMBERS = {
+    "n_regs": 1 << 16,
+    "n_spills": 1 << 31,
+    "dynamic_shared": 1 << 31,
+    "static_shared": 1 << 31,
+    "worker_warps": 1 << 10,
+    "workspace": 1 << 48,
+}
+"""The numbers of a Binary, each with a bound far above what a GPU has; a larger one is damage."""
+
+EncodedRead = list[str]
+"""A read of `weft.runtime.manifest` as `[owner, path, fingerprint]`."""
+
+
+def of_binary(binary: Binary) -> Entry:
+    """The entry of a compiled kernel."""
+    return Entry(
+        {**{name: getattr(binary, name) for name in _NUMBERS}, "unused": list(binary.unused)}, {"cubin": binary.cubin}
+    )
+
+
+def binary(entry: Entry) -> Binary:
+    """The compiled kernel of an entry. Raises Unusable."""
+    fields = record(entry.metadata, *_NUMBERS, "unused")
+    numbers = {name: whole(fields[name], most) for name, most in _NUMBERS.items()}
+    unused = tuple([text(name) for name in sequence(fields["unused"])])
+    if set(entry.parts) != {"cubin"}:
+        raise Unusable("it holds no code")
+    return Binary(entry.parts["cubin"], **numbers, unused=unused)
+
+
+def of_variants(variants: Sequence[Sequence[EncodedRead]]) -> Entry:
+    """The entry of a manifest: what each variant of a kernel read."""
+    return Entry({"variants": variants})
+
+
+def variants(entry: Entry) -> list[list[EncodedRead]]:
+    """The variants of a manifest. Raises Unusable."""
+    fields = record(entry.metadata, "variants")
+    return [_reads(variant) for variant in sequence(fields["variants"])]
+
+
+def _reads(variant: object) -> list[EncodedRead]:
+    reads = [sequence(read, 3) for read in sequence(variant)]
+    # All at once: a matrix product reads many things, and this stands in the way of its launch.
+    flat = [part for read in reads for part in read]
+    if set(map(type, flat)) - {str}:
+        raise Unusable("a read in it is not of texts")
+    text("".join(cast("list[str]", flat)))
+    return cast("list[EncodedRead]", reads)
