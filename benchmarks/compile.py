@@ -43,7 +43,8 @@ def run(quick: bool) -> list[Line]:
 
 def child(who: str, folder: str) -> Run:
     """What one process measures with its caches in `folder`; see compile_child.py."""
-    environment = {**os.environ, "PYTHONPATH": str(twin.ROOT), "WEFT_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
+    environment = {**os.environ, "PYTHONPATH": str(twin.ROOT), "TRITON_CACHE_DIR": str(Path(folder, "triton"))}
+    environment["WEFT_CACHE_DIR"] = str(Path(folder, "weft"))
     # The driver's own cache of compiled PTX would serve a second process.
     environment["CUDA_CACHE_DISABLE"] = "1"
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _PLACE = re.compile(r"[0-9a-f]{2}")
-_NAME = re.compile(r"[0-9a-f]{62}\.entry")
-_UNFINISHED = re.compile(r"[0-9a-f]{62}\.entry\.[0-9a-f]{16}\.tmp")
+_NAME = re.compile(r"[0-9a-f]{62}\.entry(?P<unfinished>\.[0-9a-f]{16}\.tmp)?")
 _SECOND = 10**9
 _ABANDONED = 3600 * _SECOND
 """Age in nanoseconds at which a temporary file belongs to a process that died."""
@@ -64,17 +63,16 @@ class Cache:
         if file is not None and file[1].st_mtime_ns <= time.time_ns():
             # Another process may delete the file at any moment, and a folder may be read-only.
             with contextlib.suppress(OSError):
-                os.utime(path, follow_symlinks=False)
+                os.utime(path)
         return found
 
     def put(self, key: str, entry: Entry) -> None:
         """Keep an entry. Where that is impossible, warns and goes on: the kernel is compiled again next time."""
-        path = Path(self._path(key))
-        data = encode(key, entry)
+        path, data = self._path(key), encode(key, entry)
         try:
             folder.claim(self.directory)
-            folder.below(self.directory, path.parent.name)
-            written = files.write(path, data)
+            folder.below(self.directory, key[:2])
+            written = files.write(Path(path), data)
             self._trim(path, written.st_mtime_ns)
         except (OSError, Unusable) as reason:
             self._keeps_nothing(reason)
@@ -86,14 +84,15 @@ class Cache:
 
     def size(self) -> int:
         """Bytes of all entries."""
-        return sum(file.size for file in self._files(_NAME))
+        return sum(file.size for file in self._files() if file.finished)
 
     def clear(self) -> None:
         """Delete every entry. Does nothing where the folder is not weft's."""
         with contextlib.suppress(Unusable):
             if folder.owned(self.directory):
-                for file in self._files(_NAME):
-                    _delete(file.path)
+                for file in self._files():
+                    if file.finished:
+                        _delete(file.path)
 
     def _path(self, key: str) -> str:
         """Where an entry stands. A string, since a `Path` takes longer to make than the file to be opened."""
@@ -101,26 +100,27 @@ class Cache:
             raise ValueError(f"{key!a} is no key of the cache: those have 64 hexadecimal digits")
         return f"{self.directory}/{key[:2]}/{key[2:]}.entry"
 
-    def _trim(self, newest: Path | None, now: int) -> None:
+    def _trim(self, newest: str | None, now: int) -> None:
         """`now` is by the clock of the file system: that of another machine may be ahead of ours."""
         if not folder.owned(self.directory):
             return
-        for file in self._files(_UNFINISHED):
-            if now - file.time > _ABANDONED:
+        found = sorted(self._files(), key=lambda file: (file.path == newest, file.time, file.path))
+        for file in found:
+            if not file.finished and now - file.time > _ABANDONED:
                 _delete(file.path)
-        found = sorted(self._files(_NAME), key=lambda file: (file.path == newest, file.time, file.path))
-        _bring_back([file for file in found if file.time > now + _SLACK], now)
-        total = sum(file.size for file in found)
-        for file in found[:-1]:
+        entries = [file for file in found if file.finished]
+        _bring_back([file for file in entries if file.time > now + _SLACK], now)
+        total = sum(file.size for file in entries)
+        for file in entries[:-1]:
             if total <= self.max_bytes:
                 break
             _delete(file.path)
             total -= file.size
 
-    def _files(self, name: re.Pattern[str]) -> list[_File]:
+    def _files(self) -> list[_File]:
         places = folder.folders(self.directory, _PLACE)
-        inside = (file for place in places for file in folder.plain_files(place, name))
-        return [_File(path, status.st_size, status.st_mtime_ns) for path, status in inside]
+        inside = (found for place in places for found in folder.plain_files(place, _NAME))
+        return [_File(path, match["unfinished"] is None, of.st_size, of.st_mtime_ns) for path, match, of in inside]
 
     def _keeps_nothing(self, reason: Exception) -> None:
         folder.warn_once(self.directory, "folder", f"weft keeps no compiled kernels: {reason}")
@@ -128,7 +128,8 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    path: Path
+    path: str
+    finished: bool
     size: int
     time: int
 
@@ -143,10 +144,10 @@ def _bring_back(late: list[_File], now: int) -> None:
     """Give files whose times lie in the future times up to now, in the same order: the clock has gone back since."""
     for age, file in zip(range(len(late), 0, -1), late, strict=True):
         with contextlib.suppress(OSError):
-            os.utime(file.path, ns=(now - age, now - age), follow_symlinks=False)
+            os.utime(file.path, ns=(now - age, now - age))
 
 
-def _delete(path: Path) -> None:
+def _delete(path: str) -> None:
     # Another process may have deleted it.
     with contextlib.suppress(OSError):
-        path.unlink()
+        Path(path).unlink()

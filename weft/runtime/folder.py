@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,8 +40,7 @@ _FILES = re.compile(
 _FOLDERS = re.compile(r"[0-9a-f]{2}|tune(?:/format-[0-9]+(?:/\w+-[0-9a-f]{24})?)?", re.ASCII)
 _ADVICE = "set WEFT_CACHE_DIR to another folder, or WEFT_CACHE=0"
 
-_warned: set[tuple[str, str]] = set()
-_lock = threading.Lock()
+_warned: dict[tuple[str, str], object] = {}
 
 
 def usable(folder: Path) -> bool:
@@ -96,10 +94,11 @@ def folders(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
     return (Path(entry.path) for entry in _entries(folder) if name.fullmatch(entry.name) and _is_folder(entry))
 
 
-def plain_files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
-    """The plain files inside a folder whose names match, in no order, with their status. Nothing where it cannot be read."""
+def plain_files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str], os.stat_result]]:
+    """The plain files inside a folder whose names match: path, match, status. Nothing where it cannot be read."""
     for entry in _entries(folder):
-        if not name.fullmatch(entry.name):
+        match = name.fullmatch(entry.name)
+        if match is None:
             continue
         try:
             status = entry.stat(follow_symlinks=False)
@@ -107,17 +106,15 @@ def plain_files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[Path, os.
             # Another process has deleted it.
             continue
         if stat.S_ISREG(status.st_mode):
-            yield Path(entry.path), status
+            yield entry.path, match, status
 
 
 def warn_once(folder: Path, subject: str, text: str) -> None:
     """Warn of something about a folder that every launch meets again: of each `subject` once in a process."""
-    with _lock:
-        known = (str(folder), subject)
-        if known in _warned:
-            return
-        _warned.add(known)
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    # Without a lock, which a fork could leave locked: setting a default is one step.
+    ours = object()
+    if _warned.setdefault((str(folder), subject), ours) is ours:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _marked(folder: Path) -> bool:

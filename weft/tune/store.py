@@ -122,13 +122,13 @@ class Store:
         if not self._usable():
             return []
         kernels = folder.folders(self.directory.joinpath(*_PLACES), _KERNEL)
-        return sorted(path for kernel in kernels for path, _ in folder.plain_files(kernel, _NAME))
+        return sorted(Path(path) for kernel in kernels for path, _, _ in folder.plain_files(kernel, _NAME))
 
     def _of(self, kernel: str, identity: str) -> Iterator[Choice]:
         if not self._usable():
             return
-        for path, _ in sorted(folder.plain_files(self._folder(kernel, identity), _NAME)):
-            choice = self._read(path)
+        for path in sorted(path for path, _, _ in folder.plain_files(self._folder(kernel, identity), _NAME)):
+            choice = self._read(Path(path))
             if choice is not None and (choice.kernel, choice.identity) == (kernel, identity):
                 yield choice
 
