@@ -43,6 +43,7 @@ from weft.runtime.specialise import (
     View,
     as_number,
     constexpr,
+    passable,
     specialise,
     view_argument,
 )
@@ -211,7 +212,13 @@ class JITFunction(Referenced):
         where: dict[int, str] = {}
         for name, value in run_time.items():
             if isinstance(value, str):
-                raise fail(ARGUMENT_KIND, name=self.__name__, parameter=name, value=f"the text {value!r}")
+                raise fail(
+                    ARGUMENT_KIND,
+                    name=self.__name__,
+                    parameter=name,
+                    value=f"the text {value!r}",
+                    instead=passable(name, value),
+                )
             device = self._place(name, value)
             if device is not None:
                 where.setdefault(device, name)

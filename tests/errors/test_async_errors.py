@@ -77,7 +77,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "shared-no-stages": (lambda k: smem().index(0), ("all of whose dimensions lie in its layout", ".slice(")),
     "language-integer-scalar": (
         lambda k: smem([3, 64, 64]).index(k.scalar(gl.float32, "i")),
-        ("index needs an integer, but got 'i' (a float32 scalar)", "x.to(gl.int32)"),
+        ("index needs an integer, but got 'i' (a float32 scalar)", ".to(gl.int32)"),
     ),
     "shared-slice": (
         lambda k: smem().slice(48, 32, dim=1),
@@ -194,7 +194,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "async-coordinate-type": (
         lambda k: load(k, coord=[0, k.scalar(gl.int64, "row")]),
-        ("coordinate 1 of async_copy_global_to_shared is 'row' (an int64 scalar)", "x.to(gl.int32)"),
+        ("coordinate 1 of async_copy_global_to_shared is 'row' (an int64 scalar)", ".to(gl.int32)"),
     ),
     "async-block": (
         lambda k: load(k, smem([64, 128])),

@@ -30,7 +30,7 @@ def test_a_run_time_integer_that_becomes_a_float_in_a_loop():
             total += t[i]
         t[0] = total
 
-    assert ".to(gl.int32)" in wrong(kernel, "lang-carried", t=view(64), n=INT).fix
+    assert ".to(gl.float32)" in wrong(kernel, "lang-carried", t=view(64), n=INT).fix
 
 
 def test_a_size_is_no_function():

@@ -168,7 +168,7 @@ MISALIGNED = row(
     Misaligned,
     "program {program} {access} {bytes} bytes of {name} at byte {byte}, whose address lies {past} past a multiple of {bytes}"
     "{where}",
-    "pass an array whose start is aligned to {bytes} bytes, or access narrower elements",
+    "{instead}",
 )
 READ_ONLY = row(
     "hazard-read-only",

@@ -56,7 +56,7 @@ UNROLL = row(
     "lang-unroll",
     CompilationError,
     "cannot unroll over {value}",
-    "unroll over gl.static_range, a tuple or a list; a loop that runs on the GPU goes over range",
+    "{instead}",
 )
 
 # Names and values
@@ -65,7 +65,7 @@ UNDEFINED = row(
     "lang-undefined-name",
     CompilationError,
     "{name!r} is not defined",
-    "define it before this line{hint}",
+    "{instead}",
 )
 UNASSIGNED = row(
     "lang-unassigned",
@@ -95,13 +95,13 @@ ATTRIBUTE = row(
     "lang-attribute",
     CompilationError,
     "{owner} has no attribute {name!r}",
-    "use one that exists{hint}",
+    "{instead}",
 )
 NOT_CONSTEXPR = row(
     "lang-not-constexpr",
     CompilationError,
     "{what} must be known at compile time, but {got} is a run-time value",
-    "pass a constant or a constexpr parameter, or drop the constexpr",
+    "{instead}",
 )
 UNPACK = row(
     "lang-unpack",
@@ -127,6 +127,12 @@ INDEX = row(
     "{owner} is known at compile time, but its index {got} only at run time",
     "index with a constant, or unroll the loop with gl.static_range",
 )
+BRACKETS = row(
+    "lang-brackets",
+    CompilationError,
+    "{got} takes nothing in brackets",
+    "{instead}",
+)
 OPERATOR = row(
     "lang-operator",
     CompilationError,
@@ -145,20 +151,20 @@ TILE_CONDITION = row(
 TILE_LOGIC = row(
     "lang-tile-logic",
     CompilationError,
-    "{word!r} works on one value, but {got} has many",
-    "write {symbol} for tiles, with parentheses around each comparison",
+    "{word} works on one value, but {got} has many",
+    "write {instead}",
 )
 TRUTH = row(
     "lang-truth",
     CompilationError,
     "{got} is neither true nor false",
-    "compare it with something",
+    "compare a number of it with something, such as an element or a field",
 )
 RANGE = row(
     "lang-range",
     CompilationError,
     "range takes integers, but its {which} is {got}",
-    "convert it with .to(gl.int32), or reduce a tile to a scalar first",
+    "{instead}",
 )
 RANGE_ARGUMENTS = row(
     "lang-range-arguments",
@@ -197,8 +203,14 @@ RETURNS = row(
 HOST_FUNCTION = row(
     "lang-host-function",
     CompilationError,
-    "{function} is a plain Python function, which a kernel cannot call",
-    "{instead}decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants",
+    "{function} is {kind}, which a kernel cannot call",
+    "{instead}",
+)
+PYTHON_FUNCTION = row(
+    "lang-python-function",
+    CompilationError,
+    "{function} of Python works on constants and sequences, but {got} exists at run time only",
+    "{instead}",
 )
 DROPPED = row(
     "lang-result-dropped",
@@ -217,7 +229,7 @@ MATH = row(
     "lang-math",
     CompilationError,
     "math.{function} works on constants, but {got} is a run-time value",
-    "use the function of the same meaning in weft.language, as in gl.{function}",
+    "{instead}",
 )
 RAISED = row(
     "lang-raised",

@@ -16,7 +16,7 @@ CONSTEXPR_NEEDED = row(
     "language-constexpr-needed",
     CompilationError,
     "{what} needs an integer or a condition that is known at compile time, but got {got}",
-    "pass a Python number or a gl.constexpr parameter",
+    "{instead}",
 )
 NOT_CONSTEXPR = row(
     "language-not-constexpr",
@@ -71,7 +71,7 @@ INTEGER_SCALAR = row(
     "language-integer-scalar",
     CompilationError,
     "{what} needs an integer, but got {got}",
-    "pass a Python integer or an integer scalar; a float is converted with x.to(gl.int32)",
+    "{instead}",
 )
 PREDICATE = row(
     "language-predicate",
@@ -86,7 +86,7 @@ DTYPE = row(
     "language-dtype",
     CompilationError,
     "{got} is not an element type",
-    "use one of gl.int1 ... gl.float64, or gl.pointer_type(dtype) in a cast to pointers",
+    "{instead}",
 )
 INTEGER_RANGE = row(
     "language-integer-range",
@@ -115,8 +115,8 @@ FLOOR_DIVISION = row(
 POWER = row(
     "language-power",
     CompilationError,
-    "** is for compile-time numbers only",
-    "write x * x, or gl.exp2(y * gl.log2(x))",
+    "** is for compile-time numbers, but got {base} and {exponent}",
+    "write {instead}",
 )
 MATMUL = row(
     "language-matmul",
@@ -185,7 +185,7 @@ POINTER_OFFSET = row(
     "language-pointer-offset",
     CompilationError,
     "{pointer} is moved by {offset}, but offsets count elements",
-    "cast the offset with .to(gl.int32)",
+    "{instead}",
 )
 POINTER_DIFFERENCE = row(
     "language-pointer-difference",
@@ -203,7 +203,7 @@ POINTER_NEEDED = row(
     "language-pointer-needed",
     CompilationError,
     "{what} needs a pointer, but got {got}",
-    "pass the pointer parameter plus offsets, as in gl.load(ptr + offsets)",
+    "pass a pointer plus offsets, as in gl.load(ptr + offsets), where ptr is a parameter that the launch gives an array",
 )
 OTHER_WITHOUT_MASK = row(
     "language-other-without-mask",

@@ -70,7 +70,13 @@ GRID_KIND = row(
     "launch-grid-kind",
     LaunchError,
     "a grid is an int, a tuple of one to three ints, or a function of the arguments that returns one; got {grid}",
-    "write {name}[(x, y, z)](...)",
+    "write {name}[(x, y, z)](...) with integers; weft.cdiv(n, size) divides and rounds up",
+)
+GRID_FUNCTION = row(
+    "launch-grid-function",
+    LaunchError,
+    "the grid function of {name} raised {kind}: {message}",
+    "let it take one dictionary, as in lambda meta: (weft.cdiv(n, meta[{example!r}]),); the names in it are {names}",
 )
 GRID_EMPTY = row(
     "launch-grid-empty",
@@ -149,8 +155,7 @@ ARGUMENT_KIND = row(
     "launch-argument-kind",
     LaunchError,
     "argument {parameter} of {name} is {value}, which a kernel cannot take at run time",
-    "pass an array, a number, a bool or None; if the kernel must know it at compile time, "
-    "annotate the parameter: {parameter}: gl.constexpr",
+    "{instead}",
 )
 ARGUMENT_RANGE = row(
     "launch-argument-range",
@@ -186,7 +191,7 @@ CONSTEXPR_KIND = row(
     "launch-constexpr-kind",
     LaunchError,
     "constexpr argument {parameter} of {name} is {value}, which cannot be compared with that of an earlier launch",
-    "pass a number, a string, a dtype, a layout, a function, or a tuple of those",
+    "{instead}",
 )
 MOCK_LAUNCH = row(
     "launch-mock-argument",

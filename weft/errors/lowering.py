@@ -13,8 +13,7 @@ SCOPE = row(
     "control-scope",
     CompilationError,
     "{what} must be executed by the whole {needs}, but it stands under a condition that each {scope} decides for itself",
-    "let all threads come to it, with an if around what some leave out instead of a return; or decide with block-wide values, "
-    "or claim that they are with gl.uniform(x)",
+    "{instead}",
 )
 HANDLES = row(
     "lower-handles",

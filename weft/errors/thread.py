@@ -37,7 +37,8 @@ VECTOR_TILE = row(
     "thread-vector-tile",
     CompilationError,
     "{what} of a thread's vector and a tile of the whole block: {left} and {right}",
-    "use vectors only or tiles only; a tile goes through memory to become vectors",
+    "use vectors only or tiles only: a tile of a view is gl.load(view.tile[64](i)), a tile goes through memory to become "
+    "vectors, and an array that is passed without weft.LayoutTensor is a pointer, which ptr + offsets moves",
 )
 VECTOR_ADDRESS = row(
     "thread-vector-address",
@@ -77,8 +78,7 @@ INDEX = row(
     "thread-index",
     CompilationError,
     "an index into a view is one whole number, but got {got}",
-    "index with an integer, of a vector with each of its elements in turn, as in t[v[0], j]; a float is converted with "
-    "x.to(gl.int32)",
+    "{instead}",
 )
 UNKNOWN_NUMBER = row(
     "thread-unknown-number",

@@ -70,7 +70,7 @@ INDEX = row(
     "tile-index",
     CompilationError,
     "[{key}] does not index {value}",
-    "use : to keep a dimension and None to add one; elements are reached by gl.gather or by loads",
+    "{instead}",
 )
 INDEX_RANK = row(
     "tile-index-rank",

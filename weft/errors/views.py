@@ -128,7 +128,7 @@ INDEX_KIND = row(
     "view-index-kind",
     ViewIndexError,
     "{index} is no index of {view}",
-    "index with whole numbers; for a part of a view write .tile[...](...), or .slice[0:4, :]()",
+    "{instead}",
 )
 ITERATION = row(
     "view-iteration",

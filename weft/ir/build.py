@@ -44,6 +44,14 @@ class Builder:
         """True while a region other than the function's body is open."""
         return len(self._open) > 1
 
+    def maker(self, value: Value) -> Op | None:
+        """The operation of an open region that made a value, for messages; None for what no operation there made."""
+        for ops in reversed(self._open):
+            for op in reversed(ops):
+                if value in op.results:
+                    return op
+        return None
+
     def append(self, op: Op) -> None:
         """Append an operation that was made elsewhere."""
         self._open[-1].append(op)

@@ -12,24 +12,19 @@ from weft import language
 from weft.errors import UserError, fail
 from weft.errors import lang as errors
 from weft.ir.types import DType
+from weft.lang import otherwise
 from weft.lang.arguments import bind, signature
 from weft.lang.expressions import elements, items
 from weft.lang.frame import POISON, Binding, Frame, Outcome, Return, Signal, Skip, Trace, expression
 from weft.lang.names import Method, annotates_constexpr
 from weft.lang.pythons import HANDLERS
-from weft.lang.source import parameters, source_of
-from weft.lang.values import class_of, is_runtime, show
+from weft.lang.source import MUTATORS, parameters, source_of
+from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, require_constexpr, show
 from weft.language import cast
 from weft.language.aggregate import AGGREGATE
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of
-
-# Methods of constants that would change them; constants are shared between all that read them.
-_MUTATORS = frozenset({
-    "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort",
-    "update",
-})  # fmt: skip
 
 
 @expression(ast.Call)
@@ -115,10 +110,20 @@ def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if isinstance(owner, RuntimeValue) or _is_ours(function):
         return _checked(function, args, kwargs)
     if not isinstance(function, (BuiltinFunctionType, MethodType)) or not _is_constant_method(function, owner):
-        name = _name(function)
-        instead = f"use gl.{name}, or " if name in language.__all__ else ""
-        raise fail(errors.HOST_FUNCTION, function=name, instead=instead)
+        _refuse_host_function(function)
     return _of_constants(function, args, kwargs)
+
+
+def _refuse_host_function(function: Any) -> NoReturn:
+    name, library = _name(function), otherwise.library_of(function)
+    if library:
+        advice = otherwise.instead(name) or otherwise.HOST_ONLY
+        raise fail(errors.HOST_FUNCTION, function=name, kind=f"a function of {library}", instead=advice)
+    instead = f"use gl.{name}, or " if name in language.__all__ else ""
+    instead += (
+        "decorate it with @weft.jit if it works on run-time values, or with @weft.constexpr_function if on constants"
+    )
+    raise fail(errors.HOST_FUNCTION, function=name, kind="a plain Python function", instead=instead)
 
 
 def _is_ours(function: Any) -> bool:
@@ -129,7 +134,7 @@ def _is_constant_method(function: Any, owner: Any) -> bool:
     """True for functions of `math` and methods of Python's own types; those that change a list are refused (lang-immutable)."""
     if isinstance(owner, ModuleType) or owner is None:
         return owner is math
-    if isinstance(owner, (list, dict, set, bytearray)) and function.__name__ in _MUTATORS:
+    if isinstance(owner, (list, dict, set, bytearray)) and function.__name__ in MUTATORS:
         kind = class_of(function.__self__).__name__
         raise fail(errors.IMMUTABLE, got=f"a {kind}", instead="build a new one, as in xs + [x]")
     return isinstance(function, BuiltinFunctionType)
@@ -145,8 +150,11 @@ def _demand_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
     if got is None:
         return
     if getattr(function, "__self__", None) is math:
-        raise fail(errors.MATH, function=function.__name__, got=show(got))
-    raise fail(errors.NOT_CONSTEXPR, what=f"every argument of {_name(function)}", got=show(got))
+        name = function.__name__
+        raise fail(
+            errors.MATH, function=name, got=show(got), instead=otherwise.instead(name, got) or otherwise.HOST_ONLY
+        )
+    require_constexpr(got, f"every argument of {_name(function)}")
 
 
 def _guarded(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -218,8 +226,7 @@ def _check_constants(frame: Frame) -> None:
     for parameter in parameters(frame.source.node):
         value = frame.env[parameter.arg].value
         if is_runtime(value) and annotates_constexpr(frame.function, parameter.annotation):
-            what = f"argument {parameter.arg!r} of {frame.source.name}"
-            raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value))
+            require_constexpr(value, f"argument {parameter.arg!r} of {frame.source.name}", DROP_ANNOTATION)
 
 
 def _fill(instance: Any, frame: Frame) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from weft.errors import Loc
 from weft.errors import lang as errors
 from weft.ir.core import Value
-from weft.ir.types import Type
+from weft.ir.types import DType, Type, float32
 from weft.lang.frame import POISON, Binding, Env, Frame, Unusable
 from weft.lang.statements import identifier
 from weft.lang.values import (
@@ -188,7 +188,7 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
         elif isinstance(leaf, RuntimeValue) and _goes_round_as(slot, leaf.handle.type):
             found.promote[slot.path] = leaf.handle.type
         else:
-            fix = _as_float(slot, leaf)
+            fix = _start(slot, leaf)
             found.drop[each.name] = _carried_error(slot.path, _entry(slot), leaf, each, binding, line, fix)
             return
 
@@ -208,16 +208,19 @@ def _entry(slot: Slot) -> Any:
     return slot.entry if slot.type is None or as_it_came else wrap(Value(slot.type))
 
 
-def _as_float(slot: Slot, leaf: Any) -> str | None:
-    """What to write where a Python integer becomes a float in the loop; None for anything else."""
+def _start(slot: Slot, leaf: Any) -> str | None:
+    """What to write before the loop where a Python number becomes a scalar of another type in it; None for anything else."""
+    number = slot.entry
     if (
-        type(slot.entry) is not int
+        not is_number(number)
         or not isinstance(leaf, tensor)
         or not leaf.is_scalar
-        or not leaf.dtype.is_floating()
+        or not isinstance(leaf.element, DType)
     ):
         return None
-    return f"start with a float: {slot.path} = {float(slot.entry)} before the loop"
+    if isinstance(number, int) and leaf.element == float32:
+        return f"start with a float: {slot.path} = {float(number)} before the loop"
+    return f"start with a number of that type: {slot.path} = gl.cast({number}, gl.{leaf.element.name}) before the loop"
 
 
 def _carried_error(

@@ -12,7 +12,7 @@ from weft.errors import fail
 from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.core import Op
-from weft.ir.types import int1
+from weft.ir.types import Pointer, int1
 from weft.lang.frame import Frame, expression
 from weft.lang.values import is_number, is_runtime, is_sequence, is_tile, require_constexpr, show, truth
 from weft.language import logical_and, logical_not, logical_or, tensor
@@ -37,6 +37,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
 _INDEXED = (tuple, list, dict, str, bytes, range)
+_EACH = "compare with each of the values, as in (x == 1) | (x == 2)"
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
 
 
@@ -82,7 +83,8 @@ def unary(frame: Frame, node: ast.UnaryOp) -> Any:
         _refuse_handles("arithmetic", value)
         return _UNARY[type(node.op)](value)
     if is_tile(value):
-        raise fail(errors.TILE_LOGIC, word="not", symbol="~", got=show(value))
+        instead = f"~{value.handle.name or 'x'}" if value.dtype == int1 else "x == 0 for tiles of numbers"
+        raise fail(errors.TILE_LOGIC, word="'not'", got=show(value), instead=instead)
     holds = truth(value, "not")
     return logical_not(holds) if isinstance(holds, tensor) else not holds
 
@@ -124,8 +126,9 @@ def boolean(frame: Frame, node: ast.BoolOp) -> Any:
 def _condition(frame: Frame, node: ast.BoolOp, value: Any) -> Any:
     frame.mark(node)
     if is_tile(value):
-        word, symbol = ("and", "&") if isinstance(node.op, ast.And) else ("or", "|")
-        raise fail(errors.TILE_LOGIC, word=word, symbol=symbol, got=show(value))
+        word, symbol = ("'and'", "&") if isinstance(node.op, ast.And) else ("'or'", "|")
+        instead = f"{symbol} for tiles, with parentheses around each comparison, as in (x > 0) {symbol} (x < n)"
+        raise fail(errors.TILE_LOGIC, word=word, got=show(value), instead=instead)
     return truth(value, "a condition")
 
 
@@ -163,14 +166,14 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
             return holds
     if len(run_time) > 1 and any(map(is_tile, run_time)):
         tile = next(filter(is_tile, run_time))
-        raise fail(errors.TILE_LOGIC, word="a chain of comparisons", symbol="(a < b) & (b < c)", got=show(tile))
+        raise fail(errors.TILE_LOGIC, word="a chain of comparisons", got=show(tile), instead="(a < b) & (b < c)")
     return functools.reduce(logical_and, run_time) if run_time else True
 
 
 def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, (ast.In, ast.NotIn)):
-        require_constexpr(left, "the left side of 'in'")
-        require_constexpr(right, "the right side of 'in'")
+        require_constexpr(left, "the left side of 'in'", _EACH)
+        require_constexpr(right, "the right side of 'in'", _EACH)
     if isinstance(op, (ast.Eq, ast.NotEq)) and _never_equal(left, right):
         return isinstance(op, ast.NotEq)
     if not isinstance(op, (ast.Is, ast.IsNot)):
@@ -215,8 +218,21 @@ def elements(frame: Frame, nodes: list[ast.expr]) -> Iterator[Any]:
 def items(value: Any) -> list[Any]:
     """What a constant sequence holds. Raises CompilationError (lang-unroll) for anything else."""
     if isinstance(value, RuntimeValue) or not isinstance(value, Iterable):
-        raise fail(errors.UNROLL, value=show(value))
+        raise fail(errors.UNROLL, value=show(value), instead=_instead_of_iterating(value))
     return list(cast("Iterable[Any]", value))
+
+
+def _instead_of_iterating(value: Any) -> str:
+    """What to write in place of a loop over a value that is no sequence."""
+    if is_tile(value):
+        return "compute on the whole tile, as in gl.sum(x) or x * 2; positions are gl.arange, halves come from gl.split"
+    if isinstance(value, tensor) and isinstance(value.element, Pointer):
+        return "loop over indices, for i in range(n), and read each element by gl.load(ptr + i)"
+    if isinstance(value, tensor):
+        return f"loop over range({value.handle.name or 'n'})"
+    if isinstance(value, int):
+        return f"loop over range({value}), or over gl.static_range({value}) to unroll"
+    return "unroll over gl.static_range, a tuple or a list; a loop that runs on the GPU goes over range"
 
 
 @expression(ast.Subscript)
@@ -231,7 +247,14 @@ def subscript(frame: Frame, node: ast.Subscript) -> Any:
     except TypeError as error:
         if hasattr(owner, "__getitem__") or hasattr(owner, "__class_getitem__"):
             raise
-        raise fail(errors.OPERATOR, symbol="[]", left=show(owner), right=show(index)) from error
+        raise fail(errors.BRACKETS, got=show(owner), instead=_instead_of_brackets(node, owner)) from error
+
+
+def _instead_of_brackets(node: ast.Subscript, owner: Any) -> str:
+    if callable(owner):
+        key, method = ast.unparse(node.slice), ast.unparse(node.value)
+        return f"leave out [{key}]: all arguments stand in parentheses, as in {method}(...)"
+    return "take elements of a tuple, a list, a tile or a view"
 
 
 @expression(ast.Slice)
@@ -255,6 +278,11 @@ def _piece(frame: Frame, node: ast.expr) -> Any:
         return frame.value(node)
     value = frame.value(node.value)
     if isinstance(value, RuntimeValue):
+        if node.conversion != -1 or node.format_spec is not None:
+            raise fail(
+                errors.UNSUPPORTED, loc=frame.at(node), what=f"a format of the run-time value {show(value)}",
+                instead=f"write {{{ast.unparse(node.value)}}} alone; gl.device_print(text, value, hex=True) prints in base 16",
+            )  # fmt: skip
         return value
     convert = _CONVERSIONS.get(node.conversion)
     return format(

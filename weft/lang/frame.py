@@ -230,7 +230,7 @@ class Frame:
         except EXPECTED as error:
             self.trace.report(explain(error).at(self.builder.loc))
         self.env = env
-        for name in self.source.assigned(node):
+        for name in self.source.spoiled(node):
             self.bind(name, POISON, self.builder.loc)
         return self.returns(POISON, self.builder.loc) if isinstance(node, ast.Return) else Signal.NEXT
 

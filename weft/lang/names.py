@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from weft import language
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
 from weft.errors import thread as thread_errors
 from weft.lang.frame import POISON, Frame, Read, Unusable, expression
+from weft.lang.otherwise import instead, instead_of_name
 from weft.lang.source import dotted
 from weft.lang.values import class_of, show
-from weft.language import LayoutTensor, LayoutTensorIter, constexpr, tensor
+from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
@@ -80,7 +80,8 @@ def outer(frame: Frame, path: str, loc: Loc) -> Any:
     value = surrounding(frame.function, root)
     if value is _MISSING:
         hint = suggestion(root, {*frame.env, *frame.function.__globals__, *vars(builtins)})
-        raise fail(errors.UNDEFINED, loc=loc, name=root, hint=hint)
+        advice = instead_of_name(root) or "define it before this line" + hint
+        raise fail(errors.UNDEFINED, loc=loc, name=root, instead=advice)
     seen = [root]
     while rest and not isinstance(value, constexpr) and not is_computed(value):
         found = getattr(value, rest[0], _MISSING)
@@ -136,21 +137,23 @@ def _in_class(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-_CALLED_OTHERWISE = {
-    "T": ": .permute([1, 0]) is the transpose",
-    "dot": ": products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
-}
-"""What authors look for under a name that it has elsewhere."""
-
-
 def _no_attribute(owner: Any, name: str) -> Any:
     what = f"module {owner.__name__}" if isinstance(owner, ModuleType) else show(owner)
-    hint = suggestion(name, dir(owner))
-    if isinstance(owner, (RuntimeValue, ModuleType)):
-        hint = _CALLED_OTHERWISE.get(name, hint)
-    if isinstance(owner, tensor) and name in language.__all__:
-        hint = f"; did you mean gl.{name}(...)?"
-    raise fail(errors.ATTRIBUTE, owner=what, name=name, hint=hint)
+    advice = instead(name, owner) if isinstance(owner, (RuntimeValue, ModuleType)) else ""
+    raise fail(errors.ATTRIBUTE, owner=what, name=name, instead=advice or _existing(owner, name))
+
+
+def _existing(owner: Any, name: str) -> str:
+    """What to write for an attribute that no table knows: a similar name, or those that there are."""
+    known = [each for each in dir(owner) if not each.startswith("_")]
+    close = suggestion(name, known)
+    if close:
+        return "use one that exists" + close
+    return f"use one of {', '.join(known)}" if 0 < len(known) <= _FEW else "use one that exists"
+
+
+_FEW = 12
+"""How many attributes a message lists."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -11,12 +11,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from weft.errors import fail
+from weft.errors import UserError, fail
 from weft.errors import lang as errors
 from weft.ir.types import DType, float32, int1, int32
 from weft.lang.expressions import items
 from weft.lang.frame import Frame, Unusable
 from weft.lang.names import attribute
+from weft.lang.otherwise import instead
 from weft.lang.values import is_runtime, is_sequence, require_constexpr, show
 from weft.language import cast, constexpr, device_print, maximum, minimum, static_print, tensor
 from weft.language.debug import Text
@@ -49,22 +50,76 @@ def _as_it_is(function: Any) -> Handler:
     return run
 
 
-# `len` and `abs` ask the tile; the others take constants and sequences apart, whatever these hold.
-for _function in (len, abs, type, zip, enumerate, callable, slice):
+# `abs` asks the tile, the others take whatever there is.
+for _function in (abs, type, callable, slice):
     HANDLERS[_function] = _as_it_is(_function)
+
+
+@handles(len)
+def length(frame: Frame, values: Any) -> int:
+    """`len(values)`: of a tile its first dimension."""
+    if hasattr(values, "__len__"):
+        return len(values)
+    advice = (
+        "write t.dim(axis), which counts along one axis" if hasattr(values, "dim") else "use a tuple, a list or a tile"
+    )
+    raise fail(errors.PYTHON_FUNCTION, function="len", got=show(values), instead=advice)
+
+
+def _refused(function: Any, value: Any) -> UserError:
+    """The mistake of a Python function on a run-time value (lang-python-function), with what to write instead."""
+    name = function.__name__
+    advice = instead(name, value) or "compute it on the host and pass the result as an argument"
+    if isinstance(value, tensor) and value.is_scalar and name in _OF_TILES:
+        advice = (
+            f"a scalar needs no {name}; pass it several values, as in {name}(a, b)"
+            if name in _EXTREMES
+            else (f"a scalar needs no {name}, which combines several values")
+        )
+    return fail(errors.PYTHON_FUNCTION, function=name, got=show(value), instead=advice)
+
+
+_EXTREMES = ("max", "min")
+_OF_TILES = (*_EXTREMES, "sum", "any", "all")
+"""Functions of sequences which the language has for tiles."""
+
+
+def _sequence(function: Any, value: Any) -> list[Any]:
+    """What a function of a sequence goes through. Raises lang-python-function for a tile, a scalar or a pointer."""
+    if isinstance(value, RuntimeValue):
+        raise _refused(function, value)
+    return items(value)
+
+
+def _of_sequences(function: Any) -> Handler:
+    def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
+        return list(function(*[_sequence(function, value) for value in args], **kwargs))
+
+    return run
+
+
+HANDLERS[zip] = _of_sequences(zip)
+
+
+@handles(enumerate)
+def numbered(frame: Frame, values: Any, start: int = 0) -> list[Any]:
+    """`enumerate(values, start)`."""
+    return list(enumerate(_sequence(enumerate, values), start))
 
 
 def _of_constants(function: Any) -> Handler:
     def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
-            require_constexpr(value, f"every argument of {function.__name__}")
-        return function(*args, **kwargs)
+            if is_runtime(value):
+                raise _refused(function, value)
+        return _as_it_is(function)(frame, *args, **kwargs)
 
     return run
 
 
 for _function in (
     range, str, repr, format, round, pow, divmod, sorted, set, frozenset, dict, complex, hash, ord, chr, bin, hex, oct, bytes,
+    map, filter,
 ):  # fmt: skip
     HANDLERS[_function] = _of_constants(_function)
 
@@ -73,11 +128,9 @@ def _extreme(choose: Any, combine: Any) -> Handler:
     def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
         if not is_runtime(args):
             return choose(*args, **kwargs)
-        values = items(args[0]) if len(args) == 1 else args
+        values = _sequence(choose, args[0]) if len(args) == 1 else args
         if kwargs:
-            raise fail(
-                errors.NOT_CONSTEXPR, what=f"what {choose.__name__} compares with {next(iter(kwargs))}", got=show(args)
-            )
+            require_constexpr(args, f"what {choose.__name__} compares with {next(iter(kwargs))}")
         return functools.reduce(combine, values)
 
     return run
@@ -90,13 +143,13 @@ HANDLERS[max] = _extreme(max, maximum)
 @handles(sum)
 def total(frame: Frame, values: Any, start: Any = 0) -> Any:
     """`sum` of a sequence; a tile is summed by `gl.sum`."""
-    found = items(values)
+    found = _sequence(sum, values)
     return functools.reduce(operator.add, found, start) if start or not found else functools.reduce(operator.add, found)
 
 
 def _quantifier(function: Any) -> Handler:
     def run(frame: Frame, values: Any) -> bool:
-        found = items(values)
+        found = _sequence(function, values)
         return function(require_constexpr(value, f"what {function.__name__} looks at") for value in found)
 
     return run
@@ -121,13 +174,15 @@ def to_list(frame: Frame, values: Any = ()) -> list[Any]:
 @handles(reversed)
 def backwards(frame: Frame, values: Any) -> list[Any]:
     """`reversed(values)`."""
-    return items(values)[::-1]
+    return _sequence(reversed, values)[::-1]
 
 
 def _number(function: Any, dtype: DType, keeps: Callable[[DType], bool]) -> Handler:
     def run(frame: Frame, value: Any = 0) -> Any:
         if not isinstance(value, tensor) or not value.is_scalar:
-            return function(value)  # a tile says itself that it is no number
+            if isinstance(value, RuntimeValue):
+                raise _refused(function, value)
+            return function(value)
         return value if isinstance(value.dtype, DType) and keeps(value.dtype) else cast(value, dtype)
 
     return run

@@ -10,9 +10,9 @@ from weft.errors import lang as errors
 from weft.lang.frame import After, Frame, expression, statement
 
 _STATEMENTS: dict[str, tuple[str, str]] = {
-    "FunctionDef": ("a function defined in a function", "define it outside of the kernel, with @weft.jit"),
+    "FunctionDef": ("a nested def", "define it outside of the kernel, with @weft.jit"),
     "AsyncFunctionDef": ("async", "write an ordinary function"),
-    "ClassDef": ("a class defined in a kernel", "define it outside of the kernel, with @weft.aggregate"),
+    "ClassDef": ("a class definition", "define it outside of the kernel, with @weft.aggregate"),
     "Delete": ("del", "leave the name alone; values end when they are not used any more"),
     "AsyncFor": ("async", "write an ordinary loop"),
     "With": ("with", "call the functions one after the other"),
@@ -29,7 +29,7 @@ _STATEMENTS: dict[str, tuple[str, str]] = {
 }
 _EXPRESSIONS: dict[str, tuple[str, str]] = {
     "NamedExpr": (":=", "assign in a statement of its own"),
-    "Lambda": ("lambda", "define a function outside of the kernel, with @weft.jit"),
+    "Lambda": ("lambda", "write a function outside of the kernel, with @weft.jit and def"),
     "Dict": ("a dictionary", "use separate variables, a tuple, or a dictionary defined outside of the kernel"),
     "Set": ("a set", "use a tuple"),
     "SetComp": ("a set comprehension", "use a list comprehension"),

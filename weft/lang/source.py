@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from weakref import WeakKeyDictionary
 
-from weft.errors import fail
+from weft.errors import Loc, fail
 from weft.errors import lang as errors
 from weft.errors.text import lines_of
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+MUTATORS = frozenset({
+    "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort",
+    "update",
+})  # fmt: skip
+"""Methods of constants that would change them; constants are shared between all that read them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +52,18 @@ class Source:
         if node not in self._assigned:
             self._assigned[node] = tuple(dict.fromkeys(_stores(node)))
         return self._assigned[node]
+
+    def spoiled(self, node: ast.AST) -> tuple[str, ...]:
+        """Names that hold nothing sure once the statement has failed: those that it assigns or would change in place."""
+        changed = (
+            each.func.value.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Call)
+            and isinstance(each.func, ast.Attribute)
+            and isinstance(each.func.value, ast.Name)
+            if each.func.attr in MUTATORS
+        )
+        return (*self.assigned(node), *changed)
 
     def jumps(self, node: ast.If) -> bool:
         """True when a return, or a break or continue of a loop around it, stands in the `if`."""
@@ -105,6 +123,11 @@ def _parse(function: FunctionType) -> Source:
     if not lines:
         raise fail(errors.NO_SOURCE, function=name, file=code.co_filename)
     node = _definition(lines, code)
+    if isinstance(node, ast.AsyncFunctionDef):
+        loc = Loc(code.co_filename, node.lineno, node.col_offset, function=name)
+        raise fail(
+            errors.UNSUPPORTED, loc=loc, what="async def", instead="write def, and no await or async in its body"
+        )
     if node is None or [p.arg for p in parameters(node)] != list(_parameter_names(code)):
         raise fail(errors.SOURCE_CHANGED, file=code.co_filename, function=name, line=code.co_firstlineno)
     return Source(code.co_filename, name, node, frozenset((*code.co_varnames, *code.co_cellvars)))
@@ -115,7 +138,7 @@ def _parameter_names(code: CodeType) -> Sequence[str]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + flags]
 
 
-def _definition(lines: Sequence[str], code: CodeType) -> ast.FunctionDef | None:
+def _definition(lines: Sequence[str], code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The definition that starts in the code's first line; None when something else stands there."""
     first = code.co_firstlineno - 1
     if first >= len(lines):
@@ -129,7 +152,9 @@ def _definition(lines: Sequence[str], code: CodeType) -> ast.FunctionDef | None:
             continue
         if indented and isinstance(body[0], ast.If):
             body = body[0].body
-        return body[0] if isinstance(body[0], ast.FunctionDef) and body[0].name == code.co_name else None
+        found = body[0]
+        is_function = isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef))
+        return found if is_function and found.name == code.co_name else None
     return None
 
 
@@ -155,12 +180,22 @@ def _ends(lines: Sequence[str], first: int, last: int) -> Iterator[int]:
 
 
 def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    """Columns before the text; Python counts from a form feed on."""
+    lead = line[: len(line) - len(line.lstrip())]
+    return len(lead) - (lead.rfind("\f") + 1)
 
 
 def _stores(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
         return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        return
+    if isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
+        return
+    if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
+        yield node.name
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         return  # it changes memory, and no name
     if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):

@@ -13,7 +13,7 @@ from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
 from weft.lang.names import Method, annotates_constexpr, attribute, local
-from weft.lang.values import class_of, is_runtime, is_sequence, require_constexpr, show
+from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.marks import must_use
@@ -67,7 +67,7 @@ def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
     value = frame.value(node.value)
     frame.mark(node)
     if annotates_constexpr(frame.function, node.annotation):
-        require_constexpr(value, f"{ast.unparse(node.target)!r}")
+        require_constexpr(value, f"{ast.unparse(node.target)!r}", DROP_ANNOTATION)
     assign(frame, node.target, value)
     return Signal.NEXT
 
@@ -206,8 +206,8 @@ def with_field(frame: Frame, owner: Any, name: str, value: Any) -> Any:
     if isinstance(owner, (LayoutTensor, LayoutTensorIter)):
         setattr(owner, name, value)  # which views refuse
     if name not in fields:
-        known = ", ".join(fields)
-        raise fail(errors.ATTRIBUTE, owner=type(owner).__name__, name=name, hint=f": its fields are {known}")
+        instead = f"use one that exists: its fields are {', '.join(fields)}"
+        raise fail(errors.ATTRIBUTE, owner=type(owner).__name__, name=name, instead=instead)
     changed = copy.copy(owner)
     object.__setattr__(changed, name, value)
     # `__init__` sets field after field; the aggregate checks them once it is done.

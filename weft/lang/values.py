@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, TypeGuard
 
 from weft.errors import fail
@@ -12,6 +12,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Value
 from weft.ir.types import (
     DType,
+    Element,
     LocalType,
     RegsType,
     ScalarType,
@@ -36,6 +37,8 @@ from weft.ops import arith
 from weft.ops.tile import set_layout
 from weft.views.brackets import Brackets
 
+PASS_CONSTANT = "pass a constant or a constexpr parameter"
+DROP_ANNOTATION = f"{PASS_CONSTANT}, or drop the annotation gl.constexpr"
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 
@@ -174,6 +177,8 @@ def show(value: Any) -> str:
         return f"a {type(value).__name__} of run-time values"
     if isinstance(value, Brackets) or (isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")):
         return "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
+    if isinstance(value, MethodType):
+        return f"the method {value.__name__} of {name_of(value.__self__)}"
     return repr(value)
 
 
@@ -197,9 +202,12 @@ def conversion(path: str, wanted: Any, got: Any) -> str:
         if isinstance(want, TileType) and isinstance(have, TileType) and want.shape == have.shape:
             if want.element == have.element:
                 return f"convert it: gl.convert_layout({path}, {want.layout!r})"
-            return f"convert one of them with .to(gl.{want.element.name})"
+            return _common_type(want.element, have.element)
         if isinstance(want, ScalarType) and isinstance(have, ScalarType):
-            return f"convert one of them with .to(gl.{want.element.name})"
+            return _common_type(want.element, have.element)
+        tile, scalar = (wanted, got) if isinstance(want, TileType) else (got, wanted)
+        if tile.dtype == scalar.dtype and isinstance(scalar.handle.type, ScalarType):
+            return f"make a tile of the scalar: gl.full({tile.shape}, value, gl.{tile.dtype.name}, layout)"
         return "keep its shape, or use another name"
     tile = next((x for x in (wanted, got) if is_tile(x)), None)
     if tile is not None and (is_number(wanted) or is_number(got)):
@@ -210,10 +218,20 @@ def conversion(path: str, wanted: Any, got: Any) -> str:
     return "keep it the same, or use another name"
 
 
-def require_constexpr(value: Any, what: str) -> Any:
-    """The value, which must be a constant. Raises CompilationError (lang-not-constexpr)."""
+def _common_type(one: Element, other: Element) -> str:
+    """How two values get one element type: that which arithmetic between them has."""
+    if not isinstance(one, DType) or not isinstance(other, DType):
+        return "keep it the same, or use another name"
+    common = promote(one, other)
+    narrower = [dtype.name for dtype in (one, other) if dtype != common]
+    which = f"the {narrower[0]} one" if len(narrower) == 1 else "both"
+    return f"convert {which} with .to(gl.{common.name})"
+
+
+def require_constexpr(value: Any, what: str, instead: str = PASS_CONSTANT) -> Any:
+    """The value, which must be a constant; `instead` is what to write. Raises CompilationError (lang-not-constexpr)."""
     if is_runtime(value):
-        raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value))
+        raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value), instead=instead)
     return value
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.ir.types import DType, Element, Pointer
+from weft.language.advice import element_type
 from weft.language.marks import builtin
 from weft.language.promote import convert, to_tensor
 from weft.language.runtime_value import describe
@@ -37,13 +38,13 @@ def cast(x: Any, dtype: Element, fp_downcast_rounding: str | None = None, bitcas
 def check_element(dtype: object) -> None:
     """Refuse anything that is no element type (language-dtype)."""
     if not isinstance(dtype, (DType, Pointer)):
-        raise fail(errors.DTYPE, got=repr(dtype))
+        raise fail(errors.DTYPE, got=repr(dtype), instead=element_type(dtype))
 
 
 def check_dtype(dtype: object) -> None:
     """Refuse anything that is no number type (language-dtype)."""
     if not isinstance(dtype, DType):
-        raise fail(errors.DTYPE, got=repr(dtype))
+        raise fail(errors.DTYPE, got=repr(dtype), instead=element_type(dtype))
 
 
 def _bitcast(x: tensor, dtype: Element) -> tensor:

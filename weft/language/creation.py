@@ -10,6 +10,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import tile as tile_errors
 from weft.ir.types import DType
+from weft.language.advice import constant_instead
 from weft.language.broadcast import Form, constant, fit
 from weft.language.casts import check_dtype
 from weft.language.layouts import check_layout, check_tile
@@ -77,14 +78,14 @@ def zeros_like(
 def check_int(what: str, value: Any) -> int:
     """An integer known at compile time. Raises language-constexpr-needed otherwise."""
     if isinstance(value, tensor) or not hasattr(value, "__index__"):
-        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(value))
+        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(value), instead=constant_instead(value))
     return index(value)
 
 
 def check_shape(what: str, shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of integers known at compile time."""
     if isinstance(shape, tensor):
-        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(shape))
+        raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(shape), instead=constant_instead(shape))
     return tuple(check_int(what, size) for size in ([shape] if hasattr(shape, "__index__") else shape))
 
 

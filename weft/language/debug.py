@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
+from weft.language.advice import RUN_TIME_ASSERT
 from weft.language.broadcast import common_form, fit
 from weft.language.logic import truth
 from weft.language.marks import anywhere, builtin
@@ -72,7 +73,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 def static_assert(cond: Any, msg: Any = "") -> None:
     """Refuse to compile unless a compile-time condition holds. Raises language-static-assert, language-constexpr-needed."""
     if isinstance(cond, RuntimeValue):
-        raise fail(errors.CONSTEXPR_NEEDED, what="static_assert", got=name_of(cond))
+        raise fail(errors.CONSTEXPR_NEEDED, what="static_assert", got=name_of(cond), instead=RUN_TIME_ASSERT)
     if not cond:
         raise fail(errors.STATIC_ASSERT, message=f": {msg}" if msg else "")
 

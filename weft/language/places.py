@@ -12,6 +12,7 @@ from weft.errors import fail
 from weft.errors import thread as errors
 from weft.ir.types import DType, Pointer, RegsType, int1, int32, int64
 from weft.language import arith
+from weft.language.advice import whole
 from weft.language.broadcast import VectorForm, constant, fit
 from weft.language.promote import convert, place, refuse_unknown
 from weft.language.runtime_value import name_of
@@ -82,8 +83,17 @@ def check_index(index: Any) -> tensor:
     """Refuse what is no whole number of one thread: thread-index, thread-unknown-number."""
     refuse_unknown("an index", index)
     if not isinstance(index, tensor) or not is_integer_scalar(index):
-        raise fail(errors.INDEX, got=name_of(index))
+        raise fail(errors.INDEX, got=name_of(index), instead=_instead_of_index(index))
     return index
+
+
+def _instead_of_index(index: Any) -> str:
+    """What to write in place of what cannot index a view."""
+    if isinstance(index, tensor) and not index.is_scalar:
+        if isinstance(index.handle.type, RegsType):
+            return "index with each element of the vector in turn, as in t[v[0], j]"
+        return "index with one integer of each thread, such as gl.thread_idx.x; tiles are read by gl.load(view.tile[64](i))"
+    return whole(index) if isinstance(index, tensor) else "index with an integer"
 
 
 def strides_of(places: Places) -> tuple[tensor, ...]:

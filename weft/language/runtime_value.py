@@ -7,12 +7,14 @@ comes out of the IR into the class that was entered for its type.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from weft.errors import fail
 from weft.errors import shared as errors
 from weft.ir.core import Value
 from weft.ir.types import RegsType, ScalarType, TileType
+from weft.views.brackets import Brackets
 
 K = TypeVar("K", bound="type[RuntimeValue]")
 AGGREGATE = "__weft_aggregate__"
@@ -88,6 +90,8 @@ def describe(x: object) -> str:
     if hasattr(type(x), AGGREGATE):
         history = getattr(x, "history", "")
         return f"the view {history}" if history else f"an aggregate ({type(x).__name__})"
+    if isinstance(x, (Brackets, MethodType)):
+        return "a method that lacks its last parentheses"
     return f"the constant {x!r}"
 
 

@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import layout as layout_errors
 from weft.errors import tile as tile_errors
-from weft.ir.types import Pointer
+from weft.ir.types import Pointer, int1
 from weft.language.broadcast import Form, common_form, fit
 from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
@@ -135,8 +135,7 @@ def index(x: tensor, key: object) -> tensor:
     check_tile("indexing", x)
     for k in keys:
         if k is not None and (not isinstance(k, slice) or k != slice(None)):
-            shown = "a run-time value" if isinstance(k, tensor) else str(cast("object", k))
-            raise fail(tile_errors.INDEX, key=shown, value=name_of(x))
+            raise fail(tile_errors.INDEX, key=_shown(k), value=name_of(x), instead=_instead_of_key(k, x))
     colons = sum(k is not None for k in keys)
     if colons > x.rank:
         raise fail(tile_errors.INDEX_RANK, colons=colons, value=name_of(x))
@@ -144,6 +143,34 @@ def index(x: tensor, key: object) -> tensor:
         if k is None:
             x = _expand(x, axis)
     return x
+
+
+def _shown(key: Any) -> str:
+    """An index as its author wrote it."""
+    if type(key) is slice:
+        parts = ["" if part is None else _shown(part) for part in _bounds(key)]
+        return ":".join(parts if key.step is not None else parts[:2])
+    return (key.handle.name or "a run-time value") if isinstance(key, tensor) else str(key)
+
+
+def _bounds(key: Any) -> tuple[Any, Any, Any]:
+    return key.start, key.stop, key.step
+
+
+def _instead_of_key(key: Any, x: tensor) -> str:
+    """What to write in place of an index that takes elements out of a tile."""
+    name = x.handle.name or "x"
+    if isinstance(key, slice):
+        return (
+            "load the part that is wanted, with other offsets or a mask; gl.split takes a last axis of length 2 apart"
+        )
+    if isinstance(key, tensor) and not key.is_scalar:
+        if key.element == int1:
+            return f"keep the tile whole and choose with gl.where(condition, {name}, other)"
+        return f"write gl.gather({name}, index, axis)"
+    if isinstance(key, (int, tensor)):
+        return f"one element is gl.sum(gl.where(index == {_shown(key)}, {name}, 0)), with the positions index = gl.arange(...)"
+    return "use : to keep a dimension and None to add one"
 
 
 def check_indexed(x: tensor) -> None:

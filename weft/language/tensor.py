@@ -17,16 +17,17 @@ from weft.ir.define import OpDef
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
-from weft.language.runtime_value import RuntimeValue, article, name_of, represents, wrap
+from weft.language.runtime_value import RuntimeValue, article, describe, name_of, represents, wrap
 from weft.loading import Later
 
 if TYPE_CHECKING:
-    from weft.language import arith, casts, logic, math, reduction, scan, shape
+    from weft.language import advice, arith, casts, logic, math, reduction, scan, shape
     from weft.layout import DistributedLayout
 else:
     # Their functions are written over `tensor`, and its methods call them.
-    arith, casts, logic, math, reduction, scan, shape = (
-        Later(f"weft.language.{name}") for name in ("arith", "casts", "logic", "math", "reduction", "scan", "shape")
+    advice, arith, casts, logic, math, reduction, scan, shape = (
+        Later(f"weft.language.{name}")
+        for name in ("advice", "arith", "casts", "logic", "math", "reduction", "scan", "shape")
     )
 
 Number = int | float | bool
@@ -167,10 +168,10 @@ class tensor(RuntimeValue):
         return arith.mod(other, self)
 
     def __pow__(self, other: Operand) -> NoReturn:
-        raise fail(errors.POWER)
+        raise fail(errors.POWER, base=describe(self), exponent=describe(other), instead=advice.power(self, other))
 
     def __rpow__(self, other: Operand) -> NoReturn:
-        raise fail(errors.POWER)
+        raise fail(errors.POWER, base=describe(other), exponent=describe(self), instead=advice.power(other, self))
 
     def __matmul__(self, other: Operand) -> NoReturn:
         raise fail(errors.MATMUL)

@@ -44,20 +44,35 @@ SPELLED: dict[OpDef, str] = {
     regs.shuffle_idx: "a shuffle",
 }
 """What authors write for operations that they often find under a condition."""
+_TOGETHER = "let all threads come to it, with an if around what some leave out instead of a return; or decide with "
+_ROUNDS = "let all threads go round equally often, with an if around what some leave out; or take bounds from "
+_OF_WARPS = "a value that a whole warp shares, such as gl.warp_id() in place of gl.thread_idx.x // 32"
+_OF_BLOCKS = (
+    "values that the whole block shares, such as parameters and gl.program_id(0); if all threads are known to have one value, "
+    "claim so with gl.uniform(x)"
+)
+_INSTEAD: dict[tuple[Scope, bool], str] = {
+    ("warp", False): _TOGETHER + _OF_WARPS,
+    ("warp", True): _ROUNDS + _OF_WARPS,
+    ("block", False): _TOGETHER + _OF_BLOCKS,
+    ("block", True): _ROUNDS + _OF_BLOCKS,
+}
+"""What to write, by the threads that an operation needs and by whether a loop or a branch keeps some from it."""
 NARROW = (ScalarType, RegsType, *HANDLES)
 """Types of values that threads may differ in. An array of a thread's own differs in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The scope of what decides whether an operation runs, and the line of the narrowest decision."""
+    """The scope of what decides whether an operation runs, the line of the narrowest decision, and whether that is a loop's."""
 
     scope: Scope = BLOCK
     loc: Loc | None = None
+    in_loop: bool = False
 
-    def under(self, scope: Scope, loc: Loc | None) -> Control:
+    def under(self, scope: Scope, loc: Loc | None, in_loop: bool = False) -> Control:
         """Control inside a construct that a value of this scope decides."""
-        return self if _join(self.scope, scope) == self.scope else Control(scope, loc)
+        return self if _join(self.scope, scope) == self.scope else Control(scope, loc, in_loop)
 
 
 def scopes(func: Func) -> dict[Value, Scope]:
@@ -113,8 +128,9 @@ def _check(op: Op, standing: Control) -> None:
         return
     related = (("the condition", standing.loc),) if standing.loc is not None else ()
     raise fail(
-        errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope
-    )
+        errors.SCOPE, loc=op.loc, related=related, what=SPELLED.get(op.kind, op.name), needs=needs, scope=standing.scope,
+        instead=_INSTEAD[needs, standing.in_loop],
+    )  # fmt: skip
 
 
 def _check_operands(op: Op, analysis: _Analysis) -> None:
@@ -173,7 +189,7 @@ class _Analysis:
         (body,) = op.regions
         operands = self.of(op.uses)
         scope = _join(*operands[:3])
-        inside = around.under(scope, op.loc)
+        inside = around.under(scope, op.loc, in_loop=True)
         self.set(body.args[:1], scope)
         self._carry(body.args[1:], operands[3:], lambda: _joined(self.region(body, inside), scope))
         self.set_each(op.results, self.of(body.args[1:]), scope)
@@ -187,7 +203,7 @@ class _Analysis:
             nonlocal inside
             handed = self.region(before, inside)
             decides: Scope = handed[0]
-            inside = around.under(decides, before.terminator.loc)
+            inside = around.under(decides, before.terminator.loc, in_loop=True)
             self.set_each(after.args, handed[1:], decides)
             return _joined(self.region(after, inside), decides)
 

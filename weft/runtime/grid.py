@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, cast
 
 from weft.errors import fail
-from weft.errors.launch import GRID_EMPTY, GRID_KIND, GRID_LIMIT, GRID_THREADS, OPTION_VALUE
+from weft.errors.launch import GRID_EMPTY, GRID_FUNCTION, GRID_KIND, GRID_LIMIT, GRID_THREADS, OPTION_VALUE
 
 LIMITS = (2**31 - 1, 65535, 65535)
 """Most programs per dimension, on every GPU that weft compiles for."""
@@ -33,8 +33,19 @@ def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
 
 
 def evaluate(kernel: str, grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
-    """The grid of a launch whose arguments are bound; raises what `normalise` raises."""
-    return normalise(kernel, grid(bound) if callable(grid) else grid)
+    """The grid of a launch whose arguments are bound. Raises what `normalise` raises, and launch-grid-function."""
+    if not callable(grid):
+        return normalise(kernel, grid)
+    try:
+        size = grid(bound)
+    except (TypeError, LookupError, AttributeError) as error:
+        names = list(bound)
+        numbers = [name for name, value in bound.items() if isinstance(value, int)] or names
+        raise fail(
+            GRID_FUNCTION, name=kernel, kind=type(error).__name__, message=error, names=", ".join(names),
+            example=numbers[-1] if numbers else "SIZE",
+        ) from error  # fmt: skip
+    return normalise(kernel, size)
 
 
 def split(brackets: Any) -> tuple[Any, Any]:

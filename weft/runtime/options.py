@@ -24,10 +24,17 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     """
     value = dict(given)
     if value["block"] is None:
-        _check(kernel, value, "num_warps", value["num_warps"] in _POWERS, "a power of two from 1 to 32", "num_warps=4")
+        _check(
+            kernel,
+            value,
+            "num_warps",
+            _among(value["num_warps"], _POWERS),
+            "a power of two from 1 to 32",
+            "num_warps=4",
+        )
     else:
         value.update(_threads(kernel, value))
-    _check(kernel, value, "num_ctas", value["num_ctas"] in _CLUSTERS, "a power of two from 1 to 8", "num_ctas=2")
+    _check(kernel, value, "num_ctas", _among(value["num_ctas"], _CLUSTERS), "a power of two from 1 to 8", "num_ctas=2")
     if value["sanitize_overflow"]:
         raise fail(OVERFLOW, name=kernel)
     cap = value["maxnreg"]
@@ -48,6 +55,11 @@ def _threads(kernel: str, value: Mapping[str, Any]) -> dict[str, Any]:
     if value["num_ctas"] != 1:
         raise fail(BLOCK_CLUSTER, name=kernel, block=block, num_ctas=value["num_ctas"])
     return {"block": block, "num_warps": warps}
+
+
+def _among(value: object, known: tuple[int, ...]) -> bool:
+    """True for one of the known numbers; arrays, which compare element by element, are none."""
+    return isinstance(value, int) and value in known
 
 
 def _check(kernel: str, value: Mapping[str, Any], option: str, good: bool, expected: str, example: str) -> None:

@@ -102,12 +102,33 @@ def freeze(value: object) -> Hashable:
     return (type(value), value)
 
 
+def _constant(value: object) -> str:
+    """What to pass to a compile-time parameter in place of a value."""
+    if any(hasattr(value, protocol) for protocol in ("__array_interface__", "__cuda_array_interface__", "__dlpack__")):
+        return "pass arrays to parameters without gl.constexpr: is the order of the arguments that of the parameters?"
+    return "pass a number, a string, a dtype, a layout, a function, or a tuple of those"
+
+
+def passable(parameter: str, value: object) -> str:
+    """What to pass to a run-time parameter in place of a value."""
+    if isinstance(value, (list, tuple)):
+        return (
+            f"make an array of it, as in numpy.array({parameter}, numpy.float32), or annotate {parameter}: gl.constexpr"
+        )
+    return (
+        "pass an array, a number, a bool or None; if the kernel must know it at compile time, "
+        f"annotate the parameter: {parameter}: gl.constexpr"
+    )
+
+
 def constexpr(kernel: str, parameter: str, value: object) -> Constexpr:
     """The type of a compile-time argument. Raises LaunchError (launch-constexpr-kind) for what cannot be a key."""
     try:
         return Constexpr(value)
     except TypeError:
-        raise fail(CONSTEXPR_KIND, name=kernel, parameter=parameter, value=_describe(value)) from None
+        raise fail(
+            CONSTEXPR_KIND, name=kernel, parameter=parameter, value=_describe(value), instead=_constant(value)
+        ) from None
 
 
 def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -> ArgumentType:
@@ -132,7 +153,9 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
         return pointer
     number = as_number(value)
     if number is None:
-        raise fail(ARGUMENT_KIND, name=kernel, parameter=parameter, value=_describe(value))
+        raise fail(
+            ARGUMENT_KIND, name=kernel, parameter=parameter, value=_describe(value), instead=passable(parameter, value)
+        )
     if isinstance(number, bool):
         return Scalar("bool")
     if isinstance(number, float):
@@ -154,7 +177,13 @@ def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True)
     """The type of a view that is described so. Raises LaunchError (launch-argument-kind) where it views no array."""
     pointer = _pointer(argument.array, argument.byte_offset, facts)
     if pointer is None:
-        raise fail(ARGUMENT_KIND, name=kernel, parameter=parameter, value=f"a view of {_describe(argument.array)}")
+        raise fail(
+            ARGUMENT_KIND,
+            name=kernel,
+            parameter=parameter,
+            value=f"a view of {_describe(argument.array)}",
+            instead=passable(parameter, argument.array),
+        )
     dtype = "int64" if argument.wide else "int32"
     numbers = tuple(Scalar(dtype, facts and number % ALIGNMENT == 0) for number in argument.numbers)
     return View(pointer, argument.key, numbers, argument.names)

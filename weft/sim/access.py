@@ -134,8 +134,15 @@ class Request:
         byte = int(flat[first]) - segment.pointer
         return self.task.fail(
             hazard.MISALIGNED, self.op, access=verb, bytes=width, name=segment.buffer.name, byte=byte,
-            past=int(flat[first]) % width, where=self._who(first),
+            past=int(flat[first]) % width, where=self._who(first), instead=self._aligned(segment.pointer, width),
         )  # fmt: skip
+
+    def _aligned(self, start: int, width: int) -> str:
+        """What to write against an access of `width` bytes to an array at `start` which is not aligned to that."""
+        if start % width:
+            return f"pass an array whose start is aligned to {width} bytes, or access narrower elements"
+        count = width // self.element.itemsize
+        return f"access vectors at indices that are multiples of {count}, as in {count} * i, or access narrower ones"
 
     def _outside(self, verb: str, flat: Array, outside: Array, total: int) -> UserError:
         first = int(np.argmax(outside))

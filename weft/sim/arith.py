@@ -13,7 +13,7 @@ from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, RegsType, TileType, Type
 from weft.ops import arith
 from weft.ops.check import dtype_of
-from weft.sim import numbers
+from weft.sim import divisions, numbers
 from weft.sim.data import Array, Data, Mark, chosen, marked, undefined_in, union
 from weft.sim.machine import DIVIDED, Task
 from weft.sim.numbers import numpy_dtype
@@ -22,9 +22,6 @@ from weft.sim.rules import rule
 COMPARE: dict[str, Callable[..., Array]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
-NEGATIVE = (
-    "a negative operand of // or %: the quotient is truncated towards zero and the remainder has the dividend's sign"
-)
 
 
 def shape_of(threads: int, type: Type) -> tuple[int, ...]:
@@ -115,9 +112,9 @@ def _dividing(
             return Data(floats(lhs.array, rhs.array), undefined)
         if not (lhs.array.ndim or rhs.array.ndim) and lhs.array >= 0 and rhs.array > 0:
             return Data(lhs.array.dtype.type(alone(int(lhs.array), int(rhs.array))), undefined)
-        if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
-            task.machine.report.advise("negative-division", NEGATIVE, op.loc)
         result = integers(lhs.array, rhs.array)
+        if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
+            divisions.advise(task.machine.report, op, lhs.array, rhs.array, undefined)
         zero = marked(rhs.array == 0, DIVIDED, op.loc)
         return Data(result, union(undefined, zero))
 

@@ -21,6 +21,7 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import ScratchType, SharedType, TileType
 from weft.layout import WARP_SIZE
 from weft.ops import control
+from weft.sim import divisions
 from weft.sim.agents import Schedule
 from weft.sim.code import Code, compile_region
 from weft.sim.data import Array, Data, Mark, where_marked
@@ -278,6 +279,8 @@ class Task:
         error = fail(entry, loc=op.loc, program=self.pid, **fields)
         if isinstance(error, Hazard):
             error.buffer = str(fields.get("name", ""))
+            if isinstance(error, hazard.OutOfBounds) and fields.get("index", 0) < 0:
+                error.fix += divisions.hint(self.machine.report)
             error.partitions = (self.block.partition(self.slot),)
         return error
 

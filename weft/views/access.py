@@ -66,7 +66,19 @@ def number(view: LayoutTensor, index: Any) -> Index:
     if not isinstance(index, float) and hasattr(index, "__floordiv__"):
         # An array of one integer is one; a run-time scalar of a kernel has no value to be read.
         return int(index) if hasattr(index, "__array_interface__") and index.shape == () else index
-    raise fail(errors.INDEX_KIND, index=spelled(index) if isinstance(index, slice) else repr(index), view=view.history)
+    shown = spelled(index) if isinstance(index, slice) else repr(index)
+    raise fail(errors.INDEX_KIND, index=shown, view=view.history, instead=_instead(index))
+
+
+def _instead(index: Any) -> str:
+    """What to write in place of what is no index."""
+    if isinstance(index, slice):
+        return "index with whole numbers; for a part of a view write .tile[...](...), or .slice[0:4, :]()"
+    if isinstance(index, float):
+        return "index with whole numbers; // in place of / divides into one"
+    if hasattr(index, "x") and hasattr(index, "y"):
+        return f"take one of its axes, as in {index!r}.x"
+    return "index with whole numbers"
 
 
 def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = ()) -> None:

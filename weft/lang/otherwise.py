@@ -1,0 +1,155 @@
+"""What authors look for under names of Python, NumPy, PyTorch or CUDA, and what the language calls it.
+
+Nothing is decided here: the reader asks for advice once it has found a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from typing import Any
+
+from weft import language
+from weft.lang.values import class_of
+from weft.language.runtime_value import RuntimeValue
+
+EXPRESSIONS: dict[str, str] = {
+    "absolute": "gl.abs(x)",
+    "all": "gl.sum(x != 0) == x.numel",
+    "amax": "gl.max(x)",
+    "amin": "gl.min(x)",
+    "any": "gl.sum(x != 0) > 0",
+    "array": "gl.full(shape, value, dtype, layout), or gl.load",
+    "astype": "x.to(gl.float32)",
+    "bfloat16": "x.to(gl.bfloat16)",
+    "bool": "x != 0",
+    "cat": "gl.join(x, y)",
+    "clip": "gl.clamp(x, 0.0, 1.0)",
+    "concat": "gl.join(x, y)",
+    "concatenate": "gl.join(x, y)",
+    "copysign": "gl.where(y < 0, -gl.abs(x), gl.abs(x))",
+    "divmod": "x // y and x % y",
+    "double": "x.to(gl.float64)",
+    "empty": "gl.zeros(shape, dtype, layout)",
+    "expm1": "gl.exp(x) - 1.0",
+    "fabs": "gl.abs(x)",
+    "float": "x.to(gl.float32)",
+    "fmax": "gl.maximum(x, y)",
+    "fmin": "gl.minimum(x, y)",
+    "fmod": "x % y",
+    "half": "x.to(gl.float16)",
+    "hypot": "gl.sqrt(x * x + y * y)",
+    "int": "x.to(gl.int32)",
+    "isnan": "x != x",
+    "log10": "gl.log2(x) * 0.30103",
+    "log1p": "gl.log(1.0 + x)",
+    "long": "x.to(gl.int64)",
+    "mean": "gl.sum(x) / x.numel",
+    "ones": "gl.full(shape, 1.0, dtype, layout)",
+    "pow": "x * x, or gl.exp2(y * gl.log2(x)) where x > 0",
+    "power": "x * x, or gl.exp2(y * gl.log2(x)) where x > 0",
+    "relu": "gl.maximum(x, 0.0)",
+    "remainder": "x % y",
+    "rint": "gl.floor(x + 0.5)",
+    "round": "gl.floor(x + 0.5)",
+    "sigmoid": "1.0 / (1.0 + gl.exp(-x))",
+    "sign": "gl.where(x > 0, 1.0, gl.where(x < 0, -1.0, 0.0))",
+    "size": "x.numel",
+    "softmax": "gl.exp(x - gl.max(x)) and its quotient by gl.sum of that",
+    "square": "x * x",
+    "stack": "gl.join(x, y)",
+    "tan": "gl.sin(x) / gl.cos(x)",
+    "transpose": "gl.trans(x)",
+    "trunc": "x.to(gl.int32)",
+    "view": "x.to(gl.int32, bitcast=True) for its bits, or gl.reshape for its shape",
+}
+"""What to write for a tile `x`."""
+CLAUSES: dict[str, str] = {
+    "T": ".permute([1, 0]) is the transpose",
+    "append": "build a new list, as in xs + [x]",
+    "argsort": "nothing sorts tiles: sort on the host, before the launch",
+    "clone": "values of a kernel never change, so that x itself serves as its copy",
+    "contiguous": "values of a kernel never change, so that x itself serves as its copy",
+    "copy": "values of a kernel never change, so that x itself serves as its copy",
+    "cpu": "results reach the host through gl.store",
+    "cuda": "write y = x: the values of a kernel are on its GPU",
+    "delattr": "leave the field alone",
+    "dot": "products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
+    "einsum": "products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
+    "enumerate": "positions in a tile are gl.arange(0, size, layout), which combine with it element by element",
+    "filter": "keep elements with gl.where(condition, x, 0), or with a list comprehension over constants",
+    "input": "pass the value as an argument of the kernel",
+    "iter": "a for loop goes over range, gl.static_range, a tuple or a list",
+    "map": "call the function on the whole tile, f(x), or use a list comprehension over constants",
+    "matmul": "products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
+    "mm": "products are warpgroup_mma of weft.language.nvidia.hopper, mma_v2 of weft.language.nvidia.ampere, gl.dot_fma",
+    "next": "a for loop goes over range, gl.static_range, a tuple or a list",
+    "numpy": "results reach the host through gl.store",
+    "open": "read the file on the host, and pass its values as arguments of the kernel",
+    "reversed": "reverse where the tile is loaded, as in gl.load(ptr + (size - 1 - i))",
+    "setattr": "assign to a field of an aggregate by its name, as in pair.value = x",
+    "sort": "nothing sorts tiles: sort on the host, before the launch",
+    "sorted": "nothing sorts tiles: sort on the host, before the launch",
+    "str": "print values with gl.device_print, or with print of an f-string",
+    "tensor": "write gl.full(shape, value, dtype, layout), or gl.load",
+    "zip": "tiles combine element by element without a loop, as in x * y",
+    "to_numpy": "results reach the host through gl.store",
+    "tolist": "results reach the host through gl.store",
+}
+"""What to do about a name for which no expression stands in."""
+CUDA: dict[str, str] = {
+    "__ldg": "write gl.load(ptr)",
+    "__shared__": "write gl.allocate_shared_memory(dtype, shape, layout)",
+    "__shfl_down_sync": "write gl.shuffle_down(x, offset)",
+    "__syncthreads": "write gl.barrier()",
+    "__syncwarp": "write gl.syncwarp()",
+    "atomicAdd": "write gl.atomic_add(pointer, value)",
+    "blockDim": "write gl.block_dim",
+    "blockIdx": "write gl.block_idx, or gl.program_id(0)",
+    "gridDim": "write gl.grid_dim, or gl.num_programs(0)",
+    "shared": "write gl.allocate_shared_memory(dtype, shape, layout)",
+    "synchronize": "write gl.barrier()",
+    "syncthreads": "write gl.barrier()",
+    "threadIdx": "write gl.thread_idx",
+    "warpSize": "write gl.WARP_SIZE",
+}
+"""What CUDA calls it."""
+_OPERAND = re.compile(r"(?<![.\w])x(?!\w)")
+HOST_ONLY = "use functions of weft.language (gl), or compute it on the host and pass the result as an argument"
+
+
+def instead(name: str, x: object = None) -> str:
+    """What to write instead of a function or method of this name that the language has not; empty when nothing is known.
+
+    `x` is what it was called on, if that is known: the advice then speaks of it by its name.
+    """
+    known = CLAUSES.get(name) or CUDA.get(name)
+    if known:
+        return known
+    called = x.handle.name if isinstance(x, RuntimeValue) else ""
+    if name in EXPRESSIONS:
+        return "write " + _OPERAND.sub(called or "x", EXPRESSIONS[name])
+    return f"write gl.{name}({called or '...'})" if name in language.__all__ else ""
+
+
+def instead_of_name(name: str) -> str:
+    """What to write instead of an undefined name, which mostly is the author's own; empty when nothing is known."""
+    if name in CUDA:
+        return CUDA[name]
+    return f"define it before this line, or write gl.{name}" if name in language.__all__ else ""
+
+
+def library_of(function: Any) -> str:
+    """The library that a function belongs to, `Python` for Python's own; empty for functions of the author's."""
+    module = getattr(function, "__module__", None) or class_of(function).__module__
+    root = module.partition(".")[0]
+    if root in ("builtins", "io"):
+        return "Python"
+    file = getattr(sys.modules.get(root), "__file__", None)
+    if file is None:
+        return root if root in sys.stdlib_module_names else ""
+    return root if any(place in file for place in _INSTALLED) else ""
+
+
+_INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))

@@ -1,0 +1,106 @@
+"""What to write instead, where that depends on how a value was made. Only messages ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ir.build import Builder
+from weft.ir.core import Value
+from weft.ir.types import DType
+from weft.language.context import current
+from weft.language.tensor import tensor
+from weft.layout import DistributedLayout
+from weft.ops import arith
+
+CONVERT = "convert it with .to(gl.int32)"
+QUOTIENT = "write // in place of /: it divides integers into an integer, which / never does"
+RUN_TIME_ASSERT = "write gl.device_assert(condition), which checks at run time"
+_DEPTH = 8
+"""How many operations back the division is looked for."""
+
+
+def whole(x: Any) -> str:
+    """What to write so that an integer stands where `x` does."""
+    if isinstance(x, float) and x.is_integer():
+        return f"write {int(x)}, or // in place of / where a division made it"
+    if isinstance(x, tensor) and _is_quotient(current().builder, x.handle, _DEPTH):
+        return QUOTIENT
+    if isinstance(x, tensor) and not x.is_scalar:
+        return CONVERT if _is_float(x.handle) else "reduce the tile to a scalar first, as gl.max(x) does"
+    return CONVERT
+
+
+def constant_instead(x: Any) -> str:
+    """What to write where a compile-time integer stands and `x` is none."""
+    if isinstance(x, tensor):
+        return "pass a Python number, or annotate the parameter that it comes from as gl.constexpr"
+    return whole(x) if isinstance(x, float) else "pass a Python integer, as a number or a gl.constexpr parameter"
+
+
+def power(base: Any, exponent: Any) -> str:
+    """What to write in place of `base ** exponent`."""
+    x, y = (value.handle.name or name if isinstance(value, tensor) else str(value)
+            for value, name in ((base, "x"), (exponent, "y")))  # fmt: skip
+    if isinstance(exponent, (int, float)):
+        if exponent in _ROOTS:
+            return _ROOTS[exponent].format(x=x)
+        if exponent == int(exponent) and 2 <= exponent <= _MOST_FACTORS:
+            return " * ".join([x] * int(exponent))
+    elif not isinstance(base, tensor) and base == 2:
+        return f"gl.exp2({y})" if _is_float(exponent.handle) else f"1 << {y}"
+    return f"gl.exp2({y} * gl.log2({x})), for {x} > 0"
+
+
+_ROOTS: dict[float, str] = {
+    0: "1", 1: "{x}", 0.5: "gl.sqrt({x})", -0.5: "gl.rsqrt({x})", -1: "1.0 / {x}",
+}  # fmt: skip
+_MOST_FACTORS = 4
+
+
+def element_type(x: Any) -> str:
+    """What to write in place of `x` where an element type belongs."""
+    name = getattr(x, "__name__", None) or str(x).removeprefix("torch.")
+    if name in _ELEMENTS:
+        return f"write gl.{_ELEMENTS[name]}"
+    if isinstance(x, DistributedLayout):
+        return "pass the element type before the layout, as in gl.zeros(shape, gl.float32, layout)"
+    return "use one of gl.int1 ... gl.float64, or gl.pointer_type(dtype) in a cast to pointers"
+
+
+_NUMBERS = (
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
+)  # fmt: skip
+_ELEMENTS = {name: name for name in _NUMBERS} | {
+    "bool": "int1", "bool_": "int1", "int": "int32", "float": "float32", "double": "float64", "half": "float16",
+    "fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "i32": "int32", "i64": "int64",
+    "long": "int64", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5",
+}  # fmt: skip
+"""What Python, NumPy and PyTorch call element types, and what the language does."""
+
+
+def _is_float(value: Value) -> bool:
+    element = value.type.element
+    return isinstance(element, DType) and element.is_floating()
+
+
+def _is_quotient(builder: Builder, value: Value, depth: int) -> bool:
+    """True for what became a float by dividing integers."""
+    op = builder.maker(value) if depth and _is_float(value) else None
+    if op is None:
+        return False
+    if op.kind is arith.div and any(_was_integer(builder, operand) for operand in op.uses):
+        return True
+    return any(_is_quotient(builder, operand, depth - 1) for operand in op.uses)
+
+
+def _was_integer(builder: Builder, value: Value) -> bool:
+    """True for an integer that became a float, before or after it became a tile."""
+    op = builder.maker(value)
+    return op is not None and (
+        (op.kind is arith.cast and not any(map(_is_float, op.uses)))
+        or (
+            op.kind is not arith.constant
+            and len(tuple(op.uses)) == 1
+            and any(_was_integer(builder, v) for v in op.uses)
+        )
+    )
