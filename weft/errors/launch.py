@@ -31,7 +31,7 @@ SIGNATURE = row(
     "launch-signature",
     LaunchError,
     "parameter {parameter} of kernel {name} is {kind}, and a kernel takes a fixed list of arguments",
-    "give each argument its own parameter, or pass a tuple to a constexpr parameter",
+    "{instead}",
 )
 RESERVED_PARAMETER = row(
     "launch-reserved-parameter",

@@ -71,6 +71,16 @@ class Parameter:
     specialise: bool = True
 
 
+_SEVERAL = "give each argument its own parameter, or pass a tuple to a constexpr parameter"
+_POSITIONAL: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: _SEVERAL,
+    inspect.Parameter.VAR_KEYWORD: _SEVERAL,
+    inspect.Parameter.KEYWORD_ONLY: "leave out the * before it: a launch may pass any parameter by keyword",
+    inspect.Parameter.POSITIONAL_ONLY: "leave out the / behind it: a launch may pass any parameter by position",
+}
+"""What to write in place of a parameter of another kind than a kernel's."""
+
+
 def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> Signature:
     """The parameters of a kernel; constexpr ones are those annotated `gl.constexpr`, as an object or as text.
 
@@ -80,7 +90,8 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
     found: list[Parameter] = []
     for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
         if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            raise fail(SIGNATURE, name=fn.__name__, parameter=str(entry), kind=entry.kind.description)
+            kind = entry.kind.description
+            raise fail(SIGNATURE, name=fn.__name__, parameter=str(entry), kind=kind, instead=_POSITIONAL[entry.kind])
         known = is_constexpr_annotation(entry.annotation)
         if name == "stream" or (name == "block" and not known):
             raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
