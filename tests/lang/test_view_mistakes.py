@@ -46,7 +46,7 @@ def test_a_method_without_its_last_parentheses_is_called_so():
     def named(t):
         t.tile.fill(0)
 
-    for kernel, code in ((written, "lang-immutable"), (read, "lang-operator"), (named, "lang-attribute")):
+    for kernel, code in ((written, "lang-immutable"), (read, "lang-brackets"), (named, "lang-attribute")):
         error = refused(kernel, weft.LayoutTensor(np.zeros(8, np.float32)), code)
         assert "lacks its last parentheses" in error.message
 
