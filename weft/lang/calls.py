@@ -71,7 +71,7 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     if function in HANDLERS:
         return HANDLERS[function](frame, *args, **kwargs)
     if isinstance(function, DType):
-        return cast(*args, dtype=function, **kwargs)
+        return _checked(cast, args, {**kwargs, "dtype": function})
     if is_constexpr_function(function):
         return _of_constants(function, args, kwargs)
     if isinstance(function, type):
@@ -171,12 +171,19 @@ def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     """Call a function of the language; Python's complaint about its arguments is told with the signature."""
     try:
         return unwrap(function(*args, **kwargs))
-    except TypeError as error:
+    except UserError:
+        raise
+    except (TypeError, AttributeError) as error:
         name = _name(function)
         called, _, problem = str(error).partition("() ")
         if not problem or not called.removesuffix(".__init__").endswith(name.rpartition(".")[2]):
-            raise
+            problem = f"cannot take {_shown(args, kwargs)}"
         raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=signature(function)) from error
+
+
+def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Arguments as a message names them."""
+    return ", ".join([*map(show, args), *(f"{name}={show(value)}" for name, value in kwargs.items())])
 
 
 def _name(function: Any) -> str:
