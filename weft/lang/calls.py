@@ -88,6 +88,9 @@ def _method(frame: Frame, method: Method, args: Sequence[Any], kwargs: Mapping[s
 
 
 def _instance(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if issubclass(cls, RuntimeValue):
+        instead = "make tiles with gl.full, gl.arange or gl.load, and buffers with gl.allocate_shared_memory"
+        raise fail(errors.NOT_CALLABLE, got=f"the type {cls.__name__}", instead=instead)
     if hasattr(cls, AGGREGATE) or _is_ours(cls):
         return _checked(cls, args, kwargs)
     return _of_constants(cls, args, kwargs)
