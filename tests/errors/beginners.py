@@ -254,6 +254,7 @@ TILE_MISTAKES = [
     Mistake("x = gl.sum[0](t)", "lang-brackets", "gl.sum(...)", "x = gl.sum(t, 0)"),
 ]  # fmt: skip
 
+SHARED = "s = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout(64), address_space=gl.AddressSpace.SHARED)"
 THREAD_MISTAKES = [
     Mistake(
         "if i // 32 == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", "control-scope", "gl.warp_id()",
@@ -281,6 +282,12 @@ THREAD_MISTAKES = [
     Mistake(
         "gl.store(dst.ptr + (i - 1) % 128, 1.0)", "hazard-out-of-bounds",
         "-1 % 128 is -1, truncated towards zero as in C, and 127", "gl.store(dst.ptr + ((i - 1) % 128 + 128) % 128, 1.0)",
+    ),
+    Mistake(
+        f"{SHARED}\nfor j in range(i // 32 + 1):\n    s[i] = 1.0\n    dst[i] = s[63 - i]", "hazard-threads-race",
+        "where all threads of the block come by",
+        f"{SHARED}\nfor j in range(n):\n    s[i] = 1.0\n    gl.barrier()\n    dst[i] = s[63 - i]\n    gl.barrier()",
+        mark="dst[i]",
     ),
     Mistake("dst[i - 1] = 1.0", "hazard-view-bounds", "keep indices", "if i > 0:\n    dst[i - 1] = 1.0"),
     Mistake("for x in src:\n    pass", "view-iteration", "view.dim(0)", "for j in range(src.dim(0)):\n    x = src[j]"),

@@ -42,6 +42,10 @@ class Naming:
         alike = op.name.startswith("global.") or op.kind is async_copy.copy
         return alike and (self._block is not None or not self._lowered)
 
+    def nested(self, op: Op) -> bool:
+        """Whether an operation stands in a branch or a loop, which threads may take differently."""
+        return op not in self._body.ops
+
     def view(self, op: Op) -> str:
         """Words for the part of memory that an access goes through, where the bounds of its indices are checked beside it."""
         return _view_before(self._body, op) or ""

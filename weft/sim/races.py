@@ -292,7 +292,7 @@ class Races:
             entry, names = thread_hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
             view = task.names.view
             label = f"{names[0]} {before} it here{view(op)}"
-            order = barrier_between(op, touch.op)
+            order = barrier_between(op, touch.op, task.names)
             fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)

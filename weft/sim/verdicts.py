@@ -117,7 +117,7 @@ def race_of_threads(
     fields: dict[str, Any] = {
         "program": program, "thread": who, "access": WORDS[event.mode, event.writes][0], "view": names.view(event.op),
         "name": f"{name} (in bytes that were {old} before)" if old else name, "other": other, "before": done,
-        "order": barrier_between(earlier.op, event.op, earlier.mode == "copy"),
+        "order": barrier_between(earlier.op, event.op, names, earlier.mode == "copy"),
     }  # fmt: skip
     label = f"{other} {done} it here{names.view(earlier.op)}"
     return clashing(
@@ -130,16 +130,18 @@ def wait_for_copy(access: Op, names: Naming | None) -> str:
     return _WAIT_FOR_COPIES if names is not None and names.by_threads(access) else _WAIT_FOR_COPY
 
 
-def barrier_between(earlier: Op, later: Op, copies: bool = False) -> str:
+def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False) -> str:
     """What to write so that two operations of threads are in order; the earlier one may be an asynchronous copy."""
+    together = ", where all threads of the block come by" if names.nested(earlier) or names.nested(later) else ""
     if earlier is later:
-        return "call gl.barrier() before this line runs again"
+        rounds = ": all threads must go round equally often" if together else ""
+        return f"call gl.barrier() before this line runs again{rounds}"
     if str(earlier.loc) == str(later.loc):
-        return "keep what was read in a variable, call gl.barrier(), and write it after that"
+        return f"keep what was read in a variable, call gl.barrier(){together}, and write it after that"
     if copies:
         access = f"line {later.loc.line}" if later.loc is not None else "the access"
-        return f"call gl.barrier() after gl.async_copy_wait_all(), before {access}"
-    return "call gl.barrier() between the first line and the second line"
+        return f"call gl.barrier() after gl.async_copy_wait_all(), before {access}{together}"
+    return f"call gl.barrier() between the first line and the second line{together}"
 
 
 def _element_size(op: Op) -> int:
