@@ -37,6 +37,12 @@ def _bytes(variable: str, text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def _count(variable: str, text: str) -> int:
+    if not text.strip().isdigit() or int(text) < 1:
+        raise fail(SETTING, variable=variable, text=text, expected="a number", example="1000000")
+    return int(text)
+
+
 def _folder(variable: str, text: str) -> Path:
     try:
         # Absolute, so that a program which changes its directory keeps its folder.
@@ -85,6 +91,10 @@ class Settings:
     """Bytes on disk above which the entries used longest ago are dropped."""
     debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
     """What a launch's `debug` is when neither the launch nor the kernel says."""
+    max_statements: int = _variable("WEFT_MAX_STATEMENTS", _count, default=100_000)
+    """How many statements a kernel may have when its constant loops are unrolled and its helpers inlined."""
+    max_iterations: int = _variable("WEFT_MAX_ITERATIONS", _count, default=1_000_000)
+    """How many iterations of one `while` the simulator runs before it reports that the loop does not end."""
     tune: bool = _variable("WEFT_TUNE", _flag, default=True)
     """Whether autotuned launches measure where no choice is stored; else they take the first config that compiles."""
     tune_progress: bool | None = _variable("WEFT_TUNE_PROGRESS", _flag, default=None)

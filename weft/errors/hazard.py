@@ -38,7 +38,7 @@ class AssertionFailed(Hazard):
 
 
 class EndlessLoop(Hazard):
-    """A loop whose step never reaches its end."""
+    """A loop that does not end: its step never reaches its end, or it has run for too many iterations."""
 
 
 class NotSimulated(Hazard):

@@ -52,6 +52,12 @@ NESTING = row(
     "{function} is nested too deeply to read: expressions, blocks and inlined helpers together exceed Python's stack",
     "split the expression, or call fewer helpers within helpers",
 )
+TOO_LONG = row(
+    "lang-too-long",
+    CompilationError,
+    "{function} has more than {most} statements once constant loops are unrolled and helpers are inlined",
+    "use range, which is a loop on the GPU, instead of static_range; WEFT_MAX_STATEMENTS sets another bound",
+)
 UNROLL = row(
     "lang-unroll",
     CompilationError,

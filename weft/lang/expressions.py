@@ -316,6 +316,7 @@ def _comprehension(frame: Frame, element: ast.expr, generators: list[ast.compreh
             return
         level = generators[depth]
         for item in items(frame.value(level.iter)):
+            frame.trace.count()
             assign(frame, level.target, item)
             if all(require_constexpr(frame.value(test), "the condition of a comprehension") for test in level.ifs):
                 run(depth + 1)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from weft import settings
 from weft.errors import ErrorGroup, Loc, Row, UserError, WeftError, fail
 from weft.errors import lang as errors
 from weft.ir.build import Builder
@@ -92,6 +93,10 @@ class Unusable:
 POISON = Unusable()
 
 
+class TooLong(Exception):
+    """Reading ends: no statement that contains this one goes on, as it would after a mistake."""
+
+
 class Skip(Exception):
     """A statement needs a value whose making has failed before; it is passed over in silence."""
 
@@ -132,6 +137,14 @@ class Trace:
     left: dict[object, Any] = field(default_factory=dict[object, Any])
     unrolled: list[int] = field(default_factory=list[int])
     named: dict[Value, int] = field(default_factory=dict[Value, int])
+    statements: int = 0
+    most_statements: int = field(default_factory=lambda: settings.current().max_statements)
+
+    def count(self) -> None:
+        """One more statement, or element of a comprehension, is read. Raises TooLong."""
+        self.statements += 1
+        if self.statements > self.most_statements:
+            raise TooLong
 
     def report(self, error: UserError) -> None:
         """Keep a mistake, once for each place. Raises them all when there are too many to go on."""
@@ -220,6 +233,7 @@ class Frame:
     def statement(self, node: ast.stmt, after: After) -> Outcome:
         """Read one statement. A mistake is reported, what the statement assigns is poisoned, and reading goes on."""
         self.mark(node)
+        self.trace.count()
         env = self.env
         try:
             return STATEMENTS[type(node)](self, node, after)

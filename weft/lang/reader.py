@@ -17,7 +17,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
 from weft.lang import branches, calls, expressions, loops, names, refused, statements
-from weft.lang.frame import Binding, Frame, Read, Trace
+from weft.lang.frame import Binding, Frame, Read, TooLong, Trace
 from weft.lang.source import Source, parameters, source_of
 from weft.language import tensor
 from weft.language.context import Context, TargetLike, enter
@@ -131,6 +131,12 @@ def build_kernel(
 def _read(frame: Frame) -> None:
     try:
         calls.read_function(frame)
+    except TooLong:
+        trace = frame.trace
+        trace.report(
+            fail(errors.TOO_LONG, loc=frame.builder.loc, function=frame.source.name, most=trace.most_statements)
+        )
+        trace.finish()
     except RecursionError as error:
         raise fail(errors.NESTING, loc=frame.builder.loc, function=frame.source.name) from error
 

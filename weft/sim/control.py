@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import Loc, hazard
+from weft import settings
+from weft.errors import Loc, hazard, loop_hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
@@ -224,15 +225,17 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
     heap = task.machine.heap
     state: tuple[Data, ...] = inits
     turns = 0
+    bound = Bound(task, op)
     while True:
         reads, writes = task.reads, heap.writes
         going, *passed = yield from execute(task, condition, state)
         way = decide(task, condition.terminator, going, "a loop condition")
         if way is None:
-            return (yield from _divergent_while(task, op, going.array, passed))
+            return (yield from _divergent_while(task, op, going.array, passed, bound))
         if not way:
             return tuple(passed)
         before, state = state, (yield from execute(task, body, passed))
+        bound.count()
         if task.reads == reads or heap.writes != writes:
             continue
         stuck = all(_same(before[number], state[number]) for number in deciding(op))
@@ -241,12 +244,31 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
             yield MemoryWait(op.loc, task, stuck)
 
 
-def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data]) -> Run:
+class Bound:
+    """Counts the iterations of a `while`, which must end some time. It may be nobody's fault but the simulator's: threads of a
+    partition go in step here, so that none of them can wait for what another one does after the loop."""
+
+    __slots__ = ("_iterations", "_most", "_op", "_task")
+
+    def __init__(self, task: Task, op: Op) -> None:
+        self._task, self._op = task, op
+        self._iterations, self._most = 0, settings.current().max_iterations
+
+    def count(self) -> None:
+        """One more iteration. Raises EndlessLoop."""
+        self._iterations += 1
+        if self._iterations >= self._most:
+            raise self._task.fail(loop_hazard.LOOP_ENDLESS, self._op, iterations=self._iterations)
+
+
+def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], bound: Bound) -> Run:
     """Go on for those whose condition held; results are what each passed on when its own failed."""
     condition, body = op.regions
     results = tuple(passed)
     running = task.under(going)
     while np.any(running):
+        bound.count()
+        before, kept = passed, running
         reads, writes = task.reads, task.machine.heap.writes
         with task.only(running):
             state = yield from execute(task, body, passed)
@@ -255,7 +277,9 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data]) -
         results = merged(running, passed, results)
         running = running & again.array
         if task.reads != reads and task.machine.heap.writes == writes:
-            yield MemoryWait(op.loc, task, stuck=False)
+            # Of threads that go on as they were nothing will change until memory does.
+            same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
+            yield MemoryWait(op.loc, task, stuck=same and np.array_equal(running, kept))
     return results
 
 
