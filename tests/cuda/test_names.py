@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import runpy
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,3 +33,32 @@ def test_they_stay_close():
     assert names.fresh("r") == "r_1"
     assert names.fresh("mma.acc") == "mma_acc"
     assert names.fresh("load_f32x4") == "my_load_f32x4"
+
+
+MACROS = ("NULL", "assert", "va_arg", "NV_IS_DEVICE", "NV_PROVIDES_SM_90", "CUDART_VERSION", "CUDARTAPI")
+TYPES = ("dim3", "size_t", "float4", "uint32_t", "_Bool")
+TAKEN = (*MACROS, *TYPES, "threadIdx", "warpSize", "INT_MAX", "printf", "größe", "名前")
+
+
+@pytest.mark.parametrize("name", MACROS)
+def test_no_name_is_a_macro(name):
+    assert Names(frozenset()).fresh(name) == f"my_{name}"
+
+
+def test_parameters_variables_and_helpers_may_have_any_name(tmp_path):
+    """All of the names at once, in a text that NVRTC takes."""
+    names = [name for name in TAKEN if not keyword.iskeyword(name)]
+    lines = ["import weft", "import weft.language as gl", ""]
+    for name in names:
+        lines += ["@weft.jit", f"def {name}({name}, n):", f"    return {name} * n + 1", ""]
+    lines += ["@weft.jit", f"def kernel(out, {', '.join(f'p_{n}' for n in names)}):", "    s = 0"]
+    lines += [f"    s = s + {name}(p_{name}, s)" for name in names] + ["    gl.store(out, s)", ""]
+    lines += ["@weft.jit", f"def parameters(out, {', '.join(names)}):"]
+    lines += [f"    for {name}_1 in range({name}):\n        {name} = {name} * {name}_1 + 3" for name in names]
+    lines += [f"    gl.store(out, {' + '.join(names)})", ""]
+    path = tmp_path / "names_of_c.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    module = runpy.run_path(str(path))
+    for kernel in (module["kernel"], module["parameters"]):
+        compiled = kernel[1,](np.zeros(1, np.int32), *[2 + n for n in range(len(names))])
+        assert compiled.asm["ptx"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import weft
+from weft import language as gl
 from weft.errors import CompilationError, DeviceError
 from weft.runtime import nvrtc, sass
 from weft.runtime.errors import OutOfResources
@@ -102,3 +105,24 @@ def test_a_second_compilation_says_as_much_as_the_first():
     first, second = (nvrtc.compile_cuda(SOURCE, name="twice", arch="sm_90a") for _ in range(2))
     assert first.cubin == second.cubin
     assert first.n_regs == second.n_regs > 0
+
+
+def identity(x):
+    return x
+
+
+@weft.jit
+def wrong_ptx(out, n):
+    a = n + 1
+    b = gl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [a], gl.int32, is_pure=True, pack=1)
+    c = gl.inline_asm_elementwise("add.s33 $0, $1, 1;", "=r,r", [b], gl.int32, is_pure=True, pack=1, sim=identity)
+    gl.store(out, c)
+
+
+def test_an_error_of_ptxas_is_at_the_line_of_the_inline_ptx():
+    compiled = wrong_ptx[1,](np.zeros(1, np.int32), 3)
+    with pytest.raises(CompilationError) as caught:
+        _ = compiled.asm["ptx"]
+    assert caught.value.code == "nvrtc-rejected"
+    assert caught.value.loc is not None
+    assert "add.s33" in str(caught.value.loc.source)

@@ -32,7 +32,7 @@ from weft.cuda import (
     tma,
 )
 from weft.cuda.emitter import Emitter
-from weft.cuda.names import BUILTINS, KEYWORDS, OWN
+from weft.cuda.names import OWN, Names, refused_as_kernel
 from weft.cuda.prelude import PIECE_NAMES
 from weft.cuda.refs import Inline, Variable
 from weft.cuda.rules import RULES
@@ -52,9 +52,11 @@ def emit(func: Func, target: Target) -> str:
     Raises CompilationError: cuda-kernel-name, and what a rule finds that the target or PTX cannot do (`weft.errors.cuda`).
     """
     own = PIECE_NAMES | OWN
-    if func.name in KEYWORDS | BUILTINS | own:
+    if func.name in own or refused_as_kernel(func.name):
         owner = "weft's CUDA text" if func.name in own else "CUDA C++"
-        raise fail(KERNEL_NAME, loc=func.loc, name=func.name, owner=owner)
+        why = f"{owner} has that name for itself" if func.name.isascii() else "symbols of CUDA C++ are ASCII"
+        example = f"{Names(own).fresh(func.name)}_kernel"
+        raise fail(KERNEL_NAME, loc=func.loc, name=func.name, why=why, example=example)
     e = Emitter(func, target)
     params = [_param(e, param) for param in func.params]
     hidden, workspace = _workspace(e)

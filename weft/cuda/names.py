@@ -31,6 +31,11 @@ BUILTINS = _words(
     umax umin va_list vprintf warpSize y0 y1 yn
     threadIdx blockIdx blockDim gridDim"""
 )
+# What NVRTC 13.0 defines as macros without a leading underscore, found by asking `#ifdef` of every word in its libraries: no
+# variable can have such a name either. CUDA's own come in families that grow with each release.
+_MACRO = re.compile(r"NULL|assert|va_(arg|copy|end|start)|NV_\w+|CUDARTAPI\w*|CUDART_\w+")
+# Types that CUDA declares by itself: a variable may hide them, a kernel's name may not.
+_TYPES = _words("dim3 size_t ptrdiff_t nullptr_t uint3 cudaStream_t cudaError_t")
 OWN = _words("DEV shared_memory scratch")
 """What the text declares itself, beside the functions that it calls."""
 
@@ -40,6 +45,12 @@ _MADE = re.compile(
     r"|padded_\d+\w*|copy_async_\w+|mbar_\w+|fence_mbar_init|tma_(load|store|reduce)_\w+|bulk_\w+|nanoseconds|(make|prefetch)_map\w*"
     r"|tma_(gather|scatter)4|(tmem|tcgen05|clc|wgmma)_\w+"
 )
+
+
+def refused_as_kernel(name: str) -> bool:
+    """Whether CUDA C++ cannot have a kernel of this name, which is its symbol and stays as it is."""
+    reserved = name in KEYWORDS | BUILTINS | _TYPES or _MACRO.fullmatch(name) is not None
+    return reserved or not name.isascii() or "__" in name or re.match(r"_[A-Z]", name) is not None
 
 
 class Names:
@@ -56,7 +67,7 @@ class Names:
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "t"
         # Double underscores belong to the implementation, and so do names that begin with one and a capital.
         base = re.sub(r"__+", "_", base).lstrip("_0123456789") or "t"
-        if _MADE.fullmatch(base):
+        if _MADE.fullmatch(base) or _MACRO.fullmatch(base):
             base = f"my_{base}"
         name, number = base, self._next.get(base, 0)
         while name in self._taken:

@@ -7,8 +7,8 @@ from weft.errors.base import CompilationError, row
 KERNEL_NAME = row(
     "cuda-kernel-name",
     CompilationError,
-    "a kernel cannot be called {name!r}: {owner} has that name for itself",
-    "rename the function, for example to {name}_kernel",
+    "a kernel cannot be called {name!r}: {why}",
+    "rename the function, for example to {example}",
 )
 FLOAT8 = row(
     "cuda-float8",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _SHARED = re.compile(r"(\d+) bytes smem")
 _TOO_MUCH_SHARED = re.compile(r"uses too much shared data \((.*)\)")
 _ERROR_PLACE = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+
+_PTXAS_PLACE = re.compile(r"ptxas .*?, line (\d+); (?:error|fatal)")
+_PTX_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_PTX_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> C
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if int(status) != 0:
-            raise _rejected(nvrtc, name, arch, log or str(status))
+            raise _rejected(nvrtc, name, arch, log or str(status), lambda: _ptx_of(nvrtc, source, name, arch))
         cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     finally:
@@ -128,14 +133,36 @@ def _text(size: Any, read: Any, program: Any) -> str:
     return _bytes(size, read, program).rstrip(b"\0 ").decode(errors="replace")
 
 
-def _rejected(nvrtc: ModuleType, name: str, arch: str, log: str) -> UserError:
-    """The error of a failed compilation, at the Python line that the log names, when it is one."""
+def _ptx_of(nvrtc: ModuleType, source: str, name: str, arch: str) -> str:
+    """The PTX that ptxas was given: of the same text, for the architecture without its code."""
+    program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    try:
+        options = _options(arch.replace("sm_", "compute_"), debug=False)
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program) if int(status) == 0 else ""
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def python_line(ptx: str, number: int) -> Loc | None:
+    """The Python line that a line of PTX comes from: that of the last `.loc` before it, whose file `.file` names."""
+    before = ptx.splitlines()[:number]
+    found = next((match for line in reversed(before) if (match := _PTX_LOC.match(line))), None)
+    files = {match[1]: match[2] for match in _PTX_FILE.finditer(ptx)}
+    file = files.get(found[1], "") if found else ""
+    return Loc(file, int(found[2])) if found and file.endswith(".py") else None
+
+
+def _rejected(nvrtc: ModuleType, name: str, arch: str, log: str, ptx: Callable[[], str]) -> UserError:
+    """The error of a failed compilation, at the Python line that the log names, when it is one. ptxas names lines of `ptx`."""
     if "invalid value for --gpu-architecture" in log:
         return fail(NVRTC_ARCHITECTURE, version=_library_version(nvrtc), arch=arch)
     if match := _TOO_MUCH_SHARED.search(log):
         return fail(TOO_MUCH_SHARED, name=name, detail=match[1])
     place = _ERROR_PLACE.search(log)
     loc = Loc(place[1], int(place[2])) if place and place[1].endswith(".py") else None
+    if loc is None and (line := _PTXAS_PLACE.search(log)):
+        loc = python_line(ptx(), int(line[1]))
     return fail(NVRTC_REJECTED, loc=loc, name=name, arch=arch, log=log)
 
 
