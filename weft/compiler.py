@@ -10,10 +10,14 @@ a kernel from the disk cache neither the reader nor the passes. `load_module` be
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from weft import simulation, targets
+from weft.errors import PerformanceWarning, fail
+from weft.errors.launch import NVRTC_SLOW
 from weft.ir import types
 from weft.ir.core import Func
 from weft.ir.text import format_func
@@ -45,6 +49,8 @@ HostValue = HostBuffer | HostMap | int | float | bool
 observers: list[Callable[[CompiledKernel], None]] = []
 """Called with every kernel that is compiled, for tools that report on a whole script."""
 
+SLOW_S = 20.0
+"""Seconds of NVRTC above which a compilation warns."""
 PAGE = 4096
 """The low bits of an address that the simulator keeps, which tell its alignment."""
 
@@ -108,7 +114,18 @@ class Stages:
     @lazy
     def machine_code(self) -> nvrtc.CompiledCuda:
         """What NVRTC makes of the text."""
-        return nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target)
+        start = perf_counter()
+        made = nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target)
+        self._warn_of(perf_counter() - start)
+        return made
+
+    def _warn_of(self, seconds: float) -> None:
+        """Say, at the kernel's line, that NVRTC took long."""
+        loc = self.lowered.loc
+        if seconds > SLOW_S and loc is not None:
+            warning = fail(NVRTC_SLOW, loc=loc, seconds=seconds, name=self.name, lines=self.cuda.count("\n"))
+            assert isinstance(warning, PerformanceWarning)
+            warnings.warn_explicit(warning, None, loc.file, loc.line)
 
     @property
     def name(self) -> str:

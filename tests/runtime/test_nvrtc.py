@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import weft
+from weft import compiler
 from weft import language as gl
-from weft.errors import CompilationError, DeviceError
+from weft.errors import CompilationError, DeviceError, PerformanceWarning
 from weft.runtime import nvrtc, sass
 from weft.runtime.errors import OutOfResources
 
@@ -126,3 +127,25 @@ def test_an_error_of_ptxas_is_at_the_line_of_the_inline_ptx():
     assert caught.value.code == "nvrtc-rejected"
     assert caught.value.loc is not None
     assert "add.s33" in str(caught.value.loc.source)
+
+
+@weft.jit
+def add_one(out, n):
+    gl.store(out, n + 1)
+
+
+def test_a_slow_compilation_is_said_at_the_kernel_s_line(monkeypatch):
+    monkeypatch.setattr(compiler, "SLOW_S", 0.0)
+    compiled = add_one[1,](np.zeros(1, np.int32), 3)
+    with pytest.warns(PerformanceWarning) as caught:
+        _ = compiled.asm["ptx"]
+    (warning,) = caught
+    assert warning.message.code == "nvrtc-slow"
+    assert "for add_one, whose CUDA text has" in warning.message.message
+    assert warning.filename == __file__
+    assert "def add_one" in warning.message.loc.source
+
+
+def test_a_quick_compilation_says_nothing(recwarn):
+    _ = add_one[1,](np.zeros(1, np.int32), 3).asm["ptx"]
+    assert not recwarn.list

@@ -6,7 +6,7 @@ runtime below them can object to.
 
 from __future__ import annotations
 
-from weft.errors.base import CompilationError, DeviceError, LaunchError, UserError, row
+from weft.errors.base import CompilationError, DeviceError, LaunchError, PerformanceWarning, UserError, row
 
 
 class OutOfResources(UserError, RuntimeError):
@@ -258,6 +258,12 @@ NVRTC_REJECTED = row(
     CompilationError,
     "NVRTC cannot compile the CUDA text of {name} for {arch}:\n{log}",
     "if the kernel has inline assembly, check it; otherwise please report this with the kernel",
+)
+NVRTC_SLOW = row(
+    "nvrtc-slow",
+    PerformanceWarning,
+    "NVRTC took {seconds:.0f} s for {name}, whose CUDA text has {lines} lines",
+    "its time grows faster than the text: use range, a loop on the GPU, instead of static_range or repeated statements",
 )
 NVRTC_ARCHITECTURE = row(
     "nvrtc-architecture",
