@@ -75,7 +75,7 @@ def _run_page(page: Path) -> None:
     ):
         name = f"<{page.name} {number}>"
         linecache.cache[name] = (len(block), None, block.splitlines(keepends=True), name)
-        with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()), limited(SHORT):
+        with contextlib.suppress(Exception, Hang), contextlib.redirect_stdout(io.StringIO()), limited(SECONDS):
             exec(compile(block, name, "exec"), space)  # noqa: S102
 
 
