@@ -22,7 +22,7 @@ demo: .venv/.installed-sass  ## run the copy kernel: on a GPU if there is one, e
 	$(BIN)/python examples/copy_1d.py
 
 check: .venv/.installed-check  ## lint, formatting and types; the one command before a commit
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright && $(BIN)/python tests/typing/user_project.py
 
 format: .venv/.installed-check  ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

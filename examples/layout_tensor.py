@@ -63,7 +63,7 @@ def tiles_of_a_buffer(_: Place) -> Found:
     buffer = np.arange(12)
     tiles = weft.LayoutTensorIter(buffer, weft.Layout.row_major(2, 2), circular=True)
     diagonals = []
-    for _ in range(4):
+    for _step in range(4):
         tile = tiles[()]
         diagonals.append([tile[0, 0], tile[1, 1]])
         tiles += 1

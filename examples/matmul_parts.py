@@ -7,6 +7,7 @@ state that goes from step to step, and methods that give the next state: aggrega
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import weft
 from weft import language as gl
@@ -220,7 +221,10 @@ class Operands:
         self.num_b_buffers = gl.constexpr(num_b_buffers)
 
     @weft.jit
-    def allocate(a_desc, b_desc, bars, num_buffers: gl.constexpr, num_b_buffers: gl.constexpr):  # noqa: N805
+    def allocate(
+        a_desc: Any, b_desc: tma.tensor_descriptor, bars: gl.shared_memory_descriptor,  # noqa: N805
+        num_buffers: gl.constexpr, num_b_buffers: gl.constexpr,
+    ):  # fmt: skip
         """The buffers for blocks of both descriptors."""
         BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
         BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]

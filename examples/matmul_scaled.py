@@ -66,7 +66,8 @@ class Operand:
 
     @weft.jit
     def allocate(
-        desc, scales_desc, kind: gl.constexpr, scales_layout: gl.constexpr, num_buffers: gl.constexpr,  # noqa: N805
+        desc: Any, scales_desc: tma.tensor_descriptor, kind: gl.constexpr,  # noqa: N805
+        scales_layout: gl.constexpr, num_buffers: gl.constexpr,
     ):  # fmt: skip
         """Memory for what the descriptors bring at a time."""
         ROWS: gl.constexpr = desc.block_type.shape[0]

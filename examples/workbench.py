@@ -163,7 +163,9 @@ def tiled(matrices: Sequence[Any], XBLOCK: int, YBLOCK: int, in_memory_order: bo
     return found, -(-rows // XBLOCK) * across, across
 
 
-def lanes_along_rows(shape: tuple[int, int], num_warps: int, vec: int) -> tuple[list[int], ...]:
+def lanes_along_rows(
+    shape: tuple[int, int], num_warps: int, vec: int
+) -> tuple[list[int], list[int], list[int], list[int]]:
     """What a `BlockedLayout` takes whose lanes hold `vec` neighbours each along the rows of a tile, whose warps stand below
     each other where there are rows for them, and which repeats no element."""
     rows, cols = shape
@@ -188,9 +190,9 @@ def accesses(compiled: Any) -> str:
     return ", ".join(f"{name} x{count}" for name, count in sorted(counts.items()))
 
 
-def options(description: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def options(description: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of an example: `plot` (a path or None) and `place`."""
-    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the table too (needs matplotlib)")
     parser.add_argument("--sim", action="store_true", help="run in the simulator even where there is a GPU")
     parsed = parser.parse_args(argv)

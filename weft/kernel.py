@@ -31,9 +31,10 @@ from weft.loading import load_module
 from weft.locks import Lock, lazy
 from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
-from weft.runtime.compiled import CompiledKernel, CompileRequest, Options
+from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.launch import launcher
+from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked
 from weft.runtime.reference import Referenced
 from weft.runtime.specialise import (
@@ -52,11 +53,9 @@ _GRIDS_KEPT = 1024
 _KERNELS_KEPT = 1024
 """Above this many compiled variants of one kernel the table starts anew; functions made per call would fill it."""
 _SYNC_MODES = ("auto", "explicit", "none")
-Launch = Callable[..., CompiledKernel]
-"""A kernel with its grid, as `kernel[grid]` gives it."""
 
 
-class JITFunction(Referenced):
+class JITFunction(Referenced, Method[P, R]):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
@@ -130,8 +129,8 @@ class JITFunction(Referenced):
 
         return with_block
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        """Kernels are not called from the host. Raises LaunchError (launch-host-call)."""
+    def __call__(self, *_: P.args, **__: P.kwargs) -> R:
+        """What kernels that call it see. Nothing calls it from the host: raises LaunchError (launch-host-call)."""
         raise fail(HOST_CALL, name=self.__name__)
 
     def __repr__(self) -> str:
@@ -311,7 +310,7 @@ class JITFunction(Referenced):
 
 
 @overload
-def jit(fn: Callable[..., Any], /) -> JITFunction: ...
+def jit(fn: Callable[P, R], /) -> JITFunction[P, R]: ...
 @overload
 def jit(
     fn: None = None,
@@ -320,7 +319,7 @@ def jit(
     debug: bool | None = None,
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
-) -> Callable[[Callable[..., Any]], JITFunction]: ...
+) -> Callable[[Callable[P, R]], JITFunction[P, R]]: ...
 
 
 def jit(
@@ -330,7 +329,7 @@ def jit(
     debug: bool | None = None,
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
-) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+) -> JITFunction[..., Any] | Callable[[Callable[..., Any]], JITFunction[..., Any]]:
     """Make a function a kernel, or a helper that kernels call.
 
     `debug` is what launches take when they say nothing: on a GPU, `device_assert` is checked with it only. `sync` is "auto"
@@ -340,7 +339,7 @@ def jit(
     LaunchError: launch-option-value for another `sync`, launch-no-function for what is no function.
     """
 
-    def make(function: Callable[..., Any]) -> JITFunction:
+    def make(function: Callable[..., Any]) -> JITFunction[..., Any]:
         if not isinstance(function, FunctionType):
             raise fail(NO_FUNCTION, value=repr(function))
         return JITFunction(function, debug=debug, sync=sync, do_not_specialize=do_not_specialize)
@@ -348,7 +347,7 @@ def jit(
     return make if fn is None else make(fn)
 
 
-def _kernel_of(fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any) -> JITFunction:
+def _kernel_of(fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any) -> JITFunction[..., Any]:
     """A kernel that came from another process, with the text that it had there."""
     keep_lines(fn, lines)
     return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain)

@@ -25,7 +25,7 @@ from weft.kernels.plan import DTYPES, Adding, Form, OutputForm, Plan, make_plan,
 from weft.locks import lazy
 from weft.runtime.compiled import CompiledKernel
 
-KERNELS: dict[str, JITFunction] = {
+KERNELS: dict[str, JITFunction[..., Any]] = {
     **dict.fromkeys(UNIFORM, matmul_uniform), "cooperative": matmul_cooperative, "ping_pong": matmul_ping_pong,
     **dict.fromkeys(TENSOR_VARIANTS, matmul_tensor_memory),
 }  # fmt: skip
@@ -155,7 +155,7 @@ class Product:
         return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
 
     @property
-    def kernel(self) -> JITFunction:
+    def kernel(self) -> JITFunction[..., Any]:
         """The kernel that multiplies."""
         return KERNELS[self.config.variant]
 

@@ -71,7 +71,7 @@ class ScaledProduct(Product):
         return False
 
     @property
-    def kernel(self) -> JITFunction:
+    def kernel(self) -> JITFunction[..., Any]:
         """The kernel that multiplies."""
         return matmul_with_scales
 

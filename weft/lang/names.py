@@ -163,8 +163,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _spelling(annotation: ast.expr | None) -> str:
-    """`gl.constexpr`, quoted or not."""
-    return str(annotation.value) if isinstance(annotation, ast.Constant) else dotted(annotation)
+    """`gl.constexpr` of itself and of `gl.constexpr[int]`, quoted or not."""
+    if isinstance(annotation, ast.Subscript):
+        return _spelling(annotation.value)
+    return str(annotation.value).partition("[")[0] if isinstance(annotation, ast.Constant) else dotted(annotation)
 
 
 def annotates_constexpr(function: FunctionType, annotation: ast.expr | None) -> bool:

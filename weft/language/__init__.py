@@ -5,6 +5,8 @@ and broadcasts, and appends strict operations (`weft.ops`) to the kernel under c
 or generates code.
 """
 
+from typing import TYPE_CHECKING
+
 from weft.language import extra, math, nvidia
 from weft.language.aggregate import aggregate
 from weft.language.arith import (
@@ -87,7 +89,7 @@ from weft.language.layouts import (
     to_linear_layout,
 )  # fmt: skip
 from weft.language.logic import logical_and, logical_not, logical_or, where
-from weft.language.marks import constexpr, constexpr_function, must_use_result
+from weft.language.marks import constexpr_function, must_use_result
 from weft.language.math import (
     abs,
     ceil,
@@ -165,6 +167,11 @@ from weft.language.thread import (
 )  # fmt: skip
 from weft.language.vector import SIMD
 from weft.language.views import UNKNOWN, AddressSpace, ComposedLayout, Layout, LayoutTensor, LayoutTensorIter, Swizzle
+
+if TYPE_CHECKING:
+    from weft.language.checkers import constexpr
+else:
+    from weft.language.marks import constexpr
 
 __all__ = [
     # Layouts

@@ -20,24 +20,34 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.language.annotations import meaning
 from weft.language.context import current
-from weft.language.marks import JIT, constexpr, jit_of, unwrap
+from weft.language.marks import JIT, annotates_constexpr, constexpr, jit_of, unwrap
 from weft.language.promote import to_tensor
 from weft.language.runtime_value import AGGREGATE, RuntimeValue, describe
 from weft.language.tensor import tensor
 from weft.language.tree import Structure
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[C], C]:
+        """Say nothing at run time; Python has it from 3.11 on only."""
+        return lambda decorator: decorator
+
 
 C = TypeVar("C", bound=type)
 _scopes: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 """By class the names of its module, those of its annotations, even where another module of that name is loaded later."""
 
 
+@dataclass_transform(eq_default=False)
 def aggregate(cls: C) -> C:
     """Turn a class with annotated fields into one whose instances are kernel values.
 
@@ -106,7 +116,7 @@ def _checked(cls: type, name: str, kind: Any, value: Any) -> Any:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    if kind is constexpr:
+    if annotates_constexpr(kind):
         return not isinstance(value, RuntimeValue)
     if not inspect.isclass(kind):
         return True

@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Optional, Union
 
+from weft.language.marks import annotates_constexpr, constexpr
+
 _UNKNOWN = object()
 
 
 def meaning(annotation: Any, scope: Mapping[str, Any]) -> Any:
     """The type that an annotation names in a module's `scope`; the annotation itself where it is none of the above.
 
+    `constexpr[...]` is `constexpr`: what is known of a constant is for its readers.
+
     >>> meaning("int | None", {"int": int}) == Union[int, None], meaning("nobody.knows", {})
     (True, 'nobody.knows')
     """
     if not isinstance(annotation, str):
-        return annotation
+        return constexpr if annotates_constexpr(annotation) else annotation
     tree = _parsed(annotation)
     found = _UNKNOWN if tree is None else _meaning(tree, scope)
     return annotation if found is _UNKNOWN else found
@@ -53,7 +57,7 @@ def _meaning(node: ast.expr, scope: Mapping[str, Any]) -> Any:
             parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
             if kind is Union or kind is Optional:
                 return _union([*parts, *([ast.Constant(None)] if kind is Optional else [])], scope)
-            return _UNKNOWN
+            return constexpr if annotates_constexpr(kind) else _UNKNOWN
         case _:
             return _UNKNOWN
 

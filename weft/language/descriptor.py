@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ir.core import Value
 from weft.ir.types import DescriptorType, DType
 from weft.language.runtime_value import RuntimeValue, represents, wrap
 from weft.layout import SharedLayout
 from weft.layout.cga import block_shape
+
+if TYPE_CHECKING:
+    from weft.language.tensor import tensor
 
 
 @represents(DescriptorType)
@@ -90,8 +93,8 @@ class tensor_descriptor:
     __weft_aggregate__ = {"handle": descriptor_handle, "shape": list, "strides": list}  # noqa: RUF012 as `aggregate` writes it
 
     handle: descriptor_handle
-    shape: list[Any]
-    strides: list[Any]
+    shape: list[tensor]
+    strides: list[tensor]
 
     def __init__(self, handle: descriptor_handle, shape: Sequence[Any], strides: Sequence[Any]) -> None:
         self.handle = handle

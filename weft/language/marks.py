@@ -15,7 +15,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from types import GenericAlias
+from typing import Any, ParamSpec, TypeVar, cast, get_origin
 
 from weft.language.context import current
 
@@ -33,7 +34,8 @@ MUST_USE = "__weft_must_use__"
 class constexpr:
     """A value known at compile time: an annotation of kernel parameters, and a box around host constants.
 
-    `constexpr(constexpr(3)).value` is 3. Operators work on the value inside and give another `constexpr`.
+    `constexpr(constexpr(3)).value` is 3. Operators work on the value inside and give another `constexpr`. As an annotation
+    `constexpr[int]` tells type checkers and readers what is known, and to weft says the same as `constexpr`.
     """
 
     __slots__ = ("value",)
@@ -72,6 +74,9 @@ class constexpr:
     def __getitem__(self, key: Any) -> Any:
         return self.value[unwrap(key)]
 
+    def __class_getitem__(cls, kind: Any) -> GenericAlias:
+        return GenericAlias(cls, (kind,))
+
 
 def _forward(name: str) -> Callable[..., constexpr]:
     apply = getattr(operator, name)
@@ -106,6 +111,11 @@ def unwrap(value: Any) -> Any:
         items = cast("tuple[Any, ...] | list[Any]", value)
         return type(items)(unwrap(item) for item in items)
     return value
+
+
+def annotates_constexpr(annotation: object) -> bool:
+    """True for `constexpr` and `constexpr[...]` as objects."""
+    return annotation is constexpr or get_origin(annotation) is constexpr
 
 
 def jit_of(value: object) -> Callable[..., Any] | None:

@@ -82,7 +82,7 @@ class tensor(RuntimeValue):
         return self.tile.layout
 
     @property
-    def type(self) -> distributed_type | Element:
+    def type(self) -> Any:
         """`distributed_type` of a tile, the dtype of a scalar; both have `.scalar`."""
         type = self.handle.type
         if isinstance(type, TileType):
@@ -109,7 +109,7 @@ class tensor(RuntimeValue):
 
     # Where Python wants to know a value that only exists on the GPU
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:  # and not NoReturn: in kernels a scalar may be a condition
         raise fail(errors.TRUTH, what=name_of(self))
 
     def __index__(self) -> NoReturn:

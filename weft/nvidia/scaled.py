@@ -19,7 +19,6 @@ import numpy as np
 from weft.errors import fail
 from weft.errors import scaled as errors
 
-Format = Literal["mxfp8e4m3", "mxfp8e5m2", "mxfp4", "nvfp4"]
 Array: TypeAlias = Any
 """A NumPy array."""
 
@@ -52,7 +51,7 @@ class Scaled:
     """A quantised array. `elements`: float8 [..., k], or of fp4 uint8 [..., k / 2], two to a byte, the first in the low half.
     `scales` [..., k / run]: uint8, powers of two by their exponent plus 127 (255 is NaN), or of nvfp4 float8_e4m3fn."""
 
-    format: Format
+    format: str
     elements: Array
     scales: Array
 
@@ -69,7 +68,7 @@ class Scaled:
         return stored.astype(np.float64) * np.repeat(scales.astype(np.float64), kind.run, axis=-1)
 
 
-def quantise(x: Array, format: Format) -> Scaled:  # noqa: A002 - it is what the formats are called
+def quantise(x: Array, format: str) -> Scaled:  # noqa: A002 - it is what the formats are called
     """Numbers [..., k] of any float type, rounded to nearest even, those too large to the largest.
 
     A scale of mxfp is the power of two that brings the largest magnitude of its run into the elements' last binade; one of

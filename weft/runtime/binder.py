@@ -102,13 +102,13 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
 
 
 def is_constexpr_annotation(annotation: object) -> bool:
-    """True for `gl.constexpr`, resolved or (under `from __future__ import annotations`) as text.
+    """True for `gl.constexpr` and `gl.constexpr[...]`, resolved or (under `from __future__ import annotations`) as text.
 
-    >>> is_constexpr_annotation("gl.constexpr"), is_constexpr_annotation("gl.tensor")
+    >>> is_constexpr_annotation("gl.constexpr[int]"), is_constexpr_annotation("gl.tensor")
     (True, False)
     """
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return name.rpartition(".")[2].strip("\"' ") == "constexpr"
+    return name.strip("\"' ").partition("[")[0].rpartition(".")[2].strip() == "constexpr"
 
 
 @dataclass(frozen=True, slots=True)

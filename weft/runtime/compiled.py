@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, Protocol, overload
 
 from weft.errors import fail
 from weft.errors.launch import PICKLE_COMPILED, UNKNOWN_STAGE
@@ -82,6 +82,9 @@ class Binary:
     workspace: int = 0
 
 
+TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync"]
+
+
 class Stages(Mapping[str, "str | bytes"]):
     """The texts of a kernel's stages by name, each made at its first look and then kept."""
 
@@ -91,6 +94,12 @@ class Stages(Mapping[str, "str | bytes"]):
         self._made: dict[str, str | bytes] = {}
         self._lock = Lock()
 
+    @overload
+    def __getitem__(self, stage: TextStage) -> str: ...
+    @overload
+    def __getitem__(self, stage: Literal["cubin"]) -> bytes: ...
+    @overload
+    def __getitem__(self, stage: str) -> str | bytes: ...
     def __getitem__(self, stage: str) -> str | bytes:
         if stage not in self._thunks:
             raise fail(UNKNOWN_STAGE, name=self._kernel, stage=stage, known=", ".join(self._thunks))
@@ -250,3 +259,22 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<compiled kernel {self.name} for {self.request.target}>"
+
+
+class Launch(Protocol):
+    """A kernel with its grid, as `kernel[grid]` gives it: called with the kernel's arguments and the options of the launch."""
+
+    def __call__(
+        self,
+        *args: Any,
+        num_warps: int | None = None,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        block: int | tuple[int, ...] | None = None,
+        stream: Any = None,
+        debug: bool | None = None,
+        sanitize_overflow: bool = False,
+        **keywords: Any,
+    ) -> CompiledKernel:
+        """Launch."""
+        ...

@@ -59,13 +59,13 @@ class Subject:
 def subject_of(fn: object) -> Subject:
     """The subject that stands below a decorator. Raises TuningError (tune-subject), and launch-signature for a kernel."""
     if isinstance(fn, JITFunction):
-        return _kernel(fn)
+        return _kernel(cast("JITFunction[..., Any]", fn))
     if isinstance(fn, FunctionType):
         return _function(fn)
     raise fail(SUBJECT, value=repr(fn))
 
 
-def _kernel(fn: JITFunction) -> Subject:
+def _kernel(fn: JITFunction[..., Any]) -> Subject:
     """Configs of a kernel set compile-time parameters and launch options."""
     known = fn.signature.known
     names = tuple(parameter.name for parameter in known)

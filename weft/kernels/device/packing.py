@@ -11,7 +11,10 @@ TILE = 64
 
 
 @jit
-def pack(source, target, rows, columns, row_stride, column_stride, across, turn: gl.constexpr):
+def pack(
+    source: gl.tensor, target: gl.tensor, rows: int, columns: int, row_stride: int, column_stride: int, across: int,
+    turn: gl.constexpr[bool],
+) -> None:  # fmt: skip
     """target[i, j] = source[i, j] for a target whose rows are `across` elements apart; `turn` where source's columns are
     contiguous, so that threads stand side by side along them to read."""
     pack_tile(gl.program_id(0), source, target, rows, columns, row_stride, column_stride, across, turn)
@@ -19,9 +22,11 @@ def pack(source, target, rows, columns, row_stride, column_stride, across, turn:
 
 @jit
 def pack_both(
-    a, a_target, a_rows, a_columns, a_row_stride, a_column_stride, a_across, a_turn: gl.constexpr,
-    b, b_target, b_rows, b_columns, b_row_stride, b_column_stride, b_across, b_turn: gl.constexpr,
-):  # fmt: skip
+    a: gl.tensor, a_target: gl.tensor, a_rows: int, a_columns: int, a_row_stride: int, a_column_stride: int,
+    a_across: int, a_turn: gl.constexpr[bool],
+    b: gl.tensor, b_target: gl.tensor, b_rows: int, b_columns: int, b_row_stride: int, b_column_stride: int,
+    b_across: int, b_turn: gl.constexpr[bool],
+) -> None:  # fmt: skip
     """What `pack` does for two operands, side by side."""
     number = gl.program_id(0)
     tiles = gl.cdiv(a_rows, TILE) * gl.cdiv(a_columns, TILE)

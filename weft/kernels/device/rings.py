@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from weft import language as gl
 from weft.kernel import jit
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
+
+Operand: TypeAlias = "gl.tensor | tma.tensor_descriptor"
+"""What holds an operand: a pointer, or a descriptor."""
+Scale: TypeAlias = "gl.tensor | float | None"
+"""A factor of the product: a number, a pointer to one or several, or none."""
 
 
 @gl.aggregate

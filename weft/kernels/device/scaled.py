@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import Ring, request_both
+from weft.kernels.device.rings import Operand, Ring, Scale, request_both
 from weft.kernels.device.specialised import SIZES
 from weft.kernels.device.tensor_memory import divide_work
+from weft.kernels.plan import Plan
 from weft.language.nvidia.blackwell import (
     allocate_tensor_memory,
     tcgen05_copy,
@@ -85,8 +86,9 @@ def matrix_of_scales(memory, side: gl.constexpr):
 
 @jit(do_not_specialize=SIZES)
 def matmul_with_scales(
-    a, b, a_scales, b_scales, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
-):  # fmt: skip
+    a: Operand, b: Operand, a_scales: Operand, b_scales: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale,
+    row_stride: int, column_stride: int, M: int, N: int, K: int, plan: gl.constexpr[Plan],
+) -> None:  # fmt: skip
     """The product; `scale_a` and `scale_b` multiply it as a whole. K counts what is stored: pairs of four bits are one."""
     sources = (a, b, a_scales, b_scales)
     divide_work(WithScales.make(plan), sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)

@@ -11,8 +11,9 @@ from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
 from weft.kernels.device.feeding import produce
-from weft.kernels.device.rings import Ring, barriers_of, blocks_of, start_product
+from weft.kernels.device.rings import Operand, Ring, Scale, barriers_of, blocks_of, start_product
 from weft.kernels.device.schedules import Schedule
+from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -148,8 +149,9 @@ SIZES = ["M", "N", "K", "row_stride", "column_stride"]
 
 @jit(do_not_specialize=SIZES)
 def matmul_cooperative(
-    a, b, out, scale_a, scale_b, row_stride, column_stride, M, N, K, a_row, a_k, b_row, b_k, plan: gl.constexpr
-):
+    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
+    M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+) -> None:  # fmt: skip
     """The product, each tile shared by `plan.consumers` groups of warps; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
@@ -167,8 +169,9 @@ def matmul_cooperative(
 
 @jit(do_not_specialize=SIZES)
 def matmul_ping_pong(
-    a, b, out, scale_a, scale_b, row_stride, column_stride, M, N, K, a_row, a_k, b_row, b_k, plan: gl.constexpr
-):
+    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
+    M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
+) -> None:  # fmt: skip
     """The product, each tile computed by one of two groups of warps in turn; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)

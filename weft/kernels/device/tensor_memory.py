@@ -11,10 +11,11 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import below_of, buffers_of, store_part
-from weft.kernels.device.rings import Place, Ring, barriers_of, blocks_of, request_both
+from weft.kernels.device.rings import Operand, Place, Ring, Scale, barriers_of, blocks_of, request_both
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.specialised import SIZES
 from weft.kernels.device.taking import HandedOut, InTurn
+from weft.kernels.plan import Plan
 from weft.language.nvidia.blackwell import allocate_tensor_memory, mbarrier, tcgen05_commit, tcgen05_mma, tma
 
 
@@ -137,6 +138,9 @@ def divide_work(
 
 
 @jit(do_not_specialize=SIZES)
-def matmul_tensor_memory(a, b, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr):
+def matmul_tensor_memory(
+    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
+    M: int, N: int, K: int, plan: gl.constexpr[Plan],
+) -> None:  # fmt: skip
     """The product of operands that both have descriptors; see the module."""
     divide_work(Plain.make(plan), (a, b), out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
-from weft.kernels.device.rings import Place, Ring, blocks_of, request_both, start_product
+from weft.kernels.device.rings import Operand, Place, Ring, Scale, blocks_of, request_both, start_product
 from weft.kernels.device.schedules import Schedule
+from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_layout, warpgroup_mma_wait
 
 
@@ -49,7 +50,10 @@ class Cursor:
 
 
 @jit(do_not_specialize=["M", "N", "K", "row_stride", "column_stride"])
-def matmul_uniform(a, b, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr):
+def matmul_uniform(
+    a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
+    M: int, N: int, K: int, plan: gl.constexpr[Plan],
+) -> None:  # fmt: skip
     """The product of operands that both have descriptors; see the module."""
     ring = Ring.make(plan)
     buffers = buffers_of(plan)

@@ -1,0 +1,103 @@
+"""`gl.constexpr[T]` is `gl.constexpr` in every place and spelling of an annotation."""
+
+from __future__ import annotations
+
+from typing import Union
+
+import numpy as np
+import pytest
+
+import weft
+from tests.lang.support import INT, build, jit
+from weft import errors
+from weft import language as gl
+from weft.language.aggregate import fields_of
+
+SPELLINGS = {
+    "an object": gl.constexpr[int],
+    "an object of a text": gl.constexpr["int | None"],
+    "a text": "gl.constexpr[int]",
+    "a quoted text": "'gl.constexpr[int]'",
+    "a text with dots within": "gl.constexpr[gl.layout.BlockedLayout]",
+    "an imported name": "constexpr[tuple[int, ...]]",
+}
+
+
+def fill(out, value):
+    gl.store(out + gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0])), value)
+
+
+@pytest.mark.parametrize("annotation", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_parameter_of_a_kernel(annotation):
+    kernel = weft.jit(fill)
+    fill.__annotations__["value"] = annotation
+    assert [p.constexpr for p in kernel.params] == [False, True]
+    out = np.zeros(32, np.float32)
+    kernel[1](out, 3, num_warps=1)
+    assert (out == 3).all()
+
+
+def test_other_annotations_are_no_constants():
+    kernel = weft.jit(lambda_like)
+    assert [p.constexpr for p in kernel.params] == [False, False, False]
+
+
+def lambda_like(a: list[gl.constexpr], b: gl.tensor, c: int):
+    pass
+
+
+@jit
+def helper(x, factor: gl.constexpr[int]):
+    return x * factor
+
+
+def test_a_helper_wants_a_constant():
+    @jit
+    def kernel(n):
+        helper(n, n)
+
+    with pytest.raises(errors.CompilationError) as caught:
+        build(kernel, n=INT)
+    assert caught.value.code == "lang-not-constexpr"
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_variable_is_a_constant(quoted):
+    @jit
+    def plain(n):
+        wide: gl.constexpr[int] = n
+        gl.static_assert(wide == 3)
+
+    @jit
+    def in_quotes(n):
+        wide: "gl.constexpr[int]" = n  # noqa: UP037 - what is tested
+        gl.static_assert(wide == 3)
+
+    with pytest.raises(errors.CompilationError) as caught:
+        build(in_quotes if quoted else plain, n=INT)
+    assert caught.value.code == "lang-not-constexpr"
+
+
+@gl.aggregate
+class Known:
+    size: gl.constexpr[int]
+    more: gl.constexpr[int] | None
+    value: gl.tensor
+
+
+def test_field_of_an_aggregate():
+    assert fields_of(Known) == {"size": gl.constexpr, "more": Union[gl.constexpr, None], "value": gl.tensor}  # noqa: UP007
+
+    @jit
+    def kernel(n):
+        Known(n, None, n)
+
+    with pytest.raises(errors.CompilationError) as caught:
+        build(kernel, n=INT)
+    assert caught.value.code == "language-field-type"
+
+
+def test_field_of_an_aggregate_by_object():
+    kind = type("Known", (), {"__annotations__": {"size": gl.constexpr[int], "more": gl.constexpr[int] | None}})
+    made = gl.aggregate(kind)(3, gl.constexpr(4))
+    assert (made.size, made.more) == (3, 4)
