@@ -33,6 +33,7 @@ from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
+from weft.runtime.dynamo import opaque, outside, pass_over
 from weft.runtime.launch import launcher
 from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked
@@ -94,6 +95,7 @@ class JITFunction(Referenced, Method[P, R]):
         """The kernel's parameters."""
         return self.signature.known
 
+    @opaque
     def __getitem__(self, programs: Any) -> Launch:
         """The kernel with its grid: an int, a tuple of up to three, or a function of the bound arguments.
 
@@ -122,6 +124,7 @@ class JITFunction(Referenced, Method[P, R]):
         if block is None:
             return launch
 
+        @opaque
         def with_block(*args: Any, **keywords: Any) -> CompiledKernel:
             if "block" in keywords:
                 raise fail(BLOCK_TWICE, name=self.__name__, brackets=block, keyword=keywords["block"])
@@ -177,9 +180,16 @@ class JITFunction(Referenced, Method[P, R]):
             if self._made is None:
                 evaluate = functools.partial(grid.evaluate, self.__name__)
                 self._made = binder.make_binder(self.signature, miss=self._miss, forget=self._forget, evaluate=evaluate)
+                pass_over(self._made.launch, JITFunction.__getitem__, JITFunction._miss)
             return self._made
 
-    def _miss(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
+    @opaque
+    def _miss(self, *launch: Any) -> Any:
+        """Launch with every check; PyTorch's compiler, where it is loaded, looks at none of it."""
+        pass_over(self.launch, JITFunction._miss)
+        return outside(self._checked)(*launch)
+
+    def _checked(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
         """Launch with every check, and remember the way for the next launch with this key."""
         self._binder.see_classes()
         bound = {p.name: value for p, value in zip(self.params, values, strict=True)}

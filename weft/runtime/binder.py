@@ -39,6 +39,7 @@ from weft.runtime import views
 from weft.runtime.arguments import array, of_torch
 from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
+from weft.runtime.dynamo import opaque
 from weft.runtime.specialise import as_number, freeze, integer_dtype, is_view
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
@@ -366,4 +367,4 @@ def make_binder(
     exec(compile(text, f"<launch of {signature.kernel}>", "exec"), space)  # noqa: S102 - made above of parameter names
     launch = space["_w_launch"]
     launch.__name__ = launch.__qualname__ = signature.kernel
-    return Binder(launch, table, watched, space)
+    return Binder(opaque(launch), table, watched, space)
