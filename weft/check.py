@@ -98,6 +98,7 @@ def _at_random(seed: int) -> contextlib.AbstractContextManager[None]:
         schedule="random",
         uninitialized=way.uninitialized,
         hazards=way.hazards,
+        bounds=way.bounds,
     )
 
 

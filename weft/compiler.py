@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
@@ -25,7 +26,7 @@ from weft.loading import load_module
 from weft.locks import lazy
 from weft.runtime import cache as caches
 from weft.runtime import manifest, nvrtc, tensormap, views
-from weft.runtime.arguments import HostBuffer
+from weft.runtime.arguments import HostBuffer, joined
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.descriptor import Descriptor, HostMap, parts
 from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer, Scalar, View
@@ -229,7 +230,7 @@ def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: M
 def given(func: Func, arguments: Mapping[str, HostValue]) -> list[sim.Buffer | sim.TensorMap | int | float | bool]:
     """What the simulator is given for each parameter of a function of either stage."""
     values: dict[str, sim.Buffer | sim.TensorMap | int | float | bool] = {}
-    for name, argument in arguments.items():
+    for name, argument in _joined(arguments).items():
         if isinstance(argument, HostMap):
             known = argument.tensor_map
             all_of_it = (_tensor_map(name, argument), *known.shape, *known.strides)
@@ -271,10 +272,24 @@ def _run_time(kind: Pointer | Scalar) -> lang.RuntimeParam:
     return lang.RuntimeParam(dtype, divisible=16 if kind.divisible_by_16 else 1)
 
 
-def _buffer(name: str, host: HostBuffer) -> sim.Buffer:
+def _buffer(name: str, host: HostBuffer, *, described: bool = False) -> sim.Buffer:
+    """Memory for the simulator. What of it belongs to a descriptor, which is `described`, its shape says."""
     from weft import sim
 
-    return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE)
+    whole = described or simulation.current().bounds == "storage"
+    own = None if whole else (host.low - host.address, host.high - host.address)
+    return sim.Buffer(name, host.bytes(), host.pointer - host.address, host.pointer % PAGE, own)
+
+
+def _joined(arguments: Mapping[str, HostValue]) -> dict[str, HostValue]:
+    """The arguments, whose buffers are of one storage where they share memory."""
+    buffers = {name: value.buffer if isinstance(value, HostMap) else value for name, value in arguments.items()}
+    hosts = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, HostBuffer)}
+    whole = dict(zip(hosts, joined(tuple(hosts.values())), strict=True))
+    return {
+        name: replace(value, buffer=whole[name]) if isinstance(value, HostMap) else whole.get(name, value)
+        for name, value in arguments.items()
+    }
 
 
 def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
@@ -284,7 +299,7 @@ def _tensor_map(name: str, host: HostMap) -> sim.TensorMap:
     element = DTYPES[kind.dtype]
     im2col = spec.im2col or tensormap.Im2Col((), (), ())
     return sim.TensorMap(
-        _buffer(name, host.buffer),
+        _buffer(name, host.buffer, described=True),
         element,
         spec.shape,
         (*spec.strides, element.itemsize),

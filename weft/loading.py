@@ -67,7 +67,7 @@ class Later:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module by its full name; Ctrl-C is answered once it and everything it needs are imported."""
+    """A module of weft by its full name; Ctrl-C is answered once it and everything it needs are imported."""
     found = sys.modules.get(name)
     # A module stands in the table before it has been executed; its import waits for the thread that does that.
     if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):

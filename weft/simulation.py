@@ -18,6 +18,7 @@ from weft.scoped import Scoped
 Program = tuple[int, int, int]
 Schedule = Literal["late", "early", "random"]
 Uninitialized = Literal["error", "poison"]
+Bounds = Literal["argument", "storage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Simulation:
     schedule: Schedule | None = None
     uninitialized: Uninitialized = "error"
     hazards: bool = True
+    bounds: Bounds = "argument"
 
     def chosen(self, kernel: str, grid: Program) -> tuple[Program, ...] | None:
         """The programs to run of a grid. Raises LaunchError (launch-no-such-program) for one outside of it."""
@@ -59,6 +61,7 @@ def simulate(
     schedule: Schedule | None = None,
     uninitialized: Uninitialized = "error",
     hazards: bool = True,
+    bounds: Bounds = "argument",
     target: str | None = None,
 ) -> Iterator[None]:
     """Run the simulated launches in a block of code in a way of one's own.
@@ -75,6 +78,9 @@ def simulate(
     under a seed and "late" without one. It changes numbers of wrong kernels, never what is reported.
     `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a
     NaN) that is reported where it counts, at the latest when it reaches global memory.
+    `bounds`: what of an array a kernel may access. "argument": its own memory, from its lowest byte to its highest, so that of
+    `x[10:20]` ten elements are; "storage": all memory that the array is a view of, for kernels that get a pointer into a
+    larger buffer on purpose.
     `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
     `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to blocks around this one, or to `WEFT_TARGET`.
     All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
@@ -86,8 +92,10 @@ def simulate(
         raise _refuse("schedule", schedule, "'late', 'early', 'random' or None", "schedule='random'")
     if uninitialized not in ("error", "poison"):
         raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
+    if bounds not in ("argument", "storage"):
+        raise _refuse("bounds", bounds, "'argument' or 'storage'", "bounds='storage'")
     chosen = None if programs is None else tuple(map(_program, programs))
-    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards)
+    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards, bounds)
     simulated = nullcontext() if target is None else settings.using(target=targets.get(target).name)
     with _current.block(way), simulated:
         yield

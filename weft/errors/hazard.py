@@ -129,7 +129,7 @@ OUT_OF_BOUNDS = row(
     "hazard-out-of-bounds",
     OutOfBounds,
     "program {program} {access} {name}[{index}], but {name} has elements {low} to {high}{share}",
-    "mask the access so that indices stay {bound}, or pass a larger array",
+    "mask the access so that indices stay {bound}, or pass a larger array{instead}",
 )
 NO_BUFFER = row(
     "hazard-no-buffer",

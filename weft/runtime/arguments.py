@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import fail
@@ -43,15 +44,18 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class HostBuffer:
-    """An array in host memory, with everything that may be accessed around it.
+    """An array in host memory, and the storage that it is a view of.
 
-    `pointer` is the address of the first element; `address` and `nbytes` bound the whole storage that it is a view of,
-    in bytes, so a bounds check allows what a strided view may legally reach. `keepalive` owns the memory.
+    `pointer` is the address of the first element. `address` and `nbytes` bound the whole storage, which tells arguments that
+    share memory. `low` and `high` bound what is the array's own, from its lowest byte to its highest: what a kernel may
+    access. The gaps of a strided array count, since a tile may load and drop them. `keepalive` owns the memory.
     """
 
     pointer: int
     address: int
     nbytes: int
+    low: int
+    high: int
     dtype: str
     writable: bool
     keepalive: object
@@ -129,16 +133,44 @@ def _in_elements(strides: Iterable[int], itemsize: int) -> tuple[float, ...]:
 def host_buffer(value: Any) -> HostBuffer:
     """The storage behind a host array, without a copy. `value` is one that `array` places on the host."""
     if hasattr(value, "untyped_storage"):
-        storage = value.untyped_storage()
-        return HostBuffer(
-            value.data_ptr(), storage.data_ptr(), storage.nbytes(), dtype_name(value.dtype), True, (value, storage)
-        )
+        storage, dtype = value.untyped_storage(), dtype_name(value.dtype)
+        own = _own_bytes(value.data_ptr(), value.shape, value.stride(), ITEMSIZE[dtype])
+        return HostBuffer(value.data_ptr(), storage.data_ptr(), storage.nbytes(), *own, dtype, True, (value, storage))
     if _is_numpy(value):
         return _numpy_buffer(value)
     exported = dlpack.export(value)
-    return HostBuffer(
-        exported.pointer, exported.low, exported.high - exported.low, exported.dtype, False, exported.keepalive
-    )
+    low, high = exported.low, exported.high
+    return HostBuffer(exported.pointer, low, high - low, low, high, exported.dtype, False, exported.keepalive)
+
+
+def _own_bytes(pointer: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """The address of an array's lowest byte and that after its highest; strides in elements."""
+    if 0 in shape:
+        return pointer, pointer
+    reach = [(size - 1) * stride * itemsize for size, stride in zip(shape, strides, strict=True)]
+    return pointer + sum(min(each, 0) for each in reach), pointer + sum(max(each, 0) for each in reach) + itemsize
+
+
+def joined(buffers: Sequence[HostBuffer]) -> list[HostBuffer]:
+    """The same buffers; where storages overlap, as those of an array and of a tensor made of it, each gets all of both.
+
+    So the simulator sees by their storages which arguments share memory.
+    """
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in buffers if buffer.nbytes):
+        if spans and start < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+
+    def whole(buffer: HostBuffer) -> HostBuffer:
+        at = bisect_right(spans, buffer.address, key=lambda span: span[0]) - 1
+        if not buffer.nbytes:
+            return buffer
+        start, end = spans[at]
+        return replace(buffer, address=start, nbytes=end - start)
+
+    return [whole(buffer) for buffer in buffers]
 
 
 def of_torch(value: object) -> bool:
@@ -166,7 +198,8 @@ def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:
     low, high = byte_bounds(owner)
     pointer = value.__array_interface__["data"][0]
     nbytes = high - low if owner.size else 0
-    return HostBuffer(pointer, low, nbytes, dtype_name(value.dtype), value.flags.writeable, value)
+    own = byte_bounds(value) if value.size else (pointer, pointer)
+    return HostBuffer(pointer, low, nbytes, *own, dtype_name(value.dtype), value.flags.writeable, value)
 
 
 def _interface_dtype(value: Any, interface: dict[str, Any]) -> str:

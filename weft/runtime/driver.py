@@ -14,7 +14,7 @@ from typing import Any
 from weft import settings
 from weft.errors import DeviceError, UserError, fail
 from weft.errors.launch import DRIVER_ERROR, NO_DEVICE, NO_DRIVER, REGISTER_LIMIT, SHARED_LIMIT, WRONG_ARCHITECTURE
-from weft.loading import load_module
+from weft.loading import uninterrupted
 
 _STATIC_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory above this needs the opt-in of the function."""
@@ -96,7 +96,9 @@ def simulated_target() -> Target:
 def bindings() -> Any:
     """`cuda.bindings.driver`, initialised. Raises DeviceError (device-no-driver, device-none)."""
     try:
-        cuda: Any = load_module("cuda.bindings.driver")
+        with uninterrupted():
+            from cuda.bindings import driver as cuda
+
         (status,) = cuda.cuInit(0)
     except (ImportError, OSError, RuntimeError) as error:
         raise fail(NO_DRIVER, reason=(str(error) or type(error).__name__).splitlines()[0]) from error

@@ -31,5 +31,6 @@ def outside(function: F) -> F:
 def pass_over(*functions: Callable[..., Any]) -> None:
     """Have Dynamo not compile these functions by themselves either, where their callers run outside of a graph."""
     skip = getattr(sys.modules.get("torch._dynamo"), "skip", None)
-    for function in functions if skip is not None else ():
-        skip(function)
+    if skip is not None:
+        for function in functions:
+            skip(function)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import DeviceError, Loc, UserError, fail
 from weft.errors.launch import NO_NVRTC, NVRTC_ARCHITECTURE, NVRTC_REJECTED, TOO_MUCH_SHARED
-from weft.loading import load_module
+from weft.loading import uninterrupted
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -94,7 +94,9 @@ def _options(arch: str, debug: bool) -> list[bytes]:
 @cache
 def _library() -> ModuleType:
     try:
-        nvrtc = load_module("cuda.bindings.nvrtc")
+        with uninterrupted():
+            from cuda.bindings import nvrtc
+
         nvrtc.nvrtcVersion()
     except (ImportError, OSError, RuntimeError) as error:
         raise fail(NO_NVRTC, reason=_first_line(error)) from error

@@ -124,7 +124,7 @@ class Request:
         width = self.access.width
         inside = np.zeros(flat.shape, bool)
         for segment in self.heap.segments.values():
-            inside |= (flat >= segment.start) & (flat + width <= segment.end)
+            inside |= (flat >= segment.low) & (flat + width <= segment.high)
         outside = active & ~inside
         if np.any(outside):
             return self._outside(verb, flat, outside, int(active.sum()))
@@ -150,14 +150,15 @@ class Request:
         segment = self.heap.segment_at(address)
         if segment is None:
             return self.task.fail(hazard.NO_BUFFER, self.op, access=verb, address=address)
-        low = -((segment.pointer - segment.start) // size)
-        extent = (segment.end - segment.pointer) // size
+        low = -((segment.pointer - segment.low) // size)
+        extent = (segment.high - segment.pointer) // size
         index = (address - segment.pointer) // size
         place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
         share = f"; {place}{self.task.where(self.shape, first)}{self._through()}" if self.shape else ""
         return self.task.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
             share=share, bound=f"at or above {low}" if index < low else f"below {extent}",
+            instead=_INSTEAD if segment.start <= address and address + size <= segment.end else "",
         )  # fmt: skip
 
     def _who(self, flat: int) -> str:
@@ -167,6 +168,12 @@ class Request:
 
     def _through(self) -> str:
         return "" if self.op.kind.stage == "tile" else self.task.names.view(self.op)
+
+
+_INSTEAD = (
+    "; or, where the kernel shall reach the rest of the memory that this array is a view of, launch under "
+    "weft.simulate(bounds='storage')"
+)
 
 
 @lru_cache(maxsize=256)

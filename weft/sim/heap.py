@@ -26,12 +26,14 @@ _PAGE = 4096
 @dataclass(slots=True)
 class Buffer:
     """A pointer argument. `data`: the storage as a one-dimensional uint8 array; `offset`: the byte that the pointer names;
-    `address_low`: the low 12 bits of the pointer's real address, which give its alignment."""
+    `address_low`: the low 12 bits of the pointer's real address, which give its alignment. `bounds`: the bytes of the storage
+    that are the argument's own, from the first to the one after the last; None for all of them."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
     offset: int = 0
     address_low: int = 0
+    bounds: tuple[int, int] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,12 +73,14 @@ class Made:
 
 @dataclass(slots=True)
 class Segment:
-    """A buffer with its virtual addresses: where its storage starts, and where its pointer points. `home` is the start of the
-    first segment over the same storage, which several arguments may share."""
+    """A buffer with its virtual addresses: where its storage starts, and where its pointer points; accesses lie from `low` up
+    to `high`. `home` is the start of the first segment over the same storage, which several arguments may share."""
 
     buffer: Buffer
     start: int
     pointer: int
+    low: int
+    high: int
     home: int = 0
     _views: dict[int, tuple[int, Array]] = field(default_factory=dict[int, tuple[int, Array]])
 
@@ -98,7 +102,8 @@ class Segment:
 def segment_of(number: int, buffer: Buffer) -> Segment:
     """Place argument `number`."""
     start = (number + 1 << REGION) + _PAGE + (buffer.address_low - buffer.offset) % _PAGE
-    return Segment(buffer, start, start + buffer.offset)
+    low, high = buffer.bounds or (0, buffer.data.size)
+    return Segment(buffer, start, start + buffer.offset, start + low, start + high)
 
 
 @dataclass(slots=True, eq=False)
@@ -145,18 +150,18 @@ class Heap:
             segment.home = homes.setdefault((data.ctypes.data, data.size), segment.start)
 
     def segment_at(self, address: int) -> Segment | None:
-        """The segment whose region holds an address (not whose storage does)."""
+        """The segment whose region holds an address (not whose storage does, or whose own bytes do)."""
         return self.segments.get((address + int(_HALF) >> REGION) - 1)
 
     def places(self, access: Access) -> list[Place]:
-        """Where accesses go. Raises BadAddress unless each lies in one segment's storage and is aligned to its width."""
+        """Where accesses go. Raises BadAddress unless each lies in one segment's own bytes and is aligned to its width."""
         if not np.size(access.addresses):
             return []
         low, high = int(access.addresses.min()), int(access.addresses.max())
         if low + int(_HALF) >> REGION != high + int(_HALF) >> REGION:
             return self._scattered_places(access)
         segment = self.segment_at(low)
-        if segment is None or low < segment.start or high + access.width > segment.end:
+        if segment is None or low < segment.low or high + access.width > segment.high:
             raise BadAddress
         if access.width > 1 and int(np.bitwise_or.reduce(access.addresses, axis=None)) & (access.width - 1):
             raise BadAddress
@@ -171,7 +176,7 @@ class Heap:
         segment, or not aligned."""
         low, high = first + int(offsets.flat[0]) * itemsize, first + int(offsets.flat[-1]) * itemsize
         segment = self.segment_at(low)
-        if segment is None or low < segment.start or high + itemsize > segment.end or first % itemsize:
+        if segment is None or low < segment.low or high + itemsize > segment.high or first % itemsize:
             return None
         origin, view = segment.view(itemsize)
         shift = np.int64((first - origin) // itemsize)
