@@ -47,6 +47,7 @@ from weft.runtime.specialise import (
     constexpr,
     passable,
     specialise,
+    stand_in,
     view_argument,
 )
 
@@ -155,7 +156,7 @@ class JITFunction(Referenced, Method[P, R]):
     def _prepared(self, args: Sequence[Any], keywords: Mapping[str, Any], target: Any = None) -> CompiledKernel:
         """The kernel for arguments like these, of which nothing is made yet but what reading its source makes."""
         bound, options = self.signature.bind(args, keywords)
-        stand_ins = {p.name: bound[p.name] if p.constexpr else _stand_in(bound[p.name]) for p in self.params}
+        stand_ins = {p.name: bound[p.name] if p.constexpr else stand_in(bound[p.name]) for p in self.params}
         name = targets.get(driver.active.get_current_target().arch if target is None else target).name
         return self._compile(self._request(stand_ins, self._options(options), name))
 
@@ -371,18 +372,6 @@ def _compiler() -> ModuleType:
 def _unwrap(value: Any) -> Any:
     """The plain value of a `gl.constexpr(...)` object."""
     return value.value if type(value).__name__ == "constexpr" else value
-
-
-def _stand_in(value: Any) -> Any:
-    """A dtype in place of an array means an array of that dtype."""
-    return MockTensor(value) if _is_dtype(value) else value
-
-
-def _is_dtype(value: Any) -> bool:
-    """A dtype of weft, NumPy or PyTorch, or one of NumPy's scalar classes, which name theirs: `np.float32`."""
-    if isinstance(value, type):
-        return any(kind.__name__ == "generic" for kind in value.__mro__)
-    return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
 
 
 def _host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:

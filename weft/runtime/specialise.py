@@ -87,6 +87,18 @@ class MockTensor:
         return dtype_name(self.dtype)
 
 
+def stand_in(value: Any) -> Any:
+    """A dtype in place of an array means an array of that dtype."""
+    return MockTensor(value) if _is_dtype(value) else value
+
+
+def _is_dtype(value: Any) -> bool:
+    """A dtype of weft, NumPy or PyTorch, or one of NumPy's scalar classes, which name theirs: `np.float32`."""
+    if isinstance(value, type):
+        return any(kind.__name__ == "generic" for kind in value.__mro__)
+    return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
+
+
 def freeze(value: object) -> Hashable:
     """A key that tells constexpr values apart by type as well. Raises TypeError for what cannot be hashed.
 
