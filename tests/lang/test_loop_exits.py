@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lang.support import INT, POINTER, jit, ops, read
 from weft import language as gl
 from weft.ir.core import Func, Op, walk
-from weft.ir.types import ScalarType, int1, int32
+from weft.ir.types import ScalarType, int1, int32, uint32
 
 LAYOUT = gl.BlockedLayout([1], [32], [4], [0])
 LINE = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -21,7 +23,7 @@ def test_a_break_makes_a_while_that_carries_counter_and_flag():
     @jit
     def kernel(out, n):
         total = 0
-        for i in range(n, 0, -2):
+        for i in range(n, 0, -1):
             if i == 3:
                 break
             total += i
@@ -35,6 +37,41 @@ def test_a_break_makes_a_while_that_carries_counter_and_flag():
         ("going", ScalarType(int1)),
     ]
     assert [op.attrs["predicate"] for op in loop.regions[0].ops if op.name == "arith.cmp"] == ["gt"]
+
+
+@pytest.mark.parametrize("step", ["-2", "n"])
+def test_a_break_out_of_a_loop_that_may_step_over_its_end_counts_what_is_left(step):
+    @jit
+    def kernel(out, n, STEP):
+        for i in range(n, 0, n if STEP == "n" else -2):
+            if i == 3:
+                break
+            gl.store(out, i)
+
+    func = read(kernel, out=POINTER, n=INT, STEP=step)
+    (trips,) = ops(func, "control.trips")
+    (loop,) = ops(func, "control.for", "control.while")
+    assert [(arg.name, arg.type) for arg in loop.regions[0].args] == [
+        ("i", ScalarType(int32)),
+        ("left", ScalarType(uint32)),
+        ("going", ScalarType(int1)),
+    ]
+    assert list(loop.uses)[1] is trips.result
+
+
+def test_constant_bounds_that_no_step_leaves_need_no_count():
+    @jit
+    def kernel(out):
+        for i in range(10, 0, -3):
+            if i == 4:
+                break
+            gl.store(out, i)
+        for i in range(2147483640, 2147483647, 16):
+            if i == 4:
+                break
+            gl.store(out, i)
+
+    assert [len(loop.regions[0].args) for loop in ops(read(kernel, out=POINTER), "control.while")] == [3, 4]
 
 
 def test_continue_leaves_a_for_as_it_is():

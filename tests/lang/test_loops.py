@@ -124,12 +124,13 @@ def test_a_negative_constant_step_counts_down():
     def kernel(out, n):
         for i in range(n, 0, -2):
             gl.store(out, i)
+        for i in range(0, n, 3):
+            gl.store(out, i)
         for i in range(0, n, n):
             gl.store(out, i)
 
-    down, up = ops(read(kernel, out=POINTER, n=INT), "control.for")
-    assert down.attrs["descending"] is True
-    assert up.attrs["descending"] is False
+    loops = ops(read(kernel, out=POINTER, n=INT), "control.for")
+    assert [loop.attrs["descending"] for loop in loops] == [True, False, None]
 
 
 def test_constant_bounds_make_a_loop_and_static_range_copies():

@@ -187,6 +187,8 @@ class Machine:
             return [getattr(operator, op.attrs["predicate"])(*operands)]
         if op.name == "arith.cast":
             return [bool(operands[0]) if op.attrs["dtype"].is_bool() else int(operands[0])]
+        if op.name == "control.trips":
+            return [len(range(*operands))]
         if op.name == "memory.store":
             self.memory.store(*operands[:2])
             return []
@@ -198,7 +200,7 @@ class Machine:
     def do_for(self, op: Op, operands: list[Any]) -> list[Any]:
         (lower, upper, step), carried = operands[:3], operands[3:]
         for i in range(lower, upper, step):
-            assert op.attrs["descending"] is (step < 0)
+            assert op.attrs["descending"] in (None, step < 0)
             carried = self.run(op.regions[0], (i, *carried))
         return carried
 

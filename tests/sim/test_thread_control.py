@@ -125,15 +125,27 @@ def test_an_early_return_as_the_reader_writes_it():
     np.testing.assert_array_equal(out, np.r_[x, np.zeros(31, np.float32)])
 
 
-def test_a_loop_that_never_ends_for_one_thread():
+def test_a_loop_whose_step_is_zero_for_one_thread():
     k = Threads(("out", pointer(int32)), block=(8, 4))
     step = k.sub(k.int(1), k.emit(arith.div, k.tid, k.int(31)))
     with k.region([ScalarType(int32)]) as body:
         k.put(k.params[0], k.tid, body.args[0])
         k.emit(control.yield_)
-    k.emit(control.for_, k.int(0), k.int(5), step, descending=False, regions=(body.done,))
+    k.emit(control.for_, k.int(0), k.int(5), step, descending=None, regions=(body.done,))
     with pytest.raises(hazard.EndlessLoop, match="from 0 to 5 has step 0"):
         run(k.done(), np.zeros(32, np.int32))
+
+
+def test_a_loop_up_for_some_threads_and_down_for_others():
+    out = np.zeros(32, np.int32)
+    k = Threads(("out", pointer(int32)), block=(32,))
+    with k.region([ScalarType(int32), ScalarType(int32)]) as body:
+        k.emit(control.yield_, k.add(body.args[1], body.args[0]))
+    step = k.sub(k.int(2), k.emit(arith.mul, k.rem(k.tid, 2), k.int(5)))
+    count = k.emit(control.for_, k.tid, k.int(16), step, k.int(0), descending=None, regions=(body.done,))
+    k.put(k.params[0], k.tid, count)
+    run(k.done(), out)
+    np.testing.assert_array_equal(out, [sum(range(t, 16, 2 - t % 2 * 5)) for t in range(32)])
 
 
 def test_a_loop_down_by_different_steps():

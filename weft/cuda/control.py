@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 
 from weft.cuda.emitter import Emitter, Partition
-from weft.cuda.rules import emits
+from weft.cuda.rules import emits, spells
 from weft.cuda.spelling import c_type
 from weft.ir.core import Op, Region, Value, walk
 from weft.ir.define import Completion
@@ -29,7 +29,9 @@ def _for(e: Emitter, op: Op) -> None:
     e.assign(args, inits, mutable=True)
     e.declare_pending()
     i = e.counter(counter).name
-    sign = ">" if op.attrs["descending"] else "<"
+    descending: bool | None = op.attrs["descending"]
+    assert descending is not None, "count_loops gives loops a direction"
+    sign = ">" if descending else "<"
     head = f"{c_type(counter.type.element)} {i} = {e.at(lower)}; {i} {sign} {e.at(upper)}; {_step(e, i, step)}"
     if _indexes_own_arrays(e, op):
         e.out.bare("#pragma unroll")
@@ -62,7 +64,9 @@ def _indexes_own_arrays(e: Emitter, loop: Op) -> bool:
 
     Unrolled it names each of them, so that the array can stay in registers."""
     lower, upper, step = (e.number(value) for value in list(loop.uses)[:3])
-    if lower is None or upper is None or not step or not 0 < (upper - lower) / step <= MOST_UNROLLED:
+    if lower is None or upper is None or step is None:
+        return False
+    if not 0 < control.trip_count(int(lower), int(upper), int(step)) <= MOST_UNROLLED:
         return False
     (body,) = loop.regions
     changing = {arg for arg in body.args if isinstance(arg.type, ScalarType)}
@@ -79,6 +83,11 @@ def _step(e: Emitter, counter: str, step: Value) -> str:
     if number in (1, -1):
         return f"{'++' if number == 1 else '--'}{counter}"
     return f"{counter} += {e.at(step)}"
+
+
+@spells(control.trips)
+def _trips(e: Emitter, op: Op, lower: str, upper: str, step: str) -> str:
+    return e.call(f"trips({c_type(next(op.uses).type.element)})", lower, upper, step)
 
 
 @emits(control.while_)

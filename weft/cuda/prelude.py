@@ -108,6 +108,16 @@ _INTEGERS = {
         f"{name}_wrap": Piece(f"template <typename T> DEV T {name}_wrap(T a, T b) {{ return (T)((u64)a {sign} (u64)b); }}")
         for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
     },
+    **{
+        f"trips({type})": Piece(
+            "// iterations of Python's range(lower, upper, step); none where the step is 0\n"
+            f"DEV {word} trips({type} lower, {type} upper, {type} step) {{\n"
+            f"  const {word} span = step > 0 ? ({word})upper - ({word})lower : ({word})lower - ({word})upper;\n"
+            f"  const {word} by = step > 0 ? ({word})step : 0 - ({word})step;\n"
+            "  return (step > 0 ? lower < upper : step < 0 && upper < lower) ? (span - 1) / by + 1 : 0; }"
+        )
+        for type, word in (("int", "u32"), ("i64", "u64"))
+    },
     "shl": Piece(
         "// amounts of the width or more, and negative ones, give 0\n"
         "template <typename T> DEV T shl(T x, T n) {\n"

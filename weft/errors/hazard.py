@@ -30,7 +30,7 @@ class BrokenPromise(Hazard):
 
 
 class WrappedOffset(Hazard):
-    """A 32-bit expression that wrapped and then became an offset."""
+    """A 32-bit expression that wrapped and then decided which memory is accessed."""
 
 
 class AssertionFailed(Hazard):
@@ -188,12 +188,6 @@ UNDEFINED_SHARED = row(
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
     "write the memory first, or wait for the copy that does",
 )
-DIVISION = row(
-    "hazard-division-by-zero",
-    DivisionByZero,
-    "program {program} divides by zero{where}",
-    "keep the divisor away from zero, for example by `other=1` where the load is masked",
-)
 ASSUME = row(
     "hazard-assume",
     BrokenPromise,
@@ -213,23 +207,11 @@ NOT_UNIFORM = row(
     "and {second} has {second_value}",
     "compute it from values that all threads share",
 )
-WRAPPED = row(
-    "hazard-wrapped-offset",
-    WrappedOffset,
-    "program {program}: an offset used here wrapped around 32 bits{where}",
-    "compute it in 64 bits: cast an operand with .to(gl.int64) before it is multiplied",
-)
 ASSERTION = row(
     "hazard-assertion",
     AssertionFailed,
     "program {program}: assertion failed{where}: {message}",
     "see the condition at this line",
-)
-LOOP_STEP = row(
-    "hazard-loop-step",
-    EndlessLoop,
-    "program {program}: a loop from {lower} to {upper} has step {step}",
-    "use a step that is not zero and leads towards the end",
 )
 INLINE_ASM = row(
     "hazard-inline-asm",

@@ -104,7 +104,11 @@ def _run_time_for(frame: Frame, node: ast.For, call: ast.Call, after: After) -> 
 
 
 class _Counting:
-    """A `for` over `range` on the GPU. `lower`, `upper` and `step` are values of the counter's type."""
+    """A `for` over `range` on the GPU. `lower`, `upper` and `step` are values of the counter's type.
+
+    Left early it is a `while`. That compares the counter with its end only where no step can lead beyond the type; otherwise it
+    carries the number of iterations that are `left`, too.
+    """
 
     def __init__(
         self, frame: Frame, node: ast.For, target: str, line: Loc, bounds: tuple[Any, Any, Any], exits: Exits
@@ -113,8 +117,11 @@ class _Counting:
         self.type = _counter_type(*bounds)
         frame.builder.loc = line
         self.lower, self.upper, self.step = (_bound(frame, bound, self.type) for bound in bounds)
-        self.descending = not isinstance(bounds[2], tensor) and bounds[2] < 0
-        self.runs = not any(isinstance(bound, tensor) for bound in bounds) and len(range(*bounds)) > 0
+        self.descending = None if isinstance(bounds[2], tensor) else bounds[2] < 0
+        self.runs = not any(isinstance(bound, tensor) for bound in bounds) and bool(range(*bounds))
+        self.left: list[Value] = []
+        if exits.possible and _may_step_over(bounds, self.type):
+            self.left.append(frame.builder.emit(control.trips, self.lower, self.upper, self.step))
 
     def read(self, after: After) -> Outcome:
         """Read the loop, and what follows it where a return may have left it."""
@@ -128,8 +135,9 @@ class _Counting:
             _after_loop(frame, self.node, settled, results_of(made), line)
             frame.bind(self.target, Unusable(errors.COUNTER, {"name": self.target, "line": line.line}), line)
             return Signal.NEXT
-        flags = self.exits.initial(frame)
-        _, *results = results_of(frame.builder.emit(control.while_, self.lower, *initial, *flags, regions=settled.made))
+        first, flags = [self.lower, *self.left], self.exits.initial(frame)
+        made = frame.builder.emit(control.while_, *first, *initial, *flags, regions=settled.made)
+        results = results_of(made)[len(first) :]
         _after_loop(frame, self.node, settled, results[: len(initial)], line)
         return _left(frame, self.exits, results[len(initial) :], after)
 
@@ -141,10 +149,12 @@ class _Counting:
     def _attempt(self, carried: tuple[Carried, ...]) -> tuple[Any, Edge]:
         frame, exits = self.frame, self.exits
         types, titles = argument_types(carried)
-        types, titles = [self.type, *types, *exits.types], [self.target, *titles, *exits.titles]
+        left = self.left if exits.any else []
+        types = [self.type, *(value.type for value in left), *types, *exits.types]
+        titles = [self.target, *("left" for _ in left), *titles, *exits.titles]
         before = self._condition(types, titles) if exits.any else None
         with frame.builder.region(types, titles) as body:
-            counter, *rest = body.args
+            counter, rest = body.args[0], body.args[1 + len(left) :]
             end = len(rest) - len(exits.types)
             bind(frame, carried, rest[:end])
             frame.bind(self.target, tensor(counter), frame.at(self.node.target))
@@ -153,21 +163,41 @@ class _Counting:
             frame.builder.loc = self.line
             found = edge(frame, carried, rest[:end], self.line)
             exits.close(frame, found, self.runs)
-            following = () if before is None else (frame.builder.emit(arith.add, counter, self.step),)
+            following = () if before is None else self._following(*body.args[: 1 + len(left)])
             frame.builder.emit(control.yield_, *following, *found.values)
         return body.done if before is None else (before, body.done), found
 
+    def _following(self, counter: Value, *left: Value) -> tuple[Value, ...]:
+        """The counter of the next iteration, and how many are left then."""
+        builder = self.frame.builder
+        fewer = (builder.emit(arith.sub, value, materialise(builder, 1, value.type)) for value in left)
+        return (builder.emit(arith.add, counter, self.step), *fewer)
+
     def _condition(self, types: list[Any], titles: list[str]) -> Region:
-        """While nothing has left the loop, and the counter is not at its end."""
+        """While nothing has left the loop, and there are iterations left."""
         frame = self.frame
         with frame.builder.region(types, titles) as before:
             frame.builder.loc = self.line
-            counter, upper = tensor(before.args[0]), tensor(self.upper)
+            counter, upper, left = tensor(before.args[0]), tensor(self.upper), tensor(before.args[1])
             going = self.exits.go_on(before.args[len(types) - len(self.exits.types) :])
-            inside = counter > upper if self.descending else counter < upper
+            inside = left > 0 if self.left else counter > upper if self.descending else counter < upper
             test: tensor = inside if going is None else logical_and(going, inside)
             frame.builder.emit(control.condition, test.handle, *before.args)
         return before.done
+
+
+def _may_step_over(bounds: tuple[Any, Any, Any], type: ScalarType) -> bool:
+    """Whether the step from a loop's last number may lead beyond the type, or either way."""
+    element, step = type.element, bounds[2]
+    assert isinstance(element, DType)
+    if isinstance(step, tensor):
+        return True
+    if step in (1, -1):
+        return False
+    if any(isinstance(bound, tensor) for bound in bounds):
+        return True
+    numbers = range(*bounds)
+    return bool(numbers) and not element.min_value <= numbers[-1] + step <= element.max_value
 
 
 def _read_body(frame: Frame, body: list[ast.stmt]) -> None:

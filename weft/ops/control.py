@@ -6,14 +6,40 @@ from collections.abc import Iterator
 
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import op
-from weft.ir.types import ScalarType, Type
-from weft.ops.check import boolean, integer, require, same_type, scalar, yields
+from weft.ir.types import ScalarType, Type, int32, int64, uint32, uint64
+from weft.ops.check import boolean, dtype_of, integer, require, same_type, scalar, yields
+
+UNSIGNED = {int32: uint32, int64: uint64}
+"""The type of a number of iterations, by the counter's."""
+
+
+def trip_count(lower: int, upper: int, step: int) -> int:
+    """Iterations of a loop over `range(lower, upper, step)`: Python's, and none where the step is 0.
+
+    >>> trip_count(10, 0, -3), trip_count(0, 10, -3), trip_count(2**31 - 3, 2**31 - 1, 16), trip_count(0, 5, 0)
+    (4, 0, 1, 0)
+    """
+    # Not `len(range(...))`, which raises OverflowError for counts of int64 beyond 2**63 - 1.
+    return max(-((lower - upper) // step), 0) if step else 0
+
+
+@op("control.trips")
+def trips(lower: Value, upper: Value, step: Value) -> Type:
+    """The number of iterations of a loop over `range(lower, upper, step)` (`trip_count`), unsigned and of the bounds' width."""
+    scalar(lower)
+    same_type(lower, upper, step)
+    dtype = dtype_of(lower)
+    require(dtype in UNSIGNED, "bounds of a loop are int32 or int64")
+    return ScalarType(UNSIGNED[dtype])
 
 
 @op("control.for")
-def for_(lower: Value, upper: Value, step: Value, *inits: Value, descending: bool, body: Region) -> tuple[Type, ...]:
-    """Count from `lower` in steps while below `upper` (above it when `descending`). The body takes the counter and the carried
-    values, and yields the next carried values; the yield assigns them in parallel. Results are the last ones."""
+def for_(
+    lower: Value, upper: Value, step: Value, *inits: Value, descending: bool | None, body: Region
+) -> tuple[Type, ...]:
+    """Count as Python's `range(lower, upper, step)` does, in any of the integer types. `descending` is the sign of the step,
+    None where only the running kernel knows it. The body takes the counter and the carried values, and yields the next carried
+    values; the yield assigns them in parallel. Results are the last ones."""
     scalar(lower)
     integer(lower)
     same_type(lower, upper, step)

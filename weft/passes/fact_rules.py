@@ -1,4 +1,7 @@
-"""What each operation makes of facts about its operands: the rules behind `weft.passes.facts`."""
+"""The facts of each operation's result from those of its operands: the rules behind `weft.passes.facts`.
+
+Rules of sums and products give the sign of the exact result; `weft.passes.facts` takes it away where the result may overflow.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ MOST = 1 << 30
 class Facts:
     """Facts about a value, per axis of its tile (a scalar has one axis, of length one).
 
-    `contiguous`: runs of so many elements count up by one (pointers: by one element). `divisible`: the first of each such
-    run is a multiple of it (pointers: in bytes). `constant`: runs of so many elements are equal. `value`: the number, where
-    it is known. `step`: what counting up by one means in the unit of `divisible`.
+    `contiguous`: runs of this length count up by one, modulo 2**bits (pointers: by one element). `divisible`: the first of
+    each such run is a multiple of it (pointers: in bytes). `constant`: runs of this length are equal. `value`: the number,
+    where it is known. `step`: what counting up by one means in the unit of `divisible`.
     """
 
     contiguous: tuple[int, ...]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from weft.ir.core import Attrs
 from weft.ir.define import OpDef
 from weft.ir.types import DType, wrap
-from weft.ops import arith
+from weft.ops import arith, control
 
 Number = int | float | bool
 
@@ -46,6 +46,9 @@ def fold(kind: OpDef, operands: list[Number], dtype: DType, source: DType, attrs
     if kind is arith.umulhi:
         mask = (1 << dtype.bits) - 1
         return wrap((numbers[0] & mask) * (numbers[1] & mask) >> dtype.bits, dtype)
+    if kind is control.trips:
+        # A step of 0 is reported when it runs.
+        return control.trip_count(*numbers) if numbers[2] else None
     if kind is arith.cast:
         return wrap(numbers[0], dtype)
     if kind not in INTEGER or (kind in (arith.div, arith.rem) and not numbers[1]):

@@ -58,8 +58,12 @@ def only_addresses(func: Func) -> set[Value]:
 
 def _addressing(op: Op, position: int, addresses: set[Value]) -> bool:
     """Whether an operand says where in memory, and nothing else."""
-    if op.kind in SUMS or op.kind is arith.cast:
+    if op.kind in SUMS:
         return op.result in addresses
+    if op.kind is arith.cast:
+        # A narrower or unsigned type is there for what is left of a number that wraps: the simulator does not report that.
+        target, source = op.attrs["dtype"], next(op.uses).type.element
+        return op.result in addresses and target.is_int_signed() and target.bits >= source.bits
     if op.kind is memory.addptr or op.kind in SHARED:
         return position == 1
     if op.kind is async_copy.copy and position == op.kind.operand_index["base"]:

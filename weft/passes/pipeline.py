@@ -19,6 +19,7 @@ from weft.passes.check_accumulators import check_accumulators, check_moves
 from weft.passes.cluster_checks import check_blocks
 from weft.passes.cluster_sync import cluster_sync
 from weft.passes.contract_fma import contract_fma
+from weft.passes.count_loops import count_loops
 from weft.passes.dce import dce
 from weft.passes.drop_parameters import drop_parameters
 from weft.passes.fence_tensor_memory import fence_tensor_memory
@@ -89,6 +90,7 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
             ("join_branches", join_branches),
             ("bound_blocks", lambda f: bound_blocks(f, target)),
             ("mark_exact", mark_exact),
+            ("count_loops", count_loops),
             ("assign_registers", assign_registers),
             ("check_moves", check_moves),
         ),

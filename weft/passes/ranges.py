@@ -6,7 +6,8 @@
     %i = arith.add %m, %t         0 to 2147483615
     %j = arith.add %i, %n         -2147483648 to 2147483647
 
-A sum or product that may leave its type is anywhere in the type. An array's range holds for each of its registers.
+A sum or product that may leave its type is anywhere in the type. The range of a tile or of a register array holds for each of
+its elements.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class Ranges:
         """What says where a thread is."""
         if op.kind is program.thread_id:
             return Range(0, program.threads_of(self._func) - 1)
+        if op.kind is tile.arange:
+            return Range(op.attrs["start"], op.attrs["end"] - 1)
         if op.kind is program.lane_id:
             return Range(0, WARP_SIZE - 1)
         if op.kind is program.warp_id:
@@ -112,13 +115,17 @@ class Ranges:
         return None
 
     def _counter(self, op: Op) -> None:
-        """From the first bound to the last."""
-        lower, upper = (self.of(value) for value in list(op.uses)[:2])
-        counter = op.regions[0].args[0]
-        if lower is not None and upper is not None:
-            low, high = (upper.low + 1, lower.high) if op.attrs["descending"] else (lower.low, upper.high - 1)
-            if low <= high:
-                self._known[counter] = Range(low, high)
+        """From the first bound to the last, either way where nothing is known of the step."""
+        lower, upper, step = (self.of(value) for value in list(op.uses)[:3])
+        assert lower is not None and upper is not None and step is not None
+        descending: bool | None = op.attrs["descending"]
+        up, down = Range(lower.low, upper.high - 1), Range(upper.low + 1, lower.high)
+        if descending is None:
+            descending = False if step.low >= 0 else True if step.high <= 0 else None
+        found = [way for way, taken in ((up, descending is not True), (down, descending is not False)) if taken]
+        found = [way for way in found if way.low <= way.high]
+        if found:
+            self._known[op.regions[0].args[0]] = found[0].join(found[-1])
 
 
 def _constant(op: Op, known: tuple[Range, ...]) -> Range | None:
@@ -209,6 +216,11 @@ _RULES: dict[OpDef, Rule] = {
     arith.and_: _and, arith.or_: _or, arith.xor: _or, arith.shl: _shl, arith.shr: _shr, arith.minimum: _minimum,
     arith.maximum: _maximum, regs.affine: _affine,
     **dict.fromkeys(
-        (arith.select, arith.cast, program.uniform, tile.hint, regs.splat, regs.extract, regs.gather, regs.concat), _joined
+        (
+            arith.select, arith.cast, program.uniform, tile.hint, tile.splat, tile.expand_dims, tile.broadcast, tile.reshape,
+            tile.permute, tile.convert, tile.set_layout, tile.join, tile.extract, regs.splat, regs.extract, regs.gather,
+            regs.concat,
+        ),
+        _joined,
     ),
 }  # fmt: skip

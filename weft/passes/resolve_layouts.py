@@ -212,7 +212,7 @@ class _Layouts:
         return wishes
 
     def _accesses(self, wishes: dict[Value, None]) -> dict[Value, list[Access]]:
-        known = facts(self.func)
+        known = facts(self.func, addresses=True)
         accesses: dict[Value, list[Access]] = {}
         for op in walk(self.func.body):
             if op.kind not in ACCESSES:

@@ -23,6 +23,7 @@ from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, TileType, Type, wrap
 from weft.ops import arith, async_copy, control, debug, globals, memory, program, regs, thread, tile
+from weft.ops.control import trip_count
 from weft.passes.fold import COMPARE, Number, fold
 from weft.passes.registers import Registers
 
@@ -256,10 +257,11 @@ class _Simplifier:
         )
 
     def for_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """No iteration, one, or values that every iteration hands on as they are."""
+        """No iteration, one, or values that every iteration hands on as they are; a direction that is known by now."""
         (body,) = op.regions
         inits = [value for value in operands[3:] if value is not None]
-        trips = self._trips(operands[:3], op.attrs["descending"])
+        known = op if op.attrs["descending"] is not None else self._directed(op, operands[2])
+        trips = self._trips(operands[:3])
         if trips == 0:
             return tuple(inits)
         if trips == 1:
@@ -270,9 +272,9 @@ class _Simplifier:
         yielded = body.terminator.operands
         kept = [i for i, arg in enumerate(body.args[1:]) if yielded[i] not in (arg, op.operands[3 + i])]
         if len(kept) == len(inits):
-            return None
+            return None if known is op else out.keep(known, operands)
         out.env.update(zip(body.args[1:], inits, strict=True))
-        made = out.keep(_carrying(op, kept), (*operands[:3], *(inits[i] for i in kept)))
+        made = out.keep(_carrying(known, kept), (*operands[:3], *(inits[i] for i in kept)))
         results = dict(zip(kept, made, strict=True))
         return tuple(results.get(i, init) for i, init in enumerate(inits))
 
@@ -304,16 +306,18 @@ class _Simplifier:
             new.name = old.name
         return results
 
-    def _trips(self, bounds: Operands, descending: bool) -> int | None:
-        """0 or 1 where a loop runs so often, else None."""
+    def _directed(self, op: Op, step: Value | None) -> Op:
+        """A loop with the sign of its step, where that is a constant by now."""
+        number = self.constants[step] if step is not None and step in self.constants else 0
+        attrs = {**op.attrs, "descending": number < 0}
+        return Op(op.kind, op.operands, attrs, op.results, op.regions, op.loc) if number else op
+
+    def _trips(self, bounds: Operands) -> int | None:
+        """How many iterations a loop of constant bounds has; None for others, and for a step of 0, which is to be reported."""
         if any(value not in self.constants for value in bounds):
             return None
-        lower, upper, step = (self.constants[value] for value in bounds if value is not None)
-        if descending:
-            lower, upper, step = -lower, -upper, -step
-        if lower >= upper:
-            return 0
-        return 1 if step > 0 and lower + step >= upper else None
+        lower, upper, step = (int(self.constants[value]) for value in bounds if value is not None)
+        return trip_count(lower, upper, step) if step else None
 
 
 def _spelled(out: Rebuilder, value: Value, type: Type) -> tuple[Value]:

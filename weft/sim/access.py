@@ -5,19 +5,19 @@ Only active elements are touched and checked. What is wrong with one is found ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from weft.errors import UserError, fail, hazard
+from weft.errors import UserError, hazard, number_hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, TileType
 from weft.ops.check import pointer_of
 from weft.ops.memory import Atomic
-from weft.sim import numbers
-from weft.sim.data import Array, Data, Mark, arange, union, where, where_marked
+from weft.sim import numbers, wraps
+from weft.sim.data import Array, Data, Mark, arange, undefined_in, where, where_marked
 from weft.sim.hardware import owners_of, readers_of
 from weft.sim.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
 from weft.sim.machine import Task
@@ -55,7 +55,10 @@ class Request:
         self.shape = np.shape(self.all)
         chosen = self.all if self.where is None else self.all[self.where]
         self.access = Access(chosen, self.element.itemsize, vec)
-        self._check_wrapped(ptr.wrapped, own)
+        active = task.under(own)
+        wraps.check(task, op, ptr, number_hazard.WRAPPED, self.shape, active)
+        if mask is not None:
+            wraps.check(task, op, mask, number_hazard.WRAPPED_MASK, self.shape, active)
 
     def _part(self, mask: Array | None) -> Array | None:
         """The active elements that are for the task's block."""
@@ -63,14 +66,6 @@ class Request:
         of_tiles = self.op.kind.stage == "tile"
         once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
         return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
-
-    def _check_wrapped(self, mark: Mark | None, mask: Array | None) -> None:
-        bad = where_marked(mark, self.shape, self.task.under(mask))
-        if mark is None or bad is None:
-            return
-        where = f" ({self.task.where(bad.shape, int(np.argmax(bad)))})" if bad.ndim else ""
-        used = () if self.op.loc is None else (("the offset is used by", self.op.loc),)
-        raise fail(hazard.WRAPPED, loc=mark.loc or self.op.loc, related=used, program=self.task.pid, where=where)
 
     @property
     def heap(self) -> Heap:
@@ -338,5 +333,13 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
 def moved_by(ptr: Data, offset: Data, itemsize: int) -> Data:
     """An address some elements further on; it carries what is wrong with either."""
     distance = np.multiply(offset.array, np.int64(itemsize), dtype=np.int64, casting="unsafe")
-    undefined = union(ptr.undefined, offset.undefined)
-    return Data(ptr.array + distance, undefined, union(ptr.wrapped, offset.wrapped))
+    both = (ptr, offset)
+    return Data(ptr.array + distance, undefined_in(both), wraps.wrapped_in(both))
+
+
+def offset_of(constants: Array, strides: Sequence[Data], factors: Sequence[Array]) -> Data:
+    """`constants + sum(stride * factor)` in 64 bits; it carries what is wrong with any stride."""
+    total = constants
+    for stride, factor in zip(strides, factors, strict=True):
+        total = total + stride.array.astype(np.int64) * factor
+    return Data(total, undefined_in(strides), wraps.wrapped_in(strides))

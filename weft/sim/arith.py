@@ -1,4 +1,7 @@
-"""Arithmetic, comparison, selection and casts, on arrays of any shape."""
+"""Arithmetic, comparison, selection and casts, on arrays of any shape.
+
+What is wrong with operands goes on to results: undefined elements, and elements that wrapped (`weft.sim.wraps`).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, RegsType, TileType, Type
 from weft.ops import arith
 from weft.ops.check import dtype_of
-from weft.sim import divisions, numbers
+from weft.sim import divisions, numbers, wraps
 from weft.sim.data import Array, Data, Mark, chosen, marked, undefined_in, union
 from weft.sim.machine import DIVIDED, Task
 from weft.sim.numbers import numpy_dtype
 from weft.sim.rules import rule
+from weft.sim.wraps import CAUSE, WORD, inexact, wrapped_in
 
 COMPARE: dict[str, Callable[..., Array]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -75,7 +79,7 @@ def _wrapping(
 
 
 def _overflowed(name: str, lhs: Array, rhs: Array, result: Array, loc: Loc | None) -> Mark | None:
-    return marked(numbers.overflow(name, lhs, rhs, result), "it wrapped", loc)
+    return marked(numbers.overflow(name, lhs, rhs, result), CAUSE, loc, WORD)
 
 
 rule(arith.add)(_wrapping("add", np.add, int.__add__))
@@ -83,18 +87,20 @@ rule(arith.sub)(_wrapping("sub", np.subtract, int.__sub__))
 rule(arith.mul)(_wrapping("mul", np.multiply, int.__mul__))
 
 
-def _pure(function: Callable[..., Array]) -> Callable[..., Data]:
-    """A rule of the operands' arrays alone."""
+def _pure(
+    function: Callable[..., Array], wrapped: Callable[[tuple[Data, ...]], Mark | None] = inexact
+) -> Callable[..., Data]:
+    """A rule of the operands' arrays; `wrapped` says which results depend on wrapped operands."""
 
     def run(task: Task, op: Op, *operands: Data) -> Data:
-        return Data(function(*[data.array for data in operands]), undefined_in(operands))
+        return Data(function(*[data.array for data in operands]), undefined_in(operands), wrapped(operands))
 
     return run
 
 
 rule(arith.div_rn)(_pure(numbers.divide_floats))
-rule(arith.xor)(_pure(np.bitwise_xor))
-rule(arith.shr)(_pure(np.right_shift))
+rule(arith.xor)(_pure(np.bitwise_xor, wrapped_in))
+rule(arith.shr)(_pure(np.right_shift, lambda operands: wraps.shifted_right(*operands)))
 rule(arith.umulhi)(_pure(numbers.high_product))
 rule(arith.fma)(_pure(numbers.fma))
 
@@ -111,12 +117,13 @@ def _dividing(
         if lhs.array.dtype.kind not in "iu":
             return Data(floats(lhs.array, rhs.array), undefined)
         if not (lhs.array.ndim or rhs.array.ndim) and lhs.array >= 0 and rhs.array > 0:
-            return Data(lhs.array.dtype.type(alone(int(lhs.array), int(rhs.array))), undefined)
+            quotient = lhs.array.dtype.type(alone(int(lhs.array), int(rhs.array)))
+            return Data(quotient, undefined, inexact((lhs, rhs)))
         result = integers(lhs.array, rhs.array)
         if lhs.array.dtype.kind == "i" and (np.min(lhs.array) < 0 or np.min(rhs.array) < 0):
             divisions.advise(task.machine.report, op, lhs.array, rhs.array, undefined)
         zero = marked(rhs.array == 0, DIVIDED, op.loc)
-        return Data(result, union(undefined, zero))
+        return Data(result, union(undefined, zero), inexact((lhs, rhs)))
 
     return run
 
@@ -127,28 +134,35 @@ rule(arith.rem)(_dividing(np.fmod, numbers.remainder_floats, int.__mod__))
 
 @rule(arith.minimum)
 def _minimum(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
-    return Data(numbers.minimum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
+    array = numbers.minimum(lhs.array, rhs.array, op.attrs["nan"])
+    return Data(array, undefined_in((lhs, rhs)), inexact((lhs, rhs)))
 
 
 @rule(arith.maximum)
 def _maximum(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
-    return Data(numbers.maximum(lhs.array, rhs.array, op.attrs["nan"]), undefined_in((lhs, rhs)))
+    array = numbers.maximum(lhs.array, rhs.array, op.attrs["nan"])
+    return Data(array, undefined_in((lhs, rhs)), inexact((lhs, rhs)))
 
 
 @rule(arith.clamp)
 def _clamp(task: Task, op: Op, x: Data, low: Data, high: Data) -> Data:
     array = numbers.clamp(x.array, low.array, high.array, op.attrs["nan"])
-    return Data(array, undefined_in((x, low, high)))
+    return Data(array, undefined_in((x, low, high)), inexact((x, low, high)))
 
 
-def _absorbing(compute: Callable[[Array, Array], Array], absorbs: Callable[[Array], Array]) -> Callable[..., Data]:
+def _absorbing(
+    compute: Callable[[Array, Array], Array],
+    absorbs: Callable[[Array], Array],
+    wrapped: Callable[[Data, Data], Mark | None],
+) -> Callable[..., Data]:
     """`and`, `or`: where one operand is known to decide the result, the other may be undefined (a mask `inside & flags`)."""
 
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         result = compute(lhs.array, rhs.array)
+        marks = None if lhs.wrapped is None and rhs.wrapped is None else wrapped(lhs, rhs)
         if lhs.undefined is None and rhs.undefined is None:
-            return Data(result)
-        return Data(result, union(_unless(lhs, rhs, absorbs), _unless(rhs, lhs, absorbs)))
+            return Data(result, None, marks)
+        return Data(result, union(_unless(lhs, rhs, absorbs), _unless(rhs, lhs, absorbs)), marks)
 
     return run
 
@@ -163,38 +177,40 @@ def _unless(data: Data, other: Data, absorbs: Callable[[Array], Array]) -> Mark 
     return marked(data.undefined.mask & ~decided, data.undefined.cause, data.undefined.loc)
 
 
-rule(arith.and_)(_absorbing(np.bitwise_and, lambda x: x == 0))
-rule(arith.or_)(_absorbing(np.bitwise_or, lambda x: np.bitwise_not(x) == 0))
+rule(arith.and_)(_absorbing(np.bitwise_and, lambda x: x == 0, wraps.of_and))
+rule(arith.or_)(_absorbing(np.bitwise_or, lambda x: np.bitwise_not(x) == 0, wraps.of_or))
 
 
 @rule(arith.shl)
 def _shl(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
     result = np.left_shift(lhs.array, rhs.array)
-    undefined = undefined_in((lhs, rhs))
+    undefined, wrapped = undefined_in((lhs, rhs)), wraps.shifted_left(lhs, rhs)
     if result.dtype != np.int32:
-        return Data(result, undefined, lhs.wrapped)
-    lost = marked(np.right_shift(result, rhs.array) != lhs.array, "it wrapped", op.loc)
-    return Data(result, undefined, union(lhs.wrapped, lost))
+        return Data(result, undefined, wrapped)
+    lost = marked(np.right_shift(result, rhs.array) != lhs.array, CAUSE, op.loc, WORD)
+    return Data(result, undefined, union(wrapped, lost))
 
 
 @rule(arith.cmp)
 def _cmp(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
-    return Data(COMPARE[op.attrs["predicate"]](lhs.array, rhs.array), undefined_in((lhs, rhs)))
+    array = COMPARE[op.attrs["predicate"]](lhs.array, rhs.array)
+    return Data(array, undefined_in((lhs, rhs)), inexact((lhs, rhs)))
 
 
 @rule(arith.select)
 def _select(task: Task, op: Op, condition: Data, lhs: Data, rhs: Data) -> Data:
     result = chosen(condition.array, lhs, rhs)
-    if condition.undefined is None:
+    if condition.undefined is None and condition.wrapped is None:
         return result
-    return Data(result.array, union(condition.undefined, result.undefined), result.wrapped)
+    undefined = union(condition.undefined, result.undefined)
+    return Data(result.array, undefined, union(condition.wrapped, result.wrapped))
 
 
 @rule(arith.cast)
 def _cast(task: Task, op: Op, x: Data) -> Data:
     target: DType = op.attrs["dtype"]
     array = numbers.cast(x.array, dtype_of(next(op.uses)), target, op.attrs["rounding"])
-    return Data(array, x.undefined, x.wrapped if target.is_int() else None)
+    return Data(array, x.undefined, wraps.of_cast(x, target))
 
 
 @rule(arith.bitcast)
@@ -205,5 +221,5 @@ def _bitcast(task: Task, op: Op, x: Data) -> Data:
 
 @rule(arith.math)
 def _math(task: Task, op: Op, x: Data) -> Data:
-    wrapped: Any = x.wrapped if op.attrs["fn"] == "neg" else None
+    wrapped = x.wrapped if op.attrs["fn"] == "neg" else inexact((x,))
     return Data(numbers.function(op.attrs["fn"], x.array), x.undefined, wrapped)

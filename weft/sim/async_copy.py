@@ -46,9 +46,7 @@ def _copy(
     """Copies of each thread; those that are not active copy nothing."""
     vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
     constants, *factors = table_of(op, "offsets")
-    offset = Data(constants)
-    for stride, factor in zip(strides, factors, strict=True):
-        offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
+    offset = access.offset_of(constants, strides, factors)
     address = per_thread(task, access.moved_by(ptr, offset, element.itemsize), len(constants))
     elements = bases(task, op, base, "places")[..., None] + arange(vec)
     running = task.under(None if active is None else active.array)

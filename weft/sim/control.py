@@ -6,13 +6,13 @@ results are merged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft import settings
-from weft.errors import Loc, hazard, loop_hazard
+from weft.errors import Loc, loop_hazard, number_hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
@@ -20,6 +20,7 @@ from weft.sim.blocks import Meeting
 from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
 from weft.sim.machine import Run, Task, Wait, execute
+from weft.sim.numbers import bits_dtype
 from weft.sim.rules import rule
 from weft.sim.spin import deciding
 
@@ -160,6 +161,30 @@ def _branch(task: Task, op: Op, condition: Data, way: bool | None) -> Run:
     return merged(condition.array, first, second)
 
 
+@rule(control.trips)
+def _trips(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Data:
+    return Data(_trip_count(task, op, lower, upper, step))
+
+
+_counts: Callable[[Array, Array, Array], Array] = np.frompyfunc(control.trip_count, 3, 1)
+
+
+def _trip_count(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Array:
+    """The iterations of a loop, of each thread where they differ. Raises EndlessLoop for a step of 0."""
+    bounds = (lower, upper, step)
+    for bound in bounds:
+        task.demand(op, bound, "a loop bound")
+    still = task.under(step.array == 0)
+    if still is not None and np.any(still):
+        flat, shape = int(np.argmax(still)), np.shape(still)
+        first, last = (int(np.broadcast_to(bound.array, shape).ravel()[flat]) for bound in (lower, upper))
+        raise task.fail(number_hazard.LOOP_STEP, op, lower=first, upper=last)
+    unsigned = bits_dtype(lower.array.dtype.itemsize)
+    if not any(np.ndim(bound.array) for bound in bounds):
+        return unsigned.type(control.trip_count(*(int(bound.array) for bound in bounds)))
+    return np.asarray(_counts(*(bound.array.astype(object) for bound in bounds))).astype(unsigned)[()]
+
+
 @rule(control.for_)
 def _for(task: Task, op: Op, *operands: Data) -> Run:
     by = task.machine.steering.decided.get(op)
@@ -170,42 +195,26 @@ def _for(task: Task, op: Op, *operands: Data) -> Run:
 
 
 def _counted(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
-    for bound in (lower, upper, step):
-        task.demand(op, bound, "a loop bound")
+    count = _trip_count(task, op, lower, upper, step)
     state: tuple[Data, ...] = inits
-    if any(np.ndim(bound.array) for bound in (lower, upper, step)):
-        _check_steps(task, op, lower.array, upper.array, step.array)
-        return (yield from _divergent_for(task, op, lower.array, upper.array, step.array, state))
-    first, last, by = int(lower.array), int(upper.array), int(step.array)
-    descending = bool(op.attrs["descending"])
-    if (by >= 0 if descending else by <= 0) and (first > last if descending else first < last):
-        raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last, step=by)
-    kind: Any = lower.array.dtype.type
-    for counter in range(first, last, by) if by else ():
-        state = yield from execute(task, op.regions[0], (Data(kind(counter)), *state))
+    if np.ndim(count):
+        return (yield from _divergent_for(task, op, count, lower.array, step.array, state))
+    first, by, kind = int(lower.array), int(step.array), lower.array.dtype.type
+    for number in range(int(count)):
+        state = yield from execute(task, op.regions[0], (Data(kind(first + number * by)), *state))
     return state
 
 
-def _check_steps(task: Task, op: Op, lower: Array, upper: Array, step: Array) -> None:
-    """Refuse a loop that never ends for some thread. Raises EndlessLoop."""
-    endless = (step >= 0) & (lower > upper) if op.attrs["descending"] else (step <= 0) & (lower < upper)
-    endless = task.under(endless)
-    if endless is None or not endless.any():
-        return
-    flat, shape = int(np.argmax(endless)), np.shape(endless)
-    first, last, by = (int(np.broadcast_to(bound, shape).ravel()[flat]) for bound in (lower, upper, step))
-    raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last, step=by)
-
-
-def _divergent_for(task: Task, op: Op, counter: Array, upper: Array, step: Array, state: tuple[Data, ...]) -> Run:
+def _divergent_for(task: Task, op: Op, count: Array, counter: Array, step: Array, state: tuple[Data, ...]) -> Run:
+    number = 0
     while True:
-        running = counter > upper if op.attrs["descending"] else counter < upper
+        running = number < count
         if not np.any(task.under(running)):
             return state
         with task.only(running):
             after = yield from execute(task, op.regions[0], (Data(counter), *state))
         state = merged(running, after, state)
-        counter = counter + step
+        counter, number = counter + step, number + 1
 
 
 @rule(control.while_)

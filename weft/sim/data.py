@@ -23,18 +23,22 @@ arange: Callable[..., Array] = np.arange
 
 
 class Mark:
-    """Elements with a fault that counts only where they are used: which (broadcasts to the value), why, and since where."""
+    """Elements with a fault that counts only where they are used: which (broadcasts to the value), why, and since where.
 
-    __slots__ = ("cause", "loc", "mask")
+    Of integers that wrapped, the `low` lowest bits are those of the exact result all the same.
+    """
 
-    def __init__(self, mask: Array, cause: str, loc: Loc | None) -> None:
+    __slots__ = ("cause", "loc", "low", "mask")
+
+    def __init__(self, mask: Array, cause: str, loc: Loc | None, low: int = 0) -> None:
         self.mask = mask
         self.cause = cause
         self.loc = loc
+        self.low = low
 
 
 class Data:
-    """A value. `undefined` marks elements without one, `wrapped` those of a 32-bit expression that overflowed."""
+    """A value. `undefined` marks elements without one, `wrapped` those that depend on an int32 expression that overflowed."""
 
     __slots__ = ("array", "undefined", "wrapped")
 
@@ -48,7 +52,7 @@ def union(first: Mark | None, second: Mark | None) -> Mark | None:
     """Elements marked in either; the first one's reason."""
     if first is None or second is None:
         return second if first is None else first
-    return Mark(first.mask | second.mask, first.cause, first.loc)
+    return Mark(first.mask | second.mask, first.cause, first.loc, min(first.low, second.low))
 
 
 def undefined_in(operands: Iterable[Data | None]) -> Mark | None:
@@ -60,9 +64,9 @@ def undefined_in(operands: Iterable[Data | None]) -> Mark | None:
     return mark
 
 
-def marked(mask: Array, cause: str, loc: Loc | None) -> Mark | None:
+def marked(mask: Array, cause: str, loc: Loc | None, low: int = 0) -> Mark | None:
     """A mark, or None where the mask is empty."""
-    return Mark(mask, cause, loc) if mask.any() else None
+    return Mark(mask, cause, loc, low) if mask.any() else None
 
 
 def where_marked(mark: Mark | None, shape: tuple[int, ...], active: Array | None = None) -> Array | None:
@@ -83,7 +87,7 @@ def moved(data: Data, move: Callable[[Array], Array]) -> Data:
 def _moved(mark: Mark | None, data: Data, move: Callable[[Array], Array]) -> Mark | None:
     if mark is None:
         return None
-    return Mark(move(np.broadcast_to(mark.mask, np.shape(data.array))), mark.cause, mark.loc)
+    return Mark(move(np.broadcast_to(mark.mask, np.shape(data.array))), mark.cause, mark.loc, mark.low)
 
 
 def stacked(parts: list[Data], stack: Callable[[list[Array]], Array]) -> Data:
@@ -101,7 +105,7 @@ def _stacked(marks: list[Mark | None], parts: list[Data], stack: Callable[[list[
     masks = [
         np.broadcast_to(False if m is None else m.mask, np.shape(p.array)) for m, p in zip(marks, parts, strict=True)
     ]
-    return Mark(stack(masks), first.cause, first.loc)
+    return Mark(stack(masks), first.cause, first.loc, min(mark.low for mark in marks if mark is not None))
 
 
 def chosen(condition: Array, lhs: Data, rhs: Data) -> Data:
@@ -115,6 +119,6 @@ def chosen(condition: Array, lhs: Data, rhs: Data) -> Data:
 
 
 def _chosen(condition: Array, lhs: Mark | None, rhs: Mark | None) -> Mark | None:
-    left = None if lhs is None else marked(condition & lhs.mask, lhs.cause, lhs.loc)
-    right = None if rhs is None else marked(~condition & rhs.mask, rhs.cause, rhs.loc)
+    left = None if lhs is None else marked(condition & lhs.mask, lhs.cause, lhs.loc, lhs.low)
+    right = None if rhs is None else marked(~condition & rhs.mask, rhs.cause, rhs.loc, rhs.low)
     return union(left, right)

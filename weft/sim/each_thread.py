@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from weft.errors import Loc, UserError, thread_hazard
+from weft.errors import Loc, UserError, number_hazard, thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, ScratchType
-from weft.sim import places
+from weft.sim import places, wraps
 from weft.sim.data import Array, Data, Mark, arange, union, where, where_marked
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
@@ -76,6 +76,10 @@ class Accesses:
         if not self.at.size:
             self.elements = np.zeros_like(self.elements)
             return
+        # Indices are taken apart as if they never wrapped (`weft.passes.sort_indices`).
+        wraps.check(task, op, index, number_hazard.WRAPPED, np.shape(index.array), under)
+        if mask is not None:
+            wraps.check(task, op, mask, number_hazard.WRAPPED_MASK, np.shape(mask.array), under)
         first = handle.memory.start // size
         self._check(size, first, handle.memory.size // size)
         if self.active is not None:

@@ -21,9 +21,7 @@ from weft.sim.rules import rule
 
 def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
     constants, *factors = table_of(op, "offsets")
-    offset = Data(constants)
-    for stride, factor in zip(strides, factors, strict=True):
-        offset = Data(offset.array + stride.array.astype(np.int64) * factor, stride.undefined, stride.wrapped)
+    offset = access.offset_of(constants, strides, factors)
     address = access.moved_by(ptr, offset, access.pointee(op).itemsize)
     return Request(task, op, per_thread(task, address, len(constants)), mask, op.attrs["vec"])
 

@@ -15,6 +15,7 @@ from weft.sim import numbers
 from weft.sim.data import Array, Data, arange, marked, moved, stacked, undefined_in, union
 from weft.sim.machine import Task
 from weft.sim.rules import rule
+from weft.sim.wraps import CAUSE, WORD, wrapped_in
 
 
 def per_thread(task: Task, data: Data, count: int = 1) -> Data:
@@ -68,16 +69,15 @@ def _affine(task: Task, op: Op, base: Data, *strides: Data) -> Data:
         exact = exact + stride.array.astype(np.int64) * factor
     result = exact.astype(dtype)
     operands = (base, *strides)
-    wrapped = marked(result != exact, "it wrapped", op.loc) if dtype == np.int32 else None
-    for operand in operands:
-        wrapped = union(wrapped, operand.wrapped)
+    wrapped = marked(result != exact, CAUSE, op.loc, WORD) if dtype == np.int32 else None
+    wrapped = union(wrapped_in(operands), wrapped)
     return per_thread(task, Data(result, undefined_in(operands), wrapped), len(constants))
 
 
 @rule(regs.xor)
 def _xor(task: Task, op: Op, base: Data) -> Data:
     offsets = table_of(op, "offsets").astype(base.array.dtype)
-    return per_thread(task, Data(base.array ^ offsets, base.undefined), len(offsets))
+    return per_thread(task, Data(base.array ^ offsets, base.undefined, base.wrapped), len(offsets))
 
 
 @rule(regs.extract)

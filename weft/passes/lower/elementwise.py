@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, ScalarType, TileType, Type, float32, int64, wrap
+from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, int64, wrap
 from weft.ops import arith, memory, regs, tile
 from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
@@ -140,6 +140,10 @@ def divided(lo: Lowering, op: Op) -> None:
         lo.define(op, part)
 
 
+LARGEST = int32.max_value
+"""The largest constant of a form that is a number of its type; larger ones are numbers that wrap."""
+
+
 def _bits_of(lo: Lowering, op: Op) -> Affine | None:
     both = _integers(lo, op)
     if both is None or not both[1].uniform:
@@ -148,7 +152,7 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
     columns = lo.map_of(form.base)
     if columns is None or form.strides or form.exact is not None or not isinstance(divisor, int):
         return None
-    if divisor <= 0 or divisor & (divisor - 1) or min(form.const) < 0:
+    if divisor <= 0 or divisor & (divisor - 1) or min(form.const) < 0 or max(form.const) > LARGEST:
         return None
     if not splits(union(form.const), *map(union, columns)):
         return None

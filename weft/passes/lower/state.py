@@ -66,7 +66,7 @@ class Lowering(Rebuilder):
         self.left_in_flight = left_in_flight(func) if self.accumulators else set[Value]()
         self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}
-        self._facts: dict[Value, Facts] = {}
+        self._facts: dict[bool, dict[Value, Facts]] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
         self._frame = Frame(int(func.attrs["num_warps"]))
@@ -125,12 +125,11 @@ class Lowering(Rebuilder):
         """The known power-of-two divisor of a scalar."""
         return self.divisors.get(value, 1)
 
-    @property
-    def facts(self) -> dict[Value, Facts]:
-        """Facts about the source's values, found when they are first asked for."""
-        if not self._facts:
-            self._facts = facts(self.source)
-        return self._facts
+    def facts(self, addresses: bool = False) -> dict[Value, Facts]:
+        """Facts about the source's values (`addresses`: those that pointers are judged by), found when first asked for."""
+        if addresses not in self._facts:
+            self._facts[addresses] = facts(self.source, addresses)
+        return self._facts[addresses]
 
     @property
     def scopes(self) -> dict[Value, Scope]:

@@ -149,8 +149,8 @@ def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
 
 
 def _by_facts(lo: Lowering, tiles: Tiles, registers: Table, widest: int, itemsize: int) -> Vectors | None:
-    known = lo.facts[tiles.ptr]
-    mask = None if tiles.mask is None else lo.facts[tiles.mask]
+    known = lo.facts(addresses=True)[tiles.ptr]
+    mask = None if tiles.mask is None else lo.facts()[tiles.mask]
     linear = linear_of(tiles.ptr)
     best: Vectors | None = None
     for axis in known.axes:

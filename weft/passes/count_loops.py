@@ -1,0 +1,78 @@
+"""Count the iterations of loops whose counter might overflow, or whose direction only the running kernel knows.
+
+    control.for %lower, %upper, 16 {descending = false} body(%i) {...}
+
+    %n = control.trips %lower, %upper, 16                                               (an unsigned number)
+    -->
+    control.for 0, %n, 1, %lower {descending = false} body(%k, %i) {...; control.yield (arith.add %i, 16)}
+
+Python's `range` ends before its stop, whatever comes after the last number; `i < upper; i += 16` in C does not where the last
+step leaves the type. Loops with step 1 or -1 never step over their stop and stay as they are, and so do those whose bounds say
+that the last step stays in the type (`weft.passes.ranges`): these are counted in C by their own counter.
+
+Values keep their identity, so what other passes found out about them still holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.ir.core import Func, Op, Region, Value
+from weft.ir.types import DType, ScalarType
+from weft.ops import arith, control
+from weft.passes.ranges import Ranges
+
+
+def count_loops(func: Func) -> Func:
+    """The function, lowered, with such loops counted."""
+    body = _Counter(Ranges(func)).region(func.body)
+    return func if body is func.body else Func(func.name, body, func.attrs, func.loc)
+
+
+class _Counter:
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+
+    def region(self, region: Region) -> Region:
+        """The region with its loops counted; itself where there are none."""
+        ops = tuple([each for op in region.ops for each in self._op(op)])
+        return region if ops == region.ops else Region(region.args, ops)
+
+    def _op(self, op: Op) -> tuple[Op, ...]:
+        regions = tuple(map(self.region, op.regions))
+        if regions != op.regions:
+            op = Op(op.kind, op.operands, op.attrs, op.results, regions, op.loc)
+        return (op,) if op.kind is not control.for_ or self._ends(op) else _counted(op)
+
+    def _ends(self, op: Op) -> bool:
+        """Whether the counter itself says in C when the loop ends."""
+        _, upper, step = (self._ranges.of(value) for value in list(op.uses)[:3])
+        assert upper is not None and step is not None
+        if op.attrs["descending"] is None:
+            return False
+        dtype = op.regions[0].args[0].type.element
+        assert isinstance(dtype, DType)
+        if op.attrs["descending"]:
+            return step.high < 0 and upper.low + 1 + step.low >= dtype.min_value
+        return step.low > 0 and upper.high - 1 + step.high <= dtype.max_value
+
+
+def _counted(op: Op) -> tuple[Op, ...]:
+    lower, upper, step, *inits = op.operands
+    (body,) = op.regions
+    counter, *args = body.args
+    assert lower is not None and step is not None
+    element = counter.type.element
+    assert isinstance(element, DType)
+    word = ScalarType(control.UNSIGNED[element])
+    count, number = Value(word, "count"), Value(word)
+    following, last = Value(counter.type), Value(counter.type)
+    zero, one = (Op(arith.constant, (), {"value": n, "type": word}, (Value(word),), (), op.loc) for n in (0, 1))
+    trips = Op(control.trips, (lower, upper, step), {}, (count,), (), op.loc)
+    advance = Op(arith.add, (counter, step), {}, (following,), (), op.loc)
+    end = body.terminator
+    closed = replace(end, operands=(following, *end.operands))
+    inner = Region((number, counter, *args), (*body.ops[:-1], advance, closed))
+    operands = (zero.result, count, one.result, lower, *inits)
+    made = Op(op.kind, operands, {**op.attrs, "descending": False}, (last, *op.results), (inner,), op.loc)
+    return zero, one, trips, made
