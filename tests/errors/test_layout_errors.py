@@ -24,6 +24,7 @@ from weft.layout import (
     check_num_warps,
     infer,
     plan_conversion,
+    plan_ordered_reduction,
     plan_reduction,
     plan_scan,
 )
@@ -152,6 +153,7 @@ MISTAKES = [
     ("layout-reduce-blocks", "axis 0", lambda: plan_reduction(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
     ("layout-reduce-blocks", "axis 0", lambda: plan_scan(blocked(cga_layout=[[1, 0]]).to_linear([128, 16]), 0)),
     ("layout-scan", "axis 1", lambda: plan_scan(mixed(), 1)),
+    ("layout-reduce-order", "axis 1", lambda: plan_ordered_reduction(mixed(), 1)),
     ("convert-shape", "[32] to a layout of shape [64]", lambda: convert([32], [64])),
     ("convert-threads", "4 and 8 warps", lambda: convert([128], [128], warps=8)),
     ("convert-blocks", "bases are [(64, 0)] before and [(0, 0)] after", clustered),

@@ -23,6 +23,7 @@ from tests.kernels.harness import (
 from tests.kernels.matrices import LAYOUTS, M, N, load_matrix
 from tests.layout.strategies import tiles
 from weft import language as gl
+from weft.errors import LayoutError
 
 
 @weft.jit
@@ -259,18 +260,36 @@ def own_functions(out, x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr
     at = gl.arange(0, M, gl.SliceLayout(1, layout))
     gl.store(out + at, gl.reduce(tile, 1, gl.maximum))
     gl.store(out + M + at, tile.reduce(1, gl.mul))
-    gl.store(out + 2 * M + at, gl.reduce(tile, 1, first_large))
+
+
+@weft.jit
+def first_of_large(out, x, M: gl.constexpr, N: gl.constexpr, layout: gl.constexpr):
+    tile = load_matrix(x, M, N, layout)
+    gl.store(out + gl.arange(0, M, gl.SliceLayout(1, layout)), gl.reduce(tile, 1, first_large))
 
 
 @pytest.mark.parametrize("layout", ["rows", "repeated", "across", "linear"])
-def test_functions_combine_in_order(run, rng, layout):
-    # `first_large` is associative but not commutative: the leftmost large element, or else the last one.
-    x, out = frozen(rng.integers(1, 120, (M, N)).astype(np.int32)), poison((3, M), np.int32)
+def test_own_functions(run, rng, layout):
+    x, out = frozen(rng.integers(1, 120, (M, N)).astype(np.int32)), poison((2, M), np.int32)
     run(own_functions, 1, out, x, M, N, LAYOUTS[layout])
     same(out[0], x.max(1))
     with np.errstate(over="ignore"):
         same(out[1], x.prod(1, dtype=np.int32))
-    assert {int(v) for v in out[2]} <= {int(v) for v in x.ravel()}
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "repeated", "across"])
+def test_functions_that_do_not_commute_combine_in_order(run, rng, layout):
+    """The leftmost large element, or else the last one."""
+    x, out = frozen(rng.integers(1, 103, (M, N)).astype(np.int32)), poison(M, np.int32)
+    run(first_of_large, 1, out, x, M, N, LAYOUTS[layout])
+    want = [next((value for value in row if value > 100), row[-1]) for row in x.tolist()]
+    same(out, np.array(want, np.int32))
+
+
+def test_an_axis_without_an_order_is_refused_to_functions_that_do_not_commute():
+    with pytest.raises(LayoutError) as caught:
+        first_of_large[1](poison(M, np.int32), np.zeros((M, N), np.int32), M, N, LAYOUTS["linear"])
+    assert caught.value.code == "layout-reduce-order"
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

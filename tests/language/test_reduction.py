@@ -26,7 +26,7 @@ def test_reduce_inlines_the_combine_function(kernel):
     x = kernel.tile(gl.float32, (16, 32))
     result = gl.reduce(x, 1, product)
     op = kernel.last("tile.reduce")
-    assert op.attrs == {"axis": 1}
+    assert op.attrs == {"axis": 1, "in_order": False}
     assert names(op.regions[0]) == ["arith.mul", "control.yield"]
     assert result.shape == [16] and result.layout == gl.SliceLayout(1, MATRIX)
 

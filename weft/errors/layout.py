@@ -330,6 +330,13 @@ REDUCE_BLOCKS = row(
     "axis {axis} is spread over the blocks of a cluster, so one block cannot combine it",
     "split the tile over another dimension",
 )
+REDUCE_ORDER = row(
+    "layout-reduce-order",
+    LayoutError,
+    "axis {axis} is interleaved with other dimensions in this layout, so it cannot be reduced in order by a function that does "
+    "not commute",
+    "convert_layout to a BlockedLayout first",
+)
 SCAN_LAYOUT = row(
     "layout-scan",
     LayoutError,

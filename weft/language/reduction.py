@@ -27,6 +27,7 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import SliceLayout
 from weft.ops import control
 from weft.ops import reduce as ops
+from weft.ops.commute import commutes
 
 Combine = Callable[..., Any]
 
@@ -36,10 +37,16 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
     """Combine the elements along `axis` (all elements when None) of one tile, or of a tuple of tiles together.
 
     `combine_fn` is a `@jit` function (or one of the language, such as `maximum`) of two scalars per tile, all left ones first,
-    that gives one scalar per tile; it should be associative. Results lie in `SliceLayout(axis, layout)`; of a one-dimensional
+    that gives one scalar per tile; it has to be associative. Results lie in `SliceLayout(axis, layout)`; of a one-dimensional
     tile, and with `axis=None`, they are scalars. `keep_dims` leaves the axis with length 1.
 
-    Raises tile-combine-function, tile-combine-result, language-tile-needed, layout-axis.
+    A function that may not commute combines elements in increasing order along the axis. One that does combines registers
+    first, then lanes, then warps, which takes the fewest exchanges. That it commutes is seen from its operations: they are the
+    same with left and right arguments exchanged, as those of sums, products, extremes and bitwise operations are. `max`,
+    `argmax` and their like count as commuting. Either order follows from the layout alone.
+
+    Raises tile-combine-function, tile-combine-result, language-tile-needed, layout-axis, and layout-reduce-order for a layout
+    in which the axis is interleaved with others and so has no order.
     """
     single = isinstance(input, tensor)
     results = _reduce((input,) if single else tuple(input), axis, callable_of("reduce", combine_fn), keep_dims)
@@ -162,24 +169,27 @@ def _reduce_one(input: tensor, axis: int | None, combine: Combine, keep_dims: bo
     return result
 
 
-def _reduce(inputs: tuple[tensor, ...], axis: int | None, combine: Combine, keep_dims: bool) -> tuple[tensor, ...]:
+def _reduce(
+    inputs: tuple[tensor, ...], axis: int | None, combine: Combine, keep_dims: bool, any_order: bool = False
+) -> tuple[tensor, ...]:
     for x in inputs:
         check_tile("reduce", x)
     form = common_form("reduce", inputs)
     tiles = tuple(fit(x, form) for x in inputs)
     rank = tiles[0].rank
     if axis is None:
-        results = _along(tuple(shape.ravel(x) for x in tiles), 0, combine)
+        results = _along(tuple(shape.ravel(x) for x in tiles), 0, combine, any_order)
         whole = Form((1,) * rank, tiles[0].layout)
         return tuple(fit(x, whole) for x in results) if keep_dims else results
     position = shape.check_axis(axis, rank)
-    results = _along(tiles, position, combine)
+    results = _along(tiles, position, combine, any_order)
     return tuple(_restored(r, x, position) for r, x in zip(results, tiles, strict=True)) if keep_dims else results
 
 
-def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine) -> tuple[tensor, ...]:
+def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine, any_order: bool) -> tuple[tensor, ...]:
+    """`any_order`: the function commutes though its operations do not say so."""
     region = combine_region("reduce", inputs, combine)
-    return apply_many(ops.reduce, inputs, axis=axis, regions=(region,))
+    return apply_many(ops.reduce, inputs, axis=axis, in_order=not (any_order or commutes(region)), regions=(region,))
 
 
 def _restored(result: tensor, input: tensor, axis: int) -> tensor:
@@ -216,7 +226,7 @@ def _with_indices(what: str, input: tensor, axis: int | None, better: Any, left:
             wins = logic.bit_or(wins, tie)
         return logic.where(wins, value, other), logic.where(wins, index, other_index)
 
-    return _reduce((input, indices), position, combine, keep_dims)
+    return _reduce((input, indices), position, combine, keep_dims, any_order=True)
 
 
 def _positions(input: tensor, axis: int) -> tensor:

@@ -50,10 +50,12 @@ from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout, pick_wgmma
 from weft.layout.reduction import (
     LaneScan,
     LaneStep,
+    OrderedPlan,
     ReductionPlan,
     RegisterScan,
     ScanPlan,
     WarpStep,
+    plan_ordered_reduction,
     plan_reduction,
     plan_scan,
 )
@@ -91,6 +93,7 @@ __all__ = [
     "NVMMASharedLayout",
     "PaddedSharedLayout",
     "Plan",
+    "OrderedPlan",
     "ReductionPlan",
     "RegisterScan",
     "ScanPlan",
@@ -138,6 +141,7 @@ __all__ = [
     "pick_wgmma_layout",
     "plan_access",
     "plan_conversion",
+    "plan_ordered_reduction",
     "plan_reduction",
     "plan_scan",
     "plan_tensor_access",

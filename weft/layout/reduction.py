@@ -92,7 +92,7 @@ class ReductionPlan:
 
     Then x[i] is register i of the tile with the layout `result`, in every thread; threads that repeat a result have paired
     up the same values, so a commutative operation gives them the same bits. `in_order` says that elements meet in
-    increasing order along the axis, so that an operation that is associative but not commutative comes out right.
+    increasing order along the axis; where they do not, an operation that does not commute needs an `OrderedPlan`.
     """
 
     axis: int
@@ -129,6 +129,20 @@ class LaneScan:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderedPlan:
+    """How a tile is reduced along `axis` in increasing order: neighbours first, in registers, lanes or warps.
+
+    x[i] = source register `registers[i]`; the totals t start as x and go through the `steps` of a scan. Then t[i] is register
+    i of the tile with the layout `result`, in every thread.
+    """
+
+    axis: int
+    result: LinearLayout
+    registers: tuple[int, ...]
+    steps: tuple[RegisterScan | LaneScan | WarpStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ScanPlan:
     """How a tile is scanned (inclusively) along `axis`, from the end with `reverse`.
 
@@ -151,11 +165,19 @@ class ScanPlan:
 
 
 def plan_reduction(layout: LinearLayout, axis: int) -> ReductionPlan:
-    """The plan that reduces a tile of this distributed layout along `axis` (negative: from the end).
+    """The plan that reduces a tile of this distributed layout along `axis` (negative: from the end) in the fewest exchanges.
 
     Raises LayoutError when the axis is spread over the blocks of a cluster.
     """
     return _reduction(layout, _axis(layout, axis))
+
+
+def plan_ordered_reduction(layout: LinearLayout, axis: int) -> ReductionPlan | OrderedPlan:
+    """As `plan_reduction`, with elements meeting in increasing order along the axis, for functions that do not commute.
+
+    Raises LayoutError also when the axis is mixed with other dimensions in one hardware bit.
+    """
+    return _ordered(layout, _axis(layout, axis))
 
 
 def plan_scan(layout: LinearLayout, axis: int, reverse: bool = False) -> ScanPlan:
@@ -248,6 +270,26 @@ def _reduction(layout: LinearLayout, axis: int) -> ReductionPlan:
     return ReductionPlan(axis, result, registers, halves, lanes, warps, in_order)
 
 
+@lru_cache(maxsize=1 << 12)
+def _ordered(layout: LinearLayout, axis: int) -> ReductionPlan | OrderedPlan:
+    plan, bits = _reduction(layout, axis), _Bits(layout, axis)
+    if plan.in_order:
+        return plan
+    if not bits.is_separable:
+        raise fail(errors.REDUCE_ORDER, axis=axis)
+    moves, units, own = _moves(bits)
+    values = [*units, *own]
+    return OrderedPlan(axis, plan.result, _sums(values), _scan_steps(bits, axis, moves, values, reverse=False))
+
+
+def _moves(bits: _Bits) -> tuple[list[_Direction], list[int], list[int]]:
+    """Of a separable layout: the steps along the axis, the registers across it, and those along it from the last."""
+    moves = sorted(_Direction(a, 1 << bit) for bit, a in enumerate(bits.along) if a)
+    kept = f2.independent(bits.across[: bits.registers])
+    units = [1 << bit for bit in range(bits.registers) if kept >> bit & 1]
+    return moves, units, [move.inputs for move in reversed(moves) if bits.register_mask(move.inputs)]
+
+
 def _check_blocks(bits: _Bits, axis: int, found: Sequence[_Direction]) -> None:
     if bits.directions(len(bits.columns), found):
         raise fail(errors.REDUCE_BLOCKS, axis=axis)
@@ -296,12 +338,9 @@ def _scan(layout: LinearLayout, axis: int, reverse: bool) -> ScanPlan:
     bits = _Bits(layout, axis)
     if not bits.is_separable:
         raise fail(errors.SCAN_LAYOUT, axis=axis)
-    moves = sorted(_Direction(a, 1 << bit) for bit, a in enumerate(bits.along) if a)
+    moves, units, own = _moves(bits)
     if any(move.inputs >> bits.warps for move in moves):
         raise fail(errors.REDUCE_BLOCKS, axis=axis)
-    kept = f2.independent(bits.across[: bits.registers])
-    units = [1 << bit for bit in range(bits.registers) if kept >> bit & 1]
-    own = [move.inputs for move in reversed(moves) if bits.register_mask(move.inputs)]
     flip = ((1 << len(own)) - 1) << len(units) if reverse else 0
     table = _sums([*units, *own])
     registers = tuple(table[index ^ flip] for index in range(len(table)))

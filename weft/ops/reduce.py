@@ -6,19 +6,24 @@ from weft.ir.core import Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type, with_element
 from weft.layout import DistributedLayout, infer
-from weft.layout.reduction import plan_scan
+from weft.layout.reduction import plan_ordered_reduction, plan_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, tile, yields
 from weft.ops.tile import LOWER
 
 
 @op("tile.reduce", stage="tile", removed_by=LOWER, needs="block")
-def reduce(*values: Value, axis: int, combine: Region) -> tuple[Type, ...]:
-    """Combine all elements along `axis`, in the order that `layout.reduction.plan_reduction` gives for the layout.
+def reduce(*values: Value, axis: int, in_order: bool = False, combine: Region) -> tuple[Type, ...]:
+    """Combine all elements along `axis`, in the order that `layout.reduction.plan_reduction` gives for the layout, or in
+    increasing order where `in_order` says that the function may not commute (`plan_ordered_reduction`).
 
     `combine` takes two scalars per operand (all left ones, then all right ones) and yields one per operand. Each result loses
-    the axis and lies in `SliceLayout(axis, layout)`; of one-dimensional tiles the results are scalars."""
+    the axis and lies in `SliceLayout(axis, layout)`; of one-dimensional tiles the results are scalars.
+
+    Raises LayoutError (layout-reduce-order) for a layout that mixes the axis with others, where the order matters."""
     types = tuple(tile(value) for value in values)
     same_form(*values)
+    if in_order and types[0].linear is not None:
+        plan_ordered_reduction(types[0].linear, axis)
     elements = tuple(ScalarType(t.element) for t in types)
     yields(combine, elements, "the combine function")
     if len(types[0].shape) == 1:

@@ -17,7 +17,7 @@ from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
 from weft.layout.cga import copies
 from weft.layout.convert import plan_conversion
-from weft.layout.reduction import plan_reduction, plan_scan
+from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
 from weft.layout.shared_access import plan_access
 from weft.ops import async_copy, cluster, control, memory, reduce, shared, tcgen05, tensor_memory, tile
 
@@ -82,7 +82,7 @@ def _convert(op: Op) -> None:
 
 
 def _reduce(op: Op) -> None:
-    plan_reduction(_linear(op.operands[0]), op.attrs["axis"])
+    (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(_linear(op.operands[0]), op.attrs["axis"])
 
 
 def _scan(op: Op) -> None:

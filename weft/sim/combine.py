@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.ir.core import Region
 from weft.layout import WARP_SIZE
-from weft.layout.reduction import LaneScan, LaneStep, ReductionPlan, RegisterScan, ScanPlan, WarpStep
+from weft.layout.reduction import LaneScan, LaneStep, OrderedPlan, ReductionPlan, RegisterScan, ScanPlan, WarpStep
 from weft.sim.data import Array, Data, arange, chosen, moved, stacked
 from weft.sim.machine import Task, Wait, execute
 
@@ -52,9 +52,13 @@ def _threads(values: Values) -> Array:
     return arange(values[0].array.shape[0])
 
 
-def reduce(task: Task, region: Region, plan: ReductionPlan, values: Values) -> Running:
+def reduce(task: Task, region: Region, plan: ReductionPlan | OrderedPlan, values: Values) -> Running:
     """The plan's steps on the tile's registers; result i of a thread is register i of the plan's `result` layout."""
     x = picked(values, np.s_[:, list(plan.registers)])
+    if isinstance(plan, OrderedPlan):
+        for step in plan.steps:
+            x = yield from _totals(task, region, step, x)
+        return x
     for half in plan.register_steps:
         x = yield from combine(task, region, picked(x, np.s_[:, :half]), picked(x, np.s_[:, half : 2 * half]))
     for step in plan.lane_steps:
@@ -66,6 +70,37 @@ def reduce(task: Task, region: Region, plan: ReductionPlan, values: Values) -> R
     for slot in slots[1:]:
         x = yield from combine(task, region, x, slot)
     return x
+
+
+def _totals(task: Task, region: Region, step: RegisterScan | LaneScan | WarpStep, totals: Values) -> Running:
+    """Totals of neighbouring groups combined."""
+    if isinstance(step, RegisterScan):
+        return (yield from _neighbours(task, region, step.half, totals))
+    if isinstance(step, LaneScan):
+        for mask in step.masks:
+            totals, _, _ = yield from _meet(task, region, mask, step.flip, totals)
+        return totals
+    first, *others = exchange(step, totals)
+    for slot in others:
+        first = yield from combine(task, region, first, slot)
+    return first
+
+
+def _neighbours(task: Task, region: Region, half: int, totals: Values) -> Running:
+    """Totals of neighbouring groups of one thread."""
+    low, high = picked(totals, np.s_[:, :half]), picked(totals, np.s_[:, half : 2 * half])
+    return (yield from combine(task, region, low, high))
+
+
+def _meet(
+    task: Task, region: Region, mask: int, flip: int, totals: Values
+) -> Generator[Wait, None, tuple[Values, Values, Array]]:
+    """Totals of two lanes, what the partner's were, and which lanes are the later ones."""
+    threads = _threads(totals)
+    partner = picked(totals, threads ^ mask)
+    later = (((threads % WARP_SIZE) ^ flip) & mask != 0)[:, None]
+    met = yield from combine(task, region, either(later, partner, totals), either(later, totals, partner))
+    return met, partner, later
 
 
 def _meet_lane(task: Task, region: Region, step: LaneStep, x: Values) -> Running:
@@ -115,8 +150,7 @@ def _scan_registers(task: Task, region: Region, half: int, x: Values, totals: Va
     after = yield from combine(task, region, picked(totals, np.s_[:, number[later] - half]), picked(x, np.s_[:, later]))
     order = np.argsort(np.r_[np.flatnonzero(number < half), later])
     x = picked(joined([picked(x, np.s_[:, number < half]), after]), np.s_[:, order])
-    low, high = picked(totals, np.s_[:, :half]), picked(totals, np.s_[:, half : 2 * half])
-    return x, (yield from combine(task, region, low, high))
+    return x, (yield from _neighbours(task, region, half, totals))
 
 
 def _scan_lanes(task: Task, region: Region, step: LaneScan, x: Values, totals: Values) -> Scanning:
@@ -124,13 +158,12 @@ def _scan_lanes(task: Task, region: Region, step: LaneScan, x: Values, totals: V
     prefix = totals
     has_prefix = np.zeros((threads.size, 1), bool)
     for mask in step.masks:
-        partner = picked(totals, threads ^ mask)
-        later = (((threads % WARP_SIZE) ^ step.flip) & mask != 0)[:, None]
+        met, partner, later = yield from _meet(task, region, mask, step.flip, totals)
         with task.only(later & has_prefix):
             longer = yield from combine(task, region, partner, prefix)
         prefix = either(later, either(has_prefix, longer, partner), prefix)
         has_prefix = has_prefix | later
-        totals = yield from combine(task, region, either(later, partner, totals), either(later, totals, partner))
+        totals = met
     return (yield from _prepend(task, region, has_prefix, prefix, x)), totals
 
 

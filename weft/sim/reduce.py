@@ -11,7 +11,7 @@ from weft.errors import hazard
 from weft.ir.core import Op, walk
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
-from weft.layout.reduction import plan_reduction, plan_scan
+from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
 from weft.ops import program, reduce
 from weft.sim import combine, numbers
 from weft.sim.code import captured
@@ -32,7 +32,7 @@ def tile_type_of(op: Op) -> TileType:
 def _reduce(task: Task, op: Op, *values: Data) -> Run:
     type = tile_type_of(op)
     layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
-    plan = plan_reduction(layout, axis)
+    plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(layout, axis)
     x = yield from combine.reduce(
         task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
     )

@@ -13,7 +13,7 @@ from tests.layout.strategies import blocked, tiles
 from tests.support import count, tile_kernel, warps_of
 from weft.errors import LayoutError
 from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int32, int64, uint8
-from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_reduction, plan_scan
+from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_ordered_reduction, plan_scan
 from weft.ops import arith, control, reduce, regs, scratch
 
 LAW = settings(deadline=None, max_examples=40)
@@ -92,19 +92,19 @@ def combined(k, shape, layout, kind):
 SUMS = ["sum16", "sum32", "sum64", "affine", "argmax", "branching", "or", "positions", "captured"]
 
 
-def in_order(layout, shape, axis):
-    return plan_reduction(layout.to_linear(shape), axis).in_order
-
-
 @LAW
 @given(st.data(), tiles(), st.sampled_from(SUMS))
 def test_reductions(data, case, kind):
     layout, shape, k = start(case)
     axis = data.draw(st.integers(0, len(shape) - 1))
-    if kind == "affine" and not in_order(layout, shape, axis):
-        return
+    ordered = kind == "affine" or data.draw(st.booleans())
+    try:
+        plan_ordered_reduction(layout.to_linear(shape), axis)
+    except LayoutError:
+        if ordered:
+            return
     values, region = combined(k, shape, layout, kind)
-    outputs(k, k.emit(reduce.reduce, *values, axis=axis, regions=region))
+    outputs(k, k.emit(reduce.reduce, *values, axis=axis, in_order=ordered, regions=region))
     k.check()
 
 

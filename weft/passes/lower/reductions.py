@@ -9,7 +9,17 @@ from __future__ import annotations
 from weft.ir.core import Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import int32
-from weft.layout.reduction import LaneScan, LaneStep, RegisterScan, ScanPlan, WarpStep, plan_reduction, plan_scan
+from weft.layout.reduction import (
+    LaneScan,
+    LaneStep,
+    OrderedPlan,
+    RegisterScan,
+    ScanPlan,
+    WarpStep,
+    plan_ordered_reduction,
+    plan_reduction,
+    plan_scan,
+)  # fmt: skip
 from weft.ops import arith, reduce, regs
 from weft.passes.lower.combine import Values, bit_test, combine, commutes, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
@@ -21,8 +31,13 @@ def lower_reduce(lo: Lowering, op: Op) -> None:
     """Registers, then lanes, then warps."""
     operands = tuple(op.uses)
     (region,) = op.regions
-    plan = plan_reduction(linear_of(operands[0]), op.attrs["axis"])
+    plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(
+        linear_of(operands[0]), op.attrs["axis"]
+    )
     x = [lo.array(lo.picked(lo.form(value), plan.registers)) for value in operands]
+    if isinstance(plan, OrderedPlan):
+        finish(lo, op, _in_order(lo, region, plan, x))
+        return
     for half in plan.register_steps:
         earlier, later = tuple(range(half)), tuple(range(half, 2 * half))
         x = combine(lo, region, gathered(lo, x, earlier), gathered(lo, x, later))
@@ -34,6 +49,34 @@ def lower_reduce(lo: Lowering, op: Op) -> None:
         for slot in others:
             x = combine(lo, region, x, slot)
     finish(lo, op, x)
+
+
+def _in_order(lo: Lowering, region: Region, plan: OrderedPlan, x: Values) -> Values:
+    """Neighbours first, wherever they lie."""
+    for step in plan.steps:
+        if isinstance(step, RegisterScan):
+            x = _neighbours(lo, region, x, step.half)
+        elif isinstance(step, LaneScan):
+            for mask in step.masks:
+                x, _, _ = _meet(lo, region, x, mask, step.flip)
+        else:
+            x, *others = slots(lo, step, x)
+            for slot in others:
+                x = combine(lo, region, x, slot)
+    return x
+
+
+def _neighbours(lo: Lowering, region: Region, totals: Values, half: int) -> Values:
+    """Totals of neighbouring groups of one thread."""
+    low, high = tuple(range(half)), tuple(range(half, 2 * half))
+    return combine(lo, region, gathered(lo, totals, low), gathered(lo, totals, high))
+
+
+def _meet(lo: Lowering, region: Region, totals: Values, mask: int, flip: int) -> tuple[Values, Values, Value]:
+    """Totals of two lanes, what the partner's were, and whether this lane is the later one."""
+    u: Values = [lo.emit(regs.shuffle_xor, value, mask=mask) for value in totals]
+    later = bit_test(lo, lo.lane(), mask, flip)
+    return combine(lo, region, selected(lo, later, u, totals), selected(lo, later, totals, u)), u, later
 
 
 def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
@@ -90,8 +133,7 @@ class _Scan:
         table = tuple(place.get(i, i) for i in range(self.count))
         joined = [lo.emit(regs.concat, old, new) for old, new in zip(self.x, after, strict=True)]
         self.x = gathered(lo, joined, table)
-        low, high = tuple(range(half)), tuple(range(half, left))
-        self.t = self.combine(gathered(lo, self.t, low), gathered(lo, self.t, high))
+        self.t = _neighbours(lo, self.region, self.t, half)
         self.left = half
 
     def lanes(self, step: LaneScan) -> None:

@@ -1,0 +1,55 @@
+"""Whether a function of scalars commutes, as far as its operations say.
+
+A function commutes where exchanging its left and its right arguments gives the same results. That is decided by structure: both
+ways are written with the operands of commutative operations sorted, and compared. `a + b`, several of them side by side and the
+step of an online softmax are recognised; `where(a > b, a, b)` is not, since its operations do not say that ties are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from weft.ir.core import Op, Region, Value
+from weft.ops import arith
+
+COMMUTATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor, arith.minimum, arith.maximum, arith.umulhi)
+MIRRORED = {"gt": "lt", "ge": "le"}
+
+
+def commutes(combine: Region) -> bool:
+    """True of a function of which the operations say that it commutes; its arguments are all left ones, then all right ones."""
+    if any(op.regions or not (op.kind.pure or op.kind.terminator) for op in combine.ops):
+        return False
+    numbers: dict[Hashable, int] = {}
+    half = len(combine.args) // 2
+    swapped = (*combine.args[half:], *combine.args[:half])
+    return _results(combine, combine.args, numbers) == _results(combine, swapped, numbers)
+
+
+def _results(combine: Region, order: tuple[Value, ...], numbers: dict[Hashable, int]) -> list[int]:
+    """Numbers that stand for the results, equal where the expressions are; `order` names the arguments."""
+    known = {arg: numbers.setdefault(("argument", i), len(numbers)) for i, arg in enumerate(order)}
+
+    def number_of(value: Value) -> int:
+        return known[value] if value in known else numbers.setdefault(value, len(numbers))
+
+    for op in combine.ops[:-1]:
+        expression = _expression(op, [number_of(value) for value in op.uses])
+        for place, result in enumerate(op.results):
+            known[result] = numbers.setdefault((expression, place), len(numbers))
+    return [number_of(value) for value in combine.terminator.uses]
+
+
+def _expression(op: Op, operands: list[int]) -> Hashable:
+    attrs = dict(op.attrs)
+    if op.kind is arith.cmp:
+        predicate: str = attrs["predicate"]
+        if predicate in MIRRORED:
+            attrs["predicate"], operands = MIRRORED[predicate], operands[::-1]
+        elif predicate in ("eq", "ne"):
+            operands = sorted(operands)
+    elif op.kind in COMMUTATIVE:
+        operands = sorted(operands)
+    elif op.kind is arith.fma:
+        operands = [*sorted(operands[:2]), operands[2]]
+    return op.kind.name, repr(sorted(attrs.items())), tuple(operands)
