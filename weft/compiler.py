@@ -14,26 +14,26 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from weft import simulation, targets
-from weft.errors import PerformanceWarning, fail
+from weft.errors import Loc, PerformanceWarning, fail
 from weft.errors.launch import NVRTC_SLOW
 from weft.ir import types
-from weft.ir.core import Func
+from weft.ir.core import Func, walk
 from weft.ir.text import format_func
 from weft.loading import load_module
 from weft.locks import lazy
 from weft.runtime import cache as caches
-from weft.runtime import manifest, nvrtc, tensormap, views
+from weft.runtime import fingerprint, kept, manifest, nvrtc, paths, tensormap, views
 from weft.runtime.arguments import HostBuffer, joined
 from weft.runtime.compiled import Binary, CompiledKernel, CompileRequest
 from weft.runtime.descriptor import Descriptor, HostMap, parts
+from weft.runtime.function_text import digest
 from weft.runtime.specialise import ALIGNMENT, ArgumentType, Constexpr, Pointer, Scalar, View
+from weft.runtime.toolchain import toolchain
 
 if TYPE_CHECKING:
-    from types import FunctionType
-
     from weft import lang, sim
 
 DTYPES: dict[str, types.DType] = {
@@ -136,7 +136,26 @@ class Stages:
     @lazy
     def reads(self) -> list[manifest.Read]:
         """What the reader looked up outside the kernel, in the form that the disk cache keeps."""
-        return [manifest.read(cast("FunctionType", read.owner), read.path) for read in self.built.reads]
+        known = frozenset(self.built.known)
+        return [manifest.read(each.owner, paths.path(each.path), called=known) for each in self.built.reads]
+
+    @lazy
+    def is_open(self) -> bool:
+        """True when what was read does not say everything that the IR depends on."""
+        known, arguments = frozenset(self.built.known), self.request.arguments.values()
+        values = [argument.value for argument in arguments if isinstance(argument, Constexpr)]
+        return self.built.opened or any(fingerprint.inert(value, known) is None for value in values)
+
+    @lazy
+    def ran(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        """The author's Python that the reader called, with its arguments."""
+        return [(each.function, each.arguments) for each in self.built.ran]
+
+    @lazy
+    def key(self) -> str:
+        """The key of the machine code: the digest of all that it is made from."""
+        options = (self.request.options, self.request.target, toolchain())
+        return digest(format_func(self.built.func), _places(self.built.func), *map(str, options))
 
     def binary(self) -> Binary:
         """Machine code and what it uses."""
@@ -162,15 +181,24 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
     store = caches.default()
     found = manifest.find(store, request) if store is not None else None
     stages = Stages(request)
-    if found is None:
+    known = None if found is None else found.binary
+    if store is not None and found is not None and known is None:
+        known = store.get(stages.key, kept.binary)
+    if known is None:
         _ = stages.tile
 
     def binary() -> Binary:
-        if found is not None:
-            return found.binary
-        made = stages.binary()
-        if store is not None:
-            manifest.remember(store, request, stages.reads, made)
+        if known is not None:
+            return known
+        made = store.get(stages.key, kept.binary) if store is not None else None
+        fresh = made is None
+        made = stages.binary() if made is None else made
+        if (
+            store is not None
+            and not manifest.remember(store, request, stages.reads, made, is_open=stages.is_open)
+            and fresh
+        ):
+            store.put(stages.key, kept.of_binary(made))
         return made
 
     kernel = CompiledKernel(
@@ -184,7 +212,8 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             "sync": lambda: stages.sync,
         },
         binary=binary,
-        reads=stages.reads if found is None else found.reads,
+        reads=stages.reads if found is None or found.binary is None else found.reads,
+        ran=stages.ran if found is None or found.binary is None else (),
         resident_blocks=stages.target.resident_blocks,
         front=stages,
     )
@@ -238,6 +267,13 @@ def given(func: Func, arguments: Mapping[str, HostValue]) -> list[sim.Buffer | s
         else:
             values[name] = _buffer(name, argument) if isinstance(argument, HostBuffer) else argument
     return [values[param.name] for param in func.params]
+
+
+def _places(func: Func) -> str:
+    """Where each operation stands, with the calls that inlined it."""
+    found: dict[int, tuple[int, Loc | None]] = {}
+    numbers = [found.setdefault(id(op.loc), (len(found), op.loc))[0] for op in walk(func.body)]
+    return f"{func.loc!r} {numbers!r} {[loc for _, loc in found.values()]!r}"
 
 
 def _parts(name: str, kind: ArgumentType) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ class JITFunction(Referenced, Method[P, R]):
         self._do_not_specialize = tuple(do_not_specialize)
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
+        self._watches: watch.Watches = {}
         self._made: binder.Binder | None = None
         self._lock = Lock()
 
@@ -180,7 +181,7 @@ class JITFunction(Referenced, Method[P, R]):
         with self._lock:
             if self._made is None:
                 evaluate = functools.partial(grid.evaluate, self.__name__)
-                self._made = binder.make_binder(self.signature, miss=self._miss, forget=self._forget, evaluate=evaluate)
+                self._made = binder.make_binder(self.signature, miss=self._miss, forget=self.forget, evaluate=evaluate)
                 pass_over(self._made.launch, JITFunction.__getitem__, JITFunction._miss)
             return self._made
 
@@ -288,13 +289,13 @@ class JITFunction(Referenced, Method[P, R]):
         """The compiled kernel of a request, compiled once however many threads ask."""
         with self._lock:
             if watch.changed(self._binder.watched):
-                self._forget()
+                self.forget()
             found = self._compiled.get(request)
             if found is None:
                 if len(self._compiled) >= _KERNELS_KEPT:
-                    self._forget()
+                    self.forget()
                 found = self._compiled[request] = _compiler().compile_kernel(request)
-                self._watch(found)
+                self._binder.watched.extend(watch.find(found, self._watches))
             return found
 
     def _remember(self, key: Any, run: Callable[..., Any], compiled: CompiledKernel) -> None:
@@ -303,20 +304,17 @@ class JITFunction(Referenced, Method[P, R]):
             if self._compiled.get(compiled.request) is compiled:
                 self._binder.table[key] = run
 
-    def _watch(self, compiled: CompiledKernel) -> None:
-        """Have launches look whether the author changed a variable that the kernel read."""
-        watched = self._binder.watched
-        known = set(map(watch.key, watched))
-        for entry in compiled.reads:
-            for found in watch.watches(entry.owner, entry.path):
-                if watch.key(found) not in known:
-                    watched.append(found)
-                    known.add(watch.key(found))
+    def forget(self) -> None:
+        """Drop every compiled variant of this kernel, so that the next launch compiles it anew or finds it in the disk cache.
 
-    def _forget(self) -> None:
+        A launch notices by itself when Python that its kernel reads has changed. It does not look at what that Python asks of
+        the world at compile time: environment variables, files, the clock, what other libraries keep. Those are read again
+        after this.
+        """
         with self._lock:
             self._binder.table.clear()
             self._binder.watched.clear()
+            self._watches.clear()
             self._compiled.clear()
 
 

@@ -99,7 +99,7 @@ def test_no_driver(without_cuda):
 
 def test_no_nvrtc_leaves_the_simulator(without_cuda):
     out = zeros()
-    copy._forget()
+    copy.forget()
     compiled = copy[1](np.arange(512, dtype=np.float32), out, 128, LINE)
     assert out[:128].tolist() == list(range(128))
     text = shown(lambda: compiled.asm["ptx"], "device-no-nvrtc", kind=DeviceError)
@@ -169,12 +169,12 @@ def test_eight_processes_compile_one_kernel_at_once(tmp_path):
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_or_half_written_cache_entry_is_compiled_again(tmp_path, damage):
     with settings.using(cache_dir=tmp_path):
-        copy._forget()
+        copy.forget()
         first = copy.warmup("*fp32", "*fp32", 256, LINE, target="sm_90a").binary
         files = {path: path.read_bytes() for path in tmp_path.glob("??/*.entry")}
         assert len(files) == 2
         for path, data in files.items():
             path.write_bytes(damage(data))
-        copy._forget()
+        copy.forget()
         assert copy.warmup("*fp32", "*fp32", 256, LINE, target="sm_90a").binary == first
         assert {path: path.read_bytes() for path in tmp_path.glob("??/*.entry")} == files

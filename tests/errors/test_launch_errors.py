@@ -14,7 +14,6 @@ from weft.errors import CompilationError, DeviceError, LaunchError, UserError
 from weft.kernel import jit
 from weft.runtime import driver, nvrtc
 from weft.runtime.errors import OutOfResources
-from weft.runtime.fingerprint import fingerprint
 from weft.runtime.specialise import MockTensor
 
 gl = SimpleNamespace(constexpr=type("constexpr", (), {}))
@@ -30,7 +29,7 @@ def scale(x, y, n, BLOCK: gl.constexpr = 64):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_driver.FakeCuda]:
     fake_driver.install_compiler(monkeypatch)
-    scale._forget()
+    scale.forget()
     yield fake_driver.install_driver(monkeypatch, devices=2)
     fake_driver.forget_devices()
 
@@ -224,10 +223,6 @@ def test_a_type_text_that_names_nothing():
 
 def test_a_target_that_weft_has_not():
     assert code(lambda: scale.warmup("*fp32", "*fp32", "i32", target="sm_75")) == "target-unknown"
-
-
-def test_reading_an_object_of_which_nothing_is_known():
-    assert code(lambda: fingerprint(object()), CompilationError) == "cache-unknown-object"
 
 
 # Resources

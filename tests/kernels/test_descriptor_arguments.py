@@ -59,7 +59,7 @@ def test_the_disk_cache_knows_what_is_not_used(tmp_path):
     arguments = (MockTensor("i64"), stand_in, stand_in)
     with settings.using(cache_dir=tmp_path):
         first = ignore.warmup(*arguments, target="sm_90a")
-        ignore._forget()
+        ignore.forget()
         again = ignore.warmup(*arguments, target="sm_90a")
     assert again is not first
     assert again.binary == first.binary

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.lang.support import INT, POINTER, build, jit, ops, read
 from weft import language as gl
 from weft.ir.types import ScalarType, float32, int32
+from weft.lang.frame import spell
 
 BLOCK = 128
 WIDE = gl.constexpr(64)
@@ -116,7 +117,7 @@ def test_what_is_read_from_outside_is_recorded_at_its_longest_path():
 
     built = build(kernel, out=POINTER, n=INT)
     function = kernel.__weft_jit__
-    mine = {r.path: r.value for r in built.reads if r.owner is function}
+    mine = {spell(r.path): r.value for r in built.reads if r.owner is function}
     assert mine == {
         "twice": twice, "offset": 5, "CONFIG.inner.depth": 3, "BLOCK": 128, "WIDE": WIDE, "gl.store": gl.store,
     }  # fmt: skip
@@ -130,7 +131,7 @@ def test_reads_of_helpers_belong_to_them():
         gl.store(out, counter.value)
 
     reads = build(kernel, out=POINTER, n=INT).reads
-    assert ("Counter", Counter) in [(r.path, r.value) for r in reads if r.owner is Counter.zero.__weft_jit__]
+    assert ("Counter", Counter) in [(spell(r.path), r.value) for r in reads if r.owner is Counter.zero.__weft_jit__]
 
 
 def test_functions_made_per_call_see_their_own_captures():

@@ -19,6 +19,7 @@ from weft.kernel import jit
 from weft.runtime import binder
 from weft.runtime.launch import packing
 from weft.runtime.manifest import Read
+from weft.runtime.paths import path_of
 from weft.runtime.specialise import Constexpr, MockTensor, Pointer, Scalar
 
 FACTOR = 3
@@ -232,7 +233,7 @@ def test_sync_is_the_kernels(cuda, compiler):
 
 def test_a_rebound_global_compiles_anew(cuda, compiler, monkeypatch):
     scale = make()
-    compiler.reads = (Read(make, "FACTOR", "int:3"), Read(make, "np.int32", "class"))
+    compiler.reads = (Read(make, path_of("FACTOR"), "int:3"), Read(make, path_of("np.int32"), "class"))
     scale[1](X, Y, 2, 0.5)
     scale[1](X, Y, 2, 0.5)
     assert len(compiler.requests) == 1

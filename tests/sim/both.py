@@ -31,7 +31,7 @@ def compiled_for(kernel: JITFunction, args: tuple[Any, ...], options: dict[str, 
     """The kernel compiled for these arguments; nothing runs."""
     seen: list[CompiledKernel] = []
     watch = seen.append
-    kernel._forget()
+    kernel.forget()
     compiler.observers.append(watch)
     try:
         with weft.simulate(programs=[]):

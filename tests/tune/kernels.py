@@ -20,6 +20,6 @@ def scale(x, y, n, BLOCK: gl.constexpr):
 def tuned(machine: Any, blocks=(64, 128, 256), *, times=None, configs=None, key=("n",), **options: Any) -> Autotuner:
     """`scale`, tuned over BLOCKs by the machine's clock."""
     machine.times.update(times or {})
-    scale._forget()
+    scale.forget()
     given = [Config({"BLOCK": block}) for block in blocks] if configs is None else configs
     return weft.autotune(given, key=key, **{"bench": machine.bench, **options})(scale)

@@ -205,13 +205,6 @@ TYPE_TEXT = row(
     "{text!r} does not name the type of an argument",
     "write a dtype such as 'fp32' or 'i32', '*' before it for an array, ':16' after it when divisible by 16",
 )
-UNFINGERPRINTABLE = row(
-    "cache-unknown-object",
-    CompilationError,
-    "a kernel reads {value}, and weft cannot tell whether that changes between two runs",
-    "let kernels read numbers, strings, tuples, dtypes, layouts, frozen dataclasses, functions and classes",
-)
-
 # Resources
 
 SHARED_LIMIT = row(

@@ -15,16 +15,20 @@ from weft.ir.types import DType
 from weft.lang import otherwise
 from weft.lang.arguments import bind, signature
 from weft.lang.expressions import elements, items
-from weft.lang.frame import POISON, Binding, Frame, Outcome, Return, Signal, Skip, Trace, expression
-from weft.lang.names import Method, annotates_constexpr
+from weft.lang.frame import POISON, Binding, Frame, Outcome, Ran, Return, Signal, Skip, Trace, expression
+from weft.lang.names import Method, annotates_constexpr, is_outside, length
 from weft.lang.pythons import HANDLERS
 from weft.lang.source import MUTATORS, parameters, source_of
-from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, require_constexpr, show
+from weft.lang.transparent import read_by
+from weft.lang.values import DROP_ANNOTATION, class_of, is_plain, is_runtime, require_constexpr, show
 from weft.language import cast
 from weft.language.aggregate import AGGREGATE
 from weft.language.marks import is_builtin, is_constexpr_function, jit_of, unwrap
 from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of
+
+_SHOW_OR_ORDER = frozenset({str, repr, format, hash, sorted, min, max, round, pow, divmod, set, frozenset, dict})
+"""Functions that ask an object for its text, its order or its hash, which may be its identity's."""
 
 
 @expression(ast.Call)
@@ -35,6 +39,8 @@ def call(frame: Frame, node: ast.Call) -> Any:
 
 def call_value(frame: Frame, node: ast.Call, function: Any) -> Any:
     """A call of a function that has been read."""
+    if function is len and len(node.args) == 1 and is_outside(frame, node.args[0]):
+        return length(frame, node.args[0])
     args, kwargs = positional(frame, node), keywords(frame, node)
     frame.mark(node)
     return invoke(frame, function, args, kwargs)
@@ -69,13 +75,16 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     if isinstance(function, RuntimeValue) or not isinstance(function, Hashable):
         raise fail(errors.NOT_CALLABLE, got=show(function), instead="call a function")
     if function in HANDLERS:
+        if (function in _SHOW_OR_ORDER and not all(map(is_plain, (*args, *kwargs.values())))) or function is hash:
+            frame.trace.opened = True
         return HANDLERS[function](frame, *args, **kwargs)
     if isinstance(function, DType):
         return _checked(cast, args, {**kwargs, "dtype": function})
     if is_constexpr_function(function):
+        authors(frame, function, args, kwargs)
         return _of_constants(function, args, kwargs)
     if isinstance(function, type):
-        return _instance(function, args, kwargs)
+        return _instance(frame, function, args, kwargs)
     return _plain(function, args, kwargs)
 
 
@@ -84,16 +93,38 @@ def _method(frame: Frame, method: Method, args: Sequence[Any], kwargs: Mapping[s
     if raw is not None:
         return inline(frame, raw, [method.owner, *args], kwargs)
     _demand_constants(method.function, args, kwargs)
+    authors(frame, method.function, [method.owner, *args], kwargs)
     return _guarded(method.function, [method.owner, *args], kwargs)
 
 
-def _instance(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _instance(frame: Frame, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if issubclass(cls, RuntimeValue):
         instead = "make tiles with gl.full, gl.arange or gl.load, and buffers with gl.allocate_shared_memory"
         raise fail(errors.NOT_CALLABLE, got=f"the type {cls.__name__}", instead=instead)
-    if hasattr(cls, AGGREGATE) or _is_ours(cls):
+    if _is_ours(cls):
         return _checked(cls, args, kwargs)
-    return _of_constants(cls, args, kwargs)
+    return _made(frame, cls, args, kwargs)
+
+
+def _made(frame: Frame, made: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An object of a class of the author's."""
+    if hasattr(made, AGGREGATE):
+        own = getattr(made.__init__, "__wrapped__", None)
+        if isinstance(own, FunctionType):
+            authors(frame, own, args, kwargs)
+        return _checked(made, args, kwargs)
+    authors(frame, made, args, kwargs)
+    return _of_constants(made, args, kwargs)
+
+
+def authors(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Note a call of the author's own Python. What it reads is not known, unless it is simple enough to say."""
+    trace, given = frame.trace, (*args, *kwargs.values())
+    # What is read of a module is recorded attribute by attribute, which nobody does in there.
+    known = not any(isinstance(value, ModuleType) for value in given) and read_by(trace, function)
+    trace.opened |= not known
+    foreign = tuple(value for value in given if not is_plain(value))
+    trace.ran.setdefault((id(function), *map(id, foreign)), Ran(function, foreign))
 
 
 def _instead_of_call(value: Any) -> str:
@@ -235,7 +266,7 @@ def function_end(outcome: Outcome) -> Outcome:
 def _check_constants(frame: Frame) -> None:
     for parameter in parameters(frame.source.node):
         value = frame.env[parameter.arg].value
-        if is_runtime(value) and annotates_constexpr(frame.function, parameter.annotation):
+        if is_runtime(value) and annotates_constexpr(frame, parameter.annotation):
             require_constexpr(value, f"argument {parameter.arg!r} of {frame.source.name}", DROP_ANNOTATION)
 
 

@@ -13,8 +13,18 @@ from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.core import Op
 from weft.ir.types import Pointer, int1
+from weft.lang import names
 from weft.lang.frame import Frame, expression
-from weft.lang.values import is_number, is_runtime, is_sequence, is_tile, require_constexpr, show, truth
+from weft.lang.values import (
+    is_identity,
+    is_number,
+    is_plain,
+    is_sequence,
+    is_tile,
+    require_constexpr,
+    show,
+    truth,
+)
 from weft.language import logical_and, logical_not, logical_or, tensor
 from weft.language.broadcast import constant as constant_of
 from weft.language.debug import Text
@@ -36,7 +46,6 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
-_INDEXED = (tuple, list, dict, str, bytes, range)
 _EACH = "compare with each of the values, as in (x == 1) | (x == 2)"
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
 
@@ -158,7 +167,7 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
     for op, operand in zip(node.ops, node.comparators, strict=True):
         right = frame.value(operand)
         frame.mark(node)
-        holds = _compare(op, left, right)
+        holds = _compare(frame, op, left, right)
         left = right
         if isinstance(holds, tensor):
             run_time.append(holds)
@@ -170,7 +179,7 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
     return functools.reduce(logical_and, run_time) if run_time else True
 
 
-def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:
+def _compare(frame: Frame, op: ast.cmpop, left: Any, right: Any) -> Any:
     if isinstance(op, (ast.In, ast.NotIn)):
         require_constexpr(left, "the left side of 'in'", _EACH)
         require_constexpr(right, "the right side of 'in'", _EACH)
@@ -178,6 +187,9 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> Any:
         return isinstance(op, ast.NotEq)
     if not isinstance(op, (ast.Is, ast.IsNot)):
         _refuse_handles("a comparison", left, right)
+    if is_identity(left) and is_identity(right):
+        # Two objects may be one here and not there, while each alone says the same.
+        frame.trace.opened = True
     return _COMPARE[type(op)](left, right)
 
 
@@ -238,23 +250,11 @@ def _instead_of_iterating(value: Any) -> str:
 @expression(ast.Subscript)
 def subscript(frame: Frame, node: ast.Subscript) -> Any:
     """`a[i]`: of tiles and views what they make of it, of constants the item."""
+    if names.is_outside(frame, node):
+        return names.outer(frame, node)
     owner, index = frame.value(node.value), frame.value(node.slice)
     frame.mark(node)
-    if is_runtime(index) and isinstance(owner, _INDEXED):
-        raise fail(errors.INDEX, owner=show(owner), got=show(index))
-    try:
-        return owner[index]
-    except TypeError as error:
-        if hasattr(owner, "__getitem__") or hasattr(owner, "__class_getitem__"):
-            raise
-        raise fail(errors.BRACKETS, got=show(owner), instead=_instead_of_brackets(node, owner)) from error
-
-
-def _instead_of_brackets(node: ast.Subscript, owner: Any) -> str:
-    if callable(owner):
-        key, method = ast.unparse(node.slice), ast.unparse(node.value)
-        return f"leave out [{key}]: all arguments stand in parentheses, as in {method}(...)"
-    return "take elements of a tuple, a list, a tile or a view"
+    return names.item(node, owner, index)
 
 
 @expression(ast.Slice)
@@ -285,6 +285,7 @@ def _piece(frame: Frame, node: ast.expr) -> Any:
             )  # fmt: skip
         return value
     convert = _CONVERSIONS.get(node.conversion)
+    frame.trace.opened |= not is_plain(value)
     return format(
         value if convert is None else convert(value),
         "" if node.format_spec is None else str(frame.value(node.format_spec)),

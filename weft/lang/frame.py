@@ -17,7 +17,6 @@ import ast
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from weft import settings
@@ -26,7 +25,7 @@ from weft.errors import lang as errors
 from weft.ir.build import Builder
 from weft.ir.core import Value
 from weft.ir.types import Type
-from weft.lang.source import Source
+from weft.lang.source import Path, Source
 
 MOST_ERRORS = 10
 
@@ -111,13 +110,30 @@ class Binding(NamedTuple):
 Env = dict[str, Binding]
 
 
+def spell(path: Path) -> str:
+    """A path as the author writes it: `cfg.tiles[0]`."""
+    spelled = {"name": ".{}", "attribute": ".{}", "item": "[{!r}]", "length": ".__len__()"}
+    return "".join(spelled[kind].format(key) for kind, key in path).removeprefix(".")
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A global or closure name, or a path of attributes from one, as the function `owner` saw it."""
+    """A global or closure name, or a path of attributes and items from one, as `owner` saw it.
 
-    owner: FunctionType
-    path: str
+    `owner` is a function, or a module or a class of which an attribute was read in another way than by a path.
+    """
+
+    owner: Any
+    path: Path
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Python of the author's that was called while a kernel was read, and the author's objects that it was called with."""
+
+    function: Any
+    arguments: tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -126,12 +142,17 @@ class Trace:
 
     `promoted` remembers for each loop the types of what goes round in another type than it came in, by path, and `left` how
     it is left early; `unrolled` are the rounds of the unrolled loops around the current line, without which a place does not
-    say which loop is meant. `named` remembers how many calls deep a handle got its name.
+    say which loop is meant. `named` remembers how many calls deep a handle got its name. `ran` is the author's
+    Python that was called, `known` are those functions of which all reads are recorded too (by identity), and `opened` says
+    that the result depends on more than the reads say.
     """
 
     builder: Builder
     frames: list[Frame] = field(default_factory=list["Frame"])
-    reads: dict[tuple[FunctionType, str], Read] = field(default_factory=dict[tuple[FunctionType, str], Read])
+    reads: dict[tuple[int, Path], Read] = field(default_factory=dict[tuple[int, Path], Read])
+    ran: dict[tuple[int, ...], Ran] = field(default_factory=dict[tuple[int, ...], Ran])
+    known: dict[int, Any] = field(default_factory=dict[int, Any])
+    opened: bool = False
     errors: list[UserError] = field(default_factory=list[UserError])
     promoted: dict[object, dict[str, Type]] = field(default_factory=dict[object, dict[str, Type]])
     left: dict[object, Any] = field(default_factory=dict[object, Any])
@@ -145,6 +166,10 @@ class Trace:
         self.statements += 1
         if self.statements > self.most_statements:
             raise TooLong
+
+    def read(self, owner: Any, path: Path, value: Any) -> Any:
+        """Record a read; gives the value that was found when it was recorded first."""
+        return self.reads.setdefault((id(owner), path), Read(owner, path, value)).value
 
     def report(self, error: UserError) -> None:
         """Keep a mistake, once for each place. Raises them all when there are too many to go on."""

@@ -17,10 +17,10 @@ from typing import Any
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
 from weft.errors import thread as thread_errors
-from weft.lang.frame import POISON, Frame, Read, Unusable, expression
+from weft.lang.frame import POISON, Frame, Unusable, expression, spell
 from weft.lang.otherwise import instead, instead_of_name
-from weft.lang.source import dotted
-from weft.lang.values import class_of, show
+from weft.lang.source import Path, dotted
+from weft.lang.values import class_of, is_runtime, show
 from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
@@ -44,19 +44,17 @@ def name(frame: Frame, node: ast.Name) -> Any:
         return local(frame, node.id, frame.at(node))
     if node.id in frame.source.locals:
         raise fail(errors.UNASSIGNED, loc=frame.at(node), name=node.id, function=frame.source.name)
-    return outer(frame, node.id, frame.at(node))
+    return outer(frame, node)
 
 
 @expression(ast.Attribute)
 def attribute_of(frame: Frame, node: ast.Attribute) -> Any:
     """`a.b`: of a value, or a path from something outside of the function."""
-    path = frame.source.path(node)
-    root = path.partition(".")[0]
-    if path and root not in frame.env and root not in frame.source.locals:
-        return outer(frame, path, frame.at(node))
+    if is_outside(frame, node):
+        return outer(frame, node)
     owner = frame.value(node.value)
     frame.mark(node)
-    return attribute(owner, node.attr)
+    return attribute(frame, owner, node.attr)
 
 
 def local(frame: Frame, name: str, reader: Loc) -> Any:
@@ -68,36 +66,111 @@ def local(frame: Frame, name: str, reader: Loc) -> Any:
     return value
 
 
-def outer(frame: Frame, path: str, loc: Loc) -> Any:
-    """What `a.b.c` means around the function, unwrapped.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A value outside of the function and the path to it; or, without a path, what was made of one."""
+
+    value: Any
+    path: Path | None
+
+
+def is_outside(frame: Frame, node: ast.expr) -> bool:
+    """True for attributes and items of a name that is none of the function's own."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id not in frame.env and node.id not in frame.source.locals
+
+
+def outer(frame: Frame, node: ast.Name | ast.Attribute | ast.Subscript) -> Any:
+    """The value of something outside of the function. Raises what `reach` and `take` raise."""
+    path = frame.source.path(node)
+    known = frame.trace.reads.get((id(frame.function), path)) if path else None
+    return unwrap(known.value) if known is not None else take(frame, reach(frame, node), frame.at(node))
+
+
+def reach(frame: Frame, node: ast.expr) -> Reached:
+    """Follow a path from outside of the function as far as it is one, without recording it; what is beyond is read.
 
     Raises CompilationError: lang-undefined-name, lang-attribute, thread-host-view.
     """
-    known = frame.trace.reads.get((frame.function, path))
-    if known is not None:
-        return unwrap(known.value)
-    root, *rest = path.split(".")
-    value = surrounding(frame.function, root)
-    if value is _MISSING:
-        hint = suggestion(root, {*frame.env, *frame.function.__globals__, *vars(builtins)})
-        advice = instead_of_name(root) or "define it before this line" + hint
-        raise fail(errors.UNDEFINED, loc=loc, name=root, instead=advice)
-    seen = [root]
-    while rest and not isinstance(value, constexpr) and not is_computed(value):
-        found = getattr(value, rest[0], _MISSING)
-        if found is _MISSING:
-            break
-        value = found
-        seen.append(rest.pop(0))
-    path = ".".join(seen)
-    if isinstance(value, (LayoutTensor, LayoutTensorIter)):
-        raise fail(thread_errors.HOST_VIEW, loc=loc, path=path)
-    frame.trace.reads[frame.function, path] = Read(frame.function, path, value)
-    value = unwrap(value)
+    if isinstance(node, ast.Name):
+        value = surrounding(frame.function, node.id)
+        if value is _MISSING:
+            hint = suggestion(node.id, {*frame.env, *frame.function.__globals__, *vars(builtins)})
+            advice = instead_of_name(node.id) or "define it before this line" + hint
+            raise fail(errors.UNDEFINED, loc=frame.at(node), name=node.id, instead=advice)
+        return Reached(value, (("name", node.id),))
+    if isinstance(node, ast.Subscript):
+        return _reach_item(frame, node)
+    assert isinstance(node, ast.Attribute)
+    owner = reach(frame, node.value)
+    if owner.path is not None and not isinstance(owner.value, constexpr) and not is_computed(owner.value):
+        found = getattr(owner.value, node.attr, _MISSING)
+        if found is not _MISSING:
+            return Reached(found, (*owner.path, ("attribute", node.attr)))
+    value = take(frame, owner, frame.at(node.value))
+    frame.builder.loc = frame.at(node)
+    return Reached(attribute(frame, value, node.attr), None)
+
+
+def _reach_item(frame: Frame, node: ast.Subscript) -> Reached:
+    owner = reach(frame, node.value)
+    index = frame.value(node.slice)
+    if owner.path is not None and type(owner.value) in _CONTAINERS and type(index) in _KEYS:
+        try:
+            return Reached(owner.value[index], (*owner.path, ("item", index)))
+        except (LookupError, TypeError):
+            pass  # which the look itself says
+    value = take(frame, owner, frame.at(node.value))
+    frame.mark(node)
+    return Reached(item(node, value, index), None)
+
+
+def length(frame: Frame, node: ast.expr) -> Any:
+    """`len` of something outside of the function, of whose items then none has been read."""
+    reached = reach(frame, node)
+    if reached.path is not None and type(reached.value) in _CONTAINERS:
+        count = len(reached.value)
+        return frame.trace.read(frame.function, (*reached.path, ("length", None)), count)
+    value = take(frame, reached, frame.at(node))
+    frame.mark(node)
+    return len(value)
+
+
+_CONTAINERS = (tuple, list, dict)
+_KEYS = (int, str, bool, type(None))
+
+
+def item(node: ast.Subscript, owner: Any, index: Any) -> Any:
+    """`owner[index]`. Raises CompilationError: lang-index, lang-brackets."""
+    if is_runtime(index) and isinstance(owner, _INDEXED):
+        raise fail(errors.INDEX, owner=show(owner), got=show(index))
+    try:
+        return owner[index]
+    except TypeError as error:
+        if hasattr(owner, "__getitem__") or hasattr(owner, "__class_getitem__"):
+            raise
+        raise fail(errors.BRACKETS, got=show(owner), instead=_instead_of_brackets(node, owner)) from error
+
+
+def _instead_of_brackets(node: ast.Subscript, owner: Any) -> str:
+    if callable(owner):
+        key, method = ast.unparse(node.slice), ast.unparse(node.value)
+        return f"leave out [{key}]: all arguments stand in parentheses, as in {method}(...)"
+    return "take elements of a tuple, a list, a tile or a view"
+
+
+_INDEXED = (tuple, list, dict, str, bytes, range)
+
+
+def take(frame: Frame, reached: Reached, loc: Loc) -> Any:
+    """The value that was reached, unwrapped, and recorded at its longest path. Raises CompilationError (thread-host-view)."""
+    if reached.path is None:
+        return reached.value
+    if isinstance(reached.value, (LayoutTensor, LayoutTensorIter)):
+        raise fail(thread_errors.HOST_VIEW, loc=loc, path=spell(reached.path))
     frame.builder.loc = loc
-    for part in rest:
-        value = attribute(value, part)
-    return value
+    return unwrap(frame.trace.read(frame.function, reached.path, reached.value))
 
 
 def surrounding(function: FunctionType, name: str) -> Any:
@@ -113,11 +186,12 @@ def surrounding(function: FunctionType, name: str) -> Any:
     return getattr(builtins, name, _MISSING) if found is _MISSING else found
 
 
-def attribute(owner: Any, name: str) -> Any:
+def attribute(frame: Frame, owner: Any, name: str) -> Any:
     """`owner.name`, unwrapped; methods of aggregates come bound. Raises CompilationError (lang-attribute).
 
     A constant's `.value` is the constant itself, since kernels see no `constexpr` boxes.
     """
+    record(frame, owner, name)
     if is_aggregate(owner):
         cls = class_of(owner)
         method = getattr(cls, name, None)
@@ -131,6 +205,18 @@ def attribute(owner: Any, name: str) -> Any:
     if found is not _MISSING:
         return unwrap(found)
     return owner if name == "value" else _no_attribute(owner, name)
+
+
+def record(frame: Frame, owner: Any, name: str) -> None:
+    """Record that an attribute is looked up elsewhere than on a path: of a module, a class, or the class of an object."""
+    if isinstance(owner, RuntimeValue):
+        return
+    place: Any = owner if isinstance(owner, (type, ModuleType)) else class_of(owner)
+    module = place.__name__ if isinstance(place, ModuleType) else place.__module__
+    if module == "builtins" or module.partition(".")[0] == "weft":
+        return
+    if isinstance(place, ModuleType) or any(name in vars(base) for base in place.__mro__):
+        frame.trace.read(place, (("attribute", name),), None)
 
 
 def _in_class(cls: type, name: str) -> Any:
@@ -169,10 +255,14 @@ def _spelling(annotation: ast.expr | None) -> str:
     return str(annotation.value).partition("[")[0] if isinstance(annotation, ast.Constant) else dotted(annotation)
 
 
-def annotates_constexpr(function: FunctionType, annotation: ast.expr | None) -> bool:
+def annotates_constexpr(frame: Frame, annotation: ast.expr | None) -> bool:
     """True when an annotation means `constexpr`. Python never evaluates those of variables, so an unknown one is no mistake."""
-    root, *rest = _spelling(annotation).split(".")
-    value = surrounding(function, root)
+    text = _spelling(annotation)
+    if not text:
+        return False
+    root, *rest = text.split(".")
+    value = surrounding(frame.function, root)
     for part in rest:
         value = getattr(value, part, _MISSING)
+    frame.trace.read(frame.function, (("name", root), *(("attribute", part) for part in rest)), value)
     return value is constexpr

@@ -9,6 +9,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from weft.errors import UserError, fail
@@ -16,7 +17,7 @@ from weft.errors import lang as errors
 from weft.ir.types import DType, float32, int1, int32
 from weft.lang.expressions import items
 from weft.lang.frame import Frame, Unusable
-from weft.lang.names import attribute
+from weft.lang.names import attribute, record
 from weft.lang.otherwise import instead
 from weft.lang.values import is_runtime, is_sequence, require_constexpr, show
 from weft.language import cast, constexpr, device_print, maximum, minimum, static_print, tensor
@@ -205,12 +206,16 @@ def is_instance(frame: Frame, value: Any, kinds: Any) -> bool:
 @handles(getattr)
 def get_attribute(frame: Frame, owner: Any, name: str, default: Any = _MISSING) -> Any:
     """`getattr(owner, "name")`."""
-    return attribute(owner, name) if default is _MISSING or hasattr(owner, name) else default
+    if default is _MISSING or has_attribute(frame, owner, name):
+        return attribute(frame, owner, name)
+    return default
 
 
 @handles(hasattr)
 def has_attribute(frame: Frame, owner: Any, name: str) -> bool:
     """`hasattr(owner, "name")`."""
+    if isinstance(owner, ModuleType):
+        record(frame, owner, name)
     return hasattr(owner, name)
 
 

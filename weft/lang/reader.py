@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +17,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
 from weft.lang import branches, calls, expressions, loops, names, refused, statements
-from weft.lang.frame import Binding, Frame, Read, TooLong, Trace
+from weft.lang.frame import Binding, Frame, Ran, Read, TooLong, Trace
 from weft.lang.source import Source, parameters, source_of
 from weft.language import tensor
 from weft.language.context import Context, TargetLike, enter
@@ -83,10 +83,17 @@ Argument = tuple[Value, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel's tile IR, and everything outside of its parameters that it depends on."""
+    """A kernel's tile IR, and everything outside of its parameters that it depends on.
+
+    `ran` is the author's Python that was called; of the functions in `known`, by identity, all reads are recorded. `opened`
+    says that the IR depends on more than the reads say.
+    """
 
     func: Func
     reads: tuple[Read, ...]
+    ran: tuple[Ran, ...] = ()
+    known: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    opened: bool = False
 
 
 def build_kernel(
@@ -125,7 +132,7 @@ def build_kernel(
         attrs["block"] = block
     values = tuple(value for value, _ in known)
     func = trace.builder.func(name or fn.__name__, values, attrs, _definition(source))
-    return Built(func, tuple(trace.reads.values()))
+    return Built(func, tuple(trace.reads.values()), tuple(trace.ran.values()), trace.known, trace.opened)
 
 
 def _read(frame: Frame) -> None:

@@ -10,12 +10,16 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
 from weft.errors.text import lines_of
 
+Path = tuple[tuple[str, Any], ...]
+"""Steps from a function, a module or a class to a value: ("name", n) first, of a function; ("attribute", n), ("item", key)
+and ("length", None) after it."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -40,7 +44,7 @@ class Source:
     _assigned: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
     _jumps: dict[ast.AST, bool] = field(default_factory=dict[ast.AST, bool])
     _handed_out: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
-    _paths: dict[ast.AST, str] = field(default_factory=dict[ast.AST, str])
+    _paths: dict[ast.AST, Path] = field(default_factory=dict[ast.AST, Path])
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -86,10 +90,11 @@ class Source:
             self._handed_out[node] = tuple(name for name in self.assigned(node) if name in read)
         return self._handed_out[node]
 
-    def path(self, node: ast.Name | ast.Attribute) -> str:
-        """`a.b.c` for names joined by dots; empty for attributes of anything else."""
+    def path(self, node: ast.expr) -> Path:
+        """The steps of names joined by dots (see `weft.lang.frame.Read`); empty for anything else."""
         if node not in self._paths:
-            self._paths[node] = dotted(node)
+            name, *attributes = dotted(node).split(".")
+            self._paths[node] = (("name", name), *(("attribute", each) for each in attributes)) if name else ()
         return self._paths[node]
 
 

@@ -66,7 +66,7 @@ def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
         return Signal.NEXT
     value = frame.value(node.value)
     frame.mark(node)
-    if annotates_constexpr(frame.function, node.annotation):
+    if annotates_constexpr(frame, node.annotation):
         require_constexpr(value, f"{ast.unparse(node.target)!r}", DROP_ANNOTATION)
     assign(frame, node.target, value)
     return Signal.NEXT
@@ -91,7 +91,7 @@ def augmented(frame: Frame, node: ast.AugAssign, after: After) -> Outcome:
 
 def _current(frame: Frame, target: ast.Name | ast.Attribute) -> Any:
     if isinstance(target, ast.Attribute):
-        return attribute(frame.value(target.value), target.attr)
+        return attribute(frame, frame.value(target.value), target.attr)
     if target.id in frame.env:
         return local(frame, target.id, frame.at(target))
     raise fail(errors.UNASSIGNED, loc=frame.at(target), name=target.id, function=frame.source.name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from types import FunctionType, MethodType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from weft.errors import fail
 from weft.errors import lang as errors
@@ -39,6 +40,10 @@ from weft.views.brackets import Brackets
 
 PASS_CONSTANT = "pass a constant or a constexpr parameter"
 DROP_ANNOTATION = f"{PASS_CONSTANT}, or drop the annotation gl.constexpr"
+_ATOMS = frozenset(
+    (bool, int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis), type(NotImplemented))
+)
+_CONTAINERS = (tuple, list, dict, set, frozenset)
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 
@@ -59,6 +64,20 @@ def is_memory(value: object) -> bool:
 def class_of(value: object) -> type[Any]:
     """`type(value)`, in a way that strict type checkers know the type of."""
     return type(value)
+
+
+def is_plain(value: object) -> bool:
+    """True for run-time values, weft's own values, and constants whose text, order and hash say what they are."""
+    kind = class_of(value)
+    if kind in _CONTAINERS:
+        parts: Any = cast("dict[Any, Any]", value).items() if kind is dict else value
+        return all(map(is_plain, parts))
+    return kind in _ATOMS or kind.__module__.partition(".")[0] == "weft"
+
+
+def is_identity(value: object) -> bool:
+    """True for objects that compare as themselves: functions, and objects without values of their own."""
+    return not is_plain(value) and not isinstance(value, (type, Enum))
 
 
 def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:

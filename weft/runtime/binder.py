@@ -6,7 +6,7 @@ leave most of them to the driver. `launch_source` shows the text; for `def scale
     def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=None, ..., stream=None, **keywords):
         if keywords: [x, n, BLOCK] = take(keywords, [x, n, BLOCK])
         if num_warps is None and block is None: num_warps = 4
-        if a watched global was rebound: forget()
+        if what a compiled kernel has read is not what it was: forget()
         v0, a0, b0, c0 = address, dtype, device and alignment of x
         v1, a1, b1, c1 = value, width and divisibility of n
         run = table[a0, b0, c0, a1, b1, c1, type(BLOCK), BLOCK, num_warps, ...]
@@ -41,6 +41,7 @@ from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
 from weft.runtime.specialise import as_number, freeze, integer_dtype, is_view
+from weft.runtime.watch import GONE, Watch
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {
     "debug": None,
@@ -274,10 +275,13 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
         _w_refuse_extra(_w_extra){defaults}
     if num_warps is None and block is None:
         num_warps = {warps}
-    for _w_globals, _w_name, _w_value in _w_watched:
-        if _w_globals.get(_w_name) is not _w_value:
-            _w_forget()
-            break
+    try:
+        for _w_get, _w_name, _w_value in _w_watched:
+            if _w_get(_w_name) is not _w_value:
+                _w_forget()
+                break
+    except _w_gone:
+        _w_forget()
 {bind}
     _w_key = ({key})
     try:
@@ -329,13 +333,13 @@ def _bind_text(index: int, parameter: Parameter) -> str:
 class Binder:
     """The launch function of a kernel with the tables it reads.
 
-    `table` maps keys to what runs them; `watched` lists globals that compiled kernels have read, as (namespace, name,
-    value): when one was rebound, `forget` is called before the look-up.
+    `table` maps keys to what runs them; `watched` lists what compiled kernels have read (`weft.runtime.watch.Watch`): when one
+    does not hold any more, `forget` is called before the look-up.
     """
 
     launch: Callable[..., Any]
     table: dict[Any, Any]
-    watched: list[tuple[dict[str, Any], str, Any]]
+    watched: list[Watch]
     space: dict[str, Any]
 
     def see_classes(self) -> None:
@@ -354,9 +358,9 @@ def make_binder(
     function, `forget()` empties the tables.
     """
     table: dict[Any, Any] = {}
-    watched: list[tuple[dict[str, Any], str, Any]] = []
+    watched: list[Watch] = []
     names: dict[str, Any] = {
-        "table": table, "watched": watched, "forget": forget, "miss": miss, "evaluate": evaluate, "other": other,
+        "table": table, "watched": watched, "forget": forget, "miss": miss, "gone": GONE, "evaluate": evaluate, "other": other,
         "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "view": views.bind,
         "refuse_extra": signature.refuse_extra, "take": signature.taker(), "missing": MISSING,
         "defaults": {parameter.name: parameter.default for parameter in signature.known},

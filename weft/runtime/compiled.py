@@ -136,8 +136,8 @@ class CompiledKernel:
     """A kernel compiled for one request, or one about to be: what is not looked at is not computed.
 
     Attributes: `request`, `name` (its symbol), `num_warps`, `block`, `threads`, `asm` (stage -> text: "ir", "cuda", "ptx",
-    "sass", "sync"; "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), and `report` of a simulated
-    launch.
+    "sass", "sync"; "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), `ran` (the author's
+    Python that compilation called, with its arguments), and `report` of a simulated launch.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class CompiledKernel:
         stages: Mapping[str, Callable[[], str | bytes]],
         binary: Callable[[], Binary],
         reads: Sequence[Any] = (),
+        ran: Sequence[Any] = (),
         resident_blocks: Callable[[int, int, int], int] | None = None,
         front: Any = None,
     ) -> None:
@@ -158,6 +159,7 @@ class CompiledKernel:
         self.request = request
         self.name = name
         self.reads = reads
+        self.ran = ran
         self.front = front
         self.report: Any = None
         self._binary = _once(binary)

@@ -1,323 +1,361 @@
 """Texts that change whenever something a kernel depends on changes.
 
-`fingerprint` is for values a kernel reads: constants, dtypes, layouts, helpers, classes. `toolchain` is for weft itself and
-NVRTC, `key0` for a whole request. Equal fingerprints mean equal behaviour across processes; the converse need not hold.
+`fingerprint` is for values a kernel reads: constants, dtypes, layouts, helpers, classes, enumerations, objects with fields.
+`key0` is for a whole request. Equal fingerprints mean equal behaviour across processes, as long as no Python of the author's
+runs; the converse need not hold. What runs the author's Python when it is used (a property, `__eq__`, a metaclass, an object
+of a type that another library implements in C) has no fingerprint: a compilation that reads it is *open*, and its entry in
+the cache is found by its IR instead (see `weft.compiler`).
 
-A `@jit` helper is its own source only: what *it* reads is recorded as reads of its own. A plain Python function, which
-compilation may call, is followed through the globals it names, since nobody records what it reads.
+A walk enters each object once and refers back to it where it meets it again, by the order in which it was first met. It takes
+time in proportion to the objects and ends on cycles. Where it begins therefore matters to the text of a cycle; that is as
+it should be, since a fingerprint is only ever compared with that of the same read, which begins at the same place.
+
+No function is followed: a `@jit` helper's reads are recorded as reads of its own, and any other function is not called by
+what has a fingerprint. Classes and functions of installed packages stand for themselves by name and file.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-import hashlib
-import inspect
-import os
-import secrets
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable
+from enum import EnumMeta
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
-    CodeType,
+    CellType,
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
-    MethodType,
     ModuleType,
+    SimpleNamespace,
+    UnionType,
 )
 from typing import Any, cast, get_args, get_origin
-from weakref import WeakKeyDictionary
 
-from weft.errors import fail
-from weft.errors.launch import UNFINGERPRINTABLE
-from weft.errors.text import lines_of
-from weft.runtime import nvrtc
+from weft.runtime import hooks, origin
 from weft.runtime.compiled import CompileRequest
+from weft.runtime.function_text import digest, function_of, source_text
 from weft.runtime.specialise import Constexpr, View
+from weft.runtime.toolchain import toolchain
 
-_ATOMS = (bool, int, str, bytes, type(None), type(Ellipsis))
+_REPRESENTED = frozenset(
+    (bool, int, str, bytes, complex, range, slice, type(None), type(Ellipsis), type(NotImplemented))
+)
+"""Types whose `repr` says everything."""
 _DTYPE_TYPES = ("torch.dtype", "numpy.dtype")
-_IGNORED_CLASS_ENTRIES = frozenset(
-    (
-        "__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__",
-        "__dataclass_fields__", "__dataclass_params__", "__abstractmethods__", "_abc_impl",
-    )
+_BASES = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+"""Types that an author's class may extend, and what is then within its objects."""
+_KEPT_BY_PYTHON = frozenset(
+    ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__",
+     "__dataclass_fields__", "__dataclass_params__", "__abstractmethods__", "_abc_impl", "__annotations__")
 )  # fmt: skip
 """What Python keeps in a class beside the author's text; of a dataclass, its generated methods say the same."""
-_PROCESS = secrets.token_hex(8)
-"""Stands for what cannot be told apart across processes, so that it never matches in another one."""
 
-_source_digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDictionary()
-"""The lines of the file beside the digest, since equal code can come of another text: annotations are not in it."""
-
-
-Known = dict[int, tuple[object, str]]
+Known = dict[int, tuple[object, "str | None"]]
 """Fingerprints that one look at a kernel's surroundings has found, each beside its value, by the value's identity."""
 
 
-def digest(*texts: str) -> str:
-    """A hexadecimal SHA-256 of texts, unambiguous in where one ends and the next begins."""
-    state = hashlib.sha256()
-    for text in texts:
-        data = text.encode()
-        state.update(len(data).to_bytes(8, "little") + data)
-    return state.hexdigest()
-
-
-def fingerprint(value: object, known: Known | None = None) -> str:
-    """The fingerprint of a value that a kernel reads; taken from `known` where it is there, and else entered.
-
-    Raises CompilationError (cache-unknown-object) for an object of which nothing is known, such as an open file.
-    """
+def fingerprint(value: object, known: Known | None = None) -> str | None:
+    """The fingerprint of a value that a kernel reads, or None; taken from `known` where it is there, and else entered."""
     if known is not None and id(value) in known:
         return known[id(value)][1]
-    text = _fingerprint(value, frozenset())
-    if text is None:
-        kind = type(value)
-        raise fail(UNFINGERPRINTABLE, value=f"{value!r}, a {kind.__module__}.{kind.__qualname__}")
+    walk = _Walk()
+    try:
+        walk.visit(value)
+        text = ",".join(walk.out)
+    except (_Unknown, RecursionError):
+        text = None
+    if text is not None and len(text) > _LONGEST:
+        text = digest(text)
     if known is not None:
         # The value stays alive as long as its identity stands for it.
         known[id(value)] = value, text
     return text
 
 
-def function_of(value: object) -> FunctionType | None:
-    """The Python function behind a function or a `@jit` object, else None."""
-    inner = getattr(value, "fn", value)
-    return inner if isinstance(inner, FunctionType) else None
+def inert(value: object, called: frozenset[int] = frozenset()) -> str | None:
+    """The fingerprint of a value that holds no plain function of the author's outside of a class but those in `called`."""
+    walk = _Walk()
+    try:
+        walk.visit(value)
+    except (_Unknown, RecursionError):
+        return None
+    return fingerprint(value) if walk.functions <= called else None
 
 
-def source_digest(function: FunctionType) -> str:
-    """The digest of a function's text, place and defaults; of its byte code where there is no text (REPL, exec).
-
-    The place counts because compiled kernels carry line numbers for profilers and reports.
-    """
-    code = function.__code__
-    lines = lines_of(function)
-    known = _source_digests.get(code)
-    if known is None or known[0] is not lines:
-        _source_digests[code] = known = lines, _code_digest(function, lines)
-    defaults = (function.__defaults__, function.__kwdefaults__)
-    return digest(known[1], _or_opaque(defaults, frozenset()))
+_LONGEST = 200
 
 
-def text_of(function: FunctionType, lines: list[str]) -> list[str]:
-    """The lines of a function in those of its file; its byte code where there is no text (REPL, exec)."""
-    code = function.__code__
-    first = code.co_firstlineno - 1
-    if first >= len(lines):
-        return _code_texts(code)
-    end, margin = _last_line(code), _indentation(lines[first])
-    if not end:
-        return inspect.getblock(lines[first:])
-    # Python's own search reads the function word by word, which takes ten times as long. Nothing in a function is indented less
-    # than its first line but strings and brackets, and the place where its code ends is behind those.
-    while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > margin):
-        end += 1
-    return lines[first:end]
+class _Unknown(Exception):
+    """Nothing is known of a value, or using it runs the author's Python."""
 
 
-def _last_line(code: CodeType) -> int:
-    """The line in which the last instruction's text ends, counted from 1; 0 where Python does not tell."""
-    if sys.version_info < (3, 11):
-        return 0
-    ends = [end for _, end, _, _ in code.co_positions() if end is not None]
-    inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return max([*ends, *inner], default=0)
+class _Walk:
+    """One walk over a value: `out` is its text in parts, `met` numbers the objects by identity as they were met."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.met: dict[int, int] = {}
+        self.alive: list[object] = []
+        self.functions: set[int] = set()
+        self.classes = 0
+
+    def visit(self, value: object) -> None:
+        """Append what a value is."""
+        kind = origin.class_of(value)
+        if kind in _REPRESENTED:
+            self.out.append(f"{kind.__name__}:{value!r}")
+        elif kind is float:
+            self.out.append(f"float:{cast('float', value).hex()}")
+        elif id(value) in self.met:
+            self.out.append(f"#{self.met[id(value)]}")
+        else:
+            self.met[id(value)] = len(self.met)
+            self.alive.append(value)
+            self._object(value, kind)
+
+    def _object(self, value: Any, kind: type) -> None:
+        if kind in (tuple, list):
+            self._items(kind.__name__, value)
+        elif kind is dict or kind is MappingProxyType:
+            self._items(kind.__name__, (part for pair in list(value.items()) for part in pair))
+        elif kind in (set, frozenset):
+            self._items(kind.__name__, sorted(value, key=_rank))
+        elif issubclass(kind, ModuleType):
+            # What is read of it is a read of its own, but not where it lies within something.
+            if len(self.met) > 1:
+                raise _Unknown
+            self.out.append(f"module:{value.__name__}")
+        elif issubclass(kind, type):
+            self._class(value)
+        elif kind is BuiltinFunctionType:
+            self._builtin(value)
+        else:
+            self._else(value, origin.class_of(value))
+
+    def _else(self, value: Any, kind: type[Any]) -> None:
+        if not self._function(value, kind) and not self._described(value, kind):
+            self._instance(value, kind)
+
+    def _items(self, name: str, items: Iterable[object]) -> None:
+        self.out.append(f"{name}(")
+        for item in items:
+            self.visit(item)
+        self.out.append(")")
+
+    def _builtin(self, value: Any) -> None:
+        owner = value.__self__
+        self.out.append(f"builtin:{value.__module__}.{value.__qualname__}")
+        if owner is not None and not isinstance(owner, ModuleType):
+            self.visit(owner)
+
+    def _function(self, value: Any, kind: type) -> bool:
+        """A function, a `@jit` object, or what a class makes of one; False for anything else."""
+        if kind in (staticmethod, classmethod):
+            self.out.append(kind.__name__)
+            self.visit(value.__func__)
+            return True
+        function = function_of(value)
+        if function is None:
+            return False
+        while origin.of_function(function) is origin.OURS and isinstance(
+            vars(function).get("__wrapped__"), FunctionType
+        ):
+            function = vars(function)["__wrapped__"]
+        if origin.of_function(function) is origin.OURS:
+            self.out.append(f"function:{function.__module__}.{function.__qualname__}")
+            return True
+        if function is value and not self.classes:
+            self.functions.add(id(value))
+        marks = sorted(name for name in getattr(value, "__dict__", ()) if name.startswith("__weft_"))
+        self.out.append(f"function:{marks}:{source_text(function)}")
+        self._items("defaults", (function.__defaults__, function.__kwdefaults__))
+        return True
+
+    def _described(self, value: Any, kind: type) -> bool:
+        """Wrapped constants, dtypes of other frameworks, annotations, and weft's own values; False for anything else."""
+        if any(f"{base.__module__}.{base.__name__}" in _DTYPE_TYPES for base in kind.__mro__):
+            self.out.append(f"dtype:{value}")
+        elif kind in (GenericAlias, UnionType) or (kind.__module__ == "typing" and get_origin(value) is not None):
+            self.out.append(f"generic:{get_origin(value)!r}")
+            self.visit(get_args(value))
+        elif origin.of_class(kind) is not origin.OURS:
+            return False
+        elif kind.__name__ == "constexpr":
+            self.visit(value.value)
+        elif dataclasses.is_dataclass(value):
+            fields = [(entry.name, getattr(value, entry.name)) for entry in dataclasses.fields(value) if entry.compare]
+            self._items(_name(kind), (part for pair in fields for part in pair))
+        elif kind.__module__.partition(".")[0] == "weft" and kind.__repr__ is not object.__repr__:
+            self.out.append(f"{_name(kind)}:{value!r}")
+        else:
+            return False
+        return True
+
+    def _instance(self, value: Any, kind: type) -> None:
+        """An object of an author's class: its class, what it extends, and its state."""
+        if kind is not SimpleNamespace and (origin.of_class(kind) is origin.OURS or not _laid_out_by_python(kind)):
+            raise _Unknown
+        self.out.append("object")
+        self.visit(kind)
+        base = next((base for base in _BASES if issubclass(kind, base)), None)
+        if base is not None:
+            self.visit(_within(base, value))
+        for name, part in state_of(value):
+            self.out.append(name)
+            self.visit(part)
+
+    def _class(self, cls: type) -> None:
+        """A class by name where the toolchain or a file vouches for it, else with everything in its body."""
+        whose = origin.of_class(cls)
+        self.out.append(f"class:{_name(cls)}")
+        if whose is origin.INSTALLED:
+            self.out.append(_file_of(cls))
+        if whose is not origin.AUTHORS:
+            return
+        if hooks.found(cls):
+            raise _Unknown
+        self.classes += 1
+        self._items("bases", (type(cls), *cls.__bases__))
+        for name, part in sorted(vars(cls).items()):
+            if name not in _KEPT_BY_PYTHON and type(part) not in (MemberDescriptorType, GetSetDescriptorType):
+                self.out.append(name)
+                self._entry(part)
+        for name, kind in vars(cls).get("__weft_aggregate__", {}).items():
+            self.out.append(f"{name}:{_annotation(cls, kind)}")
+        self.classes -= 1
+
+    def _entry(self, part: Any) -> None:
+        if isinstance(part, FunctionType) and origin.of_function(part) is not origin.AUTHORS:
+            self.out.append(f"function:{part.__qualname__}")
+            # Of an aggregate, what the author wrote stands within what the decorator made of it.
+            inner = [cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]
+            self._items("made of", (each for each in inner if function_of(each) is not None))
+        elif type(part).__name__ == "_tuplegetter":
+            self.out.append(repr(part.__reduce__()[1]))
+        elif type(cast("object", part)) is property or type(cast("object", part)).__module__ in (
+            "enum",
+            "types",
+            "_abc",
+        ):
+            self.out.append(type(cast("object", part)).__name__)
+        else:
+            self.visit(part)
 
 
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
+def state_of(value: object) -> list[tuple[str, Any]]:
+    """The attributes that an object itself has, in its dictionary or its slots."""
+    found: list[tuple[str, Any]] = sorted((space_of(value) or {}).items())
+    for cls in type(value).__mro__:
+        for name, member in vars(cls).items():
+            if type(member) is MemberDescriptorType and origin.of_class(cls) is not origin.OURS:
+                try:
+                    found.append((name, member.__get__(value, cls)))
+                except AttributeError:
+                    continue
+    return found
 
 
-def key0(request: CompileRequest, known: Known | None = None) -> str:
+def space_of(value: object) -> dict[str, Any] | None:
+    """The dictionary of an object's attributes, or None where it has none. Runs no Python of the author's."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
+def _laid_out_by_python(kind: type) -> bool:
+    """True when nothing of an object lies where Python cannot see it: its C part is `object`'s or one of `_BASES`."""
+    layouts = [base for base in kind.__mro__ if not base.__flags__ & (1 << 9)]
+    return all(base is object or base in _BASES for base in layouts)
+
+
+def _within(base: type, value: Any) -> Any:
+    """What an object of a class that extends `base` is as one of `base` itself."""
+    if base is dict:
+        return dict(cast("Any", dict.items(value)))
+    if base in (tuple, list, set, frozenset):
+        return cast("Any", base)(cast("Any", base).__iter__(value))
+    if base is bytes:
+        return bytes.__getitem__(value, slice(None))
+    return {int: int.__int__, float: float.__float__, str: str.__str__}[base](value)
+
+
+def _rank(item: Any) -> str:
+    """An order of the items of a set that is the same in each process."""
+    kind = origin.class_of(item)
+    if kind in _REPRESENTED:
+        return f"{kind.__name__}:{item!r}"
+    if kind is float:
+        return f"float:{item.hex()}"
+    if kind is tuple:
+        return f"({','.join(map(_rank, item))})"
+    if kind is frozenset:
+        return f"{{{','.join(sorted(map(_rank, item)))}}}"
+    if isinstance(kind, EnumMeta):
+        return f"{_name(kind)}.{item._name_}"
+    if isinstance(item, (type, FunctionType)):
+        return f"{item.__module__}.{item.__qualname__}"
+    text = fingerprint(item)
+    if text is None:
+        raise _Unknown
+    return text
+
+
+def _annotation(cls: type, kind: Any) -> str:
+    """What a field's annotation means: its text, and the kinds of things that this names in the class's module."""
+    if not isinstance(kind, str):
+        return f"{_name(kind)} {hasattr(kind, '__weft_aggregate__')}" if isinstance(kind, type) else repr(kind)
+    scope = getattr(sys.modules.get(cls.__module__), "__dict__", {})
+    try:
+        names = compile(kind, "<annotation>", "eval").co_names
+    except SyntaxError:
+        return kind
+    return f"{kind} {[_annotation(cls, scope[name]) for name in names if name in scope and not isinstance(scope[name], str)]}"
+
+
+def source_digest(function: FunctionType) -> str | None:
+    """The digest of a function's text, place and defaults; None where nothing is known of a default."""
+    defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
+    return None if defaults is None else digest(source_text(function), defaults)
+
+
+def key0(request: CompileRequest, known: Known | None = None) -> str | None:
     """The digest of all that is known of a request before its source is read: source, types, options, target, tools.
 
-    What the kernel reads from its surroundings is not in it; see `weft.runtime.manifest`.
+    None where nothing is known of an argument or a default. What the kernel reads from its surroundings is not in it; see
+    `weft.runtime.manifest`.
     """
     function = function_of(request.fn)
     assert function is not None
-    arguments = [f"{name}={_argument(argument, known)}" for name, argument in request.arguments.items()]
-    return digest(source_digest(function), *arguments, repr(request.options), request.target, toolchain())
+    texts = [source_digest(function), *(_argument(argument, known) for argument in request.arguments.values())]
+    if None in texts:
+        return None
+    return digest(*request.arguments, *map(str, texts), repr(request.options), request.target, toolchain())
 
 
-@cache
-def toolchain() -> str:
-    """Versions of everything that turns source into a cubin: Python's grammar, weft's own files, NVRTC."""
-    root = Path(__file__).resolve().parent.parent
-    files = sorted(path for path in root.rglob("*.py"))
-    stamps = [f"{path.relative_to(root)}:{status.st_mtime_ns}:{status.st_size}" for path, status in _stats(files)]
-    return digest(f"{sys.version_info[:2]}", nvrtc.version(), *stamps)
-
-
-def _stats(files: list[Path]) -> list[tuple[Path, os.stat_result]]:
-    return [(path, path.stat()) for path in files]
-
-
-def _argument(argument: object, known: Known | None) -> str:
+def _argument(argument: object, known: Known | None) -> str | None:
     if isinstance(argument, Constexpr):
-        return f"constexpr {fingerprint(argument.value, known)}"
+        text = fingerprint(argument.value, known)
+        return None if text is None else f"constexpr {text}"
     if isinstance(argument, View):
-        return f"view {argument.pointer!r} {fingerprint(argument.key)} {argument.numbers!r} {argument.names!r}"
+        text = fingerprint(argument.key)
+        return None if text is None else f"view {argument.pointer!r} {text} {argument.numbers!r} {argument.names!r}"
     return repr(argument)
-
-
-def _fingerprint(value: object, open_functions: frozenset[CodeType]) -> str | None:
-    """The fingerprint, or None when nothing is known of the value. `open_functions` are those being followed."""
-    if isinstance(value, _ATOMS) and not isinstance(value, enum.Enum):
-        return f"{type(value).__name__}:{value!r}"
-    if isinstance(value, float):
-        return f"float:{value.hex()}"
-    if isinstance(value, enum.Enum):
-        return f"enum:{_name(type(value))}.{value.name}"
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return _collection(cast("tuple[object, ...]", value), open_functions)
-    if isinstance(value, Mapping):
-        return _mapping(cast("Mapping[object, object]", value), open_functions)
-    if isinstance(value, ModuleType):
-        return f"module:{value.__name__}"
-    if isinstance(value, type):
-        return _class(value, open_functions)
-    if isinstance(value, BuiltinFunctionType):
-        return f"builtin:{value.__module__}.{value.__qualname__}"
-    return _function(value, open_functions) or _object(value, open_functions)
-
-
-def _collection(items: tuple[object, ...], seen: frozenset[CodeType]) -> str | None:
-    texts = [_fingerprint(item, seen) for item in items]
-    if isinstance(items, (set, frozenset)):
-        texts.sort(key=str)
-    return None if None in texts else f"{type(items).__name__}({', '.join(map(str, texts))})"
-
-
-def _mapping(items: Mapping[object, object], seen: frozenset[CodeType]) -> str | None:
-    texts = [_fingerprint(pair, seen) for pair in items.items()]
-    return None if None in texts else f"{type(items).__name__}({', '.join(map(str, texts))})"
-
-
-def _class(cls: type, seen: frozenset[CodeType]) -> str:
-    """A class by name where a version vouches for it, else with every method and constant of its body."""
-    if _vouched(cls.__module__):
-        return f"class:{_name(cls)}"
-    parts = [
-        f"{name}={_or_opaque(entry, seen)}"
-        for name, entry in sorted(vars(cls).items())
-        if name not in _IGNORED_CLASS_ENTRIES and not isinstance(entry, (MemberDescriptorType, GetSetDescriptorType))
-    ]
-    bases = [_class(base, seen) for base in cls.__bases__]
-    return f"class:{_name(cls)}:{digest(*bases, *parts)}"
-
-
-def _function(value: object, seen: frozenset[CodeType]) -> str | None:
-    """A function or a `@jit` object; None for anything else."""
-    if isinstance(value, (staticmethod, classmethod)):
-        return _function(cast("Any", value).__func__, seen)
-    if isinstance(value, property):
-        return f"property:{_or_opaque(value.fget, seen)}"
-    if isinstance(value, MethodType) and isinstance(value.__self__, type):
-        return f"method:{_class(value.__self__, seen)}.{_function(value.__func__, seen)}"
-    function = function_of(value)
-    if function is None:
-        return None
-    if _vouched(function.__module__):
-        return f"function:{function.__module__}.{function.__qualname__}"
-    if function is not value and not _runs_on_host(value):
-        return f"jit:{source_digest(function)}"
-    if function.__code__ in seen:
-        return f"recursive:{function.__qualname__}"
-    return f"function:{digest(source_digest(function), *_surroundings(function, seen | {function.__code__}))}"
-
-
-def _runs_on_host(value: object) -> bool:
-    """True for a `@constexpr_function`: it wraps a function that compilation calls, and is no kernel."""
-    # Of the class: a kernel's own are found when they are first asked for.
-    return not hasattr(type(value), "params")
-
-
-def _surroundings(function: FunctionType, seen: frozenset[CodeType]) -> list[str]:
-    """What a plain function can read: its closure, the globals it names, and attributes it names of modules."""
-    captured = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    texts = [f"{name}={_or_opaque(_cell(cell), seen)}" for name, cell in captured]
-    names = sorted(_names(function.__code__))
-    for name in names:
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        texts.append(f"{name}={_or_opaque(value, seen)}")
-        if isinstance(value, ModuleType) and not _vouched(value.__name__):
-            texts += [f"{name}.{a}={_or_opaque(vars(value)[a], seen)}" for a in names if a in vars(value)]
-    return texts
-
-
-def _cell(cell: Any) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
-
-
-def _names(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names(constant)
-    return names
-
-
-def _object(value: object, seen: frozenset[CodeType]) -> str | None:
-    """Wrapped constants, dtypes of other frameworks, frozen dataclasses, and weft's own values."""
-    kind = type(value)
-    if kind.__name__ == "constexpr" and hasattr(value, "value"):
-        return _fingerprint(cast("Any", value).value, seen)
-    if any(f"{base.__module__}.{base.__name__}" in _DTYPE_TYPES for base in kind.__mro__):
-        return f"dtype:{value}"
-    if get_origin(value) is not None:
-        # Annotations such as Union[a, b], which a class of fields keeps.
-        inner = _fingerprint(get_args(value), seen)
-        return None if inner is None else f"generic:{get_origin(value)}{inner}"
-    if dataclasses.is_dataclass(value) and kind.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
-        fields = [(entry.name, getattr(value, entry.name)) for entry in dataclasses.fields(value)]
-        inner = _fingerprint(tuple(fields), seen)
-        return None if inner is None else f"{_class(kind, seen)}{inner}"
-    if kind.__module__.partition(".")[0] == "weft" and kind.__repr__ is not object.__repr__:
-        return f"{_name(kind)}:{value!r}"
-    return None
-
-
-def _or_opaque(value: object, seen: frozenset[CodeType]) -> str:
-    text = _fingerprint(value, seen)
-    return f"opaque:{_PROCESS}:{id(value)}" if text is None else text
 
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-@cache
-def _vouched(module: str | None) -> bool:
-    """True when a version in `toolchain` stands for the module's text: weft itself and Python's own library."""
-    # A function made by `exec` in a bare namespace belongs to no module.
-    root = (module or "").partition(".")[0]
-    return root == "weft" or (root in sys.stdlib_module_names and root != "__main__")
-
-
-def _code_digest(function: FunctionType, lines: list[str]) -> str:
-    code = function.__code__
-    place = f"{code.co_filename}:{code.co_firstlineno}:{function.__qualname__}"
-    return digest(place, *text_of(function, lines))
-
-
-def _code_texts(code: CodeType) -> list[str]:
-    """Byte code, names and constants, nested functions included; free of addresses."""
-    texts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames)]
-    for constant in code.co_consts:
-        # Not `repr` where it can be helped: the order of a set is another in each process.
-        texts += _code_texts(constant) if isinstance(constant, CodeType) else [_constant(constant)]
-    return texts
-
-
-def _constant(constant: object) -> str:
-    return _fingerprint(constant, frozenset()) or repr(constant)
+def _file_of(cls: type) -> str:
+    """Size, times and inode of the file that an installed package's class is from."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    try:
+        status = Path(cast("str", file)).stat()
+    except (OSError, TypeError):
+        raise _Unknown from None
+    return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"

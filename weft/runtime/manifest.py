@@ -5,66 +5,80 @@ between: under the key of all that is known beforehand (`fingerprint.key0`) it l
 their fingerprints. A variant counts only if every read, evaluated again, has the same fingerprint; an edited helper or
 constant is therefore never served stale. The key of a variant's entry is computed from that first key and its reads, so a
 manifest cannot lead to the entry of anything else.
+
+The reads of an *open* compilation do not say everything that it depends on: its manifest has no variant, which says so, and its
+entry is found by its IR.
 """
 
 from __future__ import annotations
 
-import builtins
+import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from enum import Enum
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from weft.errors import UserError
 from weft.runtime import fingerprint as fp
-from weft.runtime import kept
+from weft.runtime import kept, origin, paths
 from weft.runtime.cache import Cache
 from weft.runtime.compiled import Binary, CompileRequest
+from weft.runtime.function_text import digest
+from weft.runtime.paths import Path
 from weft.runtime.specialise import Constexpr
 
 _VARIANTS = 8
 """Variants kept per manifest, newest first."""
+_ABSENT = "absent"
+"""The fingerprint of what was looked for and is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One thing a kernel read: `path` (a name, or names joined by dots) as seen from inside `owner`, a Python function."""
+    """One thing a kernel read: `path` as seen from `owner`, a Python function, a module or a class.
+
+    The fingerprint is None where nothing is known of the value, or reading it runs the author's Python.
+    """
 
     owner: Any
-    path: str
-    fingerprint: str
+    path: Path
+    fingerprint: str | None
 
 
-def read(owner: FunctionType, path: str) -> Read:
-    """Record a read, with the fingerprint of what is there now. Raises what `resolve` and `fingerprint` raise."""
-    return Read(owner, path, fp.fingerprint(resolve(owner, path)))
+def read(owner: Any, path: Path, known: fp.Known | None = None, called: frozenset[int] | None = frozenset()) -> Read:
+    """Record a read, with the fingerprint of what is there now.
 
-
-def resolve(owner: FunctionType, path: str) -> object:
-    """What `path` means inside `owner`: its closure, then its globals, then builtins; attributes after each dot.
-
-    Raises LookupError or AttributeError when nothing is there.
+    A plain function of the author's in the value may be called by what the value is given to; then nothing is known. `called`
+    are those, by identity, of which it is known what they read; None means all.
     """
-    name, *attributes = path.split(".")
-    value = _lookup(owner, name)
-    for attribute in attributes:
-        value = getattr(value, attribute)
-    return value
+    try:
+        value = paths.resolve(owner, path)
+    except (LookupError, AttributeError, TypeError):
+        return Read(owner, path, _ABSENT)
+    except paths.Opened:
+        return Read(owner, path, None)
+    return Read(owner, path, fp.fingerprint(value, known) if called is None else fp.inert(value, called))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A compiled kernel, and what it read, as that is now."""
+    """A compiled kernel, and what it read, as that is now. Without a binary: the compilation is open."""
 
-    binary: Binary
-    reads: tuple[Read, ...]
+    binary: Binary | None
+    reads: tuple[Read, ...] = ()
 
 
 def find(cache: Cache, request: CompileRequest) -> Found | None:
     """What fits a request and its kernel's surroundings as they are now, or None."""
     known: fp.Known = {}
     key0 = fp.key0(request, known)
-    for variant in cache.get(key0, kept.variants) or ():
+    variants = None if key0 is None else cache.get(key0, kept.variants)
+    if key0 is None or variants is None:
+        return None
+    if not variants:
+        return Found(None)
+    for variant in variants:
         reads = _evaluated(request, variant, known)
         if reads is not None:
             binary = cache.get(_key(key0, variant), kept.binary)
@@ -72,15 +86,19 @@ def find(cache: Cache, request: CompileRequest) -> Found | None:
     return None
 
 
-def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binary: Binary) -> bool:
+def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binary: Binary, *, is_open: bool) -> bool:
     """Keep a compiled kernel for a request whose kernel read `reads`.
 
-    Returns False, and keeps nothing, when a read belongs to a function that a later process could not find again.
+    Returns False when the compilation is open: it says so, or a read has no fingerprint, or a read belongs to a function that a
+    later process could not find again. The manifest then says this.
     """
-    encoded = _encode(request, reads)
-    if encoded is None:
-        return False
     key0 = fp.key0(request)
+    if key0 is None:
+        return False
+    encoded = None if is_open else _encode(request, reads)
+    if encoded is None:
+        cache.put(key0, kept.of_variants([]))
+        return False
     cache.put(_key(key0, encoded), kept.of_binary(binary))
     others = [variant for variant in cache.get(key0, kept.variants) or () if variant != encoded]
     cache.put(key0, kept.of_variants([encoded, *others][:_VARIANTS]))
@@ -90,29 +108,26 @@ def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binar
 def _key(key0: str, encoded: Sequence[kept.EncodedRead]) -> str:
     """The key of the entry of a variant."""
     # Each read has three parts, none with a zero byte in it, so this text tells where they end.
-    return fp.digest(key0, "\0".join([part for read in encoded for part in read]))
-
-
-def _lookup(owner: FunctionType, name: str) -> object:
-    if name in owner.__code__.co_freevars:
-        cell = (owner.__closure__ or ())[owner.__code__.co_freevars.index(name)]
-        return cell.cell_contents
-    if name in owner.__globals__:
-        return owner.__globals__[name]
-    return vars(builtins)[name]
+    return digest(key0, "\0".join([part for read in encoded for part in read]))
 
 
 def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.EncodedRead] | None:
     """Reads as `[owner, path, fingerprint]`, the owner spelled as the way to it from the kernel; None if there is none."""
-    ways = {function: way for way, function in _roots(request)}
+    ways = {id(anchor): way for way, anchor in _roots(request)}
     encoded: list[kept.EncodedRead] = []
     for entry in reads:
-        if entry.owner not in ways:
+        way = f"module {entry.owner.__name__}" if isinstance(entry.owner, ModuleType) else ways.get(id(entry.owner))
+        if entry.fingerprint is None:
             return None
-        way = ways[entry.owner]
-        encoded.append([way, entry.path, entry.fingerprint])
-        for inner, function in _functions(f"{way}/{entry.path}", resolve(entry.owner, entry.path)):
-            ways.setdefault(function, inner)
+        if way is None:
+            if isinstance(entry.owner, type):
+                continue  # a class that lies within something read is in the fingerprint of that
+            return None
+        encoded.append([way, json.dumps(entry.path), entry.fingerprint])
+        if entry.fingerprint != _ABSENT:
+            value = paths.resolve(entry.owner, entry.path)
+            for inner, anchor in _anchors(_way(way, entry.path), value, set()):
+                ways.setdefault(id(anchor), inner)
     return encoded
 
 
@@ -120,44 +135,75 @@ def _evaluated(
     request: CompileRequest, encoded: Iterable[kept.EncodedRead], known: fp.Known
 ) -> tuple[Read, ...] | None:
     """The reads again, or None when one of them no longer gives what it gave."""
-    owners = dict(_roots(request))
+    owners: dict[str, Any] = dict(_roots(request))
     opened: set[int] = set()
     reads: list[Read] = []
-    for way, path, expected in encoded:
+    for way, steps, expected in encoded:
+        owner = sys.modules.get(way.removeprefix("module ")) if way.startswith("module ") else owners.get(way)
+        if owner is None:
+            return None
         try:
-            owner = owners[way]
-            value = resolve(owner, path)
-            found = fp.fingerprint(value, known)
-        except (LookupError, AttributeError, ValueError, UserError):
+            path = paths.path(json.loads(steps))
+        except (ValueError, TypeError):
             return None
-        if found != expected:
+        found = read(owner, path, known, called=None)
+        if found.fingerprint != expected:
             return None
-        reads.append(Read(owner, path, found))
+        reads.append(found)
+        if expected == _ABSENT:
+            continue
+        value = paths.resolve(owner, path)
         # What was read before under another name gave its functions their ways then; `known` keeps it alive.
         if id(value) not in opened:
             opened.add(id(value))
-            for inner, function in _functions(f"{way}/{path}", value):
-                owners.setdefault(inner, function)
+            for inner, anchor in _anchors(_way(way, path), value, set()):
+                owners.setdefault(inner, anchor)
     return tuple(reads)
 
 
-def _roots(request: CompileRequest) -> Iterator[tuple[str, FunctionType]]:
-    """Functions known before any read: the kernel, and those among its compile-time arguments."""
-    yield from _functions("", request.fn)
+def _way(way: str, path: Path) -> str:
+    return f"{way}/{'.'.join(f'{step.kind} {step.key!r}' for step in path)}"
+
+
+def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:
+    """What is known before any read: the kernel, and functions and classes among its compile-time arguments."""
+    yield from _anchors("", request.fn, set())
     for name, argument in request.arguments.items():
         if isinstance(argument, Constexpr):
-            yield from _functions(f"={name}", argument.value)
+            yield from _anchors(f"={name}", argument.value, set())
 
 
-def _functions(way: str, value: object) -> Iterator[tuple[str, FunctionType]]:
-    """The functions in a value, each with the way to it: itself, items of a tuple, methods of a class and its bases."""
+def _anchors(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The functions and classes in a value, each with the way to it: itself, items, methods of a class and its bases."""
     function = fp.function_of(value)
     if function is not None:
         yield way, function
-    elif isinstance(value, (tuple, list)):
+        inner = vars(function).get("__wrapped__")
+        if isinstance(inner, FunctionType):
+            yield f"{way}.__wrapped__", inner
+        return
+    if type(value) in _LEAVES or isinstance(value, (ModuleType, Enum)) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, (tuple, list)):
         for index, item in enumerate(cast("tuple[object, ...]", value)):
-            yield from _functions(f"{way}[{index}]", item)
+            yield from _anchors(f"{way}[{index}]", item, seen)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[object, object]", value).items():
+            yield from _anchors(f"{way}[{key!r}]", item, seen)
     elif isinstance(value, type):
-        methods = {name: method for base in reversed(value.__mro__) for name, method in vars(base).items()}
-        for name, method in methods.items():
-            yield from _functions(f"{way}.{name}", getattr(method, "__func__", method))
+        if origin.of_class(value) is not origin.OURS:
+            yield way, value
+            methods = {name: method for base in reversed(value.__mro__) for name, method in vars(base).items()}
+            for name, method in methods.items():
+                inner: Any = getattr(method, "__func__", method) if type(method) in _WRAPPED else method
+                if isinstance(inner, FunctionType) or fp.function_of(inner) is not None:
+                    yield from _anchors(f"{way}.{name}", inner, seen)
+    elif origin.of_class(type(cast("object", value))) is not origin.OURS:
+        yield from _anchors(f"{way}.__class__", type(cast("object", value)), seen)
+        for name, part in fp.state_of(value):
+            yield from _anchors(f"{way}.{name}", part, seen)
+
+
+_WRAPPED = (staticmethod, classmethod)
+_LEAVES = (int, str, float, bool, type(None))

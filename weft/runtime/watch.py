@@ -1,96 +1,348 @@
-"""What a launch looks at again before it trusts its tables: the variables that its kernel read when it was compiled.
+"""What a launch looks at again before it trusts its tables: what its kernel read when it was compiled.
 
-A watch is `(space, name, value)` and holds while `space.get(name) is value`, for that test is all a launch has time for.
-Modules themselves, and what belongs to weft, are not watched.
+A watch is `(get, name, value)` and holds while `get(name) is value`, for that test is all a launch has time for. Of a path
+it is every variable, attribute and item on the way; of a list, dictionary or set that a kernel reads as a whole, its items.
+What belongs to weft or to Python's library is not watched, nor what is behind it: the environment, files, the clock. Those are
+read once, and again after `kernel.forget()`.
+
+Of the author's Python that a compilation ran nobody knows what it read. So everything is watched that it names: its
+globals and captures, attributes of modules and objects among those, and in turn the functions among them.
 """
 
 from __future__ import annotations
 
+import builtins
+import functools
+import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from enum import Enum
+from operator import attrgetter, is_not
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
-Watch = tuple[Any, str, Any]
+from weft.runtime import fingerprint as fp
+from weft.runtime import hooks, origin, paths
+from weft.runtime.compiled import CompiledKernel
+from weft.runtime.origin import class_of
+from weft.runtime.paths import Path
+from weft.runtime.specialise import Constexpr
 
+Watch = tuple[Any, Any, Any]
+Watches = dict[tuple[int, Any], Watch]
+"""Watches by the identity of where they look and what for; each keeps the place alive."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Captured:
-    """The closure of a function, with `get` as dictionaries have it."""
-
-    owner: FunctionType
-
-    def get(self, name: str) -> Any:
-        cell = (self.owner.__closure__ or ())[self.owner.__code__.co_freevars.index(name)]
-        return cell.cell_contents
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Attributes:
-    """The attributes of a class or an object."""
-
-    owner: Any
-
-    def get(self, name: str) -> Any:
-        return getattr(self.owner, name, None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Contents:
-    """A list, dictionary or set: `get` answers the contents it began with while they are equal to those it has."""
-
-    owner: Any
-    first: Any
-
-    def get(self, name: str) -> Any:
-        return self.first if _frozen(self.owner) == self.first else None
-
-
-def watches(owner: FunctionType, path: str) -> Iterator[Watch]:
-    """What to watch of a read (see `weft.runtime.manifest.Read`): each variable on the way that can be bound anew."""
-    name, *attributes = path.split(".")
-    space: Any = _Captured(owner) if name in owner.__code__.co_freevars else owner.__globals__
-    if isinstance(space, dict) and name not in space:
-        return
-    for attribute in (*attributes, ""):
-        value = cast("Any", space).get(name)
-        if _may_change(space, name, value):
-            yield space, name, value
-        if isinstance(value, (list, dict, set)) and space.get(name) is value:
-            contents = _Contents(cast("object", value), _frozen(value))
-            yield contents, "contents", contents.first
-        space, name = vars(value) if isinstance(value, ModuleType) else _Attributes(value), attribute
-
-
-def key(watch: Watch) -> tuple[int, str]:
-    """Equal for two watches of one variable."""
-    space, name, _ = watch
-    return id(getattr(space, "owner", space)), name
+GONE = (AttributeError, LookupError, ValueError, TypeError)
+"""What a look raises when what was there is gone."""
+_ATOMS = frozenset((int, str, float, bool, bytes, complex, type(None), type(Ellipsis), range, slice))
 
 
 def changed(watched: Iterable[Watch]) -> bool:
     """True when a watch does not hold any more."""
-    return any(space.get(name) is not value for space, name, value in watched)
+    try:
+        return any(get(name) is not value for get, name, value in watched)
+    except GONE:
+        return True
 
 
-def _may_change(space: Any, name: str, value: Any) -> bool:
-    if isinstance(value, ModuleType) or (isinstance(space, dict) and _is_ours(space.get("__name__"))):
-        return False
-    if isinstance(value, (type, FunctionType)) and _is_ours(value.__module__):
-        return False
-    # What is made at each look, as by a property, cannot be watched by identity.
-    return space.get(name) is value
+def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
+    """Add to `found` what to watch for a compiled kernel, and return what is new."""
+    seen = len(found)
+    surroundings = Surroundings(found)
+    for entry in compiled.reads:
+        surroundings.read(entry.owner, entry.path)
+    for function, arguments in compiled.ran:
+        surroundings.ran(function, arguments)
+    for argument in compiled.request.arguments.values():
+        if isinstance(argument, Constexpr):
+            surroundings.argument(argument.value)
+    return list(found.values())[seen:]
 
 
-def _is_ours(module: Any) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] == "weft"
+class Whole:
+    """A test of contents as a watch has it: `same(container)` is the test itself while nothing has changed."""
+
+    __slots__ = ("items", "keys")
+
+    def __init__(self, container: Any) -> None:
+        self.keys: tuple[Any, ...] = ()
+        self.items = tuple(container)
+        if hasattr(container, "keys"):
+            self.keys, self.items = self.items, tuple(container.values())
+
+    def sequence(self, container: Any) -> Any:
+        """Of a list or a set."""
+        if len(container) != len(self.items) or any(map(is_not, container, self.items)):
+            return None
+        return self
+
+    def mapping(self, container: Any) -> Any:
+        """Of a dictionary."""
+        if len(container) != len(self.keys) or any(map(is_not, container, self.keys)):
+            return None
+        return None if any(map(is_not, container.values(), self.items)) else self
 
 
-def _frozen(value: Any) -> Any:
-    """Contents to compare later: containers as tuples, and leaves with their types, for 1 and True are equal."""
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return dict, tuple((name, _frozen(item)) for name, item in items)
-    if isinstance(value, (list, tuple, set)):
-        return type(cast("object", value)), tuple(_frozen(item) for item in cast("list[Any]", value))
-    return type(value), value
+class _Equal:
+    """A test of what is made anew at each look and compares by value: a length, the bytes of an array."""
+
+    __slots__ = ("first", "make")
+
+    def __init__(self, make: Any, owner: Any) -> None:
+        self.make, self.first = make, make(owner)
+
+    def test(self, owner: Any) -> Any:
+        """The test itself while the value is equal."""
+        return self if self.make(owner) == self.first else None
+
+
+class Surroundings:
+    """Finds watches; `found` has them all, and what is there already is not looked at again."""
+
+    def __init__(self, found: Watches) -> None:
+        self.found = found
+        self._deep: set[int] = set()
+        self._ran: set[object] = set()
+        self._alive: list[object] = []
+
+    def read(self, owner: Any, path: Path) -> None:
+        """Watch what a read depends on (see `weft.runtime.manifest.Read`)."""
+        value: Any = owner
+        for step in path:
+            try:
+                after = paths.follow(value, step)
+            except paths.Opened as opened:
+                self._opened(value, step, opened)
+                return
+            except (LookupError, AttributeError):
+                self._absent(value, step)
+                return
+            self._step(value, step, after)
+            value = after
+        self.contents(value)
+        if fp.fingerprint(value) is None:
+            self.used(value, frozenset())
+
+    def _opened(self, owner: Any, step: paths.Step, opened: paths.Opened) -> None:
+        """Watch what a step that runs the author's Python may read."""
+        if isinstance(owner, ModuleType):
+            self._absent(owner, step)
+            self._attribute(owner, "__getattr__", vars(owner).get("__getattr__"))
+        else:
+            self.used(owner if isinstance(owner, type) else type(owner), frozenset())
+        for function, first in opened.ran:
+            self.ran(function, (first,))
+
+    def argument(self, value: Any) -> None:
+        """Watch what can change within an object that is an argument; a launch compares the object itself."""
+        if _is_authors(value):
+            self.contents(value)
+
+    def _step(self, owner: Any, step: paths.Step, value: Any) -> None:
+        if step.kind == paths.NAME:
+            self._variable(owner, step.key, value)
+        elif step.kind == paths.ATTRIBUTE:
+            self._attribute(owner, step.key, value)
+        elif not isinstance(owner, tuple):
+            if step.kind == paths.LENGTH:
+                self._equal(owner, len, "length")
+            else:
+                self._add(owner, step.key, owner.__getitem__, step.key, value)
+
+    def _add(self, place: Any, name: Any, get: Any, given: Any, value: Any) -> None:
+        self.found.setdefault((id(place), name), (get, given, value))
+        self._alive.append(place)
+
+    def _equal(self, owner: Any, make: Any, name: str) -> None:
+        test = _Equal(make, owner)
+        self._add(owner, ("equal", name), test.test, owner, test)
+
+    def _variable(self, function: FunctionType, name: str, value: Any) -> None:
+        code, space = function.__code__, function.__globals__
+        if name in code.co_freevars:
+            cell = (function.__closure__ or ())[code.co_freevars.index(name)]
+            self._add(cell, name, _OF_CELL, cell, value)
+        elif name not in space:
+            self._add(space, name, space.get, name, None)  # Python's own, as long as nothing hides it
+        elif not (isinstance(value, ModuleType) and origin.ours(value)) and not origin.ours(function):
+            self._add(space, name, space.get, name, value)
+
+    def _attribute(self, owner: Any, name: str, value: Any) -> None:
+        if origin.ours(owner) or not (isinstance(owner, (type, ModuleType)) or _is_authors(owner)):
+            return
+        if isinstance(owner, ModuleType):
+            self._add(vars(owner), name, vars(owner).get, name, value)
+            return
+        get = attrgetter(name)
+        if get(owner) is value:
+            self._add(owner, name, get, owner, value)
+            return
+        # Made at each look, as bound methods are: then what stands in the class is watched.
+        for base in origin.foreign_bases(owner if isinstance(owner, type) else type(owner)):
+            if name in vars(base):
+                self._add(base, ("entry", name), vars(base).get, name, vars(base)[name])
+
+    def _absent(self, owner: Any, step: paths.Step) -> None:
+        if isinstance(owner, ModuleType):
+            self._attribute(owner, step.key, None)
+        elif step.kind == paths.ATTRIBUTE and not origin.ours(owner):
+            self._equal(owner, functools.partial(_has, step.key), f"has {step.key}")
+
+    def contents(self, value: Any) -> None:
+        """Watch what can change within a value that is read as a whole."""
+        kind = class_of(value)
+        if kind in _ATOMS or id(value) in self._deep or isinstance(value, (type, ModuleType, Enum)):
+            return
+        self._deep.add(id(value))
+        self._alive.append(value)
+        if isinstance(value, (tuple, frozenset)):
+            self._each(cast("tuple[Any, ...]", value))
+        elif isinstance(value, (list, set, dict)):
+            if isinstance(value, dict):
+                self._mapping(value)
+                self._each(cast("dict[Any, Any]", value).values())
+            else:
+                same = Whole(value)
+                self._add(value, "contents", same.sequence, value, same)
+                self._each(same.items)
+        elif isinstance(value, bytearray) or (kind.__module__ == "numpy" and hasattr(value, "tobytes")):
+            self._equal(value, bytes if isinstance(value, bytearray) else kind.tobytes, "bytes")
+        elif isinstance(value, FunctionType) or fp.function_of(value) is not None:
+            function = cast("FunctionType", fp.function_of(value))
+            self._each((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
+        if _is_authors(value):
+            frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+            owner = cast("object", value)
+            space = fp.space_of(owner)
+            if space is not None and not frozen:
+                self._mapping(space)
+            for name, part in fp.state_of(owner):
+                if not frozen and name not in (space or ()):
+                    self._add(value, name, attrgetter(name), value, part)
+                self.contents(part)
+
+    def _mapping(self, value: Any) -> None:
+        """Watch which keys a dictionary has, and what each holds."""
+        same = Whole(value)
+        self._add(value, "contents", same.mapping, value, same)
+
+    def _each(self, items: Iterable[Any]) -> None:
+        for item in items:
+            if type(item) not in _ATOMS:
+                self.contents(item)
+
+    def ran(self, function: Any, arguments: Iterable[Any] = ()) -> None:
+        """Watch what a function of the author's names, and what its arguments hold."""
+        self.used(function, frozenset())
+        for argument in arguments:
+            self.contents(argument)
+            self.used(argument, frozenset())
+
+    def used(self, value: Any, names: frozenset[str]) -> None:
+        """Watch what code that has a value, and mentions these names, may read of it. Entered once for each object."""
+        waiting = [(value, names)]
+        while waiting:
+            value, names = waiting.pop()
+            waiting += self._look(value, names)
+
+    def _look(self, value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+        kind = class_of(value)
+        if kind in _ATOMS or (origin.ours(value) and not hasattr(value, "__wrapped__")):
+            return
+        if isinstance(value, ModuleType):
+            yield from self._of_module(value, names)
+            return
+        if id(value) in self._ran:
+            return
+        self._ran.add(id(value))
+        self._alive.append(value)
+        if isinstance(value, FunctionType):
+            yield from self._of_function(value)
+        elif isinstance(value, type):
+            yield from self._of_class(value)
+        elif isinstance(value, MethodType):
+            yield value.__func__, names
+            yield value.__self__, names
+        elif isinstance(value, functools.partial):
+            part = cast("functools.partial[Any]", value)
+            yield part.func, names
+            yield from ((each, names) for each in (*part.args, *part.keywords.values()))
+        elif isinstance(value, (tuple, list, set, frozenset, dict)):
+            self.contents(value)
+            items = cast("dict[Any, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+            yield from ((item, names) for item in items if type(item) not in _ATOMS)
+        elif _is_authors(value):
+            self.contents(value)
+            yield kind, names
+            yield from ((part, names) for _, part in fp.state_of(value))
+        else:
+            self.contents(value)
+
+    def _of_module(self, module: ModuleType, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+        if not names.isdisjoint(_BY_TEXT) and not origin.ours(module):
+            self._mapping(vars(module))
+        if "__getattr__" in vars(module):
+            names |= {"__getattr__"}
+        for name in names & vars(module).keys():
+            if (id(vars(module)), name) not in self.found:
+                found = vars(module)[name]
+                self._attribute(module, name, found)
+                yield found, names
+
+    def _of_function(self, function: FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
+        wrapped = vars(function).get("__wrapped__")
+        if wrapped is not None:
+            yield wrapped, frozenset()
+        if origin.of_function(function) is not origin.AUTHORS:
+            return
+        names = frozenset(_names(function.__code__))
+        if not names.isdisjoint(_OF_GLOBALS):
+            self._mapping(function.__globals__)
+        for name in (*function.__code__.co_freevars, *sorted(names)):
+            if name in function.__code__.co_freevars or name in function.__globals__ or name in vars(builtins):
+                try:
+                    found = paths.variable(function, name)
+                except LookupError:
+                    continue
+                self._variable(function, name, found)
+                yield found, names
+            for imported in (name, f"{function.__globals__.get('__package__')}.{name}"):
+                if imported in sys.modules and name not in function.__globals__:
+                    yield sys.modules[imported], names  # imported within the function
+        yield from ((default, names) for default in function.__defaults__ or ())
+
+    def _of_class(self, cls: type) -> Iterator[tuple[Any, frozenset[str]]]:
+        for base in (*origin.foreign_bases(cls), *origin.foreign_bases(type(cls))):
+            if origin.of_class(base) is origin.INSTALLED:
+                continue
+            for name, entry in list(vars(base).items()):
+                inner = getattr(entry, "__func__", None) or (paths.function_in(entry) if hooks.binds(entry) else entry)
+                if isinstance(inner, FunctionType):
+                    yield inner, frozenset()
+                if not name.startswith("__"):
+                    self.contents(entry)
+            self._mapping(vars(base))
+
+
+_BY_TEXT = ("getattr", "hasattr", "vars", "dir", "__dict__", "eval", "exec")
+_OF_GLOBALS = ("globals", "eval", "exec")
+"""Names in a function that looks up others by their text: then all of the modules is watched that it names, or its own."""
+_OF_CELL = attrgetter("cell_contents")
+
+
+def _has(name: str, owner: Any) -> bool:
+    return hasattr(owner, name)
+
+
+def _is_authors(value: Any) -> bool:
+    kind = class_of(value)
+    return kind.__name__ == "SimpleNamespace" or (
+        not isinstance(value, (type, ModuleType, FunctionType, CellType)) and origin.of_class(kind) is origin.AUTHORS
+    )
+
+
+def _names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names(constant)
+    return names

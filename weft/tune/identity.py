@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from weft.errors.text import lines_of
-from weft.runtime.fingerprint import digest, function_of, text_of
+from weft.runtime.function_text import digest, function_of, text_of
 from weft.tune.config import Config
 
 _ATOMS = (bool, int, float, str, type(None))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
-from weft.errors import CompilationError, fail
+from weft.errors import fail
 from weft.errors.tune import KEY_VALUE, OPTION_KIND, TUNED_NAME, UNKNOWN_NAME
 from weft.runtime import driver, views
 from weft.runtime.arguments import HOST, array, extents
@@ -90,10 +90,10 @@ class Keys:
         found = _shape(value)
         if found is not None:
             return found
-        try:
-            return fingerprint(value)
-        except CompilationError:
-            raise fail(KEY_VALUE, part=label, name=self.name, value=repr(value)) from None
+        text = fingerprint(value)
+        if text is None:
+            raise fail(KEY_VALUE, part=label, name=self.name, value=repr(value))
+        return text
 
 
 def parts_of(name: str, key: Sequence[Part], parameters: Sequence[str], tuned: frozenset[str]) -> Keys:

@@ -22,7 +22,7 @@ from weft.errors import fail
 from weft.errors.tune import DAMAGED, OTHER_VERSION
 from weft.runtime import files, folder
 from weft.runtime.files import Unusable, mapping, number, parse, record, sequence, text, whole
-from weft.runtime.fingerprint import digest
+from weft.runtime.function_text import digest
 from weft.tune.key import Point, Value, distance
 
 FORMAT = 1
