@@ -182,13 +182,13 @@ class JITFunction(Referenced, Method[P, R]):
             if self._made is None:
                 evaluate = functools.partial(grid.evaluate, self.__name__)
                 self._made = binder.make_binder(self.signature, miss=self._miss, forget=self.forget, evaluate=evaluate)
-                pass_over(self._made.launch, JITFunction.__getitem__, JITFunction._miss)
+                pass_over(self._made.launch, type(self).__getitem__, type(self)._miss)  # noqa: SLF001 - its own
             return self._made
 
     @opaque
     def _miss(self, *launch: Any) -> Any:
         """Launch with every check; PyTorch's compiler, where it is loaded, looks at none of it."""
-        pass_over(self.launch, JITFunction._miss)
+        pass_over(self.launch, type(self)._miss)  # noqa: SLF001 - its own
         return outside(self._checked)(*launch)
 
     def _checked(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:

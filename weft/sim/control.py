@@ -288,7 +288,7 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
         if task.reads != reads and task.machine.heap.writes == writes:
             # Of threads that go on as they were nothing will change until memory does.
             same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
-            yield MemoryWait(op.loc, task, stuck=same and np.array_equal(running, kept))
+            yield MemoryWait(op.loc, task, stuck=same and bool(np.all(running == kept)))
     return results
 
 
