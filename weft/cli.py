@@ -102,13 +102,26 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
     _script_arguments(parser)
-    parser.add_argument("--seeds", metavar="N", type=_count, default=3, help="how often each launch runs (3)")
+    parser.add_argument(
+        "--runs",
+        metavar="N",
+        type=_count,
+        default=3,
+        help="how often each launch runs: in order, in reverse, then at random (3)",
+    )
+    parser.add_argument(
+        "--uninitialized",
+        choices=("error", "poison"),
+        help="what a read of shared memory is that was never written (error)",
+    )
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from weft import check
 
-    found = check.check_script(arguments.script, arguments.arguments, seeds=arguments.seeds)
+    found = check.check_script(
+        arguments.script, arguments.arguments, runs=arguments.runs, uninitialized=arguments.uninitialized
+    )
     check.show(found, _console(arguments))
     return 0 if found.clean else 1
 

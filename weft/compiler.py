@@ -253,6 +253,8 @@ def _simulate(compiled: CompiledKernel, grid: tuple[int, int, int], arguments: M
         schedule=way.schedule,
         uninitialized=way.uninitialized,
         hazards=way.hazards,
+        order=way.order,
+        keep_going=way.keep_going,
     )
 
 

@@ -19,6 +19,7 @@ Program = tuple[int, int, int]
 Schedule = Literal["late", "early", "random"]
 Uninitialized = Literal["error", "poison"]
 Bounds = Literal["argument", "storage"]
+Order = Literal["grid", "reverse", "random"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Simulation:
     uninitialized: Uninitialized = "error"
     hazards: bool = True
     bounds: Bounds = "argument"
+    order: Order | None = None
+    keep_going: bool = False
 
     def chosen(self, kernel: str, grid: Program) -> tuple[Program, ...] | None:
         """The programs to run of a grid. Raises LaunchError (launch-no-such-program) for one outside of it."""
@@ -62,6 +65,8 @@ def simulate(
     uninitialized: Uninitialized = "error",
     hazards: bool = True,
     bounds: Bounds = "argument",
+    order: Order | None = None,
+    keep_going: bool = False,
     target: str | None = None,
 ) -> Iterator[None]:
     """Run the simulated launches in a block of code in a way of one's own.
@@ -70,7 +75,7 @@ def simulate(
             kernel[grid](x, y)
 
     `programs`: run these programs of the grid only, in this order; each is an int or a tuple of up to three.
-    `seed`: another one takes turns between waiting programs in another order; the same one in the same.
+    `seed`: another one starts programs, and takes turns between waiting ones, in another order; the same one in the same.
     `progress`: True shows a bar at once, False never, None on a terminal for runs of more than two seconds.
     `max_resident`: how many programs may be under way together; None for what the target's GPU holds. Of a kernel that takes
     over programs (`clc`) None is a quarter of them at most, so that some are left to take.
@@ -82,6 +87,11 @@ def simulate(
     `x[10:20]` ten elements are; "storage": all memory that the array is a view of, for kernels that get a pointer into a
     larger buffer on purpose.
     `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
+    `order`: in which order programs start, of the "grid" (or of `programs`), in "reverse", or at "random" by the seed; None is
+    "random" under a seed without `programs`, and "grid" otherwise. Programs that may wait for others change places with those
+    only that run at the same time. A race may show in some orders only.
+    `keep_going`: True goes on after hazards that leave what follows meaningful, and lists them in the `report` of what the
+    launch returns; one that ends the run all the same is raised, with those before it as `earlier`.
     `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to blocks around this one, or to `WEFT_TARGET`.
     All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
     (launch-option-value, target-unknown), and at a launch launch-no-such-program.
@@ -94,11 +104,18 @@ def simulate(
         raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
     if bounds not in ("argument", "storage"):
         raise _refuse("bounds", bounds, "'argument' or 'storage'", "bounds='storage'")
+    if order not in (None, "grid", "reverse", "random"):
+        raise _refuse("order", order, "'grid', 'reverse', 'random' or None", "order='reverse'")
     chosen = None if programs is None else tuple(map(_program, programs))
-    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards, bounds)
+    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards, bounds, order, keep_going)
     simulated = nullcontext() if target is None else settings.using(target=targets.get(target).name)
     with _current.block(way), simulated:
         yield
+
+
+def following(way: Simulation) -> AbstractContextManager[None]:
+    """Run the simulated launches in a block of code in a way that is known to be valid."""
+    return _current.block(way)
 
 
 Supervisor = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]

@@ -123,11 +123,13 @@ def test_programs_of_three_axes_and_those_chosen():
 
 
 def refused(kind, code: str, k: Kernel, grid: int = 4, **options) -> str:
-    """The message of the hazard that a kernel meets, whenever answers come."""
+    """The message of the hazard that a kernel meets, whenever answers come; programs start in the order of the grid."""
     func, found = k.done(), set()
     for order in ({}, {"schedule": "early"}, {"seed": 1}):
         with pytest.raises(kind) as caught:
-            run(func, np.zeros(grid, np.int32), grid=(grid,), **{"max_resident": 1, **order, **options})
+            run(
+                func, np.zeros(grid, np.int32), grid=(grid,), **{"max_resident": 1, "order": "grid", **order, **options}
+            )
         assert caught.value.code == code
         found.add(str(caught.value))
     (message,) = found

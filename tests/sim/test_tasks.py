@@ -120,6 +120,6 @@ def test_a_partition_that_never_ends():
         run(k.done(), np.zeros(1, np.int32))
     labels = {label for label, _ in caught.value.related}
     assert labels == {
+        "program (0, 0, 0), partition 1 waits for flag[0], which holds 0",
         "program (0, 0, 0), partition 0 waits for the end of partition 1",
-        "program (0, 0, 0), partition 1 waits for flag[0]",
     }

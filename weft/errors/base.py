@@ -88,11 +88,15 @@ class Hazard(UserError):
     """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule).
 
     Of two accesses that clash, `first` is the location of the earlier one and `second` that of the later (which is `loc`).
-    `buffer` names the memory and `partitions` who accesses it, first and second, where that is known.
+    `buffer` names the memory and `partitions` who accesses it, first and second, where that is known. Of a run that goes on
+    after hazards (`weft.simulate(keep_going=True)`), `times` counts how often it met this one, and `earlier` are those before
+    the one that ended it.
     """
 
     buffer: str = ""
     partitions: tuple[str, ...] = ()
+    times: int = 1
+    earlier: tuple[Hazard, ...] = ()
 
     @property
     def rule(self) -> str:

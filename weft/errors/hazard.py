@@ -223,7 +223,7 @@ DEADLOCK = row(
     "hazard-deadlock",
     Deadlock,
     "no program can go on: {waiting} wait for what nobody will do{pending}",
-    "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter",
+    "{fix}",
 )
 
 # Shared memory

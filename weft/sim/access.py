@@ -85,7 +85,7 @@ class Request:
         where = self.where[..., None] if self.where is not None and self.access.vec > 1 else self.where
         bad = where_marked(data.undefined, np.shape(data.array), where)
         if bad is not None:
-            raise self.task.undefined(self.op, data.undefined, sink, bad)
+            self.task.refuse(self.op, data.undefined, sink, bad)
 
     def touches(self, places: list[Place], way: Way) -> list[Touch]:
         """What the check for races sees of the accesses."""

@@ -102,7 +102,7 @@ class Block:
         if self._memory is None:
             machine = self.machine
             shadow = (
-                Shadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.plain, machine.names)
+                Shadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.plain, machine.names, machine.found)
                 if machine.hazards
                 else None
             )
@@ -115,7 +115,7 @@ class Block:
         if self._tensor is None:
             machine, pipes = self.machine, self.cluster.pipes
             self._tensor = TensorMemory(
-                TensorShadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.names, pipes)
+                TensorShadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.names, pipes, machine.found)
                 if machine.hazards
                 else None
             )

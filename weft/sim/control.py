@@ -19,6 +19,7 @@ from weft.ops import control
 from weft.sim.blocks import Meeting
 from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
+from weft.sim.heap import Access
 from weft.sim.machine import Run, Task, Wait, execute
 from weft.sim.numbers import bits_dtype
 from weft.sim.rules import rule
@@ -49,15 +50,34 @@ class MemoryWait(Wait):
         return not self._stuck or self._task.machine.heap.writes != self._seen
 
     def words(self) -> str:
-        """The memory that the task read last."""
+        """The memory that the task read last, and what it holds."""
+        access, name = self._task.last_read, self.memory()
+        if access is None or not name:
+            return ""
+        first = Access(np.ravel(access.addresses)[np.argmin(access.addresses)], access.itemsize)
+        held = self._task.machine.heap.read(first)
+        return (
+            f" for {name}, which holds {int(held):#x}"
+            if access.itemsize > 4
+            else f" for {name}, which holds {int(held)}"
+        )
+
+    def memory(self) -> str:
+        """The first element of those that it read last."""
         access, heap = self._task.last_read, self._task.machine.heap
         if access is None or access.addresses.size == 0:
             return ""
         address = int(access.addresses.min())
         segment = heap.segment_at(address)
-        if segment is None:
-            return ""
-        return f" for {segment.buffer.name}[{(address - segment.pointer) // access.itemsize}]"
+        return "" if segment is None else f"{segment.buffer.name}[{(address - segment.pointer) // access.itemsize}]"
+
+    def instead(self) -> str:
+        """A value that somebody stores."""
+        name = self.memory() or "the memory"
+        return (
+            f"let a program that does not wait itself store the value that ends this loop to {name}; one that has not started, "
+            "for want of room, cannot"
+        )
 
 
 class Turn(Wait):
@@ -74,6 +94,7 @@ class MeetingWait(Wait):
     """A task waits at a barrier between tasks."""
 
     __slots__ = ("_generation", "_meeting", "_what")
+    follows = True
 
     def __init__(self, loc: Loc | None, meeting: Meeting, what: str) -> None:
         super().__init__(loc)
@@ -94,6 +115,7 @@ class JoinWait(Wait):
     """A task waits for partitions to end."""
 
     __slots__ = ("_workers",)
+    follows = True
 
     def __init__(self, loc: Loc | None, workers: Sequence[Task]) -> None:
         super().__init__(loc)

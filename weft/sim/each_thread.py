@@ -156,7 +156,7 @@ class Accesses:
             return
         bad = where_marked(data.undefined, self.elements.shape, self.active)
         if bad is not None:
-            raise self.task.undefined(self.op, data.undefined, sink, bad)
+            self.task.refuse(self.op, data.undefined, sink, bad)
 
     def note(self, writes: bool, atomic: bool = False, values: Array | None = None) -> bool:
         """Check the accesses against earlier ones, and remember them; `values` are what a store writes, of the shape of `at`.
@@ -205,8 +205,10 @@ class Accesses:
                 fresh = fresh & active
             if fresh.any():
                 if self.task.machine.uninitialized == "error" and self.handle.memory.name:
-                    raise places.unwritten(self.task, self.op, self.handle, fresh, self._named(int(np.argmax(fresh))))
-                undefined = union(Mark(fresh, NEVER_WRITTEN, self.op.loc), undefined)
+                    name = self._named(int(np.argmax(fresh)))
+                    places.unwritten(self.task, self.op, self.handle, fresh, name)
+                else:
+                    undefined = union(Mark(fresh, NEVER_WRITTEN, self.op.loc), undefined)
         return undefined if active is None else off(active, undefined, cause, self.op.loc)
 
     def wrote(self) -> None:
@@ -224,10 +226,13 @@ class Accesses:
             if other.size:
                 memory, element = self.handle.memory, int(self.at.flat[position])
                 name = f"{memory.name or 'shared memory'}[{element - memory.start // self.words.itemsize}]"
-                raise self.task.fail(
-                    thread_hazard.SHARED_STORE, self.op, thread=self._thread(int(position)), name=name,
-                    other=self._thread(int(other[-1])), view=self.task.names.view(self.op),
-                )  # fmt: skip
+                if not self.task.machine.found.known(thread_hazard.SHARED_STORE, self.op):
+                    error = self.task.fail(
+                        thread_hazard.SHARED_STORE, self.op, thread=self._thread(int(position)), name=name,
+                        other=self._thread(int(other[-1])), view=self.task.names.view(self.op),
+                    )  # fmt: skip
+                    self.task.machine.found.add(error, thread_hazard.SHARED_STORE, self.op)
+                return
         self._advise("by one store")
 
 

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 
+from weft.errors import Hazard
 from weft.ir.core import Func, walk
 from weft.ir.types import DType
 from weft.ops import clc
@@ -20,9 +22,10 @@ from weft.sim.data import Data
 from weft.sim.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.machine import Machine, Uninitialized
 from weft.sim.pending import Pending
-from weft.sim.programs import GridPrograms, Pid
+from weft.sim.programs import GridPrograms, Order, Pid, backwards, shuffled, windowed
 from weft.sim.report import Report
 from weft.sim.schedule import run_blocks
+from weft.sim.steering import reads_strongly
 from weft.targets import Target
 
 # Multiprocessors of an H100 or H200. How many a GPU has is a fact of the board, which a target does not know.
@@ -32,6 +35,10 @@ REGISTERS = 64
 # Of a kernel that takes over programs, one of so many gets a place at first, whatever the GPU holds.
 TAKEN_OVER = 4
 PROGRESS_AFTER = 2.0
+StartOrder = Literal["grid", "reverse", "random"]
+ORDERS: dict[StartOrder, str] = {
+    "grid": "in the order of the grid", "reverse": "in reverse order", "random": "in a random order (seed {seed})",
+}  # fmt: skip
 Argument = Buffer | TensorMap | int | float | bool
 
 
@@ -49,6 +56,8 @@ def run(
     hazards: bool = True,
     schedule: Schedule | None = None,
     uninitialized: Uninitialized = "error",
+    order: StartOrder | None = None,
+    keep_going: bool = False,
 ) -> Report:
     """Run a function of either stage; its stores appear in the buffers.
 
@@ -57,24 +66,50 @@ def run(
     blocks in another order. `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run
     takes over two seconds, True at once, False never. `max_resident`: how many programs may be live together (what the target
     holds; of a kernel that takes over programs, a quarter of them at most, so that some are left to take).
-    Raises the Hazard that the kernel meets first.
+    `order`: programs start in the order of the grid (or of `programs`), in reverse, or at random by the seed; None is random
+    under a seed and without `programs`. Programs that may wait for one another change places with those only that would be
+    under way together. `keep_going`: hazards that leave what follows meaningful do not end the run (`weft.sim.findings`).
+    Raises the Hazard that the kernel meets first, or that ends the run.
     """
-    chosen = GridPrograms(grid) if programs is None else programs
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
     out = sys.stdout if stdout is None else stdout
     machine = Machine(
         func, grid, Heap(segments), target, lambda line: _print(out, line), seed=seed, hazards=hazards,
-        schedule=schedule, uninitialized=uninitialized,
+        schedule=schedule, uninitialized=uninitialized, keep_going=keep_going,
     )  # fmt: skip
-    machine.pending = Pending(chosen, max_resident or _resident(machine, len(chosen)))
+    order = order or ("random" if seed and programs is None else "grid")
+    count = prod(grid) if programs is None else len(programs)
+    resident = max_resident or _resident(machine, count)
+    window = resident if any(map(reads_strongly, walk(func.body))) else max(count, 1)
+    machine.pending = Pending(_ordered(grid, programs, order, seed, window), resident, 1 if order == "grid" else window)
+    machine.report.order = (
+        ORDERS[order].format(seed=seed) if programs is None or order != "grid" else "as they were listed"
+    )
     start = perf_counter()
-    with np.errstate(all="ignore"), _bar(func.name, len(chosen), progress) as advance:
-        run_blocks(machine, values, seed, advance)
+    with np.errstate(all="ignore"), _bar(func.name, count, progress) as advance:
+        try:
+            run_blocks(machine, values, seed, advance)
+        except Hazard as error:
+            error.earlier = tuple(machine.found.hazards)
+            raise
     machine.advise_idle()
     machine.report.canceled = machine.pending.canceled
     machine.report.seconds = perf_counter() - start
     return machine.report
+
+
+def _ordered(grid: Pid, programs: Sequence[Pid] | None, order: StartOrder, seed: int, window: int) -> Sequence[Pid]:
+    """The programs of a launch in the order in which they start, by windows of so many."""
+    count = prod(grid) if programs is None else len(programs)
+    by: Order | None = None
+    if order == "reverse":
+        by = windowed(count, window, lambda size, _: backwards(size))
+    elif order == "random":
+        by = windowed(count, window, lambda size, number: shuffled(size, seed + number))
+    if programs is None:
+        return GridPrograms(grid, by)
+    return programs if by is None else [programs[by(position)] for position in range(count)]
 
 
 def _value(func: Func, number: int, argument: Argument, segments: dict[int, Segment]) -> Data:

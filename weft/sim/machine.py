@@ -25,6 +25,7 @@ from weft.sim import divisions
 from weft.sim.agents import Schedule
 from weft.sim.code import Code, compile_region
 from weft.sim.data import Array, Data, Mark, where_marked
+from weft.sim.findings import Findings
 from weft.sim.hardware import own_part_of, part_of
 from weft.sim.heap import Access, Heap
 from weft.sim.naming import Naming
@@ -59,6 +60,13 @@ class Wait:
         """True for a task that could go on, but lets others have a turn."""
         return False
 
+    follows = False
+    """True for a wait that can only be the consequence of another one: for tasks of the same program to come or to end."""
+
+    def instead(self) -> str:
+        """What to write so that such a wait ends."""
+        return "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter"
+
     def ready(self) -> bool:
         """Whether the task can go on."""
         raise NotImplementedError
@@ -83,7 +91,7 @@ class Machine:
     """What all blocks of one launch share."""
 
     __slots__ = (
-        "_codes", "blocks", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
+        "_codes", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
         "plain", "races", "random", "report", "schedule", "steering", "target", "tasks", "threads", "two_ctas",
         "uninitialized",
     )  # fmt: skip
@@ -100,6 +108,7 @@ class Machine:
         hazards: bool = True,
         schedule: Schedule | None = None,
         uninitialized: Uninitialized = "error",
+        keep_going: bool = False,
     ) -> None:
         self.func = func
         self.grid = grid
@@ -108,7 +117,8 @@ class Machine:
         self.output = output
         # Set when the launch begins.
         self.pending = Pending((), 0)
-        self.report = Report()
+        self.found = Findings(keep_going)
+        self.report = Report(hazards=self.found.hazards)
         block = func.attrs.get("block")
         self.threads = int(func.attrs["num_warps"]) * WARP_SIZE if block is None else prod(block)
         self.random = Random(seed)
@@ -316,7 +326,14 @@ class Task:
             return
         bad = where_marked(data.undefined, np.shape(data.array), self.under(mask))
         if bad is not None:
-            raise self.undefined(op, data.undefined, sink, bad)
+            self.refuse(op, data.undefined, sink, bad)
+
+    def refuse(self, op: Op, mark: Mark, sink: str, bad: Array) -> None:
+        """Report an undefined element that reaches `sink`; what is only stored leaves the run meaningful."""
+        if sink not in STORED:
+            raise self.undefined(op, mark, sink, bad)
+        if not self.machine.found.known(sink, op):
+            self.machine.found.add(self.undefined(op, mark, sink, bad), sink, op)
 
     def undefined(self, op: Op, mark: Mark, sink: str, bad: Array) -> UserError:
         """The report of an undefined element that reaches `sink`."""
@@ -354,6 +371,8 @@ def _both(first: Array | None, second: Array | None) -> Array | None:
     return first & second
 
 
+STORED = ("a store", "an atomic")
+"""Where values go that decide nothing."""
 DIVIDED = "it is the result of a division by zero"
 
 

@@ -15,24 +15,29 @@ class Pending:
     are, and `canceled` will never start, since others have taken them over.
 
     The programs are asked for one by one, never listed. `_placed` are those that were passed over by requests since they have a
-    place and are about to start, at most `resident`; all after `_next` are untouched."""
+    place and are about to start, at most `resident`; all after `_next` are untouched. `window`: programs are in the order of
+    the grid but for windows of this many."""
 
-    __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running")
+    __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running", "window")
 
-    def __init__(self, programs: Sequence[Pid], resident: int) -> None:
+    def __init__(self, programs: Sequence[Pid], resident: int, window: int = 1) -> None:
         self._programs = programs
         self._placed: deque[Pid] = deque()
         self._next = 0
         self.resident = resident
+        self.window = window
         self.running = 0
         self.canceled = 0
 
     def __len__(self) -> int:
         return len(self._placed) + len(self._programs) - self._next
 
-    def start(self) -> Pid | None:
-        """The next program, if there is one and a place for it."""
-        if self.running >= self.resident or not self:
+    def start(self, stuck: bool = False) -> Pid | None:
+        """The next program, if there is one and a place for it.
+
+        Where those that run are `stuck`, the others of their window start too: in the order of the grid some of them would have
+        had the places of some that run, and those that are waited for may be among them."""
+        if not self or (self.running >= self.resident and not (stuck and self._next % self.window)):
             return None
         self.running += 1
         return self._placed.popleft() if self._placed else self._take()

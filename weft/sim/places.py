@@ -202,7 +202,8 @@ def marked_values(
     granules = memory.granules(handle, place.elements + place.low, element.itemsize)
     fresh = memory.never_written(handle, granules, granules.ndim > np.ndim(place.elements))
     if task.machine.uninitialized == "error" and handle.memory.name:
-        raise unwritten(task, op, handle, fresh)
+        unwritten(task, op, handle, fresh)
+        return values, undefined
     if element.is_floating():
         values = where(fresh, values.dtype.type(np.nan), values)
     return values, union(Mark(fresh, NEVER_WRITTEN, op.loc), undefined)
@@ -219,13 +220,15 @@ def demand_written(
         task.demand(op, Data(now, undefined), sink)
 
 
-def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "") -> UserError:
-    """The report of a read of memory that was never written; `name` is what it calls the element, if that is known."""
+def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "") -> None:
+    """Report a read of memory that was never written; `name` is what it calls the element, if that is known."""
+    if task.machine.found.known(hazard.UNINITIALIZED, op):
+        return
     at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
     error = task.fail(hazard.UNINITIALIZED, op, name=name or handle.memory.part(handle.base), where=at)
     allocated = handle.memory.op.loc
     error.related = () if allocated is None else (("it was allocated here", allocated),)
-    return error
+    task.machine.found.add(error, hazard.UNINITIALIZED, op)
 
 
 def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:

@@ -45,6 +45,20 @@ class GridPrograms(Sequence[Pid]):
         return number % x, number // x % y, number // (x * y)
 
 
+def windowed(count: int, size: int, within: Callable[[int, int], Order]) -> Order:
+    """`size` programs after one another, in each window by an order of its own: `within(programs, number of the window)`."""
+    made: dict[int, Order] = {}
+
+    def order(position: int) -> int:
+        number, at = divmod(position, size)
+        if number not in made:
+            made.clear()
+            made[number] = within(min(size, count - number * size), number)
+        return number * size + made[number](at)
+
+    return order
+
+
 def backwards(count: int) -> Order:
     """The last program first."""
     return lambda position: count - 1 - position

@@ -11,7 +11,7 @@ launch ends, since `store_wait` waits for its source only; and no fence orders a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -238,15 +238,22 @@ class Races:
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
         number, here = int(notes.ravel()[flat]) >> THREAD_BITS, bool(own.ravel()[flat])
-        if way == touch.way == "write" and bits is not None and not here:
+        if (
+            way == touch.way == "write"
+            and bits is not None
+            and not np.any(self._components[notes[bad] >> THREAD_BITS] != PLAIN)
+        ):
             each = bad.size // np.size(touch.place.index)
-            unequal = touch.place.view[touch.place.index] != bits
-            if not np.any(np.repeat(np.ravel(unequal), each)[bad.ravel()]):
-                message = (
-                    f"programs {self._program(number)} and {touch.task.pid} store equal values to the same elements"
-                )
+            changed: Array = np.ravel(touch.place.view[touch.place.index] != bits)
+            unequal: Array = (bad.reshape(-1, each) & changed[:, None]).reshape(bad.shape)
+            if not np.any(unequal):
+                who = "threads" if here else f"programs {self._program(number)} and {touch.task.pid}"
+                message = f"{who} store equal values to the same elements, and nothing orders the stores"
                 touch.task.machine.report.advise("equal-stores", message, touch.op.loc)
                 return
+            bad = unequal
+            flat = int(np.argmax(bad))
+            number, here = int(notes.ravel()[flat]) >> THREAD_BITS, bool(own.ravel()[flat])
         self._report(self._rule(touch, number, here), touch, way, bad, notes)
 
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
@@ -266,12 +273,15 @@ class Races:
         """The program of an event."""
         return self._pids[int(self._owners[number]) // self._tasks]
 
-    def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> NoReturn:
-        """Raise the hazard of a row for the first bad granule of an access."""
+    def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> None:
+        """Report the hazard of a row for the first bad granule of an access."""
         flat = int(np.argmax(bad))
         number = int(notes.ravel()[flat]) >> THREAD_BITS
         task, op, owner = touch.task, self._ops[number], int(self._owners[number])
         assert op is not None
+        key = entry, op, touch.op
+        if task.machine.found.known(*key):
+            return
         name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
         verb, _ = VERBS[touch.way]
         before = VERBS[_way_of(op, way)][1]
@@ -297,7 +307,7 @@ class Races:
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
         error.buffer, error.partitions = name, names
-        raise error
+        task.machine.found.add(error, *key)
 
     def _unordered(self) -> str:
         """What the author may have taken for an order: the first such read of the kernel."""
@@ -322,12 +332,12 @@ class Races:
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
         """After a store: refuse one that gave an element several values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
-        if np.any(lost):
+        if np.any(lost) and not task.machine.found.known(global_hazard.GLOBAL_STORE, op):
             name, index = element_at(place, itemsize, int(np.argmax(lost)))
             error = fail(global_hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
             assert isinstance(error, Hazard)
             error.buffer = name
-            raise error
+            task.machine.found.add(error, global_hazard.GLOBAL_STORE, op)
 
     def tells(self, task: Task, op: Op, place: Touched, replaces: bool) -> None:
         """A release, at these addresses. `replaces`: a store does away with what others have published there."""

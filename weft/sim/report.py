@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.errors import Loc, render
+from weft.errors import Hazard, Loc, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,16 @@ class Advice:
 class Report:
     """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and what kernels printed.
 
-    `canceled` counts the programs that others have taken over, which are not among those run."""
+    `canceled` counts the programs that others have taken over, which are not among those run. `order` says in which order
+    programs started: a race that another order shows may have stayed hidden. `hazards` are those after which the run went on
+    (`weft.simulate(keep_going=True)`)."""
 
     programs: int = 0
     seconds: float = 0.0
     operations: int = 0
     canceled: int = 0
+    order: str = "in the order of the grid"
+    hazards: list[Hazard] = field(default_factory=list[Hazard])
     advice: list[Advice] = field(default_factory=list[Advice])
     lines: list[str] = field(default_factory=list[str])
 
@@ -39,5 +43,6 @@ class Report:
 
     def __str__(self) -> str:
         taken = f" and {self.canceled} taken over" if self.canceled else ""
-        head = f"{self.programs} programs{taken}, {self.operations} operations in {self.seconds:.3f} s"
-        return "\n".join([head, *(f"advice: {advice}" for advice in self.advice)])
+        head = f"{self.programs} programs{taken}, {self.operations} operations in {self.seconds:.3f} s, {self.order}"
+        found = [f"hazard: {hazard}" for hazard in self.hazards]
+        return "\n".join([head, *found, *(f"advice: {advice}" for advice in self.advice)])

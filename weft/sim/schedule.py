@@ -1,6 +1,6 @@
 """Which block runs when, and which of its tasks.
 
-Programs start in the order of the grid, all blocks of one together; those that others have taken over never do. A block runs
+Programs start in the order of the launch, all blocks of one together; those that others have taken over never do. A block runs
 until none of its tasks can move, then the next program starts, up to how many are resident at once, as on a GPU that places
 blocks in order and never takes one away.
 When nobody can move and no more can start, it is a deadlock. The order is a function of the seed.
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from weft.errors import Hazard, UserError, fail, hazard
+from weft.errors import Hazard, Loc, UserError, fail, hazard
 from weft.sim.blocks import Block, Cluster
 from weft.sim.data import Data
-from weft.sim.machine import Machine, Task
+from weft.sim.machine import Machine, Task, Wait
 
 
 def run_blocks(
@@ -29,7 +29,7 @@ def run_blocks(
         turns = [block for block in live if _ready(block)]
         if random is not None:
             random.shuffle(turns)
-        pid = pending.start()
+        pid = pending.start() or (None if turns else pending.start(stuck=True))
         if pid is not None:
             cluster = Cluster(machine, pid, started)
             for block in cluster.blocks:
@@ -84,21 +84,45 @@ def _resume(task: Task) -> None:
 
 
 def stuck(live: list[Block], pending: int) -> UserError:
-    """The report of a launch in which nothing can move."""
+    """The report of a launch in which nothing can move: what waits for others of its program comes last."""
     waiters = [(task, task.wait) for block in live for task in block.tasks if task.wait is not None]
-    for _, wait in waiters:
-        starved = wait.starved()
-        if starved is not None:
-            return starved
-    related = tuple((f"{_who(task)} waits{wait.words()}", wait.loc) for task, wait in waiters if wait.loc is not None)
+    waiters.sort(key=lambda waiter: waiter[1].follows)
+    # Bytes do not come either where who would ask for them waits for global memory.
+    if not any(wait.polls for _, wait in waiters):
+        for _, wait in waiters:
+            starved = wait.starved()
+            if starved is not None:
+                return starved
+    related = _grouped(waiters)
     programs = len({block.pid for block in live})
     waiting = f"{programs} programs" if programs > 1 else f"the tasks of program {live[0].pid}"
     later = f", and {pending} more cannot start while {programs} are resident" if pending else ""
-    error = fail(hazard.DEADLOCK, loc=waiters[0][1].loc, related=related, waiting=waiting, pending=later)
+    error = fail(
+        hazard.DEADLOCK,
+        loc=waiters[0][1].loc,
+        related=related,
+        waiting=waiting,
+        pending=later,
+        fix=waiters[0][1].instead(),
+    )
     assert isinstance(error, Hazard)
     error.buffer = next(filter(None, (wait.memory() for _, wait in waiters)), "")
     error.partitions = tuple(task.block.partition(task.slot) for task, _ in waiters)
     return error
+
+
+def _grouped(waiters: list[tuple[Task, Wait]]) -> tuple[tuple[str, Loc], ...]:
+    """A line for the waits of many programs at one place: the first of them, and how many there are."""
+    groups: dict[tuple[Loc, int, type[Wait]], list[tuple[Task, Wait]]] = {}
+    for task, wait in waiters:
+        if wait.loc is not None:
+            groups.setdefault((wait.loc, task.slot, type(wait)), []).append((task, wait))
+    related: list[tuple[str, Loc]] = []
+    for (loc, _, _), group in groups.items():
+        task, wait = group[0]
+        more = f"; so do {len(group) - 1} more programs at this line" if len(group) > 1 else ""
+        related.append((f"{_who(task)} waits{wait.words()}{more}", loc))
+    return tuple(related)
 
 
 def _who(task: Task) -> str:

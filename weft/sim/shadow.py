@@ -17,6 +17,7 @@ from weft.errors import Hazard, Row, hazard
 from weft.ir.core import Op
 from weft.sim.clocks import Clock
 from weft.sim.data import Array, where
+from weft.sim.findings import Findings
 from weft.sim.naming import Naming
 from weft.sim.verdicts import (
     MANY,
@@ -82,13 +83,13 @@ class Shadow:
     put down only if somebody writes before the next barrier."""
 
     __slots__ = (
-        "_copied", "_events", "_granules", "_later", "_limit", "_names", "_opened", "_plain", "_products", "_reads", "_stores",
-        "_writes", "_written", "blocks", "count", "granule", "program", "rank", "tasks",
+        "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_plain", "_products", "_reads",
+        "_stores", "_writes", "_written", "blocks", "count", "granule", "program", "rank", "tasks",
     )  # fmt: skip
 
     def __init__(
         self, program: tuple[int, int, int], tasks: int, blocks: int = 1, rank: int = 0, plain: bool = False,
-        names: Naming | None = None,
+        names: Naming | None = None, found: Findings | None = None,
     ) -> None:  # fmt: skip
         self.program = program
         self.tasks = tasks
@@ -108,6 +109,7 @@ class Shadow:
         self._opened: dict[int, int] = {}
         self._plain = plain
         self._names = names
+        self._found = Findings() if found is None else found
         # Of a plain block: reads since the last barrier or write, the last write, and whether there were copies.
         self._later: list[tuple[Event, Area]] = []
         self._written = 0
@@ -235,13 +237,17 @@ class Shadow:
                 here[here] = apart
             if area.excuse is not None and area.excuse(earlier, here):
                 continue
+            if self._found.known(entry, earlier.op, event.op):
+                continue
             position = int(np.argmax(here))
             if self._names is not None and entry is hazard.THREAD_RACE and self._names.by_threads(event.op):
                 who = area.threads if isinstance(area.threads, int) else int(np.ravel(area.threads)[position])
                 both = int(np.ravel(channel.threads[area.where])[position]), who
                 byte = _granule(area, position) * self.granule
-                raise race_of_threads(earlier, event, byte, both, self._names, self.program)
-            raise self.report(entry, earlier, event, _granule(area, position))
+                error = race_of_threads(earlier, event, byte, both, self._names, self.program)
+            else:
+                error = self.report(entry, earlier, event, _granule(area, position))
+            self._found.add(error, entry, earlier.op, event.op)
 
     def judge(self, earlier: Event, event: Event, clock: Clock) -> Verdict:
         """What is wrong between two accesses to the same granule, one of them a write."""

@@ -196,12 +196,15 @@ def marked_values(
     fresh = np.any([tensor.never_written(memory, cell + copy) for copy in place.copies], axis=0)
     if place.mine is not None:
         fresh = fresh & place.mine
+    if task.machine.uninitialized == "error" and task.machine.found.known(tensor_hazard.TENSOR_UNINITIALIZED, op):
+        return Data(values, undefined)
     if task.machine.uninitialized == "error":
         at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
         name = memory.part(base * CELL)
         error = task.fail(tensor_hazard.TENSOR_UNINITIALIZED, op, access=access, name=name, where=at)
         error.related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
-        raise error
+        task.machine.found.add(error, tensor_hazard.TENSOR_UNINITIALIZED, op)
+        return Data(values, undefined)
     if values.dtype.kind not in "iub":
         values = where(fresh, values.dtype.type(np.nan), values)
     return Data(values, union(Mark(fresh, TENSOR_NEVER_WRITTEN, op.loc), undefined))

@@ -23,6 +23,7 @@ from weft.layout.tensor_memory import LANES
 from weft.sim.agents import Pipe
 from weft.sim.clocks import Clock
 from weft.sim.data import Array, Mark, marked
+from weft.sim.findings import Findings
 from weft.sim.naming import Naming
 from weft.sim.shadow import Event, Shadow
 from weft.sim.shared_memory import Lifetime
@@ -52,9 +53,10 @@ class TensorShadow(Shadow):
     __slots__ = ("_pipes",)
 
     def __init__(
-        self, program: tuple[int, int, int], tasks: int, blocks: int, rank: int, names: Naming, pipes: Sequence[Pipe]
+        self, program: tuple[int, int, int], tasks: int, blocks: int, rank: int, names: Naming, pipes: Sequence[Pipe],
+        found: Findings | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(program, tasks, blocks, rank, names=names)
+        super().__init__(program, tasks, blocks, rank, names=names, found=found)
         self._pipes = pipes
         self.granule = CELL
 
