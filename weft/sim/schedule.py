@@ -120,7 +120,8 @@ def _grouped(waiters: list[tuple[Task, Wait]]) -> tuple[tuple[str, Loc], ...]:
     related: list[tuple[str, Loc]] = []
     for (loc, _, _), group in groups.items():
         task, wait = group[0]
-        more = f"; so do {len(group) - 1} more programs at this line" if len(group) > 1 else ""
+        others = "one other program" if len(group) == 2 else f"{len(group) - 1} other programs"
+        more = f"; so do{'es' * (len(group) == 2)} {others} at this line" if len(group) > 1 else ""
         related.append((f"{_who(task)} waits{wait.words()}{more}", loc))
     return tuple(related)
 
