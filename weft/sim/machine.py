@@ -60,12 +60,13 @@ class Wait:
         """True for a task that could go on, but lets others have a turn."""
         return False
 
-    follows = False
-    """True for a wait that can only be the consequence of another one: for tasks of the same program to come or to end."""
+    follows = False  # True for a wait that only another one causes: for tasks of its program to come or to end
 
     def instead(self) -> str:
         """What to write so that such a wait ends."""
-        return "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter"
+        return (
+            "give each phase the arrivals and bytes its mbarrier counts, from somebody who does not wait for the waiter"
+        )
 
     def ready(self) -> bool:
         """Whether the task can go on."""
@@ -371,8 +372,7 @@ def _both(first: Array | None, second: Array | None) -> Array | None:
     return first & second
 
 
-STORED = ("a store", "an atomic")
-"""Where values go that decide nothing."""
+STORED = ("a store", "an atomic")  # where values go that decide nothing
 DIVIDED = "it is the result of a division by zero"
 
 
