@@ -44,7 +44,7 @@ class Pending:
 
     def cancel(self) -> Pid | None:
         """Take over the next program that has no place; None where all that are left have one, and are about to start."""
-        places = self.resident - self.running
+        places = max(self.resident - self.running, 0)
         if len(self) <= places:
             return None
         while len(self._placed) < places:
