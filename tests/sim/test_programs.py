@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import weft
 import weft.language as gl
 from weft.errors import Hazard
+from weft.language.nvidia.hopper import mbarrier
 from weft.sim.pending import Pending
 from weft.sim.programs import LISTED, GridPrograms, backwards, shuffled
 
@@ -64,19 +65,36 @@ def test_shuffles_are_even():
 )  # fmt: skip
 @settings(deadline=None)
 def test_requests_take_programs_over_as_from_a_list(count, resident, seed, turns):
-    """`Pending` against a list that is cut."""
+    """`Pending` against a list that is cut. Where those that run are stuck, the rest of a window starts beyond the places."""
     random, left = Random(seed), [(n, 0, 0) for n in range(count)]
-    pending = Pending(GridPrograms((count, 1, 1)), resident)
+    pending = Pending(GridPrograms((count, 1, 1)), resident, window=resident)
     for _ in range(turns):
-        places = resident - pending.running
-        way = random.choice(["start", "cancel", "end"])
+        places = max(resident - pending.running, 0)
+        way = random.choice(["start", "stuck", "cancel", "end"])
         if way == "start":
             assert pending.start() == (left.pop(0) if left and places else None)
+        elif way == "stuck":
+            opened = (count - len(left)) % resident > 0
+            assert places or pending.start(stuck=True) == (left.pop(0) if left and opened else None)
         elif way == "cancel":
             assert pending.cancel() == (left.pop(places) if len(left) > places else None)
         elif pending.running:
             pending.running -= 1
         assert len(pending) == len(left)
+
+
+@weft.jit
+def never_arrives():
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.wait(bar, 0)
+
+
+@pytest.mark.parametrize("order", ["grid", "reverse", "random"])
+def test_programs_that_wait_for_nobody_start_in_their_places_only(order):
+    with weft.simulate(order=order, max_resident=3), pytest.raises(weft.errors.Deadlock) as caught:
+        never_arrives[(10,)]()
+    assert "7 more cannot start while 3 are resident" in caught.value.message
 
 
 @weft.jit

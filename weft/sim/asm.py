@@ -18,10 +18,11 @@ from weft.ops import asm
 from weft.sim import ptx
 from weft.sim.access import from_bits
 from weft.sim.data import Array, Data, Mark, undefined_in, union
-from weft.sim.machine import DIVIDED, Run, Task
+from weft.sim.machine import DIVIDED, Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.reduce import packed
 from weft.sim.rules import rule
+from weft.sim.wait import Run
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
 """Bits of a register by the letter of its constraint."""

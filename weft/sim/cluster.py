@@ -9,8 +9,9 @@ from weft.ir.core import Op
 from weft.ops import cluster
 from weft.sim.clocks import Released
 from weft.sim.data import Data
-from weft.sim.machine import Run, Task, Wait
+from weft.sim.machine import Task
 from weft.sim.rules import rule
+from weft.sim.wait import Run, Wait
 
 
 @rule(cluster.rank)

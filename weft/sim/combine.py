@@ -14,7 +14,8 @@ from weft.ir.core import Region
 from weft.layout import WARP_SIZE
 from weft.layout.reduction import LaneScan, LaneStep, OrderedPlan, ReductionPlan, RegisterScan, ScanPlan, WarpStep
 from weft.sim.data import Array, Data, arange, chosen, moved, stacked
-from weft.sim.machine import Task, Wait, execute
+from weft.sim.machine import Task, execute
+from weft.sim.wait import Wait
 
 Values = tuple[Data, ...]
 Running = Generator[Wait, None, Values]

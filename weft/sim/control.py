@@ -20,10 +20,11 @@ from weft.sim.blocks import Meeting
 from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
 from weft.sim.heap import Access
-from weft.sim.machine import Run, Task, Wait, execute
+from weft.sim.machine import Task, execute
 from weft.sim.numbers import bits_dtype
 from weft.sim.rules import rule
 from weft.sim.spin import deciding
+from weft.sim.wait import Run, Wait
 
 # A loop that reads memory but changes its own state gets this many turns before others get theirs.
 TURNS = 256

@@ -81,8 +81,10 @@ def run(
     order = order or ("random" if seed and programs is None else "grid")
     count = prod(grid) if programs is None else len(programs)
     resident = max_resident or _resident(machine, count)
-    window = resident if any(map(reads_strongly, walk(func.body))) else max(count, 1)
-    machine.pending = Pending(_ordered(grid, programs, order, seed, window), resident, 1 if order == "grid" else window)
+    # Programs that never read what others publish cannot wait for one another, and start in any order.
+    waits = any(map(reads_strongly, walk(func.body)))
+    started = _ordered(grid, programs, order, seed, resident if waits else max(count, 1))
+    machine.pending = Pending(started, resident, resident if waits and order != "grid" else 1)
     machine.report.order = (
         ORDERS[order].format(seed=seed) if programs is None or order != "grid" else "as they were listed"
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,53 +39,13 @@ from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
 from weft.sim.steering import NOTHING, steering_of
 from weft.sim.tensor_store import TENSOR_NEVER_WRITTEN
 from weft.sim.verdicts import Mode
+from weft.sim.wait import Run, Wait
 from weft.targets import Target
 
 if TYPE_CHECKING:
     from weft.sim.blocks import Block
 
 Uninitialized = Literal["error", "poison"]
-
-
-class Wait:
-    """What a task yields when it stops: where it stands, and what it waits for."""
-
-    __slots__ = ("loc",)
-
-    def __init__(self, loc: Loc | None) -> None:
-        self.loc = loc
-
-    @property
-    def polls(self) -> bool:
-        """True for a task that could go on, but lets others have a turn."""
-        return False
-
-    follows = False  # True for a wait that only another one causes: for tasks of its program to come or to end
-
-    def instead(self) -> str:
-        """What to write so that such a wait ends."""
-        return (
-            "give each phase the arrivals and bytes its mbarrier counts, from somebody who does not wait for the waiter"
-        )
-
-    def ready(self) -> bool:
-        """Whether the task can go on."""
-        raise NotImplementedError
-
-    def words(self) -> str:
-        """What it waits for, after 'waits'."""
-        return ""
-
-    def memory(self) -> str:
-        """What reports call the memory that it waits at, if any."""
-        return ""
-
-    def starved(self) -> UserError | None:
-        """A better report than a deadlock, where there is one."""
-        return None
-
-
-Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
 
 
 class Machine:

@@ -14,11 +14,12 @@ from weft.sim import places
 from weft.sim.barriers import Barrier
 from weft.sim.blocks import Block
 from weft.sim.data import Array, Data
-from weft.sim.machine import Run, Task, Wait
+from weft.sim.machine import Task
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED, Area, Event
 from weft.sim.shared_memory import Handle
 from weft.sim.verdicts import MANY
+from weft.sim.wait import Run, Wait
 
 BYTES = 8
 ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive, tcgen05.commit)

@@ -37,20 +37,24 @@ class Pending:
 
         Where those that run are `stuck`, the others of their window start too: in the order of the grid some of them would have
         had the places of some that run, and those that are waited for may be among them."""
-        if not self or (self.running >= self.resident and not (stuck and self._next % self.window)):
+        if not self or not (self._free or (stuck and self._next % self.window)):
             return None
         self.running += 1
         return self._placed.popleft() if self._placed else self._take()
 
     def cancel(self) -> Pid | None:
         """Take over the next program that has no place; None where all that are left have one, and are about to start."""
-        places = max(self.resident - self.running, 0)
-        if len(self) <= places:
+        if len(self) <= self._free:
             return None
-        while len(self._placed) < places:
+        while len(self._placed) < self._free:
             self._placed.append(self._take())
         self.canceled += 1
         return self._take()
+
+    @property
+    def _free(self) -> int:
+        """Places that no program has; none while programs run beyond the places because the others were stuck."""
+        return max(self.resident - self.running, 0)
 
     def _take(self) -> Pid:
         self._next += 1

@@ -10,8 +10,9 @@ from weft.ops import program
 from weft.sim.blocks import Meeting
 from weft.sim.control import meet
 from weft.sim.data import Data, arange
-from weft.sim.machine import Run, Task
+from weft.sim.machine import Task
 from weft.sim.rules import rule
+from weft.sim.wait import Run
 
 # The number of the barrier between all tasks of a block, beside those of the author.
 BLOCK = -1

@@ -17,8 +17,9 @@ from weft.sim import combine, numbers
 from weft.sim.code import captured
 from weft.sim.data import Data, moved, stacked, union
 from weft.sim.hardware import linear_of, to_threads, to_tile
-from weft.sim.machine import Run, Task, execute
+from weft.sim.machine import Task, execute
 from weft.sim.rules import rule
+from weft.sim.wait import Run
 
 
 def tile_type_of(op: Op) -> TileType:

@@ -14,7 +14,8 @@ from random import Random
 from weft.errors import Hazard, Loc, UserError, fail, hazard
 from weft.sim.blocks import Block, Cluster
 from weft.sim.data import Data
-from weft.sim.machine import Machine, Task, Wait
+from weft.sim.machine import Machine, Task
+from weft.sim.wait import Wait
 
 
 def run_blocks(
