@@ -63,6 +63,54 @@ def test_a_missing_barrier_of_a_warp_is_a_race(sync, message):
 
 
 @weft.jit
+def reversed_numbers(out, x, width: gl.constexpr, space: gl.constexpr, sync: gl.constexpr):
+    """Groups of `width` numbers in reverse, through shared or global memory."""
+    i = gl.thread_idx.x
+    turned = i // width * width + width - 1 - i % width
+    if space == "shared":
+        tile = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(64), address_space=SHARED)
+        tile[i] = x[i]
+        if sync == "warp":
+            gl.syncwarp()
+        elif sync == "block":
+            gl.barrier()
+        out[i] = tile[turned]
+    else:
+        out[i] = x[i]
+        if sync == "warp":
+            gl.syncwarp()
+        elif sync == "block":
+            gl.barrier()
+        x[i] = out[turned]
+
+
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize(("width", "sync"), [(8, "warp"), (32, "warp"), (64, "block")])
+def test_a_race_asks_for_the_smallest_barrier_that_orders_it(width, sync, space):
+    error = met(reversed_numbers, numbers(), numbers(), width, space, "none", block=64)
+    assert (
+        error.fix
+        == f"call {'gl.syncwarp()' if sync == 'warp' else 'gl.barrier()'} between the first line and the second line"
+    )
+    reversed_numbers[1](numbers(), numbers(), width, space, sync, block=64)
+    if sync == "block":
+        met(reversed_numbers, numbers(), numbers(), width, space, "warp", block=64)
+
+
+@weft.jit
+def partly_reversed(out):
+    """The threads of warp 0 and those of others race at the same two lines; the first two that clash are of one warp."""
+    tile = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(64), address_space=SHARED)
+    i = gl.thread_idx.x
+    tile[i] = i
+    out[i] = tile[i ^ (1 if i < 16 else 32)]
+
+
+def test_one_pair_of_different_warps_asks_for_a_barrier_of_the_block():
+    assert met(partly_reversed, numbers(), block=64).fix.startswith("call gl.barrier() between")
+
+
+@weft.jit
 def neighbour(out, shift: gl.constexpr):
     """Each thread reads what the thread `shift` further on has written."""
     tile = gl.LayoutTensor.stack_allocation(gl.int32, gl.Layout.row_major(64), address_space=SHARED)

@@ -49,7 +49,7 @@ def test_a_read_of_what_another_thread_wrote(barrier):
         "program (0, 0, 0): thread (0, 0, 0) reads smem[1] through s.tile[2, 2](0, 1), which thread (1, 0, 0) wrote, and "
         "nothing orders the two threads"
     )
-    assert error.fix == "call gl.barrier() between the first line and the second line"
+    assert error.fix == "call gl.syncwarp() between the first line and the second line"
     assert (error.first.line, error.second.line) == (4, 6)
     assert error.related[0][0] == "thread (1, 0, 0) wrote it here"
     assert error.partitions == ("thread (1, 0, 0)", "thread (0, 0, 0)")
@@ -192,7 +192,7 @@ def test_the_same_line_against_itself():
     k.emit(control.for_, k.int(0), k.int(2), k.int(1), descending=False, regions=(body.done,))
     with pytest.raises(hazard.ThreadRace) as caught:
         run(k.done(), out())
-    assert caught.value.fix == "call gl.barrier() before this line runs again: all threads must go round equally often"
+    assert caught.value.fix == "call gl.syncwarp() before this line runs again: all threads of a warp must go round equally often"
 
 
 def test_inactive_threads_race_with_nobody():
@@ -281,7 +281,7 @@ def test_global_memory_between_barriers(name):
     assert error.code == "hazard-global-threads-race"
     assert error.second.line == 10 + len(steps) - 1
     assert "thread (" in error.message
-    assert error.fix == "call gl.barrier() between the first line and the second line"
+    assert error.fix == "call gl.syncwarp() between the first line and the second line"
 
 
 def test_a_thread_uses_its_own_elements_of_global_memory():

@@ -37,7 +37,7 @@ from weft.sim.tracks import (
     per_granule,
 )  # fmt: skip
 from weft.sim.verdicts import WAIT_FOR_LOAD, barrier_between, wait_for_copy
-from weft.sim.warps import in_order, is_one, several
+from weft.sim.warps import in_order, is_one, of_one_warp, several
 
 if TYPE_CHECKING:
     from weft.sim.machine import Task
@@ -302,7 +302,7 @@ class Races:
             entry, names = thread_hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
             view = task.names.view
             label = f"{names[0]} {before} it here{view(op)}"
-            order = barrier_between(op, touch.op, task.names)
+            order = barrier_between(op, touch.op, task.names, warp=self._in_warps(touch, bad, notes))
             fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
         error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
         assert isinstance(error, Hazard)
@@ -328,6 +328,12 @@ class Races:
         numbers = note & THREADS, int(threads.ravel()[flat])
         first, second = (touch.task.names.thread(n) if is_one(n) else "several threads" for n in numbers)
         return first, second
+
+    def _in_warps(self, touch: Touch, bad: Array, notes: Array) -> bool:
+        """Whether all threads that clash by an access do so with threads of their own task and warp."""
+        threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
+        own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.place
+        return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
 
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
         """After a store: refuse one that gave an element several values. Raises GlobalRace."""

@@ -34,7 +34,7 @@ from weft.sim.verdicts import (
     task_words,
     wait_for_copy,
 )  # fmt: skip
-from weft.sim.warps import in_order, is_one, several
+from weft.sim.warps import in_order, is_one, of_one_warp, several
 
 if TYPE_CHECKING:
     from weft.sim.shared_memory import Lifetime
@@ -244,7 +244,8 @@ class Shadow:
                 who = area.threads if isinstance(area.threads, int) else int(np.ravel(area.threads)[position])
                 both = int(np.ravel(channel.threads[area.where])[position]), who
                 byte = _granule(area, position) * self.granule
-                error = race_of_threads(earlier, event, byte, both, self._names, self.program)
+                warp = _by_threads(earlier, event) and bool(of_one_warp(before[apart], _chosen(threads, apart)).all())
+                error = race_of_threads(earlier, event, byte, both, self._names, self.program, warp)
             else:
                 error = self.report(entry, earlier, event, _granule(area, position))
             self._found.add(error, entry, earlier.op, event.op)
@@ -337,6 +338,10 @@ def _by_threads(earlier: Event, event: Event) -> bool:
     """Whether the threads of one task do two events, or their copies."""
     generic = ("generic", "copy")
     return earlier.slot == event.slot and earlier.mode in generic and event.mode in generic
+
+
+def _chosen(threads: Array | int, chosen: Array) -> Array | int:
+    return threads if isinstance(threads, int) else threads[chosen]
 
 
 def _granule(area: Area, position: int) -> int:

@@ -106,9 +106,11 @@ def order(earlier: Event, event: Event, partition: str, other: str) -> str:
 
 
 def race_of_threads(
-    earlier: Event, event: Event, byte: int, threads: tuple[int, int], names: Naming, program: tuple[int, int, int]
-) -> Hazard:
-    """The exception for two threads, by number, which clash at a byte by what they do themselves."""
+    earlier: Event, event: Event, byte: int, threads: tuple[int, int], names: Naming, program: tuple[int, int, int],
+    warp: bool,
+) -> Hazard:  # fmt: skip
+    """The exception for two threads, by number, which clash at a byte by what they do themselves. `warp`: no threads of
+    different warps clash by these two accesses."""
     element = (byte - event.memory.start) // _element_size(event.op)
     name = f"{event.memory.name or 'shared memory'}[{element}]"
     old = earlier.memory.name if earlier.memory is not event.memory else ""
@@ -117,7 +119,7 @@ def race_of_threads(
     fields: dict[str, Any] = {
         "program": program, "thread": who, "access": WORDS[event.mode, event.writes][0], "view": names.view(event.op),
         "name": f"{name} (in bytes that were {old} before)" if old else name, "other": other, "before": done,
-        "order": barrier_between(earlier.op, event.op, names, earlier.mode == "copy"),
+        "order": barrier_between(earlier.op, event.op, names, earlier.mode == "copy", warp),
     }  # fmt: skip
     label = f"{other} {done} it here{names.view(earlier.op)}"
     return clashing(
@@ -130,18 +132,23 @@ def wait_for_copy(access: Op, names: Naming | None) -> str:
     return _WAIT_FOR_COPIES if names is not None and names.by_threads(access) else _WAIT_FOR_COPY
 
 
-def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False) -> str:
-    """What to write so that two operations of threads are in order; the earlier one may be an asynchronous copy."""
-    together = ", where all threads of the block come by" if names.nested(earlier) or names.nested(later) else ""
+def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False, warp: bool = False) -> str:
+    """What to write so that two operations of threads are in order; the earlier one may be an asynchronous copy.
+
+    `warp`: only threads of the same warp need the order, so that a barrier of the warp suffices."""
+    barrier, group = ("gl.syncwarp()", "warp") if warp and not copies else ("gl.barrier()", "block")
+    together = f", where all threads of the {group} come by" if names.nested(earlier) or names.nested(later) else ""
     if earlier is later:
-        rounds = ": all threads must go round equally often" if together else ""
-        return f"call gl.barrier() before this line runs again{rounds}"
+        rounds = ""
+        if together:
+            rounds = f": all threads{' of a warp' if group == 'warp' else ''} must go round equally often"
+        return f"call {barrier} before this line runs again{rounds}"
     if str(earlier.loc) == str(later.loc):
-        return f"keep what was read in a variable, call gl.barrier(){together}, and write it after that"
+        return f"keep what was read in a variable, call {barrier}{together}, and write it after that"
     if copies:
         access = f"line {later.loc.line}" if later.loc is not None else "the access"
         return f"call gl.barrier() after gl.async_copy_wait_all(), before {access}{together}"
-    return f"call gl.barrier() between the first line and the second line{together}"
+    return f"call {barrier} between the first line and the second line{together}"
 
 
 def _element_size(op: Op) -> int:

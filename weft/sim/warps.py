@@ -29,11 +29,15 @@ def _warp(threads: Any) -> Any:
     return where(threads < SEVERAL, threads // WARP_SIZE, threads - SEVERAL)
 
 
+def of_one_warp(threads: Any, others: Any) -> Array:
+    """Whether the threads of two notes are all of the same warp."""
+    warp = _warp(threads)
+    return (warp == _warp(others)) & (warp >= 0) & (warp < WARPS)
+
+
 def several(threads: Any, others: Any, many: int) -> Array:
     """The notes of threads that differ, put together."""
-    warp = _warp(threads)
-    alike = (warp == _warp(others)) & (warp >= 0) & (warp < WARPS)
-    return where(alike, warp + SEVERAL, many)
+    return where(of_one_warp(threads, others), _warp(threads) + SEVERAL, many)
 
 
 def in_order(known: dict[int, Counts], component: int, earlier: Any, later: Any, values: Any) -> Array:
@@ -41,6 +45,5 @@ def in_order(known: dict[int, Counts], component: int, earlier: Any, later: Any,
 
     `earlier` and `later` are the notes of both, `values` the numbers of the earlier ones in their `component`."""
     counts = np.array([known.get(warp, {}).get(component, 0) for warp in range(WARPS)])
-    warp = _warp(earlier)
-    alike = (warp == _warp(later)) & (warp >= 0) & (warp < WARPS)
-    return alike & (counts[where(alike, warp, 0)] > values)
+    alike = of_one_warp(earlier, later)
+    return alike & (counts[where(alike, _warp(earlier), 0)] > values)
