@@ -280,6 +280,12 @@ HINT = row(
     "{what} got {values} for {value}",
     "give one positive integer per axis ({axes}), for integers or pointers",
 )
+HINT_RANGE = row(
+    "language-hint-range",
+    CompilationError,
+    "{what} got {values} for {value}, whose type counts to {most} only",
+    "give integers of at most {most}",
+)
 PRINT_PREFIX = row(
     "language-print-prefix",
     CompilationError,

@@ -59,6 +59,42 @@ TILE_SHAPE = row(
     "a tile of shape {shape} is not possible: {found} is not a power of two",
     "round the block size up to {rounded} and mask what lies beyond",
 )
+TILE_ELEMENTS = row(
+    "layout-tile-elements",
+    LayoutError,
+    "a tile of shape {shape} has more than the {limit} elements that a tile may have",
+    "use a smaller block, and let more programs, or a loop, go over the data",
+)
+PLACES = row(
+    "layout-places",
+    LayoutError,
+    "{layout} spreads a tile of shape {shape} over {places} places in each block, copies included; the limit is {limit}",
+    "use smaller numbers in the layout: one that is larger than its tile repeats the tile's elements",
+)
+CLUSTER_BLOCKS = row(
+    "layout-cluster-blocks",
+    LayoutError,
+    "{layout} is spread over {blocks} blocks, but a cluster has at most {most}",
+    "give cga_layout (or block_bases) a vector for each bit of the block's number: four for 16 blocks",
+)
+FIELD = row(
+    "layout-field",
+    LayoutError,
+    "{layout}: {field} is {value}, which is not {kind}",
+    "write {example}",
+)
+FIELD_LIMIT = row(
+    "layout-field-limit",
+    LayoutError,
+    "{layout}: {field} is {value}, but numbers of a layout count places of a tile, of which there are at most {limit}",
+    "use a number that a tile can have",
+)
+INTEGERS = row(
+    "layout-integers",
+    LayoutError,
+    "{what} is {value}, which is not a list of integers",
+    "write integers in a list, as in [16, 32]",
+)
 FIELD_RANK = row(
     "layout-field-rank",
     LayoutError,
@@ -225,6 +261,12 @@ LINEAR_SHAPE = row(
     "make the layout for {shape}, or reshape the tile",
 )
 
+NO_DIMENSIONS = row(
+    "layout-no-dimensions",
+    LayoutError,
+    "NVMMASharedLayout has rank {rank}, but tiles in shared memory have at least one dimension",
+    "use rank=2 for a matrix, or NVMMASharedLayout.get_default_for(shape, dtype)",
+)
 SWIZZLE_WIDTH = row(
     "layout-swizzle-width",
     LayoutError,

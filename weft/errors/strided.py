@@ -104,6 +104,18 @@ SWIZZLE = row(
     "Swizzle({bits}, {base}, {shift}) is not possible: {bits} bits moved by {shift} overlap, or a number is negative",
     "choose bits and base of at least 0, and a shift of at least {bits} (or at most -{bits})",
 )
+SWIZZLE_NUMBERS = row(
+    "strided-swizzle-numbers",
+    LayoutError,
+    "Swizzle({bits!r}, {base!r}, {shift!r}) counts bits, so it takes integers",
+    "write for example Swizzle(3, 3, 3), or make_swizzle(row_size, vector, element_bytes=2)",
+)
+SWIZZLE_BITS = row(
+    "strided-swizzle-bits",
+    LayoutError,
+    "Swizzle({bits}, {base}, {shift}) reaches beyond the {most} bits of an offset",
+    "choose bits, base and shift that sum to at most {most}; they count bits, not elements",
+)
 SWIZZLE_ROW = row(
     "strided-swizzle-row",
     LayoutError,
@@ -127,6 +139,12 @@ LINEAR_XOR = row(
     LayoutError,
     "no strides give this linear layout: bases {first} and {second} have bits in common, so they do not add up",
     "undo the swizzle first, and keep it as ComposedLayout(Swizzle(...), 0, layout)",
+)
+OFFSETS = row(
+    "strided-offsets",
+    LayoutError,
+    "{layout} reaches from offset {low} to {high}, but an offset in memory has {bits} bits and a sign",
+    "use sizes and strides of the array that the view is of",
 )
 GRID = row(
     "strided-grid",

@@ -143,6 +143,19 @@ HOST_VIEW = row(
     "pass the array or a view of it as an argument of the kernel",
 )
 
+NO_ELEMENTS = row(
+    "thread-no-elements",
+    CompilationError,
+    "stack_allocation of a layout of {count} elements",
+    "allocate at least one element",
+)
+LOCAL_BYTES = row(
+    "thread-local-bytes",
+    CompilationError,
+    "stack_allocation gives each thread {count} elements of {dtype}, which are {bytes} bytes; a thread has at most {limit}",
+    "allocate AddressSpace.SHARED for what threads share, or pass an array as an argument of the kernel",
+)
+
 # Advice
 
 LOCAL_INDEX = row(

@@ -54,6 +54,12 @@ ARANGE = row(
     "arange({start}, {end}) has {length} elements, but tiles have a positive power of two",
     "choose bounds 1, 2, 4, 8 and so on apart, and mask what lies beyond",
 )
+ARANGE_RANGE = row(
+    "tile-arange-range",
+    CompilationError,
+    "arange({start}, {end}) goes beyond the int32 of its elements",
+    "start lower and add the rest as an int64 scalar, as in gl.arange(0, {length}).to(gl.int64) + {start}",
+)
 TRANSPOSE = row(
     "tile-transpose",
     CompilationError,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from weft.layout import DistributedLayout, LinearLayout, SharedLayout
+from weft.layout import DistributedLayout, LinearLayout, SharedLayout, check_tile_shape
 from weft.layout.tensor_memory import TensorLayout
 
 Kind = Literal["bool", "int", "uint", "float"]
@@ -238,6 +238,7 @@ class TileType:
 @cache
 def tile_type(element: Element, shape: tuple[int, ...], layout: DistributedLayout) -> TileType:
     """The tile type of a spelled layout, interned. Raises LayoutError where the layout does not fit the shape."""
+    check_tile_shape(shape)
     return TileType(element, shape, layout.to_linear(shape) if layout.is_resolved else None, layout)
 
 

@@ -19,6 +19,7 @@ from weft.language.promote import convert
 from weft.language.runtime_value import describe
 from weft.language.tensor import Operand, apply, tensor
 from weft.layout import AutoLayout, DistributedLayout
+from weft.layout.base import shortened
 from weft.ops import tile
 
 
@@ -26,13 +27,17 @@ from weft.ops import tile
 def arange(start: int, end: int, layout: DistributedLayout | None = None) -> tensor:
     """int32 tile `[start, ..., end - 1]` in a one-dimensional layout; without one the compiler chooses.
 
-    Raises tile-arange where the length is no positive power of two, LayoutError where the layout does not fit.
+    Raises tile-arange where the length is no positive power of two, tile-arange-range beyond int32, LayoutError where the
+    layout does not fit.
     """
     low, high = check_int("arange", start), check_int("arange", end)
     length = high - low
     if length < 1 or length & (length - 1):
         raise fail(tile_errors.ARANGE, start=low, end=high, length=length)
-    return apply(tile.arange, start=low, end=high, layout=_layout(layout, (length,)))
+    form = _layout(layout, (length,))
+    if low < -(1 << 31) or high > 1 << 31:
+        raise fail(tile_errors.ARANGE_RANGE, start=low, end=high, length=length)
+    return apply(tile.arange, start=low, end=high, layout=form)
 
 
 @builtin
@@ -76,10 +81,13 @@ def zeros_like(
 
 
 def check_int(what: str, value: Any) -> int:
-    """An integer known at compile time. Raises language-constexpr-needed otherwise."""
+    """An integer known at compile time that fits 64 bits. Raises language-constexpr-needed or language-integer-range."""
     if isinstance(value, tensor) or not hasattr(value, "__index__"):
         raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(value), instead=constant_instead(value))
-    return index(value)
+    number = index(value)
+    if not -(1 << 63) <= number < 1 << 64:
+        raise fail(errors.INTEGER_RANGE, value=shortened(number))
+    return number
 
 
 def check_shape(what: str, shape: Any) -> tuple[int, ...]:

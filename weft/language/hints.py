@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.types import Pointer, int1
+from weft.ir.types import Pointer, int1, int64
 from weft.language.creation import check_shape
 from weft.language.logic import truth
 from weft.language.marks import builtin
@@ -58,4 +58,7 @@ def _hint(what: str, field: str, input: Any, values: Any) -> Any:
     whole = isinstance(input.element, Pointer) or input.element.is_int()
     if len(entries) != axes or any(entry < 1 for entry in entries) or not whole:
         raise fail(errors.HINT, what=what, values=list(entries), value=name_of(input), axes=axes)
+    most = (int64 if isinstance(input.element, Pointer) else input.element).max_value
+    if max(entries) > most:
+        raise fail(errors.HINT_RANGE, what=what, values=list(entries), value=name_of(input), most=most)
     return apply(tile.hint, input, **{field: entries})

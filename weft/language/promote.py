@@ -34,6 +34,7 @@ from weft.language.marks import builtin
 from weft.language.runtime_value import RuntimeValue, describe, name_of
 from weft.language.tensor import Number, apply, tensor
 from weft.layout import UNKNOWN
+from weft.layout.base import shortened
 from weft.ops import arith
 
 _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
@@ -49,7 +50,7 @@ def literal_dtype(value: Number) -> DType:
     for dtype in (int32, int64, uint64):
         if dtype.min_value <= value <= dtype.max_value:
             return dtype
-    raise fail(errors.INTEGER_RANGE, value=value)
+    raise fail(errors.INTEGER_RANGE, value=shortened(value))
 
 
 def promote(a: DType, b: DType) -> DType:

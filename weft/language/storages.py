@@ -49,6 +49,8 @@ ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
 """What the arrays of any library have one of."""
 COPY_BYTES = 4
 """The least that an asynchronous copy moves."""
+LOCAL_BYTES = 512 * 1024
+"""A thread's own memory at most, on any GPU."""
 
 
 class memory_array(RuntimeValue):
@@ -336,6 +338,11 @@ def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
     if not active() or space is AddressSpace.GLOBAL:
         return None
     check_dtype(dtype)
+    if count < 1:
+        raise fail(errors.NO_ELEMENTS, count=count)
+    if space is not AddressSpace.SHARED and count * dtype.itemsize > LOCAL_BYTES:
+        size = count * dtype.itemsize
+        raise fail(errors.LOCAL_BYTES, count=count, dtype=dtype.name, bytes=size, limit=LOCAL_BYTES)
     context = current()
     context.allocations += 1
     emit, tag = context.builder.emit, context.allocations

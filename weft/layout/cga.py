@@ -25,8 +25,8 @@ class Clustered(Protocol):
     """A layout that takes both spellings."""
 
     @property
-    def ctas_per_cga(self) -> Sequence[int] | None:
-        """Blocks per dimension."""
+    def ctas_per_cga(self) -> Sequence[int] | Sequence[Sequence[int]] | None:
+        """Blocks per dimension, or what `cga_layout` takes."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class Clustered(Protocol):
 class Spelling(NamedTuple):
     """Both spellings, of what has no layout yet."""
 
-    ctas_per_cga: Sequence[int] | None
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None
     cta_split_num: Sequence[int] | None
     cta_order: Sequence[int] | None
     cga_layout: Sequence[Sequence[int]] | None

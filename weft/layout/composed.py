@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from weft.errors import fail
@@ -18,6 +19,7 @@ from weft.layout.strided import Layout
 
 WORD_BYTES = 4  # one bank of shared memory
 LINE_BYTES = 128  # all banks
+OFFSET_BITS = 63  # of the widest index, without its sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,13 @@ class Swizzle:
     shift: int
 
     def __post_init__(self) -> None:
+        parts = (self.bits, self.base, self.shift)
+        if not all(isinstance(part, Integral) for part in parts):
+            raise fail(errors.SWIZZLE_NUMBERS, bits=self.bits, base=self.base, shift=self.shift)
         if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
             raise fail(errors.SWIZZLE, bits=self.bits, base=self.base, shift=self.shift)
+        if self.bits + self.base + abs(self.shift) > OFFSET_BITS:
+            raise fail(errors.SWIZZLE_BITS, bits=self.bits, base=self.base, shift=self.shift, most=OFFSET_BITS)
 
     @property
     def period(self) -> int:

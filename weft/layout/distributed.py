@@ -77,9 +77,6 @@ class DistributedLayout(TileLayout):
 class _OpenLayout(DistributedLayout):
     """Left to the compiler: a promise of a layout, with no map of its own."""
 
-    def __post_init__(self) -> None:
-        self._freeze()
-
     @property
     def rank(self) -> int:
         """Unknown until resolved: raises."""
@@ -123,12 +120,12 @@ class BlockedLayout(DistributedLayout):
     threads_per_warp: Sequence[int]
     warps_per_cta: Sequence[int]
     order: Sequence[int]
-    ctas_per_cga: Sequence[int] | None = None
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None = None
     cta_split_num: Sequence[int] | None = None
     cta_order: Sequence[int] | None = None
     cga_layout: Sequence[Sequence[int]] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         levels = {
             "size_per_thread": ints(self.size_per_thread),
             "threads_per_warp": ints(self.threads_per_warp),
@@ -180,11 +177,12 @@ class SliceLayout(DistributedLayout):
     dim: int
     parent: DistributedLayout
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         check_parent("SliceLayout", self.parent)
-        if self.parent.is_resolved and not 0 <= self.dim < self.parent.rank:
-            raise fail(errors.SLICE_DIM, dim=self.dim, parent=self.parent, last=self.parent.rank - 1)
-        self._freeze(dim=int(self.dim))
+        if self.dim < 0 or (self.parent.is_resolved and self.dim >= self.parent.rank):
+            last = self.parent.rank - 1 if self.parent.is_resolved else "the last"
+            raise fail(errors.SLICE_DIM, dim=self.dim, parent=self.parent, last=last)
+        self._freeze()
 
     @property
     def rank(self) -> int:
@@ -238,7 +236,7 @@ class DistributedLinearLayout(DistributedLayout):
 
     _keywords: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         shape = ints(self.shape)
         check_tile_shape(shape)
         bases = {f: vectors(getattr(self, f)) for f in ("reg_bases", "lane_bases", "warp_bases", "block_bases")}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import tile_dims, vectors
+from weft.layout.base import check_powers_of_two, ints, tile_dims, vectors
 from weft.layout.cga import BLOCK, Cga, block_bases, block_shape, cga_bases, split_of
 from weft.layout.f2 import log2
 from weft.layout.linear import LinearLayout
@@ -24,12 +24,13 @@ class MBarrierLayout(SharedLayout):
 
     cga_layout: Sequence[Sequence[int]] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         self._freeze(cga_layout=cga_bases(1, self.cga_layout or ()) or None)
 
     @staticmethod
     def multicta(num_ctas: int, two_cta: bool = False) -> MBarrierLayout:
         """A barrier in each of `num_ctas` blocks, or, with `two_cta`, one for each two neighbours in the first of them."""
+        check_powers_of_two("num_ctas", ints([num_ctas], "num_ctas"))
         bits = log2(num_ctas)
         vectors = [[0], *([1 << bit] for bit in range(bits - 1))] if two_cta else [[1 << bit] for bit in range(bits)]
         return MBarrierLayout(vectors)

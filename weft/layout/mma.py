@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from numbers import Integral
 
 from weft.errors import fail
 from weft.errors import layout as errors
@@ -33,12 +34,12 @@ class NVMMADistributedLayout(DistributedLayout):
     version: Sequence[int]
     warps_per_cta: Sequence[int]
     instr_shape: Sequence[int]
-    ctas_per_cga: Sequence[int] | None = None
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None = None
     cta_split_num: Sequence[int] | None = None
     cta_order: Sequence[int] | None = None
     cga_layout: Sequence[Sequence[int]] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         version, warps, instr = ints(self.version), ints(self.warps_per_cta), ints(self.instr_shape)
         check_powers_of_two("warps_per_cta", warps)
         _accumulator(version, instr)
@@ -90,7 +91,7 @@ class DotOperandLayout(DistributedLayout):
     parent: DistributedLayout
     k_width: int
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         check_parent("DotOperandLayout", self.parent)
         if self.operand_index not in (0, 1):
             raise fail(errors.OPERAND_INDEX, index=self.operand_index)
@@ -102,7 +103,7 @@ class DotOperandLayout(DistributedLayout):
             raise fail(errors.K_WIDTH, k_width=self.k_width, parent=self.parent, expected=expected)
         if self.operand_index == 1 and isinstance(self.parent, NVMMADistributedLayout) and self.parent.version[0] == 3:
             raise fail(errors.DOT_SHARED_ONLY)
-        self._freeze(operand_index=int(self.operand_index), k_width=int(self.k_width))
+        self._freeze()
 
     @property
     def rank(self) -> int:
@@ -161,7 +162,9 @@ def pick_wgmma_layout(
     `element_bits` are those of the operands. Warpgroups share out the rows as long as each gets 64 of them, then the
     columns. Raises LayoutError (layout-mma-warps) where the warps make no warpgroups.
     """
-    if num_warps % 4 or not is_power_of_two(num_warps):
+    if element_bits not in (8, 16, 32):
+        raise fail(errors.ELEMENT_BITS, bits=element_bits, allowed="8, 16 or 32")
+    if not isinstance(num_warps, Integral) or num_warps % 4 or not is_power_of_two(num_warps):
         raise fail(errors.MMA_WARPS, layout="the accumulator", warps=num_warps)
     check_ranks("the accumulator", dimensions=range(2), shape=shape)
     check_tile_shape(shape)

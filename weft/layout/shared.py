@@ -67,14 +67,14 @@ class SwizzledSharedLayout(SharedLayout):
     per_phase: int
     max_phase: int
     order: Sequence[int]
-    ctas_per_cga: Sequence[int] | None = None
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None = None
     cta_split_num: Sequence[int] | None = None
     cta_order: Sequence[int] | None = None
     cga_layout: Sequence[Sequence[int]] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         for field in ("vec", "per_phase", "max_phase"):
-            value = int(getattr(self, field))
+            value: int = getattr(self, field)
             if not is_power_of_two(value):
                 raise fail(errors.POWER_OF_TWO, what=field, value=value, found=value)
         order = ints(self.order)
@@ -122,7 +122,7 @@ class NVMMASharedLayout(SharedLayout):
     rank: int = 2  # pyright: ignore[reportIncompatibleMethodOverride] a field here, a property elsewhere
     transposed: bool = False
     fp4_padded: bool = False
-    ctas_per_cga: Sequence[int] | None = None
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None = None
     cta_split_num: Sequence[int] | None = None
     cta_order: Sequence[int] | None = None
     cga_layout: Sequence[Sequence[int]] | None = None
@@ -133,13 +133,15 @@ class NVMMASharedLayout(SharedLayout):
     CHUNK_BYTES: ClassVar[int] = 16
     BOX_LIMIT: ClassVar[int] = 256
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         if self.swizzle_byte_width not in self.WIDTHS:
             raise fail(errors.SWIZZLE_WIDTH, width=self.swizzle_byte_width, allowed="0, 32, 64 or 128")
         allowed = self.BITS[:1] if self.fp4_padded else self.BITS
         if self.element_bitwidth not in allowed:
             expected = "8 (a pair of fp4)" if self.fp4_padded else "8, 16, 32 or 64"
             raise fail(errors.ELEMENT_BITS, bits=self.element_bitwidth, allowed=expected)
+        if self.rank < 1:
+            raise fail(errors.NO_DIMENSIONS, rank=self.rank)
         self._freeze(**cga_fields(self, self.rank))
 
     @staticmethod
@@ -154,7 +156,7 @@ class NVMMASharedLayout(SharedLayout):
 
         Launch functions ask for it each time, so answers are kept."""
         cga = None if cga_layout is None else vectors(cga_layout)
-        return _default(tuple(block_shape), dtype.primitive_bitwidth, transposed, fp4_padded, cga)
+        return _default(ints(block_shape, "block_shape"), dtype.primitive_bitwidth, transposed, fp4_padded, cga)
 
     @property
     def cga(self) -> Cga:
@@ -265,7 +267,7 @@ class PaddedSharedLayout(SharedLayout):
 
     _keywords: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         pairs, shape = vectors(self.interval_padding_pairs), ints(self.shape)
         for pair in pairs:
             known = len(pair) == 2 and all(map(is_power_of_two, pair))
@@ -284,6 +286,7 @@ class PaddedSharedLayout(SharedLayout):
     ) -> PaddedSharedLayout:
         """Padding over the plain layout of a tile of this shape, the first dimension of `order` fastest."""
         check_tile_shape(shape)
+        order = ints(order, "order")
         check_ranks("PaddedSharedLayout", shape=shape, order=order)
         check_order("order", order, len(shape))
         bases = cover([("offset", d, shape[d]) for d in order], shape, IN_DIMS)["offset"]
@@ -319,7 +322,7 @@ class SharedLinearLayout(SharedLayout):
     block_bases: Sequence[Sequence[int]] = ()
     alignment: int = 16
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         offsets, blocks = vectors(self.offset_bases), vectors(self.block_bases)
         if not is_power_of_two(self.alignment):
             raise fail(errors.ALIGNMENT, alignment=self.alignment)

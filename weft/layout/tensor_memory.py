@@ -76,20 +76,18 @@ class TensorMemoryLayout(TensorLayout):
     two_ctas: bool = False  # pyright: ignore[reportIncompatibleMethodOverride] a field stands for the property
     cta_split_num: Sequence[int] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         block = ints(self.block)
         if len(block) != 2 or block[0] not in (64, LANES):
             raise fail(errors.BLOCK, block=list(block))
         check_powers_of_two("block", block)
-        check_powers_of_two("col_stride", (int(self.col_stride),))
+        check_powers_of_two("col_stride", (self.col_stride,))
         bases = _cga(self.cga_layout, self.cta_split_num)
         if self.two_ctas and not bases:
             raise fail(errors.TWO_CTAS_BLOCKS, layout=f"block={list(block)}")
         self._freeze(
             block=block,
-            col_stride=int(self.col_stride),
             cga_layout=bases,
-            two_ctas=bool(self.two_ctas),
             cta_split_num=None,
         )
 
@@ -129,7 +127,7 @@ class TensorMemoryScalesLayout(TensorLayout):
     cga_layout: Sequence[Sequence[int]] | None = None
     cta_split_num: Sequence[int] | None = None
 
-    def __post_init__(self) -> None:
+    def _complete(self) -> None:
         self._freeze(cga_layout=_cga(self.cga_layout, self.cta_split_num), cta_split_num=None)
 
     @property

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import fail
+from weft.errors import strided as strided_errors
 from weft.errors import views as errors
+from weft.layout.composed import OFFSET_BITS
 from weft.layout.int_tuple import UNKNOWN, show, times
 from weft.layout.strided import Layout
 from weft.views.history import root
@@ -154,12 +156,19 @@ def _is_one(stride: Any) -> bool:
 
 
 def _check_extent(layout: Layout, sizes: Sequence[Index], strides: Sequence[Index], opened: Opened) -> None:
-    """The view reaches nothing outside of its object, where all that is known. Raises ViewError (view-extent)."""
+    """The view reaches nothing outside of its object, where all that is known. Raises ViewError (view-extent).
+
+    LayoutError (strided-offsets) where it reaches offsets that no index counts.
+    """
     numbers = (*sizes, *strides)
-    if opened.extent is None or not all(isinstance(number, int) for number in numbers) or 0 in sizes:
+    if not all(isinstance(number, int) for number in numbers) or 0 in sizes:
         return
     reach = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
     low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
+    if low < -(1 << OFFSET_BITS) or high >> OFFSET_BITS:
+        raise fail(strided_errors.OFFSETS, layout=layout, low=low, high=high, bits=OFFSET_BITS)
+    if opened.extent is None:
+        return
     first, end = opened.extent
     if low < first or high >= end:
         raise fail(errors.EXTENT, layout=layout, low=low, high=high, first=first, last=end - 1)
