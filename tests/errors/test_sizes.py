@@ -24,7 +24,6 @@ from weft.layout import (
     SwizzledSharedLayout,
 )
 from weft.layout.base import TILE_ELEMENTS
-from weft.layout.composed import Swizzle
 from weft.layout.mma import pick_wgmma_layout
 from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
 
@@ -98,9 +97,6 @@ MISTAKES = [
     ("layout-slice-dim", "dimension -1", lambda: SliceLayout(-1, AutoLayout())),
     ("layout-mma-warps", "a warps", lambda: pick_wgmma_layout(16, [64, 64], "a")),
     ("layout-element-bits", "is 0", lambda: pick_wgmma_layout(0, [64, 64], 4)),
-    ("strided-swizzle-numbers", "'a'", lambda: Swizzle("a", 0, 0)),
-    ("strided-swizzle-numbers", "1.0", lambda: Swizzle(1.0, 0, 2)),
-    ("strided-swizzle-bits", "63 bits", lambda: Swizzle(2**40, 0, 2**40)),
 ]  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from weft import LayoutTensor
 from weft.errors import LayoutError
 from weft.errors import strided as rows
 from weft.errors.base import Row
@@ -35,6 +37,10 @@ MISTAKES = [
     ("strided-number", ["2.5"], lambda: Layout((4, 2.5))),
     ("strided-number", ["'4'"], lambda: Layout("4")),
     ("strided-number", ["None"], lambda: Layout((4, None))),
+    ("strided-swizzle-numbers", ["'a'"], lambda: Swizzle("a", 0, 0)),
+    ("strided-swizzle-numbers", ["1.0"], lambda: Swizzle(1.0, 0, 2)),
+    ("strided-swizzle-bits", ["63 bits"], lambda: Swizzle(2**40, 0, 2**40)),
+    ("strided-offsets", ["63 bits"], lambda: LayoutTensor(np.zeros(4), Layout(2**70))),
     ("strided-negative-size", ["-2", "(4, -2)"], lambda: Layout((4, -2))),
     ("strided-congruent", ["(4, 8)", "(8, (1, 1))"], lambda: Layout((4, 8), (8, (1, 1)))),
     ("strided-congruent", ["(4, 8)", "1"], lambda: Layout((4, 8), 1)),

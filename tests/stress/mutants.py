@@ -101,7 +101,8 @@ def _functions(launch: Launch) -> list[FunctionType]:
     found = [kernel]
     for read in launch.stages.built.reads:
         helper = jit_of(read.value)
-        if isinstance(helper, FunctionType) and read.path.isidentifier() and helper.__globals__ is kernel.__globals__:
+        named = [kind for kind, *_ in read.path] == ["name"]
+        if isinstance(helper, FunctionType) and named and helper.__globals__ is kernel.__globals__:
             found.append(helper)
     return list(dict.fromkeys(found))
 

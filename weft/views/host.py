@@ -75,7 +75,8 @@ class ArrayStorage:
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
         """Raises ViewIndexError (view-index-kind): on the host every index is a number, checked by the view."""
         late = next(index for index in (*indices, *sizes) if not isinstance(index, int))
-        raise fail(errors.INDEX_KIND, index=repr(late), view=history)
+        instead = "use an integer; a run-time scalar exists in kernels only"
+        raise fail(errors.INDEX_KIND, index=repr(late), view=history, instead=instead)
 
     def wide(self, index: Index) -> Index:
         """The index: Python's ints have no width."""
