@@ -16,23 +16,6 @@ def refused(kernel: Kernel, arch: str = "sm_90a") -> CompilationError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "name", ["exp", "max", "int", "main", "NULL", "dim3", "a__b", "u32", "shared_memory", "scratch"]
-)
-def test_kernel_name(name):
-    error = refused(Kernel(name=name))
-    assert error.code == "cuda-kernel-name"
-    owner = "weft's CUDA text" if name in ("shared_memory", "scratch", "u32") else "CUDA C++"
-    assert f"'{name}': {owner} has that name for itself" in error.message
-
-
-def test_kernel_name_outside_of_ascii():
-    error = refused(Kernel(name="größe"))
-    assert error.code == "cuda-kernel-name"
-    assert "symbols of CUDA C++ are ASCII" in error.message
-    assert "gr_e_kernel" in error.fix
-
-
 @pytest.mark.parametrize("dtype", [float8e4nv, float8e5])
 @pytest.mark.parametrize("direction", ["to", "from"])
 def test_float8(dtype, direction):

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cuda.build import Kernel
+from weft import targets
+from weft.cuda import emit
 from weft.cuda.names import BUILTINS, KEYWORDS, Names
+from weft.runtime.nvrtc import compile_cuda
 
 
 @given(st.lists(st.text(max_size=8), max_size=20))
@@ -62,3 +66,35 @@ def test_parameters_variables_and_helpers_may_have_any_name(tmp_path):
     for kernel in (module["kernel"], module["parameters"]):
         compiled = kernel[1,](np.zeros(1, np.int32), *[2 + n for n in range(len(names))])
         assert compiled.asm["ptx"]
+
+
+RESERVED = [
+    "exp",
+    "max",
+    "main",
+    "NULL",
+    "dim3",
+    "size_t",
+    "a__b",
+    "u32",
+    "shared_memory",
+    "scratch",
+    "größe",
+    "名前",
+    "_Bool",
+    "int",
+]
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_kernel_may_have_any_name(name):
+    """Its symbol is another where CUDA C++ or the text has the name for itself; NVRTC takes the text."""
+    text = emit(Kernel(name=name).done(), targets.get("sm_90a"))
+    (symbol,) = re.findall(r"^(\w+)\(\) \{$", text, re.MULTILINE)
+    assert symbol != name and symbol.isascii() and symbol.endswith("_kernel")
+    assert f".entry {symbol}(" in compile_cuda(text, name=name, arch="sm_90a").ptx
+
+
+def test_other_kernels_keep_their_names():
+    for name in ("add_rows", "_add", "Gemm2"):
+        assert f"\n{name}() {{" in emit(Kernel(name=name).done(), targets.get("sm_90a"))

@@ -155,8 +155,8 @@ class FakeCuda:
         self.loads += 1
         return self.load_result, "module"
 
-    def cuModuleGetFunction(self, module: str, name: bytes) -> Any:
-        return OK, name
+    def cuModuleEnumerateFunctions(self, count: int, module: str) -> Any:
+        return OK, ["function"] * count
 
     def cuFuncSetAttribute(self, function: bytes, name: str, value: int) -> Any:
         self.opted_in = value

@@ -32,14 +32,10 @@ from weft.cuda import (
     tma,
 )
 from weft.cuda.emitter import Emitter
-from weft.cuda.names import OWN, Names, refused_as_kernel
-from weft.cuda.prelude import PIECE_NAMES
 from weft.cuda.refs import Inline, Variable
 from weft.cuda.rules import RULES
 from weft.cuda.spelling import c_type, integer, is_small_float
 from weft.cuda.tables import is_wide
-from weft.errors import fail
-from weft.errors.cuda import KERNEL_NAME
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Pointer
 from weft.ops.program import threads_of
@@ -47,16 +43,11 @@ from weft.targets import Target
 
 
 def emit(func: Func, target: Target) -> str:
-    """The CUDA C++ text of a lowered function; its symbol is the function's own name, its parameters keep theirs.
+    """The CUDA C++ text of a lowered function; its parameters keep their names where C++ lets them, and so does it
+    (`weft.cuda.names.symbol`).
 
-    Raises CompilationError: cuda-kernel-name, and what a rule finds that the target or PTX cannot do (`weft.errors.cuda`).
+    Raises CompilationError: what a rule finds that the target or PTX cannot do (`weft.errors.cuda`).
     """
-    own = PIECE_NAMES | OWN
-    if func.name in own or refused_as_kernel(func.name):
-        owner = "weft's CUDA text" if func.name in own else "CUDA C++"
-        why = f"{owner} has that name for itself" if func.name.isascii() else "symbols of CUDA C++ are ASCII"
-        example = f"{Names(own).fresh(func.name)}_kernel"
-        raise fail(KERNEL_NAME, loc=func.loc, name=func.name, why=why, example=example)
     e = Emitter(func, target)
     params = [_param(e, param) for param in func.params]
     hidden, workspace = _workspace(e)
@@ -68,7 +59,7 @@ def emit(func: Func, target: Target) -> str:
 
 def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
     """Signature, memory and constant tables."""
-    lines = [f'extern "C" __global__ void {_bounds(e.func)}', f"{e.func.name}({params}) {{"]
+    lines = [f'extern "C" __global__ void {_bounds(e.func)}', f"{e.symbol}({params}) {{"]
     if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     if e.uses_shared:

@@ -16,7 +16,7 @@ from itertools import groupby
 import weft.cuda.spelling as spelling
 from weft.cuda import elected, tables
 from weft.cuda.kept import kept_ids
-from weft.cuda.names import REGISTER, Names
+from weft.cuda.names import OWN, REGISTER, Names, symbol
 from weft.cuda.prelude import PIECE_NAMES, Pieces
 from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
 from weft.cuda.rules import RULES, Rule
@@ -57,7 +57,8 @@ class Emitter:
         self.func = func
         self.target = target
         self.out = Writer()
-        self.names = Names(PIECE_NAMES | {func.name})
+        self.symbol = symbol(func.name, PIECE_NAMES | OWN)
+        self.names = Names(PIECE_NAMES | {self.symbol})
         self.pieces = Pieces()
         self.refs: dict[Value, Ref] = {}
         self.constants: dict[Value, Number] = {}

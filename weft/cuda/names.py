@@ -47,12 +47,6 @@ _MADE = re.compile(
 )
 
 
-def refused_as_kernel(name: str) -> bool:
-    """Whether CUDA C++ cannot have a kernel of this name, which is its symbol and stays as it is."""
-    reserved = name in KEYWORDS | BUILTINS | _TYPES or _MACRO.fullmatch(name) is not None
-    return reserved or not name.isascii() or "__" in name or re.match(r"_[A-Z]", name) is not None
-
-
 class Names:
     """Hands out names that no keyword, built-in or earlier name has: `x`, `x_1`, `x_2`."""
 
@@ -76,3 +70,14 @@ class Names:
         self._next[base] = number
         self._taken.add(name)
         return name
+
+
+def symbol(name: str, reserved: frozenset[str]) -> str:
+    """The symbol of a kernel: its own name, or one like it where CUDA C++, or the text by `reserved`, has that for itself.
+
+    >>> symbol("matmul", frozenset()), symbol("NULL", frozenset()), symbol("größe", frozenset())
+    ('matmul', 'my_NULL_kernel', 'gr_e_kernel')
+    """
+    made, bare = Names(reserved | _TYPES).fresh(name), name.lstrip("_")
+    # One underscore in front is legal where a small letter follows.
+    return name if made == bare and name in (bare, f"_{bare}") and not re.match("_[A-Z]", name) else f"{made}_kernel"

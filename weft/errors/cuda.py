@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from weft.errors.base import CompilationError, row
 
-KERNEL_NAME = row(
-    "cuda-kernel-name",
-    CompilationError,
-    "a kernel cannot be called {name!r}: {why}",
-    "rename the function, for example to {example}",
-)
 FLOAT8 = row(
     "cuda-float8",
     CompilationError,

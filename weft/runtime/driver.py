@@ -163,7 +163,8 @@ def load(cubin: bytes, name: str, ordinal: int, shared: int) -> Loaded:
         if int(status) in _WRONG_IMAGE_CODES:
             raise fail(WRONG_ARCHITECTURE, name=name, device=f"{gpu.name} (sm_{gpu.arch})")
         _check("cuModuleLoadData", status)
-        function = call("cuModuleGetFunction", module, name.encode())
+        # A cubin of weft's has one kernel; its symbol is the emitter's business (C++ does not take every name).
+        (function,) = call("cuModuleEnumerateFunctions", 1, module)
         if shared > _STATIC_SHARED_BYTES:
             limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call("cuFuncSetAttribute", function, limit, shared)
