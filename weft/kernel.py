@@ -201,6 +201,7 @@ class JITFunction(Referenced, Method[P, R]):
         grid.check_threads(self.__name__, size, options.block)
         run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
         device = self._device(run_time)
+        streams.raw(0 if stream is None else stream)  # which the simulator has no use for, but the author may mistake
         if device == HOST:
             return self._simulate(size, bound, options)
         ordinal = driver.active.get_current_device() if device is None else device

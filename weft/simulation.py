@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, cast
 
 from weft import settings, targets
@@ -96,7 +97,15 @@ def simulate(
     All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
     (launch-option-value, target-unknown), and at a launch launch-no-such-program.
     """
-    if max_resident is not None and not (isinstance(cast("object", max_resident), int) and max_resident >= 1):
+    if not _whole(seed):
+        raise _refuse("seed", seed, "an integer", "seed=7")
+    if progress not in (None, True, False):
+        raise _refuse("progress", progress, "True, False or None", "progress=False")
+    if not isinstance(cast("object", hazards), bool):
+        raise _refuse("hazards", hazards, "True or False", "hazards=False")
+    if programs is not None and not isinstance(cast("object", programs), Iterable):
+        raise _refuse("programs", programs, "a list of ints, or of tuples of up to three", "programs=[(0, 0)]")
+    if max_resident is not None and not (_whole(max_resident) and max_resident >= 1):
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
     if schedule not in (None, "late", "early", "random"):
         raise _refuse("schedule", schedule, "'late', 'early', 'random' or None", "schedule='random'")
@@ -107,7 +116,9 @@ def simulate(
     if order not in (None, "grid", "reverse", "random"):
         raise _refuse("order", order, "'grid', 'reverse', 'random' or None", "order='reverse'")
     chosen = None if programs is None else tuple(map(_program, programs))
-    way = Simulation(chosen, seed, progress, max_resident, schedule, uninitialized, hazards, bounds, order, keep_going)
+    way = Simulation(
+        chosen, int(seed), progress, max_resident, schedule, uninitialized, hazards, bounds, order, keep_going
+    )
     simulated = nullcontext() if target is None else settings.using(target=targets.get(target).name)
     with _current.block(way), simulated:
         yield
@@ -133,9 +144,14 @@ def supervised(by: Supervisor) -> AbstractContextManager[None]:
     return _supervisor.block(by)
 
 
+def _whole(value: object) -> bool:
+    """An integer, of NumPy too, and no truth value."""
+    return isinstance(value, (int, Integral)) and not isinstance(value, bool)
+
+
 def _program(given: Any) -> Program:
     parts = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
-    if not 1 <= len(parts) <= 3 or not all(isinstance(part, int) for part in parts):
+    if not 1 <= len(parts) <= 3 or not all(map(_whole, parts)):
         raise _refuse(
             "programs", [cast("object", given)], "a list of ints, or of tuples of up to three", "programs=[(0, 0)]"
         )

@@ -192,7 +192,10 @@ def test_the_same_line_against_itself():
     k.emit(control.for_, k.int(0), k.int(2), k.int(1), descending=False, regions=(body.done,))
     with pytest.raises(hazard.ThreadRace) as caught:
         run(k.done(), out())
-    assert caught.value.fix == "call gl.syncwarp() before this line runs again: all threads of a warp must go round equally often"
+    assert (
+        caught.value.fix
+        == "call gl.syncwarp() before this line runs again: all threads of a warp must go round equally often"
+    )
 
 
 def test_inactive_threads_race_with_nobody():

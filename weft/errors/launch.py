@@ -175,6 +175,12 @@ ARRAY_DEVICE = row(
     "an array on device {device} cannot be passed to a kernel",
     "move it to a CUDA device, or to the host to run in the simulator",
 )
+ARRAY_FORM = row(
+    "launch-array-form",
+    LaunchError,
+    "{what} cannot be passed to a kernel: {why}",
+    "pass {instead}",
+)
 DEVICE_MISMATCH = row(
     "launch-device-mismatch",
     LaunchError,

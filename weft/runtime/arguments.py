@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import fail
-from weft.errors.launch import ARRAY_DEVICE, ARRAY_DTYPE
+from weft.errors.launch import ARRAY_DEVICE, ARRAY_DTYPE, ARRAY_FORM
 from weft.runtime import dlpack
 from weft.runtime.dtypes import ITEMSIZE, dtype_name, numpy_dtype
 
@@ -88,10 +88,11 @@ def array(value: Any) -> Array | None:
     """Where an array argument lies, or None when `value` is no array.
 
     Raises LaunchError: launch-array-dtype for element types without a home on a GPU, launch-array-device for memory that
-    is neither CUDA's nor the host's.
+    is neither CUDA's nor the host's, launch-array-form for lazily negated, sparse, fake and masked arrays.
     """
     if isinstance(value, type):
         return None
+    _refuse_other_forms(value)
     if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
         pointer = value.data_ptr()
         return Array(dtype_name(value.dtype), pointer, _device_of(value, pointer))
@@ -104,6 +105,31 @@ def array(value: Any) -> Array | None:
     if hasattr(value, "__dlpack_device__"):
         return _from_dlpack(value)
     return None
+
+
+_FORMS = (
+    ("is_neg", "is negated lazily: its memory holds the numbers with the other sign", "x.resolve_neg()"),
+    ("is_conj", "is conjugated lazily: its memory holds the numbers before that", "x.resolve_conj()"),
+)
+
+
+_FAKE = ("torch._subclasses.fake_tensor", "FakeTensor")
+
+
+def _refuse_other_forms(value: Any) -> None:
+    """Refuse what has an array's attributes, and memory that says something else. Raises LaunchError (launch-array-form)."""
+    what = f"a {type(value).__name__}"
+    for method, why, instead in _FORMS:
+        if of_torch(value) and getattr(value, method, bool)():
+            raise fail(ARRAY_FORM, what=what, why=f"it {why}", instead=f"{instead}, or for results an array of its own")
+    if of_torch(value) and str(getattr(value, "layout", "torch.strided")) != "torch.strided":
+        raise fail(ARRAY_FORM, what=what, why=f"its layout is {value.layout}", instead="x.to_dense(), or its parts")
+    if any((kind.__module__, kind.__name__) == _FAKE for kind in type(value).__mro__):
+        raise fail(ARRAY_FORM, what=what, why="it has no memory", instead="a tensor with numbers")
+    if _is_numpy(value) and hasattr(value, "mask") and hasattr(value, "filled"):
+        raise fail(
+            ARRAY_FORM, what=what, why="kernels do not see its mask", instead="x.filled(0), or x.data and x.mask"
+        )
 
 
 def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:

@@ -30,6 +30,7 @@ from weft.errors import fail
 from weft.errors.launch import (
     DUPLICATE_ARGUMENT,
     MISSING_ARGUMENT,
+    OPTION_VALUE,
     RESERVED_PARAMETER,
     SIGNATURE,
     TOO_MANY_ARGUMENTS,
@@ -86,10 +87,25 @@ _POSITIONAL: dict[Any, str] = {
 def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> Signature:
     """The parameters of a kernel; constexpr ones are those annotated `gl.constexpr`, as an object or as text.
 
-    Raises LaunchError: launch-signature for `*args` and the like, launch-reserved-parameter for a parameter `stream`, or a
-    parameter `block` whose value is not known at compile time.
+    Raises LaunchError: launch-option-value for a name in `do_not_specialize` that no parameter has, launch-signature for
+    `*args` and the like, launch-reserved-parameter for a parameter `stream`, or a parameter `block` whose value is not known
+    at compile time.
     """
     found: list[Parameter] = []
+    known_names = [*inspect.signature(fn).parameters]
+    places = (*range(len(known_names)), *known_names)
+    for given in do_not_specialize:
+        if isinstance(given, bool) or given not in places:
+            expected = f"a parameter, of which there are {', '.join(known_names) or 'none'}"
+            example = f"do_not_specialize=[{known_names[0]!r}]" if known_names else "no do_not_specialize"
+            raise fail(
+                OPTION_VALUE,
+                option="do_not_specialize",
+                value=given,
+                name=fn.__name__,
+                expected=expected,
+                example=example,
+            )
     for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
         if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             kind = entry.kind.description
