@@ -20,7 +20,10 @@ from weft import language as gl
 
 
 @weft.jit
-def places(rows, cols, row_stride, col_stride, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr):
+def places(
+    rows: int, cols: int, row_stride: int, col_stride: int, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr,
+    layout: gl.constexpr,
+):  # fmt: skip
     row = gl.program_id(0) * XBLOCK + gl.arange(0, XBLOCK, layout=gl.SliceLayout(1, layout))
     col = gl.program_id(1) * YBLOCK + gl.arange(0, YBLOCK, layout=gl.SliceLayout(0, layout))
     mask = (row < rows)[:, None] & (col < cols)[None, :]
@@ -29,7 +32,7 @@ def places(rows, cols, row_stride, col_stride, XBLOCK: gl.constexpr, YBLOCK: gl.
 
 @weft.jit
 def copy_opposite(
-    src, dst, rows, cols, src_row, src_col, dst_row, dst_col,
+    src: gl.tensor, dst: gl.tensor, rows: int, cols: int, src_row: int, src_col: int, dst_row: int, dst_col: int,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, read: gl.constexpr, write: gl.constexpr,
 ):  # fmt: skip
     offsets, mask = places(rows, cols, src_row, src_col, XBLOCK, YBLOCK, read)

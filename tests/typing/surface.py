@@ -87,7 +87,7 @@ def kernel(src: gl.tensor, n: int, scale: float, layout: gl.constexpr, BLOCK: gl
     double(x, factor="two")  # pyright: ignore[reportArgumentType]
     pair.sum()  # pyright: ignore[reportCallIssue]
     Pair(x, smem)  # pyright: ignore[reportCallIssue]
-    gl.store(src, x.colour)  # pyright: ignore[reportAttributeAccessIssue]
+    x.colour = 1  # pyright: ignore[reportAttributeAccessIssue]
     gl.arange("0", 2)  # pyright: ignore[reportArgumentType]
 
 

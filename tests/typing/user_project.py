@@ -14,18 +14,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SURFACE = Path(__file__).with_name("surface.py")
-MODES = ("basic",)
+MODES = ("basic", "strict")
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("torch/__init__.pyi", "torch/nn/__init__.pyi", "matplotlib/__init__.pyi")
-"""Packages that examples import where they are installed. Here they say Any, so that the result is the same without them."""
+OPTIONAL = ("torch", "torch/nn", "matplotlib")
+"""Packages that examples import where they are installed. Here they have stubs in which everything is Any, so that the
+result is the same with and without them."""
+STUB = "# pyright: reportIncompleteStub=false\nfrom typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
 
 
 def main(modes: Iterable[str]) -> int:
@@ -35,7 +38,7 @@ def main(modes: Iterable[str]) -> int:
         packages = installed(place / "packages")
         projects = [project(place / mode, mode) for mode in modes]
         with ThreadPoolExecutor(len(projects)) as workers:
-            found = list(workers.map(lambda each: list(check(each, packages)), projects))
+            found = list(workers.map(partial(check, packages), projects))
     for made, lines in zip(projects, found, strict=True):
         print(*lines, f"{made.name}: {len(lines)} errors", sep="\n")
     return int(any(found))
@@ -44,10 +47,9 @@ def main(modes: Iterable[str]) -> int:
 def installed(packages: Path) -> Path:
     """A folder of packages that holds weft, as its wheel would put it there."""
     shutil.copytree(ROOT / "weft", packages / "weft", ignore=shutil.ignore_patterns("__pycache__"))
-    for stub in OPTIONAL:
-        path = packages / stub
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("from typing import Any\ndef __getattr__(name: str) -> Any: ...\n")
+    for name in OPTIONAL:
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").touch()  # a stub without a module is reported
     return packages
 
 
@@ -55,6 +57,10 @@ def project(folder: Path, mode: str) -> Path:
     """A user's project: pages and examples, and a configuration that says the mode."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(SURFACE, folder)
+    for name in OPTIONAL:
+        stub = folder / "typings" / name / "__init__.pyi"
+        stub.parent.mkdir(parents=True)
+        stub.write_text(STUB)
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = program(page.read_text(encoding="utf-8"))
         if text:
@@ -80,7 +86,7 @@ def program(page: str) -> str:
     return "".join(parts)
 
 
-def check(folder: Path, packages: Path) -> Iterator[str]:
+def check(packages: Path, folder: Path) -> list[str]:
     """What Pyright reports of a project: place, message and rule."""
     command = [
         sys.executable,
@@ -96,13 +102,17 @@ def check(folder: Path, packages: Path) -> Iterator[str]:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     report: dict[str, Any] = json.loads(done.stdout)
     if not report["summary"]["filesAnalyzed"]:
-        yield f"Pyright has analysed no file of {folder.name}"
-    for found in report["generalDiagnostics"]:
-        path = Path(found["file"]).relative_to(folder.resolve())
-        page = path.with_suffix(".md")
-        shown = page if (ROOT / page).is_file() else path
-        line = found["range"]["start"]["line"] + 1
-        yield f"{shown}:{line}: {found['message'].splitlines()[0]} [{found.get('rule', 'syntax')}]"
+        return [f"Pyright has analysed no file of {folder.name}"]
+    return [described(found, folder.resolve()) for found in report["generalDiagnostics"]]
+
+
+def described(found: dict[str, Any], folder: Path) -> str:
+    """One report: the place in its page or file, the first line of the message, and the rule."""
+    path = Path(found["file"]).relative_to(folder)
+    page = path.with_suffix(".md")
+    shown = page if (ROOT / page).is_file() else path
+    line = found["range"]["start"]["line"] + 1
+    return f"{shown}:{line}: {found['message'].splitlines()[0]} [{found.get('rule', 'syntax')}]"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors.launch import OPTION_VALUE
@@ -17,6 +17,16 @@ OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 """Launch options that a config may set."""
 PreHook = Callable[[dict[str, Any]], object]
 """Called before each launch with the arguments by name, the config's included."""
+
+Where: TypeAlias = (
+    Callable[[Any], bool]
+    | Callable[[Any, Any], bool]
+    | Callable[[Any, Any, Any], bool]
+    | Callable[[Any, Any, Any, Any], bool]
+    | Callable[..., bool]
+)
+"""A constraint on the values that its parameters name. Each number of parameters is listed, because type checkers infer those
+of a lambda from a type that counts them; with `...` alone, they are of unknown type."""
 
 _EXPECTED = {
     "num_warps": ("a power of two from 1 to 32", (1, 2, 4, 8, 16, 32)),
@@ -88,7 +98,7 @@ class Space:
     """
 
     values: Mapping[str, Any]
-    where: Callable[..., bool] | None = None
+    where: Where | None = None
     pre_hook: PreHook | None = None
 
     def __iter__(self) -> Iterator[Config]:
@@ -136,18 +146,19 @@ def _listed(values: Any) -> tuple[Any, ...]:
     return tuple(cast("Iterable[Any]", values)) if isinstance(values, (list, tuple, range)) else (values,)
 
 
-def _constraint(where: Callable[..., bool] | None, values: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+def _constraint(where: Where | None, values: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
     """`where` as a function of all values, of which it takes those that it names."""
     if where is None:
         return lambda values: True
-    parameters = inspect.signature(where).parameters.values()
+    allows = cast("Callable[..., bool]", where)
+    parameters = inspect.signature(allows).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return lambda values: where(**values)
+        return lambda values: allows(**values)
     names = [parameter.name for parameter in parameters]
     for name in names:
         if name not in values:
             raise fail(CONSTRAINT, parameter=name, known=", ".join(values))
-    return lambda values: where(**{name: values[name] for name in names})
+    return lambda values: allows(**{name: values[name] for name in names})
 
 
 def _check_option(name: str, value: Any) -> None:
