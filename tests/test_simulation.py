@@ -75,8 +75,10 @@ def test_programs_that_wait_for_more_than_are_resident_never_end():
     meeting(4)
     with pytest.raises(hazard.Deadlock) as caught:
         meeting(3)
-    ((label, _),) = caught.value.related
+    (label, _), (writes, writer) = caught.value.related
     assert label == "program (0, 0, 0) waits for arrived[0], which holds 3; so do 2 other programs at this line"
+    assert writes == "the kernel may write arrived here"
+    assert "atomic_add" in writer.source
 
 
 def test_a_program_outside_of_the_grid():

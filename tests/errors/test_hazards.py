@@ -298,7 +298,27 @@ def test_deadlock_counts_those_that_wait_at_one_line():
     ((label, loc),) = error.related
     assert label == "program (0, 0, 0) waits for flags[0], which holds 0; so do 2 other programs at this line"
     assert loc.line == 12
-    assert "flags[0]" in error.fix and "mbarrier" not in error.fix
+    assert "to flags[0] in a program that does not wait: no other line may write it" in error.fix
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_deadlock_on_a_flag_lists_what_may_write_it(shared):
+    """Through the argument itself, and through another one over the same memory."""
+    k = Kernel(("flags", pointer(int32)), ("others", pointer(int32)))
+    pid = k.emit(program.program_id, axis=0)
+    k.loc = Loc("<kernel>", 12, function="kernel")
+    spin_until(k, k.params[0], pid, 1)
+    for line, param in ((20, 0), (30, 1)):
+        k.loc = Loc("<kernel>", line, function="kernel")
+        k.signal(k.params[param], pid)
+    flags = np.zeros(4, np.int32)
+    others = flags if shared else np.zeros(4, np.int32)
+    error = report("hazard-deadlock", hazard.Deadlock, k, flags, others, grid=(3,))
+    waits, *writers = error.related
+    assert "waits for flags[0]" in waits[0]
+    assert [(label, loc.line) for label, loc in writers] == [
+        ("the kernel may write flags here", line) for line in ((20, 30) if shared else (20,))
+    ]
 
 
 def test_deadlock_for_want_of_room():

@@ -19,66 +19,14 @@ from weft.ops import control
 from weft.sim.blocks import Meeting
 from weft.sim.code import captured
 from weft.sim.data import Array, Data, chosen
-from weft.sim.heap import Access
 from weft.sim.machine import Task, execute
 from weft.sim.numbers import bits_dtype
 from weft.sim.rules import rule
 from weft.sim.spin import deciding
-from weft.sim.wait import Run, Wait
+from weft.sim.wait import MemoryWait, Run, Wait
 
 # A loop that reads memory but changes its own state gets this many turns before others get theirs.
 TURNS = 256
-
-
-class MemoryWait(Wait):
-    """A task repeats a loop that reads memory: it can only go on once memory has changed, or (`stuck` False) it counts."""
-
-    __slots__ = ("_seen", "_stuck", "_task")
-
-    def __init__(self, loc: Loc | None, task: Task, stuck: bool) -> None:
-        super().__init__(loc)
-        self._task = task
-        self._stuck = stuck
-        self._seen = task.machine.heap.writes
-
-    @property
-    def polls(self) -> bool:
-        """Such a task gives others a turn."""
-        return True
-
-    def ready(self) -> bool:
-        """Whether the loop may do something else than before."""
-        return not self._stuck or self._task.machine.heap.writes != self._seen
-
-    def words(self) -> str:
-        """The memory that the task read last, and what it holds."""
-        access, name = self._task.last_read, self.memory()
-        if access is None or not name:
-            return ""
-        first = Access(np.ravel(access.addresses)[np.argmin(access.addresses)], access.itemsize)
-        held = self._task.machine.heap.read(first)
-        return (
-            f" for {name}, which holds {int(held):#x}"
-            if access.itemsize > 4
-            else f" for {name}, which holds {int(held)}"
-        )
-
-    def memory(self) -> str:
-        """The first element of those that it read last."""
-        access, heap = self._task.last_read, self._task.machine.heap
-        if access is None or access.addresses.size == 0:
-            return ""
-        address = int(access.addresses.min())
-        segment = heap.segment_at(address)
-        return "" if segment is None else f"{segment.buffer.name}[{(address - segment.pointer) // access.itemsize}]"
-
-    def instead(self) -> str:
-        """A value that somebody stores."""
-        name = self.memory() or "the memory"
-        return (
-            f"let a program that does not wait itself store the value that ends this loop to {name}; one that has not started, "
-            "for want of room, cannot"
-        )
 
 
 class Turn(Wait):

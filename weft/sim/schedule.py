@@ -94,7 +94,8 @@ def stuck(live: list[Block], pending: int) -> UserError:
             starved = wait.starved()
             if starved is not None:
                 return starved
-    related = _grouped(waiters)
+    writers = (writer for _, wait in waiters for writer in wait.writers())
+    related = (*_grouped(waiters), *dict.fromkeys(writers))
     programs = len({block.pid for block in live})
     waiting = f"{programs} programs" if programs > 1 else f"the tasks of program {live[0].pid}"
     later = f", and {pending} more cannot start while {programs} are resident" if pending else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Effect
@@ -69,6 +70,14 @@ def steering_of(func: Func) -> Steering:
     return Steering(readers, flow.decided, flow.told, joins)
 
 
+def global_writers(func: Func) -> dict[Op, tuple[int, ...]]:
+    """The operations that may write global memory, each with the numbers of the parameters whose memory it may be; none where
+    the address may come from anywhere."""
+    flow = _Flow(func, {})
+    flow.run()
+    return {op: () if ANYWHERE in places else places for op, places in flow.writers.items()}
+
+
 def _meets(region: Region) -> bool:
     return any(reads_strongly(op) or any(_waits(effect) for effect in op.kind.effects) for op in walk(region))
 
@@ -89,6 +98,8 @@ class _Flow:
         self.memory: dict[str | int, Bits] = {}
         self.decided: dict[Op, Bits] = {}
         self.told: dict[Op, Bits] = {}
+        # Where operations may write global memory, by the numbers of parameters.
+        self.writers: dict[Op, tuple[Any, ...]] = {}
         self.news = False
         for number, param in enumerate(func.params):
             if not isinstance(param.type.element, DType):
@@ -166,6 +177,8 @@ class _Flow:
         for effect in op.kind.effects:
             places = self.places(op, effect)
             if effect.kind == "write":
+                if effect.space == "global":
+                    self.writers[op] = places
                 for place in places:
                     self.wrote(place, bits | context)
             elif effect.kind == "read":

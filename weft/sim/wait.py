@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from weft.errors import Loc, UserError
 from weft.sim.data import Data
+from weft.sim.heap import Access, Segment
+from weft.sim.steering import global_writers
+
+if TYPE_CHECKING:
+    from weft.sim.machine import Task
 
 
 class Wait:
@@ -40,9 +47,80 @@ class Wait:
         """What reports call the memory that it waits at, if any."""
         return ""
 
+    def writers(self) -> tuple[tuple[str, Loc], ...]:
+        """Where the kernel may do what it waits for, if that is memory."""
+        return ()
+
     def starved(self) -> UserError | None:
         """A better report than a deadlock, where there is one."""
         return None
 
 
 Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
+
+
+class MemoryWait(Wait):
+    """A task repeats a loop that reads memory: it can only go on once memory has changed, or (`stuck` False) it counts."""
+
+    __slots__ = ("_seen", "_stuck", "_task")
+
+    def __init__(self, loc: Loc | None, task: Task, stuck: bool) -> None:
+        super().__init__(loc)
+        self._task = task
+        self._stuck = stuck
+        self._seen = task.machine.heap.writes
+
+    @property
+    def polls(self) -> bool:
+        """Such a task gives others a turn."""
+        return True
+
+    def ready(self) -> bool:
+        """Whether the loop may do something else than before."""
+        return not self._stuck or self._task.machine.heap.writes != self._seen
+
+    def words(self) -> str:
+        """The memory that the task read last, and what it holds."""
+        access, name = self._task.last_read, self.memory()
+        if access is None or not name:
+            return ""
+        held = int(self._task.machine.heap.read(Access(np.asarray(access.addresses.min()), access.itemsize)))
+        return f" for {name}, which holds {held:#x}" if access.itemsize > 4 else f" for {name}, which holds {held}"
+
+    def memory(self) -> str:
+        """The first element of those that it read last."""
+        access, segment = self._task.last_read, self._segment()
+        if access is None or segment is None:
+            return ""
+        return f"{segment.buffer.name}[{(int(access.addresses.min()) - segment.pointer) // access.itemsize}]"
+
+    def writers(self) -> tuple[tuple[str, Loc], ...]:
+        """The other lines that may write the argument that it waits for, through any argument over the same memory."""
+        segment, machine = self._segment(), self._task.machine
+        if segment is None:
+            return ()
+        homes = {number: other.home for number, other in machine.heap.segments.items()}
+        found = (
+            (f"the kernel may write {segment.buffer.name} here", op.loc)
+            for op, params in global_writers(machine.func).items()
+            if op.loc is not None
+            and str(op.loc) != str(self.loc)
+            and (not params or segment.home in (homes.get(number) for number in params))
+        )
+        return tuple(dict.fromkeys(found))
+
+    def instead(self) -> str:
+        """A value that somebody stores."""
+        name = self.memory() or "the memory"
+        if not self.writers():
+            return f"store the value that ends this loop to {name} in a program that does not wait: no other line may write it"
+        return (
+            f"let a program that does not wait itself store the value that ends this loop to {name}; one that has not started, "
+            "for want of room, cannot"
+        )
+
+    def _segment(self) -> Segment | None:
+        access = self._task.last_read
+        if access is None or access.addresses.size == 0:
+            return None
+        return self._task.machine.heap.segment_at(int(access.addresses.min()))
