@@ -207,8 +207,13 @@ def test_instructions(run, registers, forms):
     constraints = ",".join(["=" + registers[0], *registers[1:]])
     texts = tuple(map(text, forms))
     run(apply, 1, out, *operands, texts, constraints, kind, N, len(registers) - 1, LINE, compiles=False, exact=False)
+    wrong: list[str] = []
     for number, (form, column) in enumerate(zip(forms, columns, strict=True)):
-        check(form, column, out[number * N : (number + 1) * N])
+        try:
+            check(form, column, out[number * N : (number + 1) * N])
+        except AssertionError as difference:
+            wrong.append(str(difference).splitlines()[0])
+    assert not wrong, "\n".join(wrong)
 
 
 def test_ptxas_takes_every_form():

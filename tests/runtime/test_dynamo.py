@@ -18,8 +18,7 @@ def add_one(x, y, n, BLOCK: gl.constexpr):
 @weft.jit
 def add_one_by_threads(x, y, n):
     at = gl.block_idx.x * gl.block_dim.x + gl.thread_idx.x
-    if at < n:
-        gl.store(y + at, gl.load(x + at) + 1.0)
+    gl.store(y + at, gl.load(x + at, mask=at < n) + 1.0, mask=at < n)
 
 
 @weft.autotune([weft.Config({"BLOCK": 128}), weft.Config({"BLOCK": 256})])

@@ -181,7 +181,8 @@ def arithmetic(name: str, mods: set[str], type: str, bits: list[int]) -> int:
     }[name](*given)  # fmt: skip
     rounded = decode(encode(exact, type), type)
     if "ftz" in mods:
-        rounded = flush(rounded, type)
+        rounded = flush(exact if name == "mul" else rounded, type) if not exact.nan else rounded
+        rounded = decode(encode(rounded, type), type)
     return encode(limited(rounded, mods), type)
 
 

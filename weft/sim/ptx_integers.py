@@ -301,8 +301,10 @@ def _logic() -> Iterator[Form]:
         yield from forms(f"{name}.T", ("b32", "b64"), "T", plain(compute), result="u32")
     yield from forms("brev.T", ("b32", "b64"), "T", plain(_brev))
     yield from forms("bfind{.shiftamt}.T", ("u32", "u64", "s32", "s64"), "T", _bfind, result="u32")
-    yield from forms("bfe.T", ("u32", "u64", "s32", "s64"), "T u32 u32", plain(_extract))
-    yield from forms("bfi.T", ("b32", "b64"), "T T u32 u32", plain(_insert))
+    # Not of 64 bits: an H200 does not take the low bytes of position and length there, as the manual has it (seen with PTX of
+    # CUDA 13.0: bfe.u64 of 1 at position 0xffff8000, whose low byte is 0, is 0).
+    yield from forms("bfe.T", ("u32", "s32"), "T u32 u32", plain(_extract))
+    yield from forms("bfi.b32", ["b32"], "T T u32 u32", plain(_insert))
     yield from forms("prmt.T", ["b32"], "T T T", plain(_prmt))
     chosen = (*UNTYPED, *WHOLE, "f32", "f64")
     yield from forms("selp.T", chosen, "T T pred", plain(_choose), chooses=True)
