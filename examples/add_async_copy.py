@@ -21,10 +21,7 @@ from weft.language.nvidia.ampere import async_copy
 
 
 @weft.jit
-def tile_at(
-    col: gl.tensor | int, row: gl.tensor, rows: int, end: gl.tensor | int, stride: int, YBLOCK: gl.constexpr,
-    layout: gl.constexpr,
-):  # fmt: skip
+def tile_at(col, row, rows, end, stride, YBLOCK: gl.constexpr, layout: gl.constexpr):
     column = col + gl.arange(0, YBLOCK, layout=gl.SliceLayout(0, layout))
     mask = (row < rows)[:, None] & (column < end)[None, :]
     return (row * stride)[:, None] + column[None, :], mask
@@ -32,8 +29,7 @@ def tile_at(
 
 @weft.jit
 def add_plain(
-    a: gl.tensor, b: gl.tensor, c: gl.tensor, rows: int, cols: int, stride: int, span: int, XBLOCK: gl.constexpr,
-    YBLOCK: gl.constexpr, layout: gl.constexpr,
+    a, b, c, rows, cols, stride, span, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr
 ):  # fmt: skip
     row = gl.program_id(1) * XBLOCK + gl.arange(0, XBLOCK, layout=gl.SliceLayout(1, layout))
     start = gl.program_id(0) * span
@@ -45,9 +41,8 @@ def add_plain(
 
 @weft.jit
 def start_copies(
-    step: int, a: gl.tensor, b: gl.tensor, a_smem: gl.shared_memory_descriptor, b_smem: gl.shared_memory_descriptor,
-    start: gl.tensor, row: gl.tensor, rows: int, end: gl.tensor, stride: int, YBLOCK: gl.constexpr,
-    num_buffers: gl.constexpr, layout: gl.constexpr,
+    step, a, b, a_smem, b_smem, start, row, rows, end, stride,
+    YBLOCK: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     offsets, mask = tile_at(start + step * YBLOCK, row, rows, end, stride, YBLOCK, layout)
     async_copy.async_copy_global_to_shared(a_smem.index(step % num_buffers), a + offsets, mask=mask)
@@ -57,7 +52,7 @@ def start_copies(
 
 @weft.jit
 def add_async(
-    a: gl.tensor, b: gl.tensor, c: gl.tensor, rows: int, cols: int, stride: int, span: int,
+    a, b, c, rows, cols, stride, span,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr, smem: gl.constexpr,
 ):  # fmt: skip
     row = gl.program_id(1) * XBLOCK + gl.arange(0, XBLOCK, layout=gl.SliceLayout(1, layout))

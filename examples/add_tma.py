@@ -26,11 +26,7 @@ from weft.nvidia.hopper import TensorDescriptor
 
 
 @weft.jit
-def start_loads(
-    step: int, row: gl.tensor, col: gl.tensor | int, wanted: gl.tensor | bool, a_desc: tma.tensor_descriptor,
-    b_desc: tma.tensor_descriptor, a_smem: gl.shared_memory_descriptor, b_smem: gl.shared_memory_descriptor,
-    bars: gl.shared_memory_descriptor, num_buffers: gl.constexpr,
-):  # fmt: skip
+def start_loads(step, row, col, wanted, a_desc, b_desc, a_smem, b_smem, bars, num_buffers: gl.constexpr):
     slot = step % num_buffers
     bar = bars.index(slot)
     mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
@@ -40,9 +36,8 @@ def start_loads(
 
 @weft.jit
 def add_tile(
-    step: int, row: gl.tensor, col: gl.tensor | int, c_desc: tma.tensor_descriptor,
-    a_smem: gl.shared_memory_descriptor, b_smem: gl.shared_memory_descriptor, c_smem: gl.shared_memory_descriptor,
-    bars: gl.shared_memory_descriptor, num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
+    step, row, col, c_desc, a_smem, b_smem, c_smem, bars,
+    num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     slot = step % num_buffers
     # The barrier of a slot goes through a phase every time round, so its parity changes every `num_buffers` steps.
@@ -58,9 +53,8 @@ def add_tile(
 
 @weft.jit
 def add_bands(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor, cols: int,
-    XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, num_stores: gl.constexpr,
-    layout: gl.constexpr,
+    a_desc, b_desc, c_desc, cols,
+    XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     a_smem = gl.allocate_shared_memory(a_desc.dtype, [num_buffers, XBLOCK, YBLOCK], a_desc.layout)
     b_smem = gl.allocate_shared_memory(b_desc.dtype, [num_buffers, XBLOCK, YBLOCK], b_desc.layout)
@@ -82,16 +76,15 @@ def add_bands(
 
 
 @weft.jit
-def dealt(step: int, across: int, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr):
+def dealt(step, across, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr):
     tile = gl.program_id(0) + step * gl.num_programs(0)
     return tile, tile // across * XBLOCK, tile % across * YBLOCK
 
 
 @weft.jit
 def add_dealt(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor, tiles: int,
-    across: int, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, num_stores: gl.constexpr,
-    layout: gl.constexpr,
+    a_desc, b_desc, c_desc, tiles, across,
+    XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     a_smem = gl.allocate_shared_memory(a_desc.dtype, [num_buffers, XBLOCK, YBLOCK], a_desc.layout)
     b_smem = gl.allocate_shared_memory(b_desc.dtype, [num_buffers, XBLOCK, YBLOCK], b_desc.layout)

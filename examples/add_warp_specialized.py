@@ -23,17 +23,13 @@ from weft.nvidia.hopper import TensorDescriptor
 
 
 @weft.jit
-def place_of(step: int, across: int, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr):
+def place_of(step, across, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr):
     tile = gl.program_id(0) + step * gl.num_programs(0)
     return tile // across * XBLOCK, tile % across * YBLOCK
 
 
 @weft.jit
-def load_tiles(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, a_smem: gl.shared_memory_descriptor,
-    b_smem: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor,
-    tiles: int, across: int, num_buffers: gl.constexpr,
-):  # fmt: skip
+def load_tiles(a_desc, b_desc, a_smem, b_smem, ready, free, tiles, across, num_buffers: gl.constexpr):
     XBLOCK: gl.constexpr = a_desc.block_type.shape[0]
     YBLOCK: gl.constexpr = a_desc.block_type.shape[1]
     for step in range(gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0))):
@@ -49,10 +45,8 @@ def load_tiles(
 
 @weft.jit
 def add_tiles(
-    a_smem: gl.shared_memory_descriptor, b_smem: gl.shared_memory_descriptor, c_smem: gl.shared_memory_descriptor,
-    ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor, done: gl.shared_memory_descriptor,
-    taken: gl.shared_memory_descriptor, tiles: int, num_buffers: gl.constexpr, num_stores: gl.constexpr,
-    layout: gl.constexpr,
+    a_smem, b_smem, c_smem, ready, free, done, taken, tiles,
+    num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     for step in range(gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0))):
         slot = step % num_buffers
@@ -70,10 +64,7 @@ def add_tiles(
 
 
 @weft.jit
-def store_tiles(
-    c_desc: tma.tensor_descriptor, c_smem: gl.shared_memory_descriptor, done: gl.shared_memory_descriptor,
-    taken: gl.shared_memory_descriptor, tiles: int, across: int, num_stores: gl.constexpr,
-):  # fmt: skip
+def store_tiles(c_desc, c_smem, done, taken, tiles, across, num_stores: gl.constexpr):
     XBLOCK: gl.constexpr = c_desc.block_type.shape[0]
     YBLOCK: gl.constexpr = c_desc.block_type.shape[1]
     for step in range(gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0))):
@@ -89,14 +80,7 @@ def store_tiles(
 
 @weft.jit
 def add_warp_specialized(
-    a_desc: tma.tensor_descriptor,
-    b_desc: tma.tensor_descriptor,
-    c_desc: tma.tensor_descriptor,
-    tiles: int,
-    across: int,
-    num_buffers: gl.constexpr,
-    num_stores: gl.constexpr,
-    layout: gl.constexpr,
+    a_desc, b_desc, c_desc, tiles, across, num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr
 ):
     XBLOCK: gl.constexpr = a_desc.block_type.shape[0]
     YBLOCK: gl.constexpr = a_desc.block_type.shape[1]

@@ -25,7 +25,7 @@ from weft.nvidia.hopper import TensorDescriptor
 
 @weft.jit(sync="none")
 def doubled(
-    src: tma.tensor_descriptor, dst: tma.tensor_descriptor, cols: int,
+    src, dst, cols,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr, fault: gl.constexpr,
 ):  # fmt: skip
     tiles = gl.allocate_shared_memory(src.dtype, [num_buffers, XBLOCK, YBLOCK], src.layout)

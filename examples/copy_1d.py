@@ -19,7 +19,7 @@ from weft import language as gl
 
 
 @weft.jit
-def copy_1d(src: gl.tensor, dst: gl.tensor, numel: int, XBLOCK: gl.constexpr, layout: gl.constexpr):
+def copy_1d(src, dst, numel, XBLOCK: gl.constexpr, layout: gl.constexpr):
     offsets = gl.program_id(0) * XBLOCK + gl.arange(0, XBLOCK, layout=layout)
     mask = offsets < numel
     gl.store(dst + offsets, gl.load(src + offsets, mask=mask), mask=mask)

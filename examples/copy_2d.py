@@ -20,7 +20,7 @@ from weft import language as gl
 
 @weft.jit
 def copy_2d(
-    src: gl.tensor, dst: gl.tensor, rows: int, cols: int, src_row: int, src_col: int, dst_row: int, dst_col: int,
+    src, dst, rows, cols, src_row, src_col, dst_row, dst_col,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     # A slice of the layout per dimension; expanding it with None leads back to the layout itself.

@@ -20,10 +20,7 @@ from weft import language as gl
 
 
 @weft.jit
-def places(
-    rows: int, cols: int, row_stride: int, col_stride: int, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr,
-    layout: gl.constexpr,
-):  # fmt: skip
+def places(rows, cols, row_stride, col_stride, XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr):
     row = gl.program_id(0) * XBLOCK + gl.arange(0, XBLOCK, layout=gl.SliceLayout(1, layout))
     col = gl.program_id(1) * YBLOCK + gl.arange(0, YBLOCK, layout=gl.SliceLayout(0, layout))
     mask = (row < rows)[:, None] & (col < cols)[None, :]
@@ -32,7 +29,7 @@ def places(
 
 @weft.jit
 def copy_opposite(
-    src: gl.tensor, dst: gl.tensor, rows: int, cols: int, src_row: int, src_col: int, dst_row: int, dst_col: int,
+    src, dst, rows, cols, src_row, src_col, dst_row, dst_col,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, read: gl.constexpr, write: gl.constexpr,
 ):  # fmt: skip
     offsets, mask = places(rows, cols, src_row, src_col, XBLOCK, YBLOCK, read)

@@ -62,7 +62,7 @@ def tiles_of_a_buffer(_: Place) -> Found:
     """An iterator over a flat array, tile by tile, that starts over at the end."""
     buffer = np.arange(12)
     tiles = weft.LayoutTensorIter(buffer, weft.Layout.row_major(2, 2), circular=True)
-    diagonals: list[list[Any]] = []
+    diagonals = []
     for _step in range(4):
         tile = tiles[()]
         diagonals.append([tile[0, 0], tile[1, 1]])
@@ -74,7 +74,7 @@ def tiles_of_a_row(_: Place) -> Found:
     """An iterator over the tiles of a view along an axis."""
     matrix = np.arange(48).reshape(4, 12)
     view = weft.LayoutTensor(matrix)
-    firsts: list[list[Any]] = []
+    firsts = []
     for i in range(2):
         tiles = view.tiled_iterator(2, 4, axis=1)(i, 0)
         firsts.append([tiles.next(k)[()][0, 0] for k in range(3)])
@@ -109,7 +109,7 @@ def other_layouts(_: Place) -> Found:
 
 
 @weft.jit
-def add_one(t: gl.LayoutTensor):
+def add_one(t):
     row, col = gl.global_idx.y, gl.global_idx.x
     if row < t.dim(0) and col < t.dim(1):
         t[row, col] += 1
@@ -124,7 +124,7 @@ def changed_by_threads(place: Place) -> Found:
 
 
 @weft.jit
-def add_one_at(pointer: gl.tensor, rows: int, cols: int):
+def add_one_at(pointer, rows, cols):
     layout: gl.constexpr = gl.Layout((gl.UNKNOWN, gl.UNKNOWN), (gl.UNKNOWN, 1))
     t = gl.LayoutTensor(pointer, layout, shape=(rows, cols))
     row, col = gl.global_idx.y, gl.global_idx.x
@@ -141,7 +141,7 @@ def made_in_a_kernel(place: Place) -> Found:
 
 
 @weft.jit
-def reverse(src: gl.LayoutTensor, dst: gl.LayoutTensor, OWN: gl.constexpr):
+def reverse(src, dst, OWN: gl.constexpr):
     size: gl.constexpr = OWN * gl.block_dim.x
     tile = gl.LayoutTensor.stack_allocation(src.dtype, gl.Layout.row_major(size), address_space=SHARED)
     mine = gl.LayoutTensor.stack_allocation(src.dtype, gl.Layout.row_major(OWN), address_space=LOCAL)
@@ -162,7 +162,7 @@ def shared_and_local(place: Place) -> Found:
 
 
 @weft.jit
-def sum_tiles(src: gl.LayoutTensor, dst: gl.LayoutTensor, SIZE: gl.constexpr):
+def sum_tiles(src, dst, SIZE: gl.constexpr):
     tiles = src.tiled_iterator(SIZE, SIZE, axis=1)(gl.block_idx.x, 0)
     row, col = gl.thread_idx.y, gl.thread_idx.x
     total = gl.to_tensor(0.0)
@@ -184,7 +184,7 @@ def iterated_by_a_block(place: Place) -> Found:
 
 
 @weft.jit
-def add_places(matrix: gl.LayoutTensor, SIZE: gl.constexpr):
+def add_places(matrix, SIZE: gl.constexpr):
     """Add its place to every number: a tile in shared memory, brought and taken back by the first warp of the block."""
     width: gl.constexpr = gl.simd_width_of(matrix.dtype)
     lanes: gl.constexpr = gl.Layout.row_major(gl.WARP_SIZE // width, width)
@@ -212,7 +212,7 @@ def copied_ahead(place: Place) -> Found:
 
 
 @weft.jit
-def to_rows(src: gl.LayoutTensor, dst: gl.LayoutTensor, ROWS: gl.constexpr, COLS: gl.constexpr):
+def to_rows(src, dst, ROWS: gl.constexpr, COLS: gl.constexpr):
     """A tile per block: read as it lies in the source, written as it lies in the target, both in the order of memory."""
     shared = gl.LayoutTensor.stack_allocation(src.dtype, gl.Layout.row_major(ROWS, COLS), address_space=SHARED)
     here = src.tile[ROWS, COLS](gl.block_idx.y, gl.block_idx.x)

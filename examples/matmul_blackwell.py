@@ -31,7 +31,6 @@ from weft.language.nvidia.blackwell import (
     mbarrier,
     tcgen05_commit,
     tcgen05_mma,
-    tensor_memory_descriptor,
     tma,
 )
 from weft.nvidia.hopper import TensorDescriptor
@@ -50,7 +49,7 @@ class Turn:
     phase: gl.tensor
     slots: gl.constexpr
 
-    def __init__(self, slot: gl.tensor, phase: gl.tensor, slots: Any):
+    def __init__(self, slot, phase, slots):
         self.slot = slot
         self.phase = phase
         self.slots = gl.constexpr(slots)
@@ -74,7 +73,7 @@ class FixedTiles:
     tile: gl.tensor
     tiles: gl.tensor
 
-    def __init__(self, tile: gl.tensor, tiles: gl.tensor):
+    def __init__(self, tile, tiles):
         self.tile = tile
         self.tiles = tiles
 
@@ -83,7 +82,7 @@ class FixedTiles:
         """What all warps share: nothing."""
 
     @weft.jit
-    def start(shared: Any, tiles: gl.tensor):  # noqa: N805
+    def start(shared, tiles):  # noqa: N805
         """The first tile."""
         return FixedTiles(gl.program_id(0), tiles)
 
@@ -110,10 +109,7 @@ class Answers:
     ready: gl.shared_memory_descriptor
     read: gl.shared_memory_descriptor
 
-    def __init__(
-        self, results: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor,
-        read: gl.shared_memory_descriptor,
-    ):  # fmt: skip
+    def __init__(self, results, ready, read):
         self.results = results
         self.ready = ready
         self.read = read
@@ -128,7 +124,7 @@ class TakenTiles:
     turn: Turn
     answers: Answers
 
-    def __init__(self, tile: gl.tensor, taken: gl.tensor, turn: Turn, answers: Answers):
+    def __init__(self, tile, taken, turn, answers):
         self.tile = tile
         self.taken = taken
         self.turn = turn
@@ -141,7 +137,7 @@ class TakenTiles:
         return Answers(results, barriers(ANSWERS, 1), barriers(ANSWERS, 3, pairs))
 
     @weft.jit
-    def start(shared: Any, tiles: gl.tensor):  # noqa: N805
+    def start(shared, tiles):  # noqa: N805
         """The program's own tile."""
         return TakenTiles(gl.program_id(0), gl.to_tensor(True), Turn.start(ANSWERS), shared)
 
@@ -176,7 +172,7 @@ def barriers(number: gl.constexpr, count: gl.constexpr, two_ctas: gl.constexpr =
 
 
 @weft.jit
-def position(tile: gl.tensor, tiles_m: int, tiles_n: int, GROUP: gl.constexpr):
+def position(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
     # Bands of GROUP rows of tiles, down the columns of a band: neighbours in time read the same blocks.
     in_band = GROUP * tiles_n
     top = tile // in_band * GROUP
@@ -186,17 +182,7 @@ def position(tile: gl.tensor, tiles_m: int, tiles_n: int, GROUP: gl.constexpr):
 
 @weft.jit
 def load_blocks(
-    a_desc: tma.tensor_descriptor,
-    b_desc: tma.tensor_descriptor,
-    a_bufs: gl.shared_memory_descriptor,
-    b_bufs: gl.shared_memory_descriptor,
-    ready: gl.shared_memory_descriptor,
-    free: gl.shared_memory_descriptor,
-    shared: gl.shared_memory_descriptor,
-    tiles_m: int,
-    tiles_n: int,
-    Tiles: gl.constexpr,
-    GROUP: gl.constexpr,
+    a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr
 ):
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
@@ -218,12 +204,7 @@ def load_blocks(
 
 
 @weft.jit
-def multiply(
-    a_bufs: gl.shared_memory_descriptor, b_bufs: gl.shared_memory_descriptor, accs: tensor_memory_descriptor,
-    ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor, full: gl.shared_memory_descriptor,
-    empty: gl.shared_memory_descriptor, shared: gl.shared_memory_descriptor, tiles: FixedTiles | TakenTiles,
-    steps: int, Tiles: gl.constexpr,
-):  # fmt: skip
+def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
     at = Turn.start(a_bufs.shape[0])
     half = Turn.start(accs.shape[0])
     tiles = Tiles.start(shared, tiles)
@@ -242,18 +223,14 @@ def multiply(
 
 
 @weft.jit
-def result_buffers(c_desc: tma.tensor_descriptor, BLOCK_N: gl.constexpr):
+def result_buffers(c_desc, BLOCK_N: gl.constexpr):
     # Two, which a tile's pieces, as many as a power of two, take in turn; one, where a tile is one piece.
     PIECES: gl.constexpr = BLOCK_N // c_desc.block_type.shape[1]
     return gl.allocate_shared_memory(c_desc.dtype, [min(PIECES, 2), *c_desc.block_type.shape], c_desc.layout)
 
 
 @weft.jit
-def store_tiles(
-    c_desc: tma.tensor_descriptor, c_bufs: gl.shared_memory_descriptor, accs: tensor_memory_descriptor,
-    full: gl.shared_memory_descriptor, empty: gl.shared_memory_descriptor, shared: gl.shared_memory_descriptor,
-    tiles_m: int, tiles_n: int, Tiles: gl.constexpr, GROUP: gl.constexpr,
-):  # fmt: skip
+def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr):
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     PIECE: gl.constexpr = c_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = accs.shape[2]
@@ -282,9 +259,9 @@ def store_tiles(
 
 @weft.jit
 def matmul_kernel(
-    a_desc: tma.tensor_descriptor,
-    b_desc: tma.tensor_descriptor,
-    c_desc: tma.tensor_descriptor,
+    a_desc,
+    b_desc,
+    c_desc,
     acc_layout: gl.constexpr,
     Tiles: gl.constexpr,
     GROUP: gl.constexpr,

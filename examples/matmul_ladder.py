@@ -38,10 +38,7 @@ def make_barriers(count: gl.constexpr):
 
 
 @weft.jit
-def multiply(
-    operands: Operands, producer: Any, consumer: Any, mma: Any, off_m: int, off_n: int, K: gl.tensor,
-    BLOCK_K: gl.constexpr, num_buffers: gl.constexpr,
-):  # fmt: skip
+def multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K: gl.constexpr, num_buffers: gl.constexpr):
     # Loads run num_buffers - 2 steps ahead: a product reads one buffer, and the next load fills one that none reads any more.
     for k in gl.static_range(0, BLOCK_K * (num_buffers - 2), BLOCK_K):
         producer = operands.issue_loads(producer, off_m, off_n, k)
@@ -54,7 +51,7 @@ def multiply(
 
 
 @weft.jit
-def store(c_desc: tma.tensor_descriptor, off_m: gl.tensor, off_n: gl.tensor, c: gl.tensor):
+def store(c_desc, off_m, off_n, c):
     c_smem = gl.allocate_shared_memory(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
     c_smem.store(c)
     fence_async_shared()
@@ -64,9 +61,8 @@ def store(c_desc: tma.tensor_descriptor, off_m: gl.tensor, off_n: gl.tensor, c: 
 
 @weft.jit
 def matmul_pipelined_kernel(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor,
-    MMAImpl: gl.constexpr, num_buffers: gl.constexpr, num_warps: gl.constexpr, trace: gl.constexpr = None,
-    log: gl.tensor | None = None,
+    a_desc, b_desc, c_desc, MMAImpl: gl.constexpr, num_buffers: gl.constexpr, num_warps: gl.constexpr,
+    trace: gl.constexpr = None, log=None,
 ):  # fmt: skip
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = c_desc.block_type.shape[1]
@@ -96,9 +92,8 @@ def matmul_pipelined_kernel(
 
 @weft.jit
 def persistent_matmul_kernel(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor,
-    MMAImpl: gl.constexpr, SchedulerImpl: gl.constexpr, num_buffers: gl.constexpr, num_warps: gl.constexpr,
-    trace: gl.constexpr = None, log: gl.tensor | None = None,
+    a_desc, b_desc, c_desc, MMAImpl: gl.constexpr, SchedulerImpl: gl.constexpr,
+    num_buffers: gl.constexpr, num_warps: gl.constexpr, trace: gl.constexpr = None, log=None,
 ):  # fmt: skip
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = c_desc.block_type.shape[1]
@@ -130,15 +125,12 @@ def persistent_matmul_kernel(
 
 
 @weft.jit
-def borrow(b_buf: gl.shared_memory_descriptor, c_desc: tma.tensor_descriptor):
-    return b_buf._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+def borrow(b_buf, c_desc):
+    return b_buf._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)  # noqa: SLF001 so the language calls it
 
 
 @weft.jit
-def store_stolen(
-    c_desc: tma.tensor_descriptor, off_m: int, off_n: int, c: gl.tensor,
-    b_bufs: gl.shared_memory_descriptor, free: int | gl.tensor, num_b_buffers: gl.constexpr,
-):  # fmt: skip
+def store_stolen(c_desc, off_m, off_n, c, b_bufs, free, num_b_buffers: gl.constexpr):
     # Through the buffer `free` of B, or in halves through that and the one after it, which may be the first.
     PIECE_N: gl.constexpr = c_desc.block_type.shape[1]
     left_smem = borrow(b_bufs.index(free % num_b_buffers), c_desc)
@@ -158,9 +150,8 @@ def store_stolen(
 
 @weft.jit
 def persistent_matmul_pipelined_kernel(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor,
-    MMAImpl: gl.constexpr, SchedulerImpl: gl.constexpr, num_buffers: gl.constexpr, STEALB: gl.constexpr,
-    num_warps: gl.constexpr, trace: gl.constexpr = None, log: gl.tensor | None = None,
+    a_desc, b_desc, c_desc, MMAImpl: gl.constexpr, SchedulerImpl: gl.constexpr,
+    num_buffers: gl.constexpr, STEALB: gl.constexpr, num_warps: gl.constexpr, trace: gl.constexpr = None, log=None,
 ):  # fmt: skip
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
@@ -212,9 +203,9 @@ def persistent_matmul_pipelined_kernel(
             store_stolen(c_desc, done_m, done_n, c.to(dtype), operands.b_bufs, producer, num_b_buffers)
         else:
             tma.store_wait(pendings=0)
-            c_smem.store(c.to(dtype))  # pyright: ignore[reportPossiblyUnboundVariable]
+            c_smem.store(c.to(dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(c_desc, [done_m, done_n], c_smem)  # pyright: ignore[reportPossiblyUnboundVariable]
+            tma.async_copy_shared_to_global(c_desc, [done_m, done_n], c_smem)
         if trace is not None:
             trace(log, idx, pid_m, pid_n, 2)
     tma.store_wait(pendings=0)

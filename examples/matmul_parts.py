@@ -23,7 +23,7 @@ from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_
 
 
 @weft.constexpr_function
-def accumulator_layout(dtype: gl.dtype, BLOCK_M: int, BLOCK_N: int, num_warps: int):
+def accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps):
     """Warps below each other as long as each gets 16 rows of its own, then side by side; the widest instruction that fits."""
     down = 4
     while down < num_warps and 16 * down < BLOCK_M:
@@ -43,23 +43,18 @@ class WGMMA:
     acc: warpgroup_mma_accumulator | gl.tensor
     use_acc: gl.tensor
 
-    def __init__(self, acc: gl.tensor, use_acc: gl.tensor):
+    def __init__(self, acc, use_acc):
         self.acc = acc
         self.use_acc = use_acc
 
     @weft.jit
-    def initialize(
-        dtype: gl.constexpr,  # noqa: N805
-        BLOCK_M: gl.constexpr,
-        BLOCK_N: gl.constexpr,
-        num_warps: gl.constexpr,
-    ):
+    def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
         """One of BLOCK_M x BLOCK_N for operands of `dtype`."""
         layout: gl.constexpr = accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps)
         return WGMMA(gl.zeros((BLOCK_M, BLOCK_N), dtype=gl.float32, layout=layout), gl.to_tensor(False))
 
     @weft.jit
-    def issue_async_mma(self, a: gl.shared_memory_descriptor, b: gl.shared_memory_descriptor):
+    def issue_async_mma(self, a, b):
         """Start adding a @ b."""
         acc = warpgroup_mma(a, b, self.acc, is_async=True, use_acc=self.use_acc)
         return WGMMA(acc, gl.to_tensor(True))
@@ -85,10 +80,7 @@ class MMAv5:
     counter: gl.tensor
     reg_layout: gl.constexpr
 
-    def __init__(
-        self, use_acc: gl.tensor, acc_tmem: tensor_memory_descriptor, bar: gl.shared_memory_descriptor,
-        counter: gl.tensor, reg_layout: Any,
-    ):  # fmt: skip
+    def __init__(self, use_acc, acc_tmem, bar, counter, reg_layout):
         self.use_acc = use_acc
         self.acc_tmem = acc_tmem
         self.bar = bar
@@ -96,12 +88,7 @@ class MMAv5:
         self.reg_layout = gl.constexpr(reg_layout)
 
     @weft.jit
-    def initialize(
-        dtype: gl.constexpr,  # noqa: N805
-        BLOCK_M: gl.constexpr,
-        BLOCK_N: gl.constexpr,
-        num_warps: gl.constexpr,
-    ):
+    def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
         """One of BLOCK_M x BLOCK_N for operands of any type."""
         layout: gl.constexpr = TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1)
         acc_tmem = allocate_tensor_memory(gl.float32, [BLOCK_M, BLOCK_N], layout)
@@ -114,7 +101,7 @@ class MMAv5:
         return MMAv5(gl.to_tensor(False), acc_tmem, bar, gl.to_tensor(0), reg_layout)
 
     @weft.jit
-    def issue_async_mma(self, a: gl.shared_memory_descriptor, b: gl.shared_memory_descriptor):
+    def issue_async_mma(self, a, b):
         """Start adding a @ b."""
         tcgen05_mma(a, b, self.acc_tmem, use_acc=self.use_acc)
         tcgen05_commit(self.bar)
@@ -146,13 +133,13 @@ class PersistentTileScheduler:
     end: gl.tensor
     tiles_m: gl.tensor
 
-    def __init__(self, first: gl.tensor, end: gl.tensor, tiles_m: gl.tensor):
+    def __init__(self, first, end, tiles_m):
         self.first = first
         self.end = end
         self.tiles_m = tiles_m
 
     @weft.jit
-    def initialize(M: Any, N: gl.tensor, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
+    def initialize(M, N, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
         """This program's share of an M x N matrix."""
         tiles_m = gl.cdiv(M, BLOCK_M)
         tiles = tiles_m * gl.cdiv(N, BLOCK_N)
@@ -166,18 +153,18 @@ class PersistentTileScheduler:
         return self.end - self.first
 
     @weft.jit
-    def get_tile(self, idx: int):
+    def get_tile(self, idx):
         """Row and column of tiles."""
         tile = self.first + idx
         return tile % self.tiles_m, tile // self.tiles_m
 
 
 @cache
-def GroupedPersistentTileScheduler(group_size_m: int):  # noqa: N802 it makes a class
+def GroupedPersistentTileScheduler(GROUP_SIZE_M):  # noqa: N802 it makes a class
     """A scheduler that deals tiles out in turn, in bands of GROUP_SIZE_M rows of tiles, down the columns of a band.
 
     Tiles that programs work on at a time then lie near each other: they read few rows of A and few columns of B."""
-    GROUP_SIZE_M = gl.constexpr(group_size_m)
+    GROUP_SIZE_M = gl.constexpr(GROUP_SIZE_M)
 
     @weft.aggregate
     class Grouped:
@@ -185,13 +172,13 @@ def GroupedPersistentTileScheduler(group_size_m: int):  # noqa: N802 it makes a 
         tiles_m: gl.tensor
         tiles_n: gl.tensor
 
-        def __init__(self, first: gl.tensor, tiles_m: gl.tensor, tiles_n: gl.tensor):
+        def __init__(self, first, tiles_m, tiles_n):
             self.first = first
             self.tiles_m = tiles_m
             self.tiles_n = tiles_n
 
         @weft.jit
-        def initialize(M: Any, N: gl.tensor, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
+        def initialize(M, N, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
             return Grouped(gl.program_id(0), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N))
 
         @weft.jit
@@ -199,7 +186,7 @@ def GroupedPersistentTileScheduler(group_size_m: int):  # noqa: N802 it makes a 
             return gl.cdiv(self.tiles_m * self.tiles_n - self.first, gl.num_programs(0))
 
         @weft.jit
-        def get_tile(self, idx: int):
+        def get_tile(self, idx):
             tile = self.first + idx * gl.num_programs(0)
             in_band = GROUP_SIZE_M * self.tiles_n
             top = tile // in_band * GROUP_SIZE_M
@@ -224,11 +211,7 @@ class Operands:
     num_buffers: gl.constexpr
     num_b_buffers: gl.constexpr
 
-    def __init__(
-        self, a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, bars: gl.shared_memory_descriptor,
-        a_bufs: gl.shared_memory_descriptor, b_bufs: gl.shared_memory_descriptor, num_buffers: Any,
-        num_b_buffers: Any,
-    ):  # fmt: skip
+    def __init__(self, a_desc, b_desc, bars, a_bufs, b_bufs, num_buffers, num_b_buffers):
         self.a_desc = a_desc
         self.b_desc = b_desc
         self.bars = bars
@@ -251,7 +234,7 @@ class Operands:
         return Operands(a_desc, b_desc, bars, a_bufs, b_bufs, num_buffers, num_b_buffers)
 
     @weft.jit
-    def issue_loads(self, producer: gl.tensor | int, off_m: int, off_n: int, k: int, pred: gl.tensor | bool = True):
+    def issue_loads(self, producer, off_m, off_n, k, pred=True):
         """Start the loads of step `producer`, where `pred` holds; gives the next step."""
         slot = producer % self.num_buffers
         bar = self.bars.index(slot)
@@ -262,7 +245,7 @@ class Operands:
         return producer + 1
 
     @weft.jit
-    def issue_mma(self, consumer: gl.tensor | int, mma: Any):
+    def issue_mma(self, consumer, mma):
         """Start the product of step `consumer` when its operands are there; gives the next step. The one before is complete."""
         slot = consumer % self.num_buffers
         mbarrier.wait(self.bars.index(slot), consumer // self.num_buffers & 1)

@@ -56,10 +56,7 @@ class Operand:
     scales: tensor_memory_descriptor
     kind: gl.constexpr
 
-    def __init__(
-        self, desc: tma.tensor_descriptor, scales_desc: tma.tensor_descriptor, bufs: gl.shared_memory_descriptor,
-        scales_bufs: gl.shared_memory_descriptor, scales: tensor_memory_descriptor, kind: str,
-    ):  # fmt: skip
+    def __init__(self, desc, scales_desc, bufs, scales_bufs, scales, kind):
         self.desc = desc
         self.scales_desc = scales_desc
         self.bufs = bufs
@@ -88,7 +85,7 @@ class Operand:
         return self.desc.nbytes_per_cta + self.scales_desc.nbytes_per_cta
 
     @weft.jit
-    def load(self, row: gl.tensor, step: int, bar: gl.shared_memory_descriptor, slot: gl.tensor):
+    def load(self, row, step, bar, slot):
         """Start to load the rows of a tile and their scales."""
         ROWS: gl.constexpr = self.desc.block_type.shape[0]
         BYTES: gl.constexpr = self.desc.block_type.shape[1]
@@ -98,7 +95,7 @@ class Operand:
         tma.async_copy_global_to_shared(self.scales_desc, [row * (ROWS // 128), step * WORDS, 0, 0], bar, scales)
 
     @weft.jit
-    def copy_scales(self, slot: gl.tensor):
+    def copy_scales(self, slot):
         """Start to bring scales to tensor memory. They come in blocks of 128 rows, as 32 times 16 bytes: 4 rows of 4."""
         BLOCKS: gl.constexpr = self.scales_desc.block_type.shape[0]
         WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
@@ -107,11 +104,7 @@ class Operand:
 
 
 @weft.jit
-def load_blocks(
-    a: Operand, b: Operand, ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor,
-    shared: gl.shared_memory_descriptor, tiles_m: int, tiles_n: int, steps: int, Tiles: gl.constexpr,
-    GROUP: gl.constexpr,
-):  # fmt: skip
+def load_blocks(a, b, ready, free, shared, tiles_m, tiles_n, steps, Tiles: gl.constexpr, GROUP: gl.constexpr):
     at = Turn.start(a.bufs.shape[0])
     tiles = Tiles.start(shared, tiles_m * tiles_n)
     while tiles.there():
@@ -128,11 +121,7 @@ def load_blocks(
 
 
 @weft.jit
-def multiply(
-    a: Operand, b: Operand, accs: tensor_memory_descriptor, ready: gl.shared_memory_descriptor,
-    free: gl.shared_memory_descriptor, full: gl.shared_memory_descriptor, empty: gl.shared_memory_descriptor,
-    shared: gl.shared_memory_descriptor, tiles: FixedTiles | TakenTiles, steps: int, Tiles: gl.constexpr,
-):  # fmt: skip
+def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
     at = Turn.start(a.bufs.shape[0])
     part = Turn.start(accs.shape[0])
     tiles = Tiles.start(shared, tiles)
@@ -157,9 +146,9 @@ def multiply(
 
 @weft.jit
 def matmul_scaled_kernel(
-    a_desc: tma.tensor_descriptor, a_scales_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor,
-    b_scales_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor, acc_layout: gl.constexpr,
-    a_kind: gl.constexpr, b_kind: gl.constexpr, Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
+    a_desc, a_scales_desc, b_desc, b_scales_desc, c_desc,
+    acc_layout: gl.constexpr, a_kind: gl.constexpr, b_kind: gl.constexpr,
+    Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
     """C = A @ B.T; a program computes tiles of as many rows and columns as the operands' blocks have rows."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]

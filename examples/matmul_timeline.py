@@ -43,7 +43,7 @@ def _own_multiprocessor(program: Any) -> Any:
 
 
 @weft.jit
-def stamp(log: gl.tensor, idx: int, pid_m: gl.tensor, pid_n: gl.tensor, event: gl.constexpr):
+def stamp(log, idx, pid_m, pid_n, event: gl.constexpr):
     # The record of tile `idx` of this program; in records, all first tiles come first, then all second ones.
     program = gl.program_id(0) + gl.program_id(1) * gl.num_programs(0)
     record = log + (idx * gl.num_programs(0) * gl.num_programs(1) + program).to(gl.int64) * 6

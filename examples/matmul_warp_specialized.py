@@ -31,11 +31,7 @@ PIECE = 64
 
 
 @weft.jit
-def load_tiles(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, a_bufs: gl.shared_memory_descriptor,
-    b_bufs: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor,
-    scheduler: Any, num_buffers: gl.constexpr,
-):  # fmt: skip
+def load_tiles(a_desc, b_desc, a_bufs, b_bufs, ready, free, scheduler, num_buffers: gl.constexpr):
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
@@ -55,8 +51,7 @@ def load_tiles(
 
 @weft.jit
 def multiply(
-    acc: gl.tensor, first: gl.tensor | int, steps: int, a_bufs: gl.shared_memory_descriptor,
-    b_bufs: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor, free: gl.shared_memory_descriptor,
+    acc, first, steps, a_bufs, b_bufs, ready, free,
     ROW: gl.constexpr, ROWS: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
     # The product of a tile, from step `first` on, by ROWS rows of A. One product is under way while the next one starts.
@@ -73,21 +68,18 @@ def multiply(
 
 
 @weft.jit
-def left_and_right(tile: gl.tensor):
+def left_and_right(tile):
     # Neighbouring columns lie in neighbouring registers, so this moves nothing.
     return tile.reshape([tile.shape[0], 2, tile.shape[1] // 2]).permute(0, 2, 1).split()
 
 
 @weft.jit
-def upper_and_lower(tile: gl.tensor):
+def upper_and_lower(tile):
     return tile.reshape([2, tile.shape[0] // 2, tile.shape[1]]).permute(1, 2, 0).split()
 
 
 @weft.jit
-def store_pair(
-    c_desc: tma.tensor_descriptor, row: int, col: int, pair: gl.tensor,
-    c_bufs: gl.shared_memory_descriptor,
-):  # fmt: skip
+def store_pair(c_desc, row, col, pair, c_bufs):
     # Two pieces beside each other, through two buffers in turn: a buffer is used again when its last store has been read.
     pieces = left_and_right(pair)
     for i in gl.static_range(2):
@@ -99,10 +91,8 @@ def store_pair(
 
 @weft.jit
 def cooperate(
-    c_desc: tma.tensor_descriptor, steps: int, a_bufs: gl.shared_memory_descriptor,
-    b_bufs: gl.shared_memory_descriptor, c_bufs: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor,
-    free: gl.shared_memory_descriptor, turn: gl.shared_memory_descriptor, scheduler: Any, WHICH: gl.constexpr,
-    num_buffers: gl.constexpr, layout: gl.constexpr, trace: gl.constexpr, log: gl.tensor,
+    c_desc, steps, a_bufs, b_bufs, c_bufs, ready, free, turn, scheduler,
+    WHICH: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr, trace: gl.constexpr, log,
 ):  # fmt: skip
     acc = gl.zeros([64, 256], gl.float32, layout=layout)
     for idx in range(scheduler.get_num_tiles()):
@@ -126,10 +116,8 @@ def cooperate(
 
 @weft.jit
 def take_turns(
-    c_desc: tma.tensor_descriptor, steps: int, a_bufs: gl.shared_memory_descriptor,
-    b_bufs: gl.shared_memory_descriptor, c_bufs: gl.shared_memory_descriptor, ready: gl.shared_memory_descriptor,
-    free: gl.shared_memory_descriptor, turn: gl.shared_memory_descriptor, scheduler: Any, WHICH: gl.constexpr,
-    num_buffers: gl.constexpr, layout: gl.constexpr, trace: gl.constexpr, log: gl.tensor,
+    c_desc, steps, a_bufs, b_bufs, c_bufs, ready, free, turn, scheduler,
+    WHICH: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr, trace: gl.constexpr, log,
 ):  # fmt: skip
     acc = gl.zeros([128, 128], gl.float32, layout=layout)
     for idx in range(WHICH, scheduler.get_num_tiles(), 2):
@@ -165,9 +153,8 @@ def make_barriers(number: gl.constexpr, count: gl.constexpr):
 
 @weft.jit
 def specialised_kernel(
-    a_desc: tma.tensor_descriptor, b_desc: tma.tensor_descriptor, c_desc: tma.tensor_descriptor,
-    consume: gl.constexpr, READERS: gl.constexpr, SchedulerImpl: gl.constexpr, num_buffers: gl.constexpr,
-    layout: gl.constexpr, trace: gl.constexpr = None, log: gl.tensor | None = None,
+    a_desc, b_desc, c_desc, consume: gl.constexpr, READERS: gl.constexpr, SchedulerImpl: gl.constexpr,
+    num_buffers: gl.constexpr, layout: gl.constexpr, trace: gl.constexpr = None, log=None,
 ):  # fmt: skip
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]

@@ -20,10 +20,7 @@ from weft import language as gl
 
 
 @weft.jit
-def row_sum(
-    src: gl.tensor, dst: gl.tensor, rows: int, cols: int, stride: int, ROWS: gl.constexpr, COLS: gl.constexpr,
-    layout: gl.constexpr,
-):  # fmt: skip
+def row_sum(src, dst, rows, cols, stride, ROWS: gl.constexpr, COLS: gl.constexpr, layout: gl.constexpr):
     row = gl.program_id(0) * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, layout))
     col = gl.arange(0, COLS, layout=gl.SliceLayout(0, layout))
     present = row < rows

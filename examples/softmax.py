@@ -24,13 +24,13 @@ from weft import language as gl
 
 
 @weft.jit
-def power(x: gl.tensor):
+def power(x):
     # e to the power of x, by the hardware's power of 2.
     return gl.exp2(x * 1.4426950408889634)
 
 
 @weft.jit
-def load_row(src: gl.tensor, col: gl.tensor, cols: int, WHOLE: gl.constexpr):
+def load_row(src, col, cols, WHOLE: gl.constexpr):
     if WHOLE:
         x = gl.load(src + col)
     else:
@@ -39,7 +39,7 @@ def load_row(src: gl.tensor, col: gl.tensor, cols: int, WHOLE: gl.constexpr):
 
 
 @weft.jit
-def store_row(dst: gl.tensor, col: gl.tensor, cols: int, y: gl.tensor, WHOLE: gl.constexpr):
+def store_row(dst, col, cols, y, WHOLE: gl.constexpr):
     if WHOLE:
         gl.store(dst + col, y)
     else:
@@ -48,14 +48,7 @@ def store_row(dst: gl.tensor, col: gl.tensor, cols: int, y: gl.tensor, WHOLE: gl
 
 @weft.jit
 def softmax_plain(
-    src: gl.tensor,
-    dst: gl.tensor,
-    cols: int,
-    src_stride: int,
-    dst_stride: int,
-    BLOCK: gl.constexpr,
-    WHOLE: gl.constexpr,
-    layout: gl.constexpr,
+    src, dst, cols, src_stride, dst_stride, BLOCK: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr
 ):
     row = gl.program_id(0)
     col = gl.arange(0, BLOCK, layout=layout)
@@ -66,8 +59,7 @@ def softmax_plain(
 
 @weft.jit
 def one_row(
-    src: gl.tensor, dst: gl.tensor, cols: int, BLOCK: gl.constexpr, VEC: gl.constexpr, THREADS: gl.constexpr,
-    WHOLE: gl.constexpr, layout: gl.constexpr,
+    src, dst, cols, BLOCK: gl.constexpr, VEC: gl.constexpr, THREADS: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr
 ):  # fmt: skip
     col = gl.arange(0, BLOCK, layout=layout)
     x = load_row(src, col, cols, WHOLE)
@@ -84,7 +76,7 @@ def one_row(
 
 @weft.jit
 def softmax_threads(
-    src: gl.tensor, dst: gl.tensor, cols: int, src_stride: int, dst_stride: int,
+    src, dst, cols, src_stride, dst_stride,
     BLOCK: gl.constexpr, VEC: gl.constexpr, THREADS: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     row = gl.program_id(0)
@@ -93,7 +85,7 @@ def softmax_threads(
 
 @weft.jit
 def softmax_persistent(
-    src: gl.tensor, dst: gl.tensor, rows: int, cols: int, src_stride: int, dst_stride: int,
+    src, dst, rows, cols, src_stride, dst_stride,
     BLOCK: gl.constexpr, VEC: gl.constexpr, THREADS: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     for row in range(gl.program_id(0), rows, gl.num_programs(0)):
@@ -101,21 +93,14 @@ def softmax_persistent(
 
 
 @weft.jit
-def meet(m: gl.tensor, s: gl.tensor, other_m: gl.tensor, other_s: gl.tensor):
+def meet(m, s, other_m, other_s):
     top = gl.maximum(m, other_m)
     return top, s * power(m - top) + other_s * power(other_m - top)
 
 
 @weft.jit
 def softmax_online(
-    src: gl.tensor,
-    dst: gl.tensor,
-    cols: int,
-    src_stride: int,
-    dst_stride: int,
-    BLOCK: gl.constexpr,
-    WHOLE: gl.constexpr,
-    layout: gl.constexpr,
+    src, dst, cols, src_stride, dst_stride, BLOCK: gl.constexpr, WHOLE: gl.constexpr, layout: gl.constexpr
 ):
     row = gl.program_id(0)
     col = gl.arange(0, BLOCK, layout=layout)

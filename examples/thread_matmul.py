@@ -35,7 +35,7 @@ QUAD = 4
 
 
 @weft.jit
-def naive(a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor):
+def naive(a, b, c):
     row, col = gl.global_idx.y, gl.global_idx.x
     if row < c.dim(0) and col < c.dim(1):
         total = gl.to_tensor(0.0)
@@ -45,7 +45,7 @@ def naive(a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor):
 
 
 @weft.jit
-def shared(a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor, TILE: gl.constexpr):
+def shared(a, b, c, TILE: gl.constexpr):
     square: gl.constexpr = gl.Layout.row_major(TILE, TILE)
     a_tile = gl.LayoutTensor.stack_allocation(gl.float32, square, address_space=SHARED)
     b_tile = gl.LayoutTensor.stack_allocation(gl.float32, square, address_space=SHARED)
@@ -65,7 +65,7 @@ def shared(a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor, TILE: gl.
 
 
 @weft.jit
-def copy_async(to: gl.LayoutTensor, source: gl.LayoutTensor, width: gl.constexpr):
+def copy_async(to, source, width: gl.constexpr):
     """Begin to copy a tile to shared memory, `width` neighbours of a row at a time, by all threads of the block."""
     threads: gl.constexpr = gl.block_dim.x * gl.block_dim.y
     across: gl.constexpr = min(source.shape[1] // width, threads)
@@ -74,10 +74,7 @@ def copy_async(to: gl.LayoutTensor, source: gl.LayoutTensor, width: gl.constexpr
 
 
 @weft.jit
-def vectorised(
-    a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor, BM: gl.constexpr, BK: gl.constexpr,
-    a_width: gl.constexpr, width: gl.constexpr,
-):  # fmt: skip
+def vectorised(a, b, c, BM: gl.constexpr, BK: gl.constexpr, a_width: gl.constexpr, width: gl.constexpr):
     BN: gl.constexpr = QUAD * gl.block_dim.x
     # Threads of a warp read two rows of A at once: with padded rows they are in different banks.
     padded: gl.constexpr = gl.Layout((BM, BK), (BK + QUAD, 1))
@@ -118,10 +115,7 @@ def place_in_block(across: gl.constexpr):
 
 
 @weft.jit
-def start_copies(
-    a: gl.LayoutTensor, b: gl.LayoutTensor, a_tile: gl.LayoutTensor, b_tile: gl.LayoutTensor, step: int,
-    width: gl.constexpr,
-):  # fmt: skip
+def start_copies(a, b, a_tile, b_tile, step, width: gl.constexpr):
     """Begin to copy the block's tiles of A and B at a step along k."""
     BM: gl.constexpr = a_tile.shape[0]
     BK: gl.constexpr = a_tile.shape[1]
@@ -144,7 +138,7 @@ def allocate_tiles(BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr):
 
 
 @weft.jit
-def store_sums(c: gl.LayoutTensor, sums: gl.LayoutTensor, row: gl.tensor, col: gl.tensor, width: gl.constexpr):
+def store_sums(c, sums, row, col, width: gl.constexpr):
     """Write what the thread at (row, col) has computed of the block's tile of C, group by group."""
     rows: gl.constexpr = sums.shape[0] // QUAD
     columns: gl.constexpr = sums.shape[1] // QUAD
@@ -156,8 +150,7 @@ def store_sums(c: gl.LayoutTensor, sums: gl.LayoutTensor, row: gl.tensor, col: g
 
 @weft.jit
 def register_tile(
-    a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    TM: gl.constexpr, TN: gl.constexpr, width: gl.constexpr,
+    a, b, c, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, TM: gl.constexpr, TN: gl.constexpr, width: gl.constexpr,
 ):  # fmt: skip
     down: gl.constexpr = BM // TM
     across: gl.constexpr = BN // TN
@@ -178,8 +171,8 @@ def register_tile(
 
 @weft.jit
 def double_buffered(
-    a: gl.LayoutTensor, b: gl.LayoutTensor, c: gl.LayoutTensor, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-    TM: gl.constexpr, TN: gl.constexpr, width: gl.constexpr, STAGES: gl.constexpr,
+    a, b, c, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, TM: gl.constexpr, TN: gl.constexpr, width: gl.constexpr,
+    STAGES: gl.constexpr,
 ):  # fmt: skip
     down: gl.constexpr = BM // TM
     across: gl.constexpr = BN // TN

@@ -33,14 +33,14 @@ PADDED_BLOCKS = gl.Layout(((QUAD, BIG // QUAD), BIG), ((BIG, QUAD * BIG + QUAD),
 
 
 @weft.jit
-def naive(src: gl.LayoutTensor, dst: gl.LayoutTensor):
+def naive(src, dst):
     row, col = gl.global_idx.y, gl.global_idx.x
     if row < src.dim(0) and col < src.dim(1):
         dst[col, row] = src[row, col]
 
 
 @weft.jit
-def turn(src: gl.LayoutTensor, dst: gl.LayoutTensor, tile: gl.LayoutTensor, swizzle: gl.constexpr):
+def turn(src, dst, tile, swizzle: gl.constexpr):
     """Through a tile in shared memory: whole rows come, whole columns go, which are rows of the result."""
     threads: gl.constexpr = gl.Layout.row_major(gl.block_dim.y, gl.block_dim.x)
     here = src.tile[TILE, TILE](gl.block_idx.y, gl.block_idx.x)
@@ -51,19 +51,19 @@ def turn(src: gl.LayoutTensor, dst: gl.LayoutTensor, tile: gl.LayoutTensor, swiz
 
 
 @weft.jit
-def padded(src: gl.LayoutTensor, dst: gl.LayoutTensor):
+def padded(src, dst):
     tile = gl.LayoutTensor.stack_allocation(gl.float32, PADDED, address_space=SHARED)
     turn(src, dst, tile, None)
 
 
 @weft.jit
-def swizzled(src: gl.LayoutTensor, dst: gl.LayoutTensor):
+def swizzled(src, dst):
     tile = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(TILE, TILE), address_space=SHARED)
     turn(src, dst, tile, gl.Swizzle(5, 0, 5))
 
 
 @weft.jit
-def blocks(src: gl.LayoutTensor, dst: gl.LayoutTensor, from_width: gl.constexpr, to_width: gl.constexpr):
+def blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
     rows: gl.constexpr = QUAD * gl.block_dim.y
     cols: gl.constexpr = QUAD * gl.block_dim.x
     y, x = gl.thread_idx.y, gl.thread_idx.x
@@ -75,7 +75,7 @@ def blocks(src: gl.LayoutTensor, dst: gl.LayoutTensor, from_width: gl.constexpr,
 
 
 @weft.jit
-def tiled_blocks(src: gl.LayoutTensor, dst: gl.LayoutTensor, from_width: gl.constexpr, to_width: gl.constexpr):
+def tiled_blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
     tile = gl.LayoutTensor.stack_allocation(gl.float32, PADDED_BLOCKS, address_space=SHARED)
     mine = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(QUAD, QUAD), address_space=LOCAL)
     y, x = gl.thread_idx.y, gl.thread_idx.x

@@ -22,7 +22,7 @@ from weft.nvidia.hopper import TensorDescriptor
 
 
 @weft.jit
-def tma_copy(src: tma.tensor_descriptor, dst: tma.tensor_descriptor, XBLOCK: gl.constexpr):
+def tma_copy(src, dst, XBLOCK: gl.constexpr):
     smem = gl.allocate_shared_memory(src.dtype, [XBLOCK], src.layout)
     arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(arrived, count=1)

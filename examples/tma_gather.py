@@ -23,8 +23,8 @@ from weft.nvidia.hopper import TensorDescriptor
 
 @weft.jit
 def by_threads_kernel(
-    src: gl.tensor, dst: gl.tensor, sources: gl.tensor, targets: gl.tensor, n: int, columns: int, src_stride: int,
-    dst_stride: int, ROWS: gl.constexpr, COLUMNS: gl.constexpr, layout: gl.constexpr,
+    src, dst, sources, targets, n, columns, src_stride, dst_stride,
+    ROWS: gl.constexpr, COLUMNS: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     i = gl.program_id(0) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     source = gl.load(sources + i, mask=i < n, other=0)[:, None]
@@ -36,10 +36,7 @@ def by_threads_kernel(
 
 
 @weft.jit
-def gather(
-    src_desc: tma.tensor_descriptor, rows: gl.tensor, step: int, bars: gl.shared_memory_descriptor,
-    bufs: gl.shared_memory_descriptor, pred: gl.tensor | bool,
-):  # fmt: skip
+def gather(src_desc, rows, step, bars, bufs, pred):
     slot = step % bufs.shape[0]
     mbarrier.expect(bars.index(slot), bufs.shape[1] * src_desc.block_type.nbytes, pred=pred)
     column = step * src_desc.block_type.shape[1]
@@ -48,8 +45,7 @@ def gather(
 
 @weft.jit
 def by_tma_kernel(
-    src_desc: tma.tensor_descriptor, dst_desc: tma.tensor_descriptor, sources: gl.tensor, targets: gl.tensor, n: int,
-    ROWS: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr,
+    src_desc, dst_desc, sources, targets, n, ROWS: gl.constexpr, num_buffers: gl.constexpr, layout: gl.constexpr
 ):  # fmt: skip
     COLUMNS: gl.constexpr = src_desc.block_type.shape[1]
     bufs = gl.allocate_shared_memory(src_desc.dtype, [num_buffers, ROWS, COLUMNS], src_desc.layout)

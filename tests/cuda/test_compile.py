@@ -341,6 +341,16 @@ def test_every_operation_has_a_rule():
     assert not [kind.name for kind in RULES if kind.removed_by]
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [int32, int64])
+def test_trips(arch, dtype):
+    unsigned = {int32: uint32, int64: uint64}[dtype]
+    k = Kernel(("out", pointer(unsigned)), *((name, dtype) for name in ("lower", "upper", "step")))
+    out, *bounds = k.params
+    k.store(out, k.emit(regs.splat, k.emit(control.trips, *bounds), count=1))
+    assert compiled(k.done(), arch).n_spills == 0
+
+
 def test_every_operation_is_compiled_here():
     """The kernels of this folder's tests contain every operation that has a rule."""
     source = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))

@@ -81,7 +81,7 @@ def test_shared_memory(fault):
     assert re.search(message, error.message), error.message
     assert error.loc.source
     if code == "hazard-threads-race":
-        assert "gl.barrier()" in error.fix
+        assert "gl.syncwarp()" in error.fix
         assert error.first.line < error.second.line
 
 
@@ -117,7 +117,7 @@ def test_global_memory_of_neighbours():
     error = met(in_place, view(32), block=32)
     assert error.code == "hazard-global-threads-race"
     assert "several threads read" in error.message
-    assert error.fix == "keep what was read in a variable, call gl.barrier(), and write it after that"
+    assert error.fix == "keep what was read in a variable, call gl.syncwarp(), and write it after that"
 
 
 @weft.jit

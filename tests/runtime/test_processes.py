@@ -131,8 +131,7 @@ def test_parts_of_a_copied_view_share_its_memory():
     assert np.asarray(whole).sum() == 0.0
 
 
-def test_views_of_tensors():
-    torch = pytest.importorskip("torch")
+def test_views_of_tensors(torch):
     view = LayoutTensor(torch.arange(12, dtype=torch.bfloat16).reshape(3, 4).t())
     assert np.array_equal(np.asarray(through_pickle(view)), np.asarray(view))
 

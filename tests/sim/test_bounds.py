@@ -92,7 +92,7 @@ def both(a, b):
         gl.store(b + 2, 2)
 
 
-@pytest.mark.parametrize("way", ["slices", "two objects", "tensor"])
+@pytest.mark.parametrize("way", ["slices", "two objects", pytest.param("tensor", marks=pytest.mark.torch)])
 def test_arguments_that_share_memory_race(way, request):
     x = np.zeros(16, np.int32)
     pairs = {
