@@ -222,7 +222,8 @@ class Operands:
 
     @weft.jit
     def allocate(
-        a_desc: Any, b_desc: tma.tensor_descriptor, bars: gl.shared_memory_descriptor,  # noqa: N805
+        a_desc: "Any",  # noqa: N805, UP037 - Gluon evaluates annotations, and knows no Any
+        b_desc: tma.tensor_descriptor, bars: gl.shared_memory_descriptor,
         num_buffers: gl.constexpr, num_b_buffers: gl.constexpr,
     ):  # fmt: skip
         """The buffers for blocks of both descriptors."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -91,3 +92,16 @@ def test_a_twin_imports_from_twins(monkeypatch):
     other = twin.load_gluon.__wrapped__("matmul_ladder")
     assert other.Operands.__module__ == "matmul_parts_gluon"
     assert twin.load("matmul_ladder").Operands.__module__ == "matmul_parts"
+
+
+ANNOTATION = re.compile(r"(gl|tma)\.\w+(\[int\])?|int|float|bool|'.*'|")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gluon_can_evaluate_the_annotations_of_kernels(name):
+    """It does so in its own language: a text is nothing to it, a union or a name of typing an error."""
+    for node in ast.walk(ast.parse((twin.EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and any("weft.jit" in ast.unparse(d) for d in node.decorator_list):
+            for parameter in (*node.args.args, *node.args.kwonlyargs):
+                found = ast.unparse(parameter.annotation) if parameter.annotation else ""
+                assert ANNOTATION.fullmatch(found), found
