@@ -182,7 +182,7 @@ class JITFunction(Referenced, Method[P, R]):
             if self._made is None:
                 evaluate = functools.partial(grid.evaluate, self.__name__)
                 self._made = binder.make_binder(self.signature, miss=self._miss, forget=self.forget, evaluate=evaluate)
-                pass_over(opaque(self._made.launch), type(self).__getitem__, type(self)._miss)  # noqa: SLF001 - its own
+                pass_over(self._made.launch, type(self).__getitem__, type(self)._miss)  # noqa: SLF001 - its own
             return self._made
 
     @opaque

@@ -6,11 +6,11 @@ Counted are calls of functions, Python's and C's, which no busy machine changes.
 from __future__ import annotations
 
 import linecache
-import sys
 from collections.abc import Callable
 
 import pytest
 
+from tests.effort import calls
 from weft import cuda, targets
 from weft import language as gl
 from weft.ir.types import Pointer, int32
@@ -86,26 +86,9 @@ def front_half(make: Callable[[int], list[str]], n: int) -> Callable[[], str]:
     return run
 
 
-def calls(function: Callable[[], object]) -> int:
-    count = 0
-
-    def seen(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(seen)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 @pytest.mark.parametrize(
     "make", [chain, many_values, branches, loops, tiles, accesses, unrolled], ids=lambda f: f.__name__
 )
 def test_work_grows_in_proportion_to_operations(make):
-    front_half(make, 8)()  # what is remembered between compilations is filled
     small, large = calls(front_half(make, SMALL)), calls(front_half(make, SMALL * FACTOR))
     assert large <= SLACK * FACTOR * small, f"{small} calls for {SMALL} statements, {large} for {FACTOR} times as many"
