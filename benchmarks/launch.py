@@ -105,18 +105,23 @@ def times(jobs: dict[str, Callable[[], Any]], rounds: int, synchronize: Callable
     for job in jobs.values():
         batch(job, synchronize)
     found: dict[str, list[float]] = {name: [] for name in jobs}
+    # Garbage of one job must not cost the next one its caches: some of them leave cycles behind.
     gc.disable()
+    gc.collect()
+    gc.freeze()
     try:
         for number in range(rounds):
             for name in harness.shuffled(list(jobs), number):
                 found[name].append(batch(jobs[name], synchronize))
     finally:
+        gc.unfreeze()
         gc.enable()
     return {name: statistics.median(values) for name, values in found.items()}
 
 
 def batch(job: Callable[[], Any], synchronize: Callable[[], Any]) -> float:
     """Microseconds per call over one batch of calls into an empty queue."""
+    gc.collect()
     synchronize()
     start = perf_counter_ns()
     for _ in range(BATCH):

@@ -33,8 +33,8 @@ from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
-from weft.runtime.dynamo import opaque, outside, pass_over
-from weft.runtime.launch import launcher
+from weft.runtime.dynamo import opaque, pass_over
+from weft.runtime.launch import Run, launcher
 from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked
 from weft.runtime.reference import Referenced
@@ -83,8 +83,8 @@ class JITFunction(Referenced, Method[P, R]):
         self._do_not_specialize = tuple(do_not_specialize)
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
+        self._runs: dict[Hashable, Run] = {}
         self._watches: watch.Watches = {}
-        self._made: binder.Binder | None = None
         self._lock = Lock()
 
     @lazy
@@ -111,6 +111,7 @@ class JITFunction(Referenced, Method[P, R]):
             return self._launches[programs]
         except (KeyError, TypeError):
             pass
+        pass_over()
         size, block = grid.split(programs)
         if callable(size):
             return self._with_block(functools.partial(self.launch, size), block)
@@ -171,32 +172,48 @@ class JITFunction(Referenced, Method[P, R]):
             visit(compiled)
         return compiled
 
-    @lazy
+    @property
     def launch(self) -> Callable[..., CompiledKernel]:
-        """The generated launch function: `launch(grid, *args, **options)` with a normalised or callable grid."""
+        """`launch(grid, *args, **options)` with a normalised or callable grid."""
         return self._binder.launch
 
-    @property
+    @lazy
     def _binder(self) -> binder.Binder:
+        return binder.Binder(
+            self.signature,
+            first=self._first,
+            miss=self._miss,
+            forget=self.forget,
+            evaluate=functools.partial(grid.evaluate, self.__name__),
+            debug=self.debug,
+        )
+
+    def _first(self, programs: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> CompiledKernel:
+        """A launch before the launch function is made.
+
+        That is at the second launch on a GPU, since it takes as long as reading a compiled kernel from disk, and many kernels
+        are launched once. Launches of the simulator never need it.
+        """
+        bound, options = self.signature.bind(args, keywords)
+        if not self._runs:
+            return self._checked(None, programs, bound, options)
         with self._lock:
-            if self._made is None:
-                evaluate = functools.partial(grid.evaluate, self.__name__)
-                self._made = binder.make_binder(self.signature, miss=self._miss, forget=self.forget, evaluate=evaluate)
-                pass_over(self._made.launch, type(self).__getitem__, type(self)._miss)  # noqa: SLF001 - its own
-            return self._made
+            if not self._binder.made:
+                self._binder.make(bound)
+        return self.launch(programs, *args, **keywords)
 
-    @opaque
-    def _miss(self, *launch: Any) -> Any:
-        """Launch with every check; PyTorch's compiler, where it is loaded, looks at none of it."""
-        pass_over(self.launch, type(self)._miss)  # noqa: SLF001 - its own
-        return outside(self._checked)(*launch)
-
-    def _checked(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
-        """Launch with every check, and remember the way for the next launch with this key."""
-        self._binder.see_classes()
+    def _miss(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
+        """What the launch function does with a key that is not in the table."""
         bound = {p.name: value for p, value in zip(self.params, values, strict=True)}
         self.signature.require(bound)
-        options = self._options(dict(zip(binder.COMPILE_OPTIONS, given, strict=True)))
+        options = dict(zip(binder.COMPILE_OPTIONS, given, strict=True))
+        return self._checked(key, programs, bound, {**options, "stream": stream})
+
+    def _checked(self, key: Any, programs: Any, bound: Mapping[str, Any], given: Mapping[str, Any]) -> CompiledKernel:
+        """Launch with every check, and remember the way for the next launch with this key, if there is one."""
+        pass_over()
+        stream = given["stream"]
+        options = self._options(given)
         size = grid.evaluate(self.__name__, programs, bound)
         grid.check_threads(self.__name__, size, options.block)
         run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
@@ -206,15 +223,24 @@ class JITFunction(Referenced, Method[P, R]):
             return self._simulate(size, bound, options)
         ordinal = driver.active.get_current_device() if device is None else device
         target = targets.get(driver.device(ordinal).arch).name
-        request = self._request(bound, options, target)
-        compiled = self._compile(request)
-        kinds = tuple(request.arguments[name] for name in run_time)
-        torch = any(of_torch(views.base(value)) for value in run_time.values())
-        torch_stream = streams.current_of_torch() if torch else None
-        run = launcher(compiled, ordinal, kinds, torch_stream, tuple(run_time))
-        if device is not None:
+        compiled = self._compile(self._request(bound, options, target))
+        run = self._run(compiled, ordinal, any(of_torch(views.base(value)) for value in run_time.values()))
+        if key is not None and device is not None:
             self._remember(key, run, compiled)
         return run(size, stream, *(_raw_value(value) for value in run_time.values()))
+
+    def _run(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Run:
+        """What launches a compiled kernel on a device, on PyTorch's stream or the default one; made once."""
+        # By identity, since a kernel that was forgotten is made anew; `_runs` keeps it alive through its run.
+        known = id(compiled), ordinal, torch
+        if known not in self._runs:
+            names = tuple(p.name for p in self.params if not p.constexpr)
+            kinds = tuple(compiled.request.arguments[name] for name in names)
+            run = launcher(compiled, ordinal, kinds, streams.current_of_torch() if torch else None, names)
+            with self._lock:
+                self._runs[known] = run
+            return run
+        return self._runs[known]
 
     def _device(self, run_time: Mapping[str, Any]) -> int | None:
         """The device of all arrays: an ordinal, `HOST`, or None for any GPU, when there are no arrays.
@@ -316,6 +342,7 @@ class JITFunction(Referenced, Method[P, R]):
             self._binder.table.clear()
             self._binder.watched.clear()
             self._watches.clear()
+            self._runs.clear()
             self._compiled.clear()
 
 

@@ -119,6 +119,8 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 _changes: Scoped[Mapping[str, Any]] = Scoped("weft.settings")
+under_way = _changes.under_way
+"""`under_way()` is true within a block of `using`."""
 
 
 @cache

@@ -238,6 +238,9 @@ class FakeTensor:
     def get_device(self) -> int:
         return self.device.index
 
+    def is_neg(self) -> bool:
+        return False
+
     def stride(self) -> tuple[int, ...]:
         return self.strides
 

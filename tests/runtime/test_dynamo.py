@@ -103,6 +103,21 @@ def test_many_launches_compile_nothing_of_weft(torch, dynamo):
     assert dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
 
+def test_dynamo_never_evaluates_a_frame_of_weft(torch, dynamo):
+    def launch_by_keyword(x, y):
+        add_one[(2,)](x=x, y=y, n=x.numel(), BLOCK=128)
+
+    x = torch.arange(200, dtype=torch.float32)
+    launch_by_keyword(x, torch.empty(200))  # before there is anything for Dynamo to compile
+    dynamo.reset()
+    compiled = torch.compile(function_of(torch, launch_by_keyword), backend="eager")
+    assert torch.equal(compiled(x), (x * 2 + 1) * 3)
+    seen = [code() for code in dynamo.convert_frame.input_codes.seen]
+    assert any(code.co_name == "launch_by_keyword" for code in seen)
+    ours = {code.co_name for code in seen if code.co_filename.startswith("<launch") or "/weft/" in code.co_filename}
+    assert ours <= {"__getitem__"}  # seen once, if a graph's end reaches it before any launch, and again after a reset
+
+
 def test_hazards_of_a_compiled_function_are_raised(torch, dynamo):
     compiled = torch.compile(function_of(torch, lambda x, y: add_one[(2,)](x, y[:9], 200, BLOCK=128)), backend="eager")
     with pytest.raises(OutOfBounds):

@@ -130,8 +130,7 @@ def test_functions_and_classes_follow_their_text(name, changed, same):
 
 ENDS = {
     "one line": ("def f(x): return x\n", ["def f(x): return x\n"]),
-    "brackets at the margin": ("def f(\n    x,\n):\n    return (\n        x\n)\n", None),
-    "a string at the margin": ('def f(x):\n    x += 1\n    g(x, """\nmov\n""")\n', None),
+    "a header's bracket at the margin": ("def f(\n    x,\n):\n    return x\n", None),
     "an inner function last": ("def f(x):\n    def g():\n        return (x,\n1)\n", None),
     "dead code and annotations": ("def f(x):\n    return x\n    y: int\n    # done\n", None),
     "the module's own lines": ("def f(x):\n    return x\nF = f\n# rest\n", ["def f(x):\n", "    return x\n"]),
@@ -145,6 +144,19 @@ def test_the_text_of_a_function_ends_where_the_function_does(name):
     exec(source, space)  # noqa: S102 - the lines are given beside it
     lines = source.splitlines(keepends=True)
     assert function_text.text_of(space["f"], lines) == (lines if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    "tail", ['    g(x, """\nmov {}\n""")\n', "    return (\nx + {}\n)\n", "    def g(): return (x,\n{})\n"]
+)
+def test_what_stands_at_the_margin_behind_the_last_instruction_counts(tail):
+    def digest(number):
+        space = {}
+        exec(compile("def f(x):\n" + tail.format(number), "tail.py", "exec"), space)  # noqa: S102 - from above
+        return function_text.source_text(space["f"])
+
+    assert digest(3) == digest(3)
+    assert digest(3) != digest(4)
 
 
 def test_defaults_count_and_captures_are_reads_of_their_own():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.runtime.fake_driver import CUresult, FakeArray, FakeTensor, float16
 from weft import settings as weft_settings
-from weft.errors import DeviceError
+from weft.errors import DeviceError, LaunchError
 from weft.kernel import jit
 from weft.runtime import binder
 from weft.runtime.launch import packing
@@ -151,6 +151,57 @@ def test_tables_agree_with_the_checked_way(cuda, compiler, launches):
         fresh = make()[1](x, Y, n, alpha)
         assert compiled.request.arguments == fresh.request.arguments
         assert cuda.launches[-1].words == cuda.launches[-2].words
+
+
+KINDS = {
+    "tensor": lambda: FakeTensor(0x1000),
+    "tensor of another dtype": lambda: FakeTensor(0x1008, float16),
+    "array": lambda: FakeArray(0x2000, "<i4"),
+    "nothing": lambda: None,
+    "int": lambda: 48,
+    "one": lambda: 1,
+    "large int": lambda: 2**40,
+    "NumPy's int": lambda: np.int32(7),
+    "bool": lambda: True,
+    "float": lambda: 0.5,
+}
+
+
+@pytest.mark.parametrize("made_for", KINDS)
+def test_a_launch_function_takes_arguments_of_other_classes(cuda, compiler, made_for):
+    """The function is made for the classes of one launch; what it answers for others is what a new kernel answers."""
+    scale, beside = make(), FakeTensor(0x4000)
+    cuda.parameters = 3
+    for _ in range(2):
+        scale[1](beside, Y, KINDS[made_for](), 0.5)
+    code = scale.launch.__code__
+    for kind, value in KINDS.items():
+        for _ in range(2):
+            compiled = scale[1](beside, Y, value(), 0.5)
+            assert compiled.request.arguments == make()[1](beside, Y, value(), 0.5).request.arguments, kind
+            assert cuda.launches[-1].words == cuda.launches[-2].words
+    assert scale.launch.__code__ is code, "made once"
+
+
+def test_a_launch_that_was_taken_early_becomes_fast_too(cuda, compiler, monkeypatch):
+    scale = make()
+    early = scale[1]
+    cuda.parameters = 4
+    for _ in range(2):
+        early(X, Y, 8, 0.5)
+    monkeypatch.setattr(scale, "_compile", None)
+    early(X, Y, 8, 0.5)
+    assert len(cuda.launches) == 3
+
+
+def test_a_lazy_minus_is_refused_at_every_launch(cuda, compiler, monkeypatch):
+    scale = make()
+    for _ in range(3):
+        scale[1](X, Y, 8, 0.5)
+    monkeypatch.setattr(FakeTensor, "is_neg", lambda self: True)
+    with pytest.raises(LaunchError) as caught:
+        scale[1](X, Y, 8, 0.5)
+    assert caught.value.code == "launch-array-form"
 
 
 def test_numbers_of_numpy_and_arrays_of_other_libraries(cuda, compiler):

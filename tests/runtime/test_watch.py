@@ -73,7 +73,7 @@ def member(out):
 def watched(owner, path):
     """The names that are watched of a read."""
     found = {}
-    watch.Surroundings(found).read(owner, path_of(path))
+    watch.Surroundings(found).read(owner, path_of(path), unknown=False)
     return [name for _, name in found]
 
 

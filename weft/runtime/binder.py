@@ -1,7 +1,8 @@
 """One Python function per kernel that binds a launch's arguments, made by `exec` from the kernel's parameters.
 
 A launch has a few microseconds. Binding by Python's own call protocol, one tuple as the key and one dictionary look-up
-leave most of them to the driver. `launch_source` shows the text; for `def scale(x, n, BLOCK: gl.constexpr)` it reads:
+leave most of them to the driver. The function is made for the classes that the arguments had, and takes others more slowly.
+`launch_source` shows the text; for `def scale(x, n, BLOCK: gl.constexpr)` and a tensor and an int it reads:
 
     def launch(grid, x=missing, n=missing, BLOCK=missing, /, *extra, num_warps=None, ..., stream=None, **keywords):
         if keywords: [x, n, BLOCK] = take(keywords, [x, n, BLOCK])
@@ -26,6 +27,7 @@ from difflib import get_close_matches
 from types import FunctionType
 from typing import Any, NoReturn
 
+from weft import settings
 from weft.errors import fail
 from weft.errors.launch import (
     DUPLICATE_ARGUMENT,
@@ -41,6 +43,7 @@ from weft.runtime.arguments import array, of_torch
 from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
+from weft.runtime.origin import class_of
 from weft.runtime.specialise import as_number, freeze, integer_dtype, is_view
 from weft.runtime.watch import GONE, Watch
 
@@ -255,28 +258,20 @@ def frozen(value: Any) -> Any:
 
 
 NEEDS_FREEZING = frozenset({float, tuple, list})
-_CLASSES = (("Tensor", "torch"), ("TensorDescriptor", "weft.nvidia.hopper"), ("LayoutTensor", "weft.views"))
-"""Classes that the generated function knows by name, and their modules: it looks for them where these are loaded."""
 
 # Names of the generated function's own start with `_w_`, out of the way of the author's parameters.
 
 _RUN_TIME = """
-    _w_t = {name}.__class__
-    if _w_t is _w_Tensor:
-        _w_v{i} = {name}.data_ptr(); _w_a{i} = {name}.dtype; _w_b{i} = {name}.get_device(); _w_c{i} = {aligned}
-    elif _w_t is _w_TensorDescriptor:
-        _w_v{i} = {name}.tensor_map; _w_a{i} = _w_v{i}.key; _w_b{i} = _w_c{i} = None
-    elif _w_t is _w_int and -2147483648 <= {name} <= 2147483647:
-        _w_v{i} = {name}; _w_a{i} = "int32"; _w_b{i} = {divisible}; _w_c{i} = None
-    elif _w_t is _w_float:
-        _w_v{i} = {name}; _w_a{i} = "float32"; _w_b{i} = _w_c{i} = None
+    if {name}.__class__ is _w_class{i}{condition}:
+        _w_v{i} = {value}; _w_a{i} = {kind}; _w_b{i} = {device}; _w_c{i} = {facts}
     else:
-        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_view({name}, {facts}) if _w_t is _w_LayoutTensor else _w_other({name}, {facts})
+        _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_other({name}, {specialise})
 """
-
-_CONSTEXPR = """
-    _w_t{i} = {name}.__class__
-    _w_k{i} = _w_frozen({name}) if _w_t{i} in _w_needs_freezing else {name}
+_VIEW = """
+    _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = (_w_view if {name}.__class__ is _w_class{i} else _w_other)({name}, {specialise})
+"""
+_OTHER = """
+    _w_v{i}, _w_a{i}, _w_b{i}, _w_c{i} = _w_other({name}, {specialise})
 """
 
 _DEFAULT = """
@@ -291,7 +286,7 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
         _w_refuse_extra(_w_extra){defaults}
     if num_warps is None and block is None:
         num_warps = {warps}
-    try:
+{debug}    try:
         for _w_get, _w_name, _w_value in _w_watched:
             if _w_get(_w_name) is not _w_value:
                 _w_forget()
@@ -312,8 +307,25 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
 """
 
 
-def launch_source(known: Sequence[Parameter]) -> str:
-    """The text of the launch function of a kernel with these parameters."""
+_DEBUG = """\
+    if debug is None and _w_changes():
+        debug = _w_debug()
+"""
+
+
+_FIRST = """\
+def _w_launch(_w_grid, /, *_w_args, **_w_keywords):
+    return _w_first(_w_grid, _w_args, _w_keywords)
+"""
+
+
+def launch_source(
+    known: Sequence[Parameter], classes: Mapping[str, type[Any] | None], *, debug: bool | None = None
+) -> str:
+    """The text of the launch function of a kernel with these parameters, for run-time arguments of these classes.
+
+    It takes arguments of other classes too, in a slower way. `debug` is the kernel's own.
+    """
     declared = {parameter.name for parameter in known}
     options = [f"{name}={value!r}" for name, value in COMPILE_OPTIONS.items() if name not in declared]
     key = [part for i, p in enumerate(known) for part in _key_parts(i, p)] + list(COMPILE_OPTIONS)
@@ -323,7 +335,8 @@ def launch_source(known: Sequence[Parameter]) -> str:
         defaults="".join(_DEFAULT.format(name=p.name) for p in known if p.default is not MISSING),
         options=", ".join([*options, "stream=None"]),
         warps=WARPS,
-        bind="".join(_bind_text(i, p) for i, p in enumerate(known)),
+        debug=_DEBUG if debug is None else "",
+        bind="".join(_bind_text(i, p, classes[p.name]) for i, p in enumerate(known) if not p.constexpr),
         key="".join(f"{part}, " for part in key),
         bound="".join(f"{p.name}, " for p in known),
         given="".join(f"{name}, " for name in COMPILE_OPTIONS),
@@ -333,58 +346,94 @@ def launch_source(known: Sequence[Parameter]) -> str:
 
 
 def _key_parts(index: int, parameter: Parameter) -> tuple[str, ...]:
-    return tuple(f"_w_{kind}{index}" for kind in ("tk" if parameter.constexpr else "abc"))
-
-
-def _bind_text(index: int, parameter: Parameter) -> str:
     name = parameter.name
     if parameter.constexpr:
-        return _CONSTEXPR.format(name=name, i=index)
-    aligned = f"0 if _w_v{index} & 15 else 16" if parameter.specialise else "0"
-    divisible = f"1 if {name} == 1 else 0 if {name} & 15 else 16" if parameter.specialise else "0"
-    return _RUN_TIME.format(name=name, i=index, aligned=aligned, divisible=divisible, facts=parameter.specialise)
+        return f"{name}.__class__", f"_w_frozen({name}) if {name}.__class__ in _w_needs_freezing else {name}"
+    return tuple(f"_w_{kind}{index}" for kind in "abc")
 
 
-@dataclass(frozen=True, slots=True)
+def _bind_text(i: int, parameter: Parameter, cls: type[Any] | None) -> str:
+    """Lines that set value and key of a run-time argument: what `other` answers, found out faster."""
+    name, specialise = parameter.name, parameter.specialise
+    if cls is int:
+        divisible = f"1 if {name} == 1 else 0 if {name} & 15 else 16" if specialise else "0"
+        condition, parts = f" and -2147483648 <= {name} <= 2147483647", (name, "'int32'", divisible, "None")
+    elif cls is float:
+        condition, parts = "", (name, "'float32'", "None", "None")
+    elif cls is not None and issubclass(cls, HostDescriptor):
+        condition, parts = "", (f"{name}.tensor_map", f"_w_v{i}.key", "None", "None")
+    elif cls is not None and _is_tensor(cls):
+        aligned = f"0 if _w_v{i} & 15 else 16" if specialise else "0"
+        parts = f"{name}.data_ptr()", f"{name}.dtype", f"{name}.get_device()", aligned
+        condition = f" and not {name}.is_neg()"  # a lazy minus, which `other` refuses
+    else:
+        text = _VIEW if hasattr(cls, "__weft_view__") else _OTHER
+        return text.format(name=name, i=i, specialise=specialise)
+    value, kind, device, facts = parts
+    return _RUN_TIME.format(
+        name=name, i=i, condition=condition, value=value, kind=kind, device=device, facts=facts, specialise=specialise
+    )
+
+
+def _class(example: Any) -> type[Any] | None:
+    """The class to expect of an argument: of one that is None now, and optional, PyTorch's tensors."""
+    return getattr(sys.modules.get("torch"), "Tensor", None) if example is None else class_of(example)
+
+
+def _is_tensor(cls: type[Any]) -> bool:
+    torch = sys.modules.get("torch")
+    parameter = getattr(getattr(torch, "nn", None), "Parameter", None)
+    return torch is not None and cls in (torch.Tensor, parameter)
+
+
 class Binder:
-    """The launch function of a kernel with the tables it reads.
+    """A kernel's launch function, `launch(grid, *args, **options)`, and the tables that it looks at.
 
-    `table` maps keys to what runs them; `watched` lists what compiled kernels have read (`weft.runtime.watch.Watch`): when one
-    does not hold any more, `forget` is called before the look-up.
+    `launch` is the same object from the start, which a partial call may hold on to. Until `make` has been called it is
+    `first(grid, args, keywords)`. `table` maps keys to what runs them; `watched` lists what compiled kernels have read
+    (`weft.runtime.watch.Watch`): when one of these does not hold any more, `forget` is called before the look-up.
     """
 
-    launch: Callable[..., Any]
-    table: dict[Any, Any]
-    watched: list[Watch]
-    space: dict[str, Any]
+    def __init__(
+        self,
+        signature: Signature,
+        *,
+        first: Callable[..., Any],
+        miss: Callable[..., Any],
+        forget: Callable[[], None],
+        evaluate: Callable[..., Any],
+        debug: bool | None = None,
+    ) -> None:
+        self.table: dict[Any, Any] = {}
+        self.watched: list[Watch] = []
+        self.made = False
+        self._signature, self._debug = signature, debug
+        names: dict[str, Any] = {
+            "table": self.table, "watched": self.watched, "forget": forget, "miss": miss, "gone": GONE, "first": first,
+            "evaluate": evaluate, "other": other, "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "view": views.bind,
+            "tuple": tuple, "refuse_extra": signature.refuse_extra, "take": signature.taker(), "missing": MISSING,
+            "defaults": {parameter.name: parameter.default for parameter in signature.known},
+            "changes": settings.under_way, "debug": lambda: settings.current().debug,
+        }  # fmt: skip
+        self._space = {f"_w_{name}": value for name, value in names.items()}
+        self.launch = self._function(_FIRST)
 
-    def see_classes(self) -> None:
-        """Take the short way for arguments of these classes from now on, where their modules are loaded."""
-        for name, module in _CLASSES:
-            # Another thread may be loading the module now.
-            self.space[f"_w_{name}"] = getattr(sys.modules.get(module), name, None)
+    def make(self, examples: Mapping[str, Any]) -> None:
+        """Compile the launch function, fastest for arguments of the classes of `examples`.
 
+        It calls `miss(key, grid, values, options, stream)` to launch the checked way, and `evaluate(grid, bound)` for a grid
+        that is a function.
+        """
+        known = self._signature.known
+        classes = {p.name: None if p.constexpr else _class(examples[p.name]) for p in known}
+        self._space.update({f"_w_class{i}": cls for i, cls in enumerate(classes.values())})
+        made = self._function(launch_source(known, classes, debug=self._debug))
+        self.launch.__defaults__, self.launch.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
+        self.launch.__code__ = made.__code__
+        self.made = True
 
-def make_binder(
-    signature: Signature, *, miss: Callable[..., Any], forget: Callable[[], None], evaluate: Callable[..., Any]
-) -> Binder:
-    """Compile the launch function of a kernel.
-
-    `miss(key, grid, values, options, stream)` launches the checked way, `evaluate(grid, bound)` calls a grid that is a
-    function, `forget()` empties the tables.
-    """
-    table: dict[Any, Any] = {}
-    watched: list[Watch] = []
-    names: dict[str, Any] = {
-        "table": table, "watched": watched, "forget": forget, "miss": miss, "gone": GONE, "evaluate": evaluate, "other": other,
-        "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "view": views.bind,
-        "refuse_extra": signature.refuse_extra, "take": signature.taker(), "missing": MISSING,
-        "defaults": {parameter.name: parameter.default for parameter in signature.known},
-        "int": int, "float": float, "tuple": tuple, **{name: None for name, _ in _CLASSES},
-    }  # fmt: skip
-    space = {f"_w_{name}": value for name, value in names.items()}
-    text = launch_source(signature.known)
-    exec(compile(text, f"<launch of {signature.kernel}>", "exec"), space)  # noqa: S102 - made above of parameter names
-    launch = space["_w_launch"]
-    launch.__name__ = launch.__qualname__ = signature.kernel
-    return Binder(opaque(launch), table, watched, space)
+    def _function(self, text: str) -> FunctionType:
+        exec(compile(text, f"<launch of {self._signature.kernel}>", "exec"), self._space)  # noqa: S102 - made above of names
+        function: FunctionType = self._space["_w_launch"]
+        function.__name__ = function.__qualname__ = self._signature.kernel
+        return opaque(function)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import sys
 from types import CodeType, FunctionType
 from typing import cast
 from weakref import WeakKeyDictionary
@@ -57,23 +55,18 @@ def text_of(function: FunctionType, lines: list[str]) -> list[str]:
     first = code.co_firstlineno - 1
     if first >= len(lines):
         return _code_texts(code)
-    end, margin = _last_line(code), _indentation(lines[first])
-    if not end:
-        return inspect.getblock(lines[first:])
     # Python's own search reads the function word by word, which takes ten times as long. Nothing in a function is indented less
-    # than its first line but strings and brackets, and the place where its code ends is behind those.
+    # than its first line but strings and brackets. Where those end the function, what they say is in the byte code.
+    end, margin = _last_line(code), _indentation(lines[first])
     while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > margin):
         end += 1
     return lines[first:end]
 
 
 def _last_line(code: CodeType) -> int:
-    """The line in which the last instruction's text ends, counted from 1; 0 where Python does not tell."""
-    if sys.version_info < (3, 11):
-        return 0
-    ends = [end for _, end, _, _ in code.co_positions() if end is not None]
+    """The last line in which an instruction begins, counted from 1."""
     inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    return max([*ends, *inner], default=0)
+    return max([code.co_firstlineno, *(line for _, _, line in code.co_lines() if line is not None), *inner])
 
 
 def _indentation(line: str) -> int:

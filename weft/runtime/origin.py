@@ -6,8 +6,8 @@ Only what a module really holds under its name counts as that module's, since a 
 
 from __future__ import annotations
 
+import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,10 @@ def _root() -> str:
 
 @cache
 def _library() -> tuple[str, ...]:
-    known = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    found = {str(Path(path)) for path in known} | {str(Path(path).resolve()) for path in known}
+    # What `sysconfig` answers for "stdlib" and "platstdlib"; it reads all of Python's build variables first, for 2 ms.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    known = {Path(os.__file__).parent, Path(sys.base_exec_prefix, sys.platlibdir, version)}
+    found = {str(path) for path in known} | {str(path.resolve()) for path in known}
     return tuple(path + "/" for path in found)
 
 

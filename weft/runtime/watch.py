@@ -49,7 +49,7 @@ def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
     seen = len(found)
     surroundings = Surroundings(found)
     for entry in compiled.reads:
-        surroundings.read(entry.owner, entry.path)
+        surroundings.read(entry.owner, entry.path, unknown=entry.fingerprint is None)
     for function, arguments in compiled.ran:
         surroundings.ran(function, arguments)
     for argument in compiled.request.arguments.values():
@@ -104,8 +104,8 @@ class Surroundings:
         self._ran: set[object] = set()
         self._alive: list[object] = []
 
-    def read(self, owner: Any, path: Path) -> None:
-        """Watch what a read depends on (see `weft.runtime.manifest.Read`)."""
+    def read(self, owner: Any, path: Path, *, unknown: bool) -> None:
+        """Watch what a read depends on (see `weft.runtime.manifest.Read`); of an unknown value, all that its Python reads."""
         value: Any = owner
         for step in path:
             try:
@@ -119,7 +119,7 @@ class Surroundings:
             self._step(value, step, after)
             value = after
         self.contents(value)
-        if fp.fingerprint(value) is None:
+        if unknown:
             self.used(value, frozenset())
 
     def _opened(self, owner: Any, step: paths.Step, opened: paths.Opened) -> None:

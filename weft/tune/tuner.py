@@ -19,7 +19,7 @@ from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
 from weft.locks import Lock, lazy
 from weft.runtime.compiled import CompiledKernel
-from weft.runtime.dynamo import opaque, outside
+from weft.runtime.dynamo import opaque
 from weft.runtime.reference import Referenced
 from weft.runtime.rehearsal import visitor
 from weft.tune import measure
@@ -79,14 +79,14 @@ class Autotuner(Referenced):
         """A kernel with its grid, as `JITFunction` has it. Raises TuningError (tune-no-grid) for a function."""
         if not self._subject.takes_grid:
             raise fail(NO_GRID, name=self.name)
-        return opaque(lambda *args, **keywords: outside(self._run)(grid, args, keywords))
+        return opaque(lambda *args, **keywords: self._run(grid, args, keywords))
 
     @opaque
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call a function with the config of these arguments. Raises LaunchError (launch-host-call) for a kernel."""
         if self._subject.takes_grid:
             return self.fn(*args, **keywords)
-        return outside(self._run)(None, args, keywords)
+        return self._run(None, args, keywords)
 
     @lazy
     def identity(self) -> str:
