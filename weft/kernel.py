@@ -84,6 +84,7 @@ class JITFunction(Referenced, Method[P, R]):
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
         self._runs: dict[Hashable, Run] = {}
+        self._repeats = False
         self._watches: watch.Watches = {}
         self._lock = Lock()
 
@@ -191,11 +192,11 @@ class JITFunction(Referenced, Method[P, R]):
     def _first(self, programs: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> CompiledKernel:
         """A launch before the launch function is made.
 
-        That is at the second launch on a GPU, since it takes as long as reading a compiled kernel from disk, and many kernels
-        are launched once. Launches of the simulator never need it.
+        That is once a compiled kernel has been launched twice, since it takes as long as reading one from disk, and many are
+        launched once. Launches of the simulator never need it.
         """
         bound, options = self.signature.bind(args, keywords)
-        if not self._runs:
+        if not self._repeats:
             return self._checked(None, programs, bound, options)
         with self._lock:
             if not self._binder.made:
@@ -233,14 +234,15 @@ class JITFunction(Referenced, Method[P, R]):
         """What launches a compiled kernel on a device, on PyTorch's stream or the default one; made once."""
         # By identity, since a kernel that was forgotten is made anew; `_runs` keeps it alive through its run.
         known = id(compiled), ordinal, torch
-        if known not in self._runs:
+        run = self._runs.get(known)
+        self._repeats = self._repeats or run is not None
+        if run is None:
             names = tuple(p.name for p in self.params if not p.constexpr)
             kinds = tuple(compiled.request.arguments[name] for name in names)
             run = launcher(compiled, ordinal, kinds, streams.current_of_torch() if torch else None, names)
             with self._lock:
                 self._runs[known] = run
-            return run
-        return self._runs[known]
+        return run
 
     def _device(self, run_time: Mapping[str, Any]) -> int | None:
         """The device of all arrays: an ordinal, `HOST`, or None for any GPU, when there are no arrays.

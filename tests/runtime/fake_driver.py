@@ -215,6 +215,10 @@ FakeDtype.__module__ = "torch"
 float32, float16 = FakeDtype("float32"), FakeDtype("float16")
 
 
+WARM = 3
+"""Launches of one kernel until its launch function is made and its table filled; the next ones take the short way."""
+
+
 class FakeTensor:
     """Poses as `torch.Tensor` on a CUDA device; contiguous unless it is told its strides (in elements)."""
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.runtime.fake_driver import FakeArray, FakeTensor, float16
+from tests.runtime.fake_driver import WARM, FakeArray, FakeTensor, float16
 from tests.runtime.test_block_launch import caught
 from weft.kernel import jit
 from weft.layout import BlockedLayout
@@ -119,9 +119,9 @@ def test_packing():
     assert made.table == (1, 3, 4, 5)
 
 
-def test_the_short_way_is_taken_from_the_third_launch_on(cuda, compiler, monkeypatch):
+def test_the_short_way_is_taken_once_the_launch_function_is_made(cuda, compiler, monkeypatch):
     scale = make()
-    for _ in range(2):
+    for _ in range(WARM):
         scale[1](view(), 2, view(0x1000, (5,)))
     monkeypatch.setattr(scale, "_compile", None)
     x, y = view(0x3000), view(0x5000, (6,))
@@ -135,12 +135,12 @@ def test_the_short_way_is_taken_from_the_third_launch_on(cuda, compiler, monkeyp
 
 def test_the_class_of_views_has_a_way_of_its_own(cuda, compiler, monkeypatch):
     scale = make()
-    for _ in range(2):
+    for _ in range(WARM):
         scale[1](view(), 2, view())
     monkeypatch.setattr(scale, "_compile", None)
     monkeypatch.setitem(scale.launch.__globals__, "_w_other", None)
     scale[1](view(0x3000), 2, view(0x4000))
-    assert len(cuda.launches) == 3
+    assert len(cuda.launches) == WARM + 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_divisibility_of_numbers_is_a_variant_unless_it_must_not_be(cuda, compil
 
 def test_the_stream_is_that_of_pytorch_where_the_arrays_are(cuda, compiler):
     scale = make()
-    for _ in range(2):
+    for _ in range(WARM):
         scale[1](view(), 2, 3)
         scale[1](FakeView(FakeArray(0x1000)), 2, 3)
         scale[1](view(), 2, 3, stream=5)

@@ -15,8 +15,9 @@ import ctypes
 import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
+from types import CodeType
 from typing import Any
 
 from weft.errors import fail
@@ -146,11 +147,17 @@ def launcher(
         packed="".join(f", {'*' * (number in layout.spread)}{values[number]}" for number in layout.packed),
         pointed=_pointed(layout),
     )
-    exec(compile(text, f"<run of {compiled.name}>", "exec"), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
+    exec(_program(text), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
     run = names_in_scope["run"]
     if compiled.binary.workspace:
         run = _with_workspace(run, compiled, loaded, current_stream or _default_stream)
     return run
+
+
+@lru_cache(256)
+def _program(text: str) -> CodeType:
+    """The code of a launcher; kernels with as many arguments of the same kinds share it."""
+    return compile(text, "<run of a kernel>", "exec")
 
 
 _CONFIGS_KEPT = 256
