@@ -46,19 +46,21 @@ class Read:
     fingerprint: str | None
 
 
-def read(owner: Any, path: Path, known: fp.Known | None = None, called: frozenset[int] | None = frozenset()) -> Read:
+def read(owner: Any, path: Path, called: frozenset[int] = frozenset()) -> Read:
     """Record a read, with the fingerprint of what is there now.
 
     A plain function of the author's in the value may be called by what the value is given to; then nothing is known. `called`
-    are those, by identity, of which it is known what they read; None means all.
+    are those, by identity, of which it is known what they read.
     """
     try:
-        value = paths.resolve(owner, path)
-    except (LookupError, AttributeError, TypeError):
+        return Read(owner, path, fp.inert(paths.resolve(owner, path), called))
+    except _NOT_THERE:
         return Read(owner, path, _ABSENT)
     except paths.Opened:
         return Read(owner, path, None)
-    return Read(owner, path, fp.fingerprint(value, known) if called is None else fp.inert(value, called))
+
+
+_NOT_THERE = (LookupError, AttributeError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +148,17 @@ def _evaluated(
             path = paths.path(json.loads(steps))
         except (ValueError, TypeError):
             return None
-        found = read(owner, path, known, called=None)
-        if found.fingerprint != expected:
-            return None
-        reads.append(found)
-        if expected == _ABSENT:
+        try:
+            value = paths.resolve(owner, path)
+        except (*_NOT_THERE, paths.Opened) as reason:
+            if expected != _ABSENT or isinstance(reason, paths.Opened):
+                return None
+            reads.append(Read(owner, path, _ABSENT))
             continue
-        value = paths.resolve(owner, path)
+        # Of a function in the value it is known what it read: the reads say so, or there would be no variant.
+        if fp.fingerprint(value, known) != expected:
+            return None
+        reads.append(Read(owner, path, expected))
         # What was read before under another name gave its functions their ways then; `known` keeps it alive.
         if id(value) not in opened:
             opened.add(id(value))
