@@ -255,7 +255,63 @@ TILE_MISTAKES = [
 ]  # fmt: skip
 
 SHARED = "s = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout(64), address_space=gl.AddressSpace.SHARED)"
+BUFFER = "s = gl.allocate_shared_memory(gl.float32, [64], gl.SwizzledSharedLayout(1, 1, 1, [0]))"
 THREAD_MISTAKES = [
+    # What is there, instead of where it is
+    Mistake("gl.atomic_add(dst[i], 1.0)", "language-pointer-needed", "dst.tile[1](i)", "gl.atomic_add(dst.tile[1](i), 1.0)"),
+    Mistake(
+        "gl.atomic_max(dst[i // (n)], 1.0)", "language-pointer-needed", "dst.tile[1](i // n)",
+        "gl.atomic_max(dst.tile[1](i // n), 1.0)",
+    ),
+    Mistake(
+        "gl.atomic_cas(dst[i], 0.0, 1.0)", "language-pointer-needed", "dst.tile[1](i)",
+        "gl.atomic_cas(dst.tile[1](i), 0.0, 1.0)",
+    ),
+    Mistake(
+        f"{SHARED}\ns[i] = 0.0\ngl.atomic_add(s[i], 1.0)", "language-pointer-needed", "s.tile[1](i)",
+        f"{SHARED}\ns[i] = 0.0\ngl.atomic_add(s.tile[1](i), 1.0)", mark="gl.atomic_add",
+    ),
+    Mistake(
+        "v = gl.LayoutTensor(dst.ptr, gl.Layout((8, 8), (8, 1)))\ngl.atomic_add(v[i // 8, i % 8], 1.0)",
+        "language-pointer-needed", "v.tile[1, 1](i // 8, i % 8)",
+        "v = gl.LayoutTensor(dst.ptr, gl.Layout((8, 8), (8, 1)))\ngl.atomic_add(v.tile[1, 1](i // 8, i % 8), 1.0)",
+        mark="gl.atomic_add",
+    ),
+    Mistake(
+        "gl.atomic_add(dst, 1.0)", "thread-atomic-view", "gl.atomic_add(dst.tile[1](i), value)",
+        "gl.atomic_add(dst.tile[1](i), 1.0)",
+    ),
+    Mistake("x = gl.load(src[i])", "language-pointer-needed", "write src[i] alone", "x = src[i]"),
+    Mistake("gl.store(dst[i], 1.0)", "language-pointer-needed", "write dst[i] = value", "dst[i] = 1.0"),
+    # Shared memory
+    Mistake(
+        "s = gl.allocate_shared_memory(gl.float32, [64])\ns[i] = 1.0", "lang-call-arguments",
+        "gl.LayoutTensor.stack_allocation(dtype, gl.Layout(size), address_space=gl.AddressSpace.SHARED)",
+        f"{SHARED}\ns[i] = 1.0",
+    ),
+    Mistake(
+        "s = gl.allocate_shared_memory(gl.float32, [64], gl.Layout(64))\ns[i] = 1.0", "shared-not-a-layout",
+        SHARED.removeprefix("s = "), f"{SHARED}\ns[i] = 1.0",
+    ),
+    Mistake(
+        f"{BUFFER}\ns[i] = 1.0", "shared-in-threads", SHARED.removeprefix("s = "), f"{SHARED}\ns[i] = 1.0", mark="s[i]"
+    ),
+    Mistake(f"{BUFFER}\nx = s[i]", "shared-in-threads", SHARED.removeprefix("s = "), f"{SHARED}\nx = s[i]", mark="x ="),
+    *(
+        Mistake(wrong, code, "gl.LayoutTensor.stack_allocation(", f"{SHARED}\ns[i] = 1.0")
+        for wrong, code in (
+            ("s = gl.shared(gl.float32, 64)", "lang-attribute"), ("s = gl.shared.array(64)", "lang-attribute"),
+            ("s = gl.SharedMemory(gl.float32, [64])", "lang-attribute"), ("s = gl.stack_allocation(64)", "lang-attribute"),
+            ("s = gl.shared_memory(64, gl.float32)", "lang-not-callable"), ("s = __shared__", "lang-undefined-name"),
+            ("s = cuda.shared.array(64, gl.float32)", "lang-undefined-name"), ("s = shared[64]", "lang-undefined-name"),
+        )
+    ),
+    # Functions of tiles
+    Mistake("x = gl.sum(src[i])", "language-tile-needed", "gl.warp_sum(x)", "x = gl.warp_sum(src[i])"),
+    Mistake("x = gl.max(src[i])", "language-extreme", "gl.warp_max(x)", "x = gl.warp_max(src[i])"),
+    Mistake("v = src[i]\nx = gl.min(v)", "language-extreme", "gl.warp_min(v)", "v = src[i]\nx = gl.warp_min(v)", mark="x ="),
+    Mistake("x = gl.cumsum(src[i])", "language-tile-needed", "gl.warp_prefix_sum(x)", "x = gl.warp_prefix_sum(src[i])"),
+    # Indices and control flow
     Mistake(
         "if i // 32 == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", "control-scope", "gl.warp_id()",
         "if gl.warp_id() == 0:\n    dst[i] = gl.shuffle_down(src[i], 1)", mark="dst[i]",

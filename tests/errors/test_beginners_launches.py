@@ -26,7 +26,7 @@ from weft.errors import LaunchError, UserError
         (
             lambda: copy[1](3, zeros(), 128, LINE),
             "language-pointer-needed",
-            "a parameter that the launch gives an array",
+            "the launch gives the parameter ptr an array",
         ),
         (lambda: copy[1](zeros(), zeros(), 128, "LINE"), "tile-not-a-layout", "gl.BlockedLayout("),
         (lambda: copy[1](zeros(), zeros(), 128, None), "resolve-open", "layout="),

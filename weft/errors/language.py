@@ -46,20 +46,20 @@ TILE_NEEDED = row(
     "language-tile-needed",
     CompilationError,
     "{what} needs a tile, but got {got}",
-    "make a tile with gl.full, gl.arange or gl.load first",
+    "make a tile with gl.full, gl.arange or gl.load first{more}",
 )
 EXTREME = row(
     "language-extreme",
     CompilationError,
     "{what} looks for one element along an axis of a tile, but got {got}",
-    "of two numbers write {what}(a, b) without gl, or gl.{what}imum(a, b)",
+    "of two numbers write {what}(a, b) without gl, or gl.{what}imum(a, b); over the threads of a warp gl.warp_{what}({name})",
 )
 POINTER_INDEX = row(
     "language-pointer-index",
     CompilationError,
     "{got} has no elements to index",
     "pass a view of the array, weft.LayoutTensor(array), or open one here, gl.LayoutTensor(pointer, layout), and index that; "
-    "or use gl.load(pointer + i) and gl.store(pointer + i, value)",
+    "or use gl.load(pointer + i), gl.store(pointer + i, value) and gl.atomic_add(pointer + i, value)",
 )
 SCALAR_NEEDED = row(
     "language-scalar-needed",
@@ -203,7 +203,7 @@ POINTER_NEEDED = row(
     "language-pointer-needed",
     CompilationError,
     "{what} needs a pointer, but got {got}",
-    "pass a pointer plus offsets, as in gl.load(ptr + offsets), where ptr is a parameter that the launch gives an array",
+    "{instead}",
 )
 OTHER_WITHOUT_MASK = row(
     "language-other-without-mask",

@@ -18,6 +18,12 @@ HANDLE_BRACKETS = row(
     "{got} is a handle, which has no items to take in Python's way",
     "write .index(i) or .slice(start, length, dim) for a part of its memory, and .load(layout) for its elements",
 )
+IN_THREADS = row(
+    "shared-in-threads",
+    CompilationError,
+    "{got} holds tiles of the whole block, and single threads do not index it",
+    "write {array} in the place of gl.allocate_shared_memory",
+)
 HANDLE_NEEDED = row(
     "shared-handle-needed",
     CompilationError,
@@ -31,7 +37,7 @@ NOT_A_LAYOUT = row(
     "shared-not-a-layout",
     LayoutError,
     "{got} is not a layout of shared memory",
-    "pass a layout such as gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[1, 0])",
+    "pass a layout such as gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[1, 0]){more}",
 )
 RANK = row(
     "shared-rank",

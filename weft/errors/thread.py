@@ -121,7 +121,7 @@ ATOMIC_VIEW = row(
     "thread-atomic-view",
     CompilationError,
     "{what} is done at one element, but got {got}",
-    "pass a view of one element in global or shared memory, as in {what}(t.tile[1, 1](i, j), value)",
+    "pass a view of one element in global or shared memory, as in {what}({one}, value)",
 )
 ATOMIC_SHARED = row(
     "thread-atomic-shared",

@@ -133,7 +133,8 @@ def _instead_of_call(value: Any) -> str:
         return (
             "drop the parentheses: shape and stride of a layout or view are tuples of integers here, as in t.shape[0]"
         )
-    return "call a function"
+    name = value.__name__.rpartition(".")[2] if isinstance(value, ModuleType) else ""
+    return otherwise.instead(name) or "call a function"
 
 
 def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -212,7 +213,8 @@ def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         called, _, problem = str(error).partition("() ")
         if not problem or not called.removesuffix(".__init__").endswith(name.rpartition(".")[2]):
             problem = f"cannot take {_shown(args, kwargs)}"
-        raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=signature(function)) from error
+        takes = signature(function) + otherwise.in_threads(name)
+        raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=takes) from error
 
 
 def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

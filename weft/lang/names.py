@@ -231,7 +231,7 @@ def _no_attribute(owner: Any, name: str) -> Any:
 
 def _existing(owner: Any, name: str) -> str:
     """What to write for an attribute that no table knows: a similar name, or those that there are."""
-    known = [each for each in dir(owner) if not each.startswith("_")]
+    known = [each for each in getattr(owner, "__all__", dir(owner)) if not each.startswith("_")]
     close = suggestion(name, known)
     if close:
         return "use one that exists" + close

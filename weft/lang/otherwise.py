@@ -12,6 +12,8 @@ from typing import Any
 
 from weft import language
 from weft.lang.values import class_of
+from weft.language.advice import shared_array
+from weft.language.context import by_threads
 from weft.language.runtime_value import RuntimeValue
 
 EXPRESSIONS: dict[str, str] = {
@@ -100,7 +102,6 @@ CLAUSES: dict[str, str] = {
 """What to do about a name for which no expression stands in."""
 CUDA: dict[str, str] = {
     "__ldg": "write gl.load(ptr)",
-    "__shared__": "write gl.allocate_shared_memory(dtype, shape, layout)",
     "__shfl_down_sync": "write gl.shuffle_down(x, offset)",
     "__syncthreads": "write gl.barrier()",
     "__syncwarp": "write gl.syncwarp()",
@@ -108,13 +109,22 @@ CUDA: dict[str, str] = {
     "blockDim": "write gl.block_dim",
     "blockIdx": "write gl.block_idx, or gl.program_id(0)",
     "gridDim": "write gl.grid_dim, or gl.num_programs(0)",
-    "shared": "write gl.allocate_shared_memory(dtype, shape, layout)",
     "synchronize": "write gl.barrier()",
     "syncthreads": "write gl.barrier()",
     "threadIdx": "write gl.thread_idx",
     "warpSize": "write gl.WARP_SIZE",
 }
 """What CUDA calls it."""
+SHARED = (
+    "SharedMemory", "__shared__", "alloc_shared", "allocate_shared", "shared", "shared_array", "shared_memory", "smem",
+    "stack_allocation",
+)  # fmt: skip
+"""What shared memory is looked for under."""
+NAMES = {
+    "cuda": f"write functions of weft.language (gl): gl.thread_idx, gl.barrier(), and for shared memory {shared_array()}",
+    "tl": "write gl, after from weft import language as gl",
+}
+"""What packages of other languages are called."""
 _OPERAND = re.compile(r"(?<![.\w])x(?!\w)")
 HOST_ONLY = "use functions of weft.language (gl), or compute it on the host and pass the result as an argument"
 
@@ -127,16 +137,31 @@ def instead(name: str, x: object = None) -> str:
     known = CLAUSES.get(name) or CUDA.get(name)
     if known:
         return known
+    if name in SHARED:
+        return f"write {shared_memory()}"
     called = x.handle.name if isinstance(x, RuntimeValue) else ""
     if name in EXPRESSIONS:
         return "write " + _OPERAND.sub(called or "x", EXPRESSIONS[name])
     return f"write gl.{name}({called or '...'})" if name in language.__all__ else ""
 
 
+def shared_memory() -> str:
+    """What allocates shared memory: in kernels of single threads an array that they index, else that or a buffer of tiles."""
+    tiles = "" if by_threads() else "gl.allocate_shared_memory(dtype, shape, layout) for tiles, or for single threads "
+    return tiles + shared_array()
+
+
+def in_threads(name: str) -> str:
+    """A clause on what single threads write where they call a function of tiles; empty when nothing is known."""
+    return f"; single threads write {shared_array()}" if name == "allocate_shared_memory" and by_threads() else ""
+
+
 def instead_of_name(name: str) -> str:
     """What to write instead of an undefined name, which mostly is the author's own; empty when nothing is known."""
-    if name in CUDA:
-        return CUDA[name]
+    if name in SHARED:
+        return f"write {shared_memory()}"
+    if name in CUDA or name in NAMES:
+        return CUDA.get(name) or NAMES[name]
     return f"define it before this line, or write gl.{name}" if name in language.__all__ else ""
 
 

@@ -19,6 +19,7 @@ from weft.language.aggregate import is_aggregate, seal
 from weft.language.marks import must_use
 from weft.language.runtime_value import RuntimeValue, is_handle
 from weft.language.shape import check_indexed
+from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tree import fields_of, flatten
 
 
@@ -233,6 +234,8 @@ def _immutable(owner: Any) -> NoReturn:
     if isinstance(owner, tensor) and not isinstance(owner, SIMD):
         check_indexed(owner)
     instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
+    if isinstance(owner, shared_memory_descriptor):
+        owner.check_brackets()
     if is_handle(owner):
         instead = "write smem.store(value), or bufs.index(i).store(value) where it holds several tiles"
     elif isinstance(owner, SIMD):

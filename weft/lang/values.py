@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard, cast
 
 from weft.errors import fail
@@ -196,6 +196,8 @@ def show(value: Any) -> str:
         return f"a {type(value).__name__} of run-time values"
     if isinstance(value, Brackets) or (isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")):
         return "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
     if isinstance(value, MethodType):
         return f"the method {value.__name__} of {name_of(value.__self__)}"
     return repr(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from weft.ir.build import Builder
@@ -10,7 +11,7 @@ from weft.ir.types import DType
 from weft.language.context import current
 from weft.language.tensor import tensor
 from weft.layout import DistributedLayout
-from weft.ops import arith
+from weft.ops import arith, globals, regs, thread
 
 CONVERT = "convert it with .to(gl.int32)"
 QUOTIENT = "write // in place of /: it divides integers into an integer, which / never does"
@@ -35,6 +36,67 @@ def constant_instead(x: Any) -> str:
     if isinstance(x, tensor):
         return "pass a Python number, or annotate the parameter that it comes from as gl.constexpr"
     return whole(x) if isinstance(x, float) else "pass a Python integer, as a number or a gl.constexpr parameter"
+
+
+def author_name(x: object) -> str:
+    """What the author calls a value, or `x`."""
+    return (x.handle.name if isinstance(x, tensor) else "") or "x"
+
+
+def in_warps(what: str, x: object) -> str:
+    """A clause on what combines values of a warp's threads as `what` combines the elements of a tile."""
+    if what not in _IN_WARPS or not isinstance(x, tensor):
+        return ""
+    return f"; over the threads of a warp write gl.{_IN_WARPS[what]}({author_name(x)})"
+
+
+_IN_WARPS = {"sum": "warp_sum", "max": "warp_max", "min": "warp_min", "cumsum": "warp_prefix_sum"}
+
+
+def shared_array(dtype: object = None, count: object = "size") -> str:
+    """The text that allocates an array of shared memory, which single threads index."""
+    element = f"gl.{dtype.name}" if isinstance(dtype, DType) else "dtype"
+    return f"gl.LayoutTensor.stack_allocation({element}, gl.Layout({count}), address_space=gl.AddressSpace.SHARED)"
+
+
+def one_element(view: str, *indices: str) -> str:
+    """The text of the view of one element of a view.
+
+    >>> one_element("bins", "i")
+    'bins.tile[1](i)'
+    """
+    return f"{view}.tile[{', '.join('1' for _ in indices)}]({', '.join(indices)})"
+
+
+def address_instead(what: str, x: object) -> str:
+    """What to write where a function needs an address and `x` is none."""
+    element = _element_of_view(x) if isinstance(x, tensor) else None
+    if element is None:
+        return "pass a pointer plus offsets, as in gl.load(ptr + offsets), where the launch gives the parameter ptr an array"
+    written = ast.unparse(element)
+    if what == "load":
+        return f"write {written} alone: it is the element, loaded"
+    if what == "store":
+        return f"write {written} = value"
+    indices = element.slice.elts if isinstance(element.slice, ast.Tuple) else [element.slice]
+    view = one_element(ast.unparse(element.value), *map(ast.unparse, indices))
+    return f"pass {view}, the view of one element: {written} is what stands there"
+
+
+def _element_of_view(x: tensor) -> ast.Subscript | None:
+    """The author's `view[i, j]` that read `x`."""
+    builder = current().builder
+    op = builder.maker(x.handle)
+    if op is not None and op.kind is regs.extract:
+        op = builder.maker(next(op.uses))
+    if op is None or op.kind not in _READS or op.loc is None or op.loc.end_line != op.loc.line:
+        return None
+    text = op.loc.source.encode()[op.loc.col : op.loc.end_col].decode()
+    node = ast.parse(text, mode="eval").body
+    return node if isinstance(node, ast.Subscript) else None
+
+
+_READS = (globals.load, thread.load_shared)
 
 
 def power(base: Any, exponent: Any) -> str:

@@ -9,10 +9,12 @@ from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.ir.types import DType
 from weft.language.access_order import check_scope, element_inside
+from weft.language.advice import one_element
 from weft.language.broadcast import fit
+from weft.language.context import by_threads
 from weft.language.logic import bit_and
 from weft.language.marks import builtin
-from weft.language.memory import by_thread, check_pointer, place_mask, pointer_form
+from weft.language.memory import check_pointer, place_mask, pointer_form
 from weft.language.places import alone, loaded
 from weft.language.promote import place
 from weft.language.storages import GlobalStorage, KernelStorage
@@ -99,7 +101,7 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
         address, each = storage.address(offset), True
     else:
         check_pointer("atomic_cas", pointer)
-        address, each, inside = cast("tensor", pointer), by_thread(), None
+        address, each, inside = cast("tensor", pointer), by_threads(), None
     element: DType = address.dtype.element_ty
     if element.bits not in (16, 32, 64):
         raise fail(errors.ATOMIC_TYPE, kind="cas", dtype=element.name, allowed="types of 16, 32 or 64 bits")
@@ -124,7 +126,7 @@ def _modify(kind: Atomic, pointer: Any, val: Any, mask: Any, sem: str | None, sc
     element: DType = pointer.dtype.element_ty
     _check_type(kind, element)
     form = pointer_form(what, pointer, val, mask)
-    if form is None and by_thread():
+    if form is None and by_threads():
         return GlobalStorage(pointer).atomic(kind, 0, val, place_mask(what, mask, None), order, reach)
     operands = (fit(pointer, form), place(val, element, form), place_mask(what, mask, form))
     return apply(memory.atomic, *operands, kind=kind, order=order, scope=reach)
@@ -140,7 +142,8 @@ def _element(what: str, view: LayoutTensor) -> tuple[KernelStorage, Any, tensor 
     assert isinstance(storage, KernelStorage)
     if count != 1 or view.element_size != 1:
         many = "a run-time number of" if isinstance(count, tensor) else str(count * view.element_size)
-        raise fail(thread_errors.ATOMIC_VIEW, what=f"gl.{what}", got=f"{view.history}, a view of {many} elements")
+        got, one = f"{view.history}, a view of {many} elements", one_element(view.history, *"ijklmnpq"[: view.rank])
+        raise fail(thread_errors.ATOMIC_VIEW, what=f"gl.{what}", got=got, one=one)
     return storage, view.offset, element_inside(view)
 
 

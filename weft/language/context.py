@@ -140,6 +140,11 @@ def current(name: str = "a function of weft.language") -> Context:
     return _STACK.contexts[-1]
 
 
+def by_threads() -> bool:
+    """True where each thread does for itself what is done at a scalar address: in a kernel that is launched with `block=`."""
+    return active() and current().block is not None
+
+
 @contextmanager
 def enter(context: Context) -> Iterator[Context]:
     """Build into `context` on this thread until the block ends."""

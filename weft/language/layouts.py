@@ -9,6 +9,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import tile as tile_errors
 from weft.ir.types import TileType
+from weft.language import advice
 from weft.language.broadcast import conversion_cost
 from weft.language.context import current
 from weft.language.marks import anywhere, builtin
@@ -94,7 +95,7 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
 def check_tile(what: str, value: object) -> None:
     """Refuse what is no tile (language-tile-needed)."""
     if not isinstance(value, tensor) or not isinstance(value.handle.type, TileType):
-        raise fail(errors.TILE_NEEDED, what=what, got=describe(value))
+        raise fail(errors.TILE_NEEDED, what=what, got=describe(value), more=advice.in_warps(what, value))
 
 
 def _check_trivial(value: tensor, layout: DistributedLayout) -> None:

@@ -10,8 +10,9 @@ from weft.errors import language as errors
 from weft.errors import thread as thread_errors
 from weft.ir.types import Pointer, int1
 from weft.language.access_order import access_order, element_address, is_element
+from weft.language.advice import address_instead
 from weft.language.broadcast import AnyForm, Form, VectorForm, common_form, constant, fit
-from weft.language.context import current
+from weft.language.context import by_threads
 from weft.language.marks import builtin
 from weft.language.promote import is_number, place
 from weft.language.runtime_value import describe, name_of
@@ -69,7 +70,7 @@ def load(
     kept = place_mask("load", mask, form)
     rest = None if other is None or kept is None else place(other, pointer.dtype.element_ty, form)
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile), **ordered}
-    if form is None and by_thread():
+    if form is None and by_threads():
         other = None if rest is None else fit(rest, VectorForm(1))
         read = apply(globals.load, pointer, kept, other, offsets=((0,),), registers=((0,),), vec=1, count=1, **attrs)
         return apply(regs.extract, read, index=0)
@@ -107,7 +108,7 @@ def store(
     data = place(value, pointer.dtype.element_ty, form)
     kept = place_mask("store", mask, form)
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", **ordered}
-    if form is None and by_thread():
+    if form is None and by_threads():
         operands = (pointer, fit(data, VectorForm(1)), kept)
         apply_many(globals.store, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)
     else:
@@ -121,15 +122,10 @@ def _beyond(inside: tensor | None, mask: Any, other: Any) -> Any:
     return 0 if other is None and inside is not None else other
 
 
-def by_thread() -> bool:
-    """True where each thread does for itself what is done at a scalar address: in a kernel that is launched with `block=`."""
-    return current().block is not None
-
-
 def check_pointer(what: str, pointer: object) -> None:
     """Refuse what is no address (language-pointer-needed)."""
     if not isinstance(pointer, tensor) or not isinstance(pointer.element, Pointer):
-        raise fail(errors.POINTER_NEEDED, what=what, got=describe(pointer))
+        raise fail(errors.POINTER_NEEDED, what=what, got=describe(pointer), instead=address_instead(what, pointer))
 
 
 def pointer_form(what: str, pointer: tensor, *others: Any) -> Form | None:

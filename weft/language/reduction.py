@@ -13,7 +13,7 @@ from weft.errors import language as errors
 from weft.errors import tile as tile_errors
 from weft.ir.core import Region
 from weft.ir.types import DType, ScalarType, float32, int32, uint32
-from weft.language import logic, shape
+from weft.language import advice, logic, shape
 from weft.language.arith import add, maximum, minimum
 from weft.language.broadcast import Form, common_form, constant, fit
 from weft.language.casts import check_dtype
@@ -114,7 +114,7 @@ def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -
 def _check_extreme(what: str, value: object) -> None:
     """Raises language-extreme for a number, which Python's function of the same name takes, and language-tile-needed."""
     if isinstance(value, (int, float)) or (isinstance(value, tensor) and value.is_scalar):
-        raise fail(errors.EXTREME, what=what, got=describe(value))
+        raise fail(errors.EXTREME, what=what, got=describe(value), name=advice.author_name(value))
     check_tile(what, value)
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import layout as layout_errors
 from weft.errors import shared as errors
 from weft.ir.types import DType, SharedType, int64
+from weft.language.advice import shared_array
 from weft.language.broadcast import common_form, fit
 from weft.language.casts import check_dtype
-from weft.language.context import current
+from weft.language.context import by_threads, current
 from weft.language.creation import check_shape
 from weft.language.dtypes import distributed_type
 from weft.language.handles import check_one_tile, check_stored, emit, memory_handle
@@ -106,6 +107,15 @@ class shared_memory_descriptor(memory_handle):
         return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
     # Accesses
+
+    def __getitem__(self, key: object) -> NoReturn:
+        self.check_brackets()
+        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+
+    def check_brackets(self) -> None:
+        """Raises shared-in-threads: what single threads index is another kind of shared memory."""
+        if by_threads() and not isinstance(self.layout, MBarrierLayout):
+            raise fail(errors.IN_THREADS, got=name_of(self), array=shared_array(self.dtype, self.numel))
 
     def load(self, layout: DistributedLayout) -> tensor:
         """The tile, in registers. Raises shared-several-tiles, and LayoutError where the layout does not fit."""
@@ -246,9 +256,12 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
     """The shape of memory of a type; its layout must place the last dimensions."""
     check_dtype(dtype)
     assert isinstance(dtype, DType)
-    if not isinstance(layout, SharedLayout):
-        raise fail(errors.NOT_A_LAYOUT, got=repr(layout))
     sizes = check_shape("shared memory", shape)
+    if not isinstance(layout, SharedLayout):
+        array = shared_array(dtype, math.prod(sizes))
+        raise fail(
+            errors.NOT_A_LAYOUT, got=repr(layout), more=f"; single threads index {array}" if by_threads() else ""
+        )
     leading = len(sizes) - layout.rank
     if leading < 0:
         raise fail(errors.RANK, shape=list(sizes), layout=layout, rank=layout.rank)

@@ -153,7 +153,7 @@ class KernelStorage:
 
     def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
         """Combine a number into one element in one step, each thread for itself; the old value. Raises thread-atomic-view."""
-        raise fail(errors.ATOMIC_VIEW, what=f"gl.atomic_{kind}", got=f"an element in {self.space}")
+        raise fail(errors.ATOMIC_VIEW, what=f"gl.atomic_{kind}", got=f"an element in {self.space}", one="t.tile[1](i)")
 
 
 @aggregate

@@ -73,7 +73,7 @@ class tensor(RuntimeValue):
         """The IR type of a tile. Raises CompilationError (language-tile-needed) for a scalar."""
         type = self.handle.type
         if not isinstance(type, TileType):
-            raise fail(errors.TILE_NEEDED, what="this", got=f"a scalar of {type.element}")
+            raise fail(errors.TILE_NEEDED, what="this", got=f"a scalar of {type.element}", more="")
         return type
 
     @property
@@ -126,7 +126,7 @@ class tensor(RuntimeValue):
 
     def __len__(self) -> int:
         if self.is_scalar:
-            raise fail(errors.TILE_NEEDED, what="len", got=f"a scalar of {self.element}")
+            raise fail(errors.TILE_NEEDED, what="len", got=f"a scalar of {self.element}", more="")
         return self.shape[0]
 
     # Operators

@@ -64,7 +64,7 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
     @property
     def tile(self) -> TileType:
         """Raises language-tile-needed: a vector is each thread's own."""
-        raise fail(language_errors.TILE_NEEDED, what="this", got=name_of(self))
+        raise fail(language_errors.TILE_NEEDED, what="this", got=name_of(self), more="")
 
     def __len__(self) -> int:
         return self.size
