@@ -29,14 +29,16 @@ from weft.errors.launch import (
 from weft.errors.text import keep_lines, lines_of
 from weft.loading import load_module
 from weft.locks import Lock, lazy
+from weft.plain import one_of, several
 from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
 from weft.runtime.arguments import HOST, array, host_buffer, of_torch
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.dynamo import opaque, pass_over
+from weft.runtime.grid import normalise, split
 from weft.runtime.launch import Run, launcher
 from weft.runtime.methods import Method, P, R
-from weft.runtime.options import checked
+from weft.runtime.options import checked, truth_of
 from weft.runtime.reference import Referenced
 from weft.runtime.specialise import (
     ArgumentType,
@@ -68,10 +70,8 @@ class JITFunction(Referenced, Method[P, R]):
     Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
     """
 
-    def __init__(
-        self, fn: FunctionType, *, debug: bool | None, sync: str, do_not_specialize: Sequence[int | str] = ()
-    ) -> None:
-        if sync not in _SYNC_MODES:
+    def __init__(self, fn: FunctionType, *, debug: bool | None, sync: str, do_not_specialize: Any = ()) -> None:
+        if not one_of(sync, *_SYNC_MODES):
             example = "sync='auto', 'explicit' or 'none'"
             raise fail(OPTION_VALUE, option="sync", value=sync, name=fn.__name__, expected="a mode", example=example)
         functools.update_wrapper(self, fn)
@@ -79,8 +79,8 @@ class JITFunction(Referenced, Method[P, R]):
         self.__name__ = fn.__name__
         self.fn = self.__weft_jit__ = fn
         self.sync = sync
-        self.debug = debug
-        self._do_not_specialize = tuple(do_not_specialize)
+        self.debug = None if debug is None else truth_of(fn.__name__, "debug", debug)
+        self._do_not_specialize = several(do_not_specialize)
         self._launches: dict[Hashable, Launch] = {}
         self._compiled: dict[CompileRequest, CompiledKernel] = {}
         self._runs: dict[Hashable, Run] = {}
@@ -106,17 +106,17 @@ class JITFunction(Referenced, Method[P, R]):
         Raises LaunchError: launch-grid-kind, launch-grid-empty, launch-grid-limit.
         """
         if rehearsal.under_way and rehearsal.visitor() is not None:
-            size, block = grid.split(programs)
+            size, block = split(programs)
             return self._with_block(functools.partial(self._rehearse, size), block)
         try:
             return self._launches[programs]
         except (KeyError, TypeError):
             pass
         pass_over()
-        size, block = grid.split(programs)
+        size, block = split(programs)
         if callable(size):
             return self._with_block(functools.partial(self.launch, size), block)
-        made = self._with_block(functools.partial(self.launch, grid.normalise(self.__name__, size)), block)
+        made = self._with_block(functools.partial(self.launch, normalise(self.__name__, size)), block)
         if len(self._launches) >= _GRIDS_KEPT:
             self._launches.clear()
         with suppress(TypeError):  # of a list, which cannot be a key
@@ -130,11 +130,17 @@ class JITFunction(Referenced, Method[P, R]):
 
         @opaque
         def with_block(*args: Any, **keywords: Any) -> CompiledKernel:
-            if "block" in keywords:
-                raise fail(BLOCK_TWICE, name=self.__name__, brackets=block, keyword=keywords["block"])
-            return launch(*args, block=block, **keywords)
+            return launch(*args, **self._in_brackets(block, keywords))
 
         return with_block
+
+    def _in_brackets(self, block: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+        """The keywords of a launch, with the block of threads that stood beside the grid. Raises launch-block-twice."""
+        if block is None:
+            return keywords
+        if "block" in keywords:
+            raise fail(BLOCK_TWICE, name=self.__name__, brackets=block, keyword=keywords["block"])
+        return {**keywords, "block": block}
 
     def __call__(self, *_: P.args, **__: P.kwargs) -> R:
         """What kernels that call it see. Nothing calls it from the host: raises LaunchError (launch-host-call)."""
@@ -150,9 +156,13 @@ class JITFunction(Referenced, Method[P, R]):
         """Compile for arguments like these and launch nothing. Needs no GPU.
 
         An array may be real, a `MockTensor(dtype)`, a dtype, or a text such as '*fp32:16'; `target` is a name as in
-        'sm_90a' (default: the current GPU, else the simulated one). `grid` is accepted as launches have it, and not used.
+        'sm_90a' (default: the current GPU, else the simulated one). Of `grid`, as launches have it,
+        a block of threads beside it counts.
         """
-        compiled = self._prepared(args, keywords, target)
+        size, block = split(grid)
+        if size is not None and not callable(size):
+            normalise(self.__name__, size)
+        compiled = self._prepared(args, self._in_brackets(block, keywords), target)
         _ = compiled.binary
         return compiled
 
@@ -219,7 +229,6 @@ class JITFunction(Referenced, Method[P, R]):
         grid.check_threads(self.__name__, size, options.block)
         run_time = {p.name: bound[p.name] for p in self.params if not p.constexpr}
         device = self._device(run_time)
-        streams.raw(0 if stream is None else stream)  # which the simulator has no use for, but the author may mistake
         if device == HOST:
             return self._simulate(size, bound, options)
         ordinal = driver.active.get_current_device() if device is None else device
@@ -296,6 +305,8 @@ class JITFunction(Referenced, Method[P, R]):
 
     def _options(self, given: Mapping[str, Any]) -> Options:
         """Launch options, checked; raises what `weft.runtime.options.checked` raises."""
+        stream = given["stream"]
+        streams.raw(0 if stream is None else stream)  # which the simulator has no use for, but the author may mistake
         values = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
         return checked(self.__name__, values, debug=self.debug, sync=self.sync)
 

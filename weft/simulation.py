@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, cast
 
 from weft import settings, targets
 from weft.errors import fail
 from weft.errors.launch import NO_SUCH_PROGRAM, OPTION_VALUE
+from weft.plain import one_of, truth, whole
 from weft.scoped import Scoped
 
 Program = tuple[int, int, int]
@@ -97,27 +97,30 @@ def simulate(
     All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
     (launch-option-value, target-unknown), and at a launch launch-no-such-program.
     """
-    if not _whole(seed):
+    start, most = whole(seed), whole(max_resident)
+    if start is None:
         raise _refuse("seed", seed, "an integer", "seed=7")
-    if progress not in (None, True, False):
+    if progress is not None and truth(progress) is None:
         raise _refuse("progress", progress, "True, False or None", "progress=False")
-    if not isinstance(cast("object", hazards), bool):
+    if truth(hazards) is None:
         raise _refuse("hazards", hazards, "True or False", "hazards=False")
+    if truth(keep_going) is None:
+        raise _refuse("keep_going", keep_going, "True or False", "keep_going=True")
     if programs is not None and not isinstance(cast("object", programs), Iterable):
         raise _refuse("programs", programs, "a list of ints, or of tuples of up to three", "programs=[(0, 0)]")
-    if max_resident is not None and not (_whole(max_resident) and max_resident >= 1):
+    if max_resident is not None and (most is None or most < 1):
         raise _refuse("max_resident", max_resident, "a number of programs", "max_resident=1")
-    if schedule not in (None, "late", "early", "random"):
+    if not one_of(schedule, None, "late", "early", "random"):
         raise _refuse("schedule", schedule, "'late', 'early', 'random' or None", "schedule='random'")
-    if uninitialized not in ("error", "poison"):
+    if not one_of(uninitialized, "error", "poison"):
         raise _refuse("uninitialized", uninitialized, "'error' or 'poison'", "uninitialized='poison'")
-    if bounds not in ("argument", "storage"):
+    if not one_of(bounds, "argument", "storage"):
         raise _refuse("bounds", bounds, "'argument' or 'storage'", "bounds='storage'")
-    if order not in (None, "grid", "reverse", "random"):
+    if not one_of(order, None, "grid", "reverse", "random"):
         raise _refuse("order", order, "'grid', 'reverse', 'random' or None", "order='reverse'")
     chosen = None if programs is None else tuple(map(_program, programs))
     way = Simulation(
-        chosen, int(seed), progress, max_resident, schedule, uninitialized, hazards, bounds, order, keep_going
+        chosen, start, progress, most, schedule, uninitialized, bool(hazards), bounds, order, bool(keep_going)
     )
     simulated = nullcontext() if target is None else settings.using(target=targets.get(target).name)
     with _current.block(way), simulated:
@@ -144,18 +147,14 @@ def supervised(by: Supervisor) -> AbstractContextManager[None]:
     return _supervisor.block(by)
 
 
-def _whole(value: object) -> bool:
-    """An integer, of NumPy too, and no truth value."""
-    return isinstance(value, (int, Integral)) and not isinstance(value, bool)
-
-
 def _program(given: Any) -> Program:
     parts = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
-    if not 1 <= len(parts) <= 3 or not all(map(_whole, parts)):
+    found = [at for at in map(whole, parts) if at is not None]
+    if not 1 <= len(parts) <= 3 or len(found) != len(parts):
         raise _refuse(
             "programs", [cast("object", given)], "a list of ints, or of tuples of up to three", "programs=[(0, 0)]"
         )
-    x, y, z = (*parts, 0, 0)[:3]
+    x, y, z = (*found, 0, 0)[:3]
     return x, y, z
 
 

@@ -38,6 +38,7 @@ from weft.errors.launch import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_KEYWORD,
 )
+from weft.plain import whole
 from weft.runtime import views
 from weft.runtime.arguments import array, of_torch
 from weft.runtime.compiled import Options
@@ -97,8 +98,10 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
     found: list[Parameter] = []
     known_names = [*inspect.signature(fn).parameters]
     places = (*range(len(known_names)), *known_names)
+    plain: set[int | str] = set()
     for given in do_not_specialize:
-        if isinstance(given, bool) or given not in places:
+        place = given if isinstance(given, str) else whole(given)
+        if place is None or place not in places:
             expected = f"a parameter, of which there are {', '.join(known_names) or 'none'}"
             example = f"do_not_specialize=[{known_names[0]!r}]" if known_names else "no do_not_specialize"
             raise fail(
@@ -109,6 +112,7 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
                 expected=expected,
                 example=example,
             )
+        plain.add(place)
     for index, (name, entry) in enumerate(inspect.signature(fn).parameters.items()):
         if entry.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             kind = entry.kind.description
@@ -117,8 +121,7 @@ def signature(fn: FunctionType, do_not_specialize: Sequence[int | str] = ()) -> 
         if name == "stream" or (name == "block" and not known):
             raise fail(RESERVED_PARAMETER, name=fn.__name__, parameter=name)
         default = COMPILE_OPTIONS.get(name, MISSING) if entry.default is entry.empty else entry.default
-        keep = index not in do_not_specialize and name not in do_not_specialize
-        found.append(Parameter(name, known, default, keep))
+        found.append(Parameter(name, known, default, plain.isdisjoint((index, name))))
     return Signature(fn.__name__, tuple(found))
 
 

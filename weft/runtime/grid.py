@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
@@ -10,6 +9,7 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors.launch import GRID_EMPTY, GRID_FUNCTION, GRID_KIND, GRID_LIMIT, GRID_THREADS, OPTION_VALUE
+from weft.plain import whole
 
 LIMITS = (2**31 - 1, 65535, 65535)
 """Most programs per dimension, on every GPU that weft compiles for."""
@@ -27,7 +27,7 @@ def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
     """
     sizes = tuple(cast("tuple[Any, ...]", grid)) if isinstance(grid, (tuple, list)) else (grid,)
     try:
-        return _checked(kernel, sizes)
+        return _checked(kernel, *sizes)
     except TypeError:
         raise fail(GRID_KIND, name=kernel, grid=repr(cast("object", grid))) from None
 
@@ -69,12 +69,8 @@ def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
     (8, 8, 1)
     """
     given = cast("tuple[Any, ...]", block) if isinstance(block, tuple) else (block,)
-    try:
-        sizes = tuple(operator.index(part) for part in given)
-        good = 1 <= len(sizes) <= 3 and min(sizes) > 0 and prod(sizes) <= MOST_THREADS
-    except TypeError:
-        sizes, good = (), False
-    if not good:
+    sizes = _wholes(given)
+    if sizes is None or not (1 <= len(sizes) <= 3 and min(sizes) > 0 and prod(sizes) <= MOST_THREADS):
         expected = f"an int, or a tuple of up to three, of at least 1 and at most {MOST_THREADS} threads in all"
         value: object = given if isinstance(block, tuple) else block
         raise fail(OPTION_VALUE, option="block", value=value, name=kernel, expected=expected, example="block=(16, 16)")
@@ -99,12 +95,14 @@ def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int
     return x * blocks, y, z
 
 
-@lru_cache(maxsize=4096)
-def _checked(kernel: str, given: tuple[Any, ...]) -> tuple[int, int, int]:
-    """`normalise` of a tuple, remembered: a function of the arguments gives the same few grids again and again."""
+@lru_cache(maxsize=4096, typed=True)
+def _checked(kernel: str, *given: Any) -> tuple[int, int, int]:
+    """`normalise` of sizes, remembered: a function of the arguments gives the same few grids again and again."""
     if not 1 <= len(given) <= 3:
         raise fail(GRID_KIND, name=kernel, grid=repr(given))
-    sizes = tuple(operator.index(part) for part in given)
+    sizes = _wholes(given)
+    if sizes is None:
+        raise TypeError(f"{given} are no sizes")  # which `normalise` words, for what it was given
     if any(size <= 0 for size in sizes):
         raise fail(GRID_EMPTY, name=kernel, grid=sizes)
     for dim, (size, limit) in enumerate(zip(sizes, LIMITS, strict=False)):
@@ -112,3 +110,9 @@ def _checked(kernel: str, given: tuple[Any, ...]) -> tuple[int, int, int]:
             raise fail(GRID_LIMIT, name=kernel, dim=dim, size=size, limit=limit)
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
+
+
+def _wholes(given: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """Integers, as Python's own; None where something else is among them."""
+    found = tuple(size for size in map(whole, given) if size is not None)
+    return found if len(found) == len(given) else None

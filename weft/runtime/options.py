@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
 from weft import settings
 from weft.errors import fail
 from weft.errors.launch import BLOCK_CLUSTER, BLOCK_WARPS, OPTION_VALUE, OVERFLOW
+from weft.plain import truth, whole
 from weft.runtime.compiled import WARP_SIZE, Options
 from weft.runtime.grid import block_of
 
-_POWERS = (1, 2, 4, 8, 16, 32)
-_CLUSTERS = _POWERS[:4]
+_NUMBERS: dict[str, tuple[Collection[int], str, str]] = {
+    "num_warps": ((1, 2, 4, 8, 16, 32), "a power of two from 1 to 32", "num_warps=4"),
+    "num_ctas": ((1, 2, 4, 8), "a power of two from 1 to 8", "num_ctas=2"),
+    "maxnreg": (range(16, 256), "a number of registers from 16 to 255", "maxnreg=128"),
+}
 
 
 def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: str) -> Options:
@@ -23,26 +27,38 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
     launch-option-value, launch-overflow, and of a block of threads launch-block-warps, launch-block-cluster.
     """
     value = dict(given)
-    if value["block"] is None:
-        _check(
-            kernel,
-            value,
-            "num_warps",
-            _among(value["num_warps"], _POWERS),
-            "a power of two from 1 to 32",
-            "num_warps=4",
-        )
-    else:
+    for option in _NUMBERS:
+        free = option == "maxnreg" or (option == "num_warps" and value["block"] is not None)
+        if value[option] is not None or not free:
+            value[option] = number_of(kernel, option, value[option])
+    if value["block"] is not None:
         value.update(_threads(kernel, value))
-    _check(kernel, value, "num_ctas", _among(value["num_ctas"], _CLUSTERS), "a power of two from 1 to 8", "num_ctas=2")
+    value["sanitize_overflow"] = truth_of(kernel, "sanitize_overflow", value["sanitize_overflow"])
     if value["sanitize_overflow"]:
         raise fail(OVERFLOW, name=kernel)
-    cap = value["maxnreg"]
-    allowed = cap is None or (isinstance(cap, int) and 16 <= cap <= 255)
-    _check(kernel, value, "maxnreg", allowed, "a number of registers from 16 to 255", "maxnreg=128")
     if value["debug"] is None:
         value["debug"] = settings.current().debug if debug is None else debug
+    value["debug"] = truth_of(kernel, "debug", value["debug"])
     return Options(**value, sync=sync)
+
+
+def number_of(name: str, option: str, value: object) -> int:
+    """The value of one of the options that are numbers, given to `name`. Raises LaunchError (launch-option-value)."""
+    allowed, expected, example = _NUMBERS[option]
+    found = whole(value)
+    if found is None or found not in allowed:
+        raise fail(OPTION_VALUE, option=option, value=value, name=name, expected=expected, example=example)
+    return found
+
+
+def truth_of(name: str, option: str, value: object) -> bool:
+    """The value of one of the options that are on or off. Raises LaunchError (launch-option-value)."""
+    found = truth(value)
+    if found is None:
+        raise fail(
+            OPTION_VALUE, option=option, value=value, name=name, expected="True or False", example=f"{option}=True"
+        )
+    return found
 
 
 def _threads(kernel: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,13 +71,3 @@ def _threads(kernel: str, value: Mapping[str, Any]) -> dict[str, Any]:
     if value["num_ctas"] != 1:
         raise fail(BLOCK_CLUSTER, name=kernel, block=block, num_ctas=value["num_ctas"])
     return {"block": block, "num_warps": warps}
-
-
-def _among(value: object, known: tuple[int, ...]) -> bool:
-    """True for one of the known numbers; arrays, which compare element by element, are none."""
-    return isinstance(value, int) and value in known
-
-
-def _check(kernel: str, value: Mapping[str, Any], option: str, good: bool, expected: str, example: str) -> None:
-    if not good:
-        raise fail(OPTION_VALUE, option=option, value=value[option], name=kernel, expected=expected, example=example)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors.launch import STREAM
+from weft.plain import whole
 
 _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
 """How PyTorch, CuPy and cuda-core or Numba name the raw handle."""
@@ -33,6 +34,9 @@ def raw(stream: Any) -> int:
             return int(getattr(handle, "value", handle))
     if type(stream).__name__ == "CUstream":
         return int(stream)
+    number = whole(stream)
+    if number is not None:
+        return number
     raise fail(STREAM, stream=stream)
 
 

@@ -6,11 +6,12 @@ import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, TypeAlias, cast
 
 from weft.errors import fail
-from weft.errors.launch import OPTION_VALUE
-from weft.errors.tune import CONFIGS_KIND, CONSTRAINT, EMPTY_SPACE
+from weft.errors.tune import CONFIGS_KIND, CONSTRAINT, EMPTY_SPACE, OPTION_KIND
+from weft.runtime.options import number_of
 from weft.runtime.specialise import constexpr
 
 OPTIONS = ("num_warps", "num_ctas", "maxnreg")
@@ -28,12 +29,6 @@ Where: TypeAlias = (
 """A constraint on the values that its parameters name. Each number of parameters is listed, because type checkers infer those
 of a lambda from a type that counts them; with `...` alone, they are of unknown type."""
 
-_EXPECTED = {
-    "num_warps": ("a power of two from 1 to 32", (1, 2, 4, 8, 16, 32)),
-    "num_ctas": ("a power of two from 1 to 8", (1, 2, 4, 8)),
-    "maxnreg": ("a number of registers from 16 to 255", range(16, 256)),
-}
-
 
 class Config:
     """One way to launch: values of compile-time arguments, and launch options.
@@ -43,7 +38,8 @@ class Config:
     hook are.
 
     Attributes: `kwargs`, `num_warps`, `num_ctas`, `maxnreg`, `pre_hook`, and `arguments`, what a call gets of all that.
-    Raises LaunchError: launch-option-value, launch-constexpr-kind for a value that cannot be hashed.
+    Raises LaunchError: launch-option-value, launch-constexpr-kind for a value that cannot be hashed; TuningError:
+    tune-option-kind for what is no dictionary, or no function.
     """
 
     __slots__ = ("_key", "arguments", "kwargs", "maxnreg", "num_ctas", "num_warps", "pre_hook")
@@ -57,12 +53,13 @@ class Config:
         maxnreg: int | None = None,
         pre_hook: PreHook | None = None,
     ) -> None:
-        given: dict[str, Any] = dict(kwargs or {})
+        given = _named("weft.Config", kwargs)
+        check_hook("weft.Config", "pre_hook", pre_hook)
         options = {"num_warps": num_warps, "num_ctas": num_ctas, "maxnreg": maxnreg}
         for name, value in options.items():
             in_kwargs = given.pop(name, None)
-            options[name] = in_kwargs if value is None else value
-            _check_option(name, options[name])
+            chosen = in_kwargs if value is None else value
+            options[name] = None if chosen is None else number_of("weft.Config", name, chosen)
         self.kwargs: dict[str, Any] = given
         self.num_warps = options["num_warps"]
         self.num_ctas = options["num_ctas"]
@@ -101,6 +98,12 @@ class Space:
     where: Where | None = None
     pre_hook: PreHook | None = None
 
+    def __post_init__(self) -> None:
+        """Raises TuningError (tune-option-kind)."""
+        object.__setattr__(self, "values", _named("weft.tune.Space", self.values))
+        check_hook("weft.tune.Space", "where", self.where)
+        check_hook("weft.tune.Space", "pre_hook", self.pre_hook)
+
     def __iter__(self) -> Iterator[Config]:
         """The configs, the last parameter's values changing fastest. Raises TuningError (tune-constraint)."""
         allowed = _constraint(self.where, self.values)
@@ -116,7 +119,7 @@ Configs = Iterable["Config | Space | Mapping[str, Any]"] | Space | Mapping[str, 
 def expand(name: str, configs: Configs) -> tuple[Config, ...]:
     """The configs of what a user gave for `name`, each once. Raises TuningError: tune-configs-kind, tune-empty-space."""
     given: Any = configs
-    one = isinstance(given, (Mapping, Space)) or not isinstance(given, Iterable)
+    one = isinstance(given, (Mapping, Space, str)) or not isinstance(given, Iterable)
     listed: list[Any] = [given] if one else list(cast("Iterable[Any]", given))
     found = dict.fromkeys(config for given in listed for config in _configs_of(name, given))
     if not found:
@@ -131,7 +134,7 @@ def _configs_of(name: str, given: object) -> Iterable[Config]:
         return Space(cast("Mapping[str, Any]", given))
     if isinstance(given, Space):
         return given
-    raise fail(CONFIGS_KIND, name=name, value=repr(given))
+    raise fail(CONFIGS_KIND, name=name, value=repr(cast("object", given)))
 
 
 def _why_empty(listed: list[Any]) -> str:
@@ -143,6 +146,11 @@ def _why_empty(listed: list[Any]) -> str:
 
 
 def _listed(values: Any) -> tuple[Any, ...]:
+    if isinstance(values, Iterator) or hasattr(values, "__array_interface__"):
+        raise fail(
+            OPTION_KIND, option="the values of a parameter", name="weft.tune.Space", value=repr(cast("object", values)),
+            want="a list, a tuple, a range or one value", fix="put them into a list: list(values)",
+        )  # fmt: skip
     return tuple(cast("Iterable[Any]", values)) if isinstance(values, (list, tuple, range)) else (values,)
 
 
@@ -161,11 +169,22 @@ def _constraint(where: Where | None, values: Mapping[str, Any]) -> Callable[[Map
     return lambda values: allows(**{name: values[name] for name in names})
 
 
-def _check_option(name: str, value: Any) -> None:
-    expected, allowed = _EXPECTED[name]
-    if value is not None and value not in allowed:
-        example = f"{name}={allowed[-1]}"
-        raise fail(OPTION_VALUE, option=name, value=value, name="weft.Config", expected=expected, example=example)
+def check_hook(name: str, option: str, value: object) -> None:
+    """Check an option that is a function, where it is given. Raises TuningError (tune-option-kind)."""
+    if value is not None and not callable(value):
+        fix = f"write a def above it, and {option}= its name"
+        raise fail(OPTION_KIND, option=option, name=name, value=repr(value), want="a function", fix=fix)
+
+
+def _named(name: str, given: object) -> dict[str, Any]:
+    """Values by parameter. Raises TuningError (tune-option-kind) for what does not map names to them."""
+    values = cast("Mapping[Any, Any]", {} if given is None else given)
+    if not isinstance(given, (Mapping, NoneType)) or not all(isinstance(each, str) for each in values):
+        want, fix = "a dictionary of values by the names of parameters", f"write {name}({{'BLOCK': 64}})"
+        raise fail(
+            OPTION_KIND, option="the first argument", name=name, value=repr(cast("object", given)), want=want, fix=fix
+        )
+    return dict(values)
 
 
 def _text(value: Any) -> str:

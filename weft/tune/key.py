@@ -113,6 +113,10 @@ def parts_of(name: str, key: Sequence[Part], parameters: Sequence[str], tuned: f
 def check_names(name: str, option: str, given: Iterable[str], parameters: Sequence[str], tuned: frozenset[str]) -> None:
     """Check that an option names arguments of the call. Raises TuningError: tune-unknown-name, tune-tuned-name."""
     for parameter in given:
+        if not isinstance(cast("object", parameter), str):
+            want = "the name of an argument"
+            fix = f"write {option}=[{parameters[0]!r}]" if parameters else f"leave {option} out"
+            raise fail(OPTION_KIND, option=f"a part of {option}", name=name, value=repr(parameter), want=want, fix=fix)
         if parameter in tuned:
             raise fail(TUNED_NAME, option=option, name=name, parameter=parameter)
         if parameter not in parameters:

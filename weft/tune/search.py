@@ -21,13 +21,14 @@ from weft.errors import UserError, fail
 from weft.errors.tune import ALL_FAILED, DEVICE_LOST, OPTION_KIND
 from weft.ir.core import walk
 from weft.ir.types import DType, TileType
+from weft.plain import real, truth, whole
 from weft.runtime import driver
 from weft.runtime.arguments import HOST
 from weft.runtime.compiled import WARP_SIZE, CompiledKernel
 from weft.runtime.rehearsal import rehearsal
 from weft.runtime.specialise import as_number
 from weft.tune import measure
-from weft.tune.config import Config
+from weft.tune.config import Config, check_hook
 from weft.tune.progress import Display, display
 from weft.tune.results import Result, Results, reason_of, reasons
 
@@ -59,12 +60,27 @@ class Plan:
 def check_plan(name: str, plan: Plan) -> None:
     """Raises TuningError (tune-option-kind) for an option of `name` that cannot be what it has to be."""
     for option in ("prune", "model", "check", "bench"):
+        check_hook(name, option, getattr(plan, option))
+    for option, least, read, want, example in _NUMBERS:
         value = getattr(plan, option)
-        if value is not None and not callable(value):
-            raise _wrong(name, option, value, "a function", f"write a def above it, and {option}= its name")
-    top_k: Any = plan.top_k
-    if top_k is not None and not (isinstance(top_k, int) and top_k >= 1):
-        raise _wrong(name, "top_k", top_k, "a number of configs", "write top_k=10")
+        found = read(value)
+        if (found is None or found < least) and not (option == "top_k" and value is None):
+            raise _wrong(name, option, value, want, f"write {option}={example}")
+    for option in ("spills", "progress"):
+        value = getattr(plan, option)
+        if truth(value) is None and not (option == "progress" and value is None):
+            want = "True, False or None" if option == "progress" else "True or False"
+            raise _wrong(name, option, value, want, f"write {option}=True")
+
+
+_NUMBERS: tuple[tuple[str, float, Callable[[Any], float | None], str, str], ...] = (
+    ("top_k", 1, whole, "a number of configs", "10"),
+    ("rounds", 1, whole, "a number of rounds", "3"),
+    ("warmup", 0, real, "a number of milliseconds", "25"),
+    ("rep", 0, real, "a number of milliseconds", "100"),
+    ("within", 1, real, "a factor of at least 1", "1.25"),
+)
+"""Options that are numbers: the least one, what reads it, what it is, and an example."""
 
 
 def _wrong(name: str, option: str, value: object, want: str, fix: str) -> UserError:

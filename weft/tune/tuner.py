@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from weft import settings
 from weft.errors import fail
 from weft.errors.launch import NO_BENCHMARK_DEVICE
 from weft.errors.tune import ARGUMENT_TWICE, CAPTURING, CONFIGS_KIND, GRID_MISSING, NO_GRID
 from weft.locks import Lock, lazy
+from weft.plain import several
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dynamo import opaque
 from weft.runtime.reference import Referenced
@@ -264,18 +265,11 @@ def autotune(
     if callable(configs):
         raise fail(CONFIGS_KIND, name="weft.autotune", value=repr(configs))
     plan = Plan(
-        prune=prune, model=model, top_k=top_k, check=check, restore=_names(restore), reset=_names(reset), spills=spills,
+        prune=prune, model=model, top_k=top_k, check=check, restore=several(restore), reset=several(reset), spills=spills,
         bench=bench, warmup=warmup, rep=rep, rounds=rounds, within=within, progress=progress,
     )  # fmt: skip
-    return lambda fn: _tuner_of(fn, configs, _names(key), plan)
+    return lambda fn: _tuner_of(fn, configs, several(key), plan)
 
 
 def _tuner_of(fn: Any, configs: Configs, key: Sequence[Part], plan: Plan) -> Autotuner:
     return Autotuner(subject_of(fn), configs, key, plan)
-
-
-def _names(given: Any) -> tuple[Any, ...]:
-    """The parts of an option; one alone, or None, need not stand in a list."""
-    if given is None:
-        return ()
-    return tuple(cast("Sequence[Any]", given)) if isinstance(given, (list, tuple)) else (given,)
