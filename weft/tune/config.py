@@ -134,7 +134,7 @@ def _configs_of(name: str, given: object) -> Iterable[Config]:
         return Space(cast("Mapping[str, Any]", given))
     if isinstance(given, Space):
         return given
-    raise fail(CONFIGS_KIND, name=name, value=repr(cast("object", given)))
+    raise fail(CONFIGS_KIND, name=name, value=repr(given))
 
 
 def _why_empty(listed: list[Any]) -> str:
