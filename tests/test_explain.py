@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from weft import compiler, explain
+from weft import compiler, explain, settings
 from weft.cli import main
-from weft.explain import Explanation, Note, explain_script
+from weft.errors.launch import NVRTC_SLOW
+from weft.explain import Explanation, KernelFacts, Note, Times, explain_script
 
 HEAD = """\
 import numpy as np
@@ -78,7 +79,8 @@ def test_conversions_conflicts_and_barriers(script):
     assert "cycles a warp" in conversion.text
     assert not conversion.warning
     store, load = notes(found, "buffer.store")
-    assert (load.topic, load.text) == ("global access", "load: 8 times 4 bytes a thread")
+    assert load.topic == "global access"
+    assert load.text.startswith("load: 8 times 4 bytes a thread, not 16: ")
     assert (store.topic, store.warning) == ("shared access", False)
     assert store.text == "shared.store of buffer: 2 matrix instructions, no bank conflicts"
     loads = [n for n in notes(found, "buffer.load") if n.topic == "shared access"]
@@ -143,10 +145,36 @@ def test_a_kernel_without_shared_memory(script):
     )
     out = io.StringIO()
     explain.show(found, Console(file=out, width=1000))
-    head, where, store, last = out.getvalue().rstrip("\n").split("\n")
+    head, where, store, memory, times = out.getvalue().rstrip("\n").split("\n")
     assert head == "nothing for sm_90a, 4 warps"
     assert where.endswith("script.py:12: gl.store(x, 1)")
-    assert (store, last) == ("      store: 1 times 4 bytes a thread", "  no shared memory")
+    assert (store, memory) == ("      store: 1 times 4 bytes a thread", "  no shared memory")
+    assert re.fullmatch(r"  compilation: weft \d+\.\d ms, NVRTC not run \(--registers runs it\)", times)
+
+
+def test_the_time_of_nvrtc(script, tmp_path):
+    path = script(TRANSPOSE)
+    with settings.using(cache_dir=tmp_path / "cache"):
+        first, again = (explain_script(path, compiled=True).kernels[0].times for _ in range(2))
+    assert first.front > 0
+    assert first.nvrtc is not None
+    assert (first.from_disk, again.nvrtc, again.from_disk) == (False, None, True)
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        (Times(3.0, 140.0), "  compilation: weft 3.0 ms, NVRTC 140.0 ms\n"),
+        (Times(3.0, None, True), "  compilation: weft 3.0 ms, machine code from the cache on disk\n"),
+        (Times(3.0, 9000.0), f"  compilation: weft 3.0 ms, NVRTC 9000.0 ms\n      {NVRTC_SLOW.fix}\n"),
+    ],
+)
+def test_times_in_words(times, shown):
+    out = io.StringIO()
+    explain.show(
+        Explanation((KernelFacts("k", "sm_90a", 4, (), (), 0, 0, times=times),)), Console(file=out, width=1000)
+    )
+    assert shown in out.getvalue()
 
 
 COPIES = """

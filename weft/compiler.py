@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ HostValue = HostBuffer | HostMap | int | float | bool
 observers: list[Callable[[CompiledKernel], None]] = []
 """Called with every kernel that is compiled, for tools that report on a whole script."""
 
+NVRTC = "NVRTC"
+"""The stage that is not weft's own."""
 SLOW_S = 20.0
 """Seconds of NVRTC above which a compilation warns."""
 PAGE = 4096
@@ -57,11 +60,16 @@ PAGE = 4096
 
 
 class Stages:
-    """The stages of one compilation, each made when first asked for."""
+    """The stages of one compilation, each made when first asked for.
+
+    `seconds` says how long each took, without those before it; `from_disk` that its machine code was compiled earlier.
+    """
 
     def __init__(self, request: CompileRequest) -> None:
         self.request = request
         self.target = targets.get(request.target)
+        self.seconds: dict[str, float] = {}
+        self.from_disk = False
 
     @lazy
     def built(self) -> lang.Built:
@@ -71,14 +79,15 @@ class Stages:
 
         params = {name: _parameter(name, kind) for name, kind in self.request.arguments.items()}
         fn, options = self.request.fn, self.request.options
-        return lang.build_kernel(
-            fn.fn,
-            params,
-            num_warps=options.num_warps,
-            target=self.target,
-            num_ctas=options.num_ctas,
-            block=options.block,
-        )
+        with self._timed("read"):
+            return lang.build_kernel(
+                fn.fn,
+                params,
+                num_warps=options.num_warps,
+                target=self.target,
+                num_ctas=options.num_ctas,
+                block=options.block,
+            )
 
     @lazy
     def tile(self) -> Func:
@@ -86,7 +95,9 @@ class Stages:
         load_module("weft.passes.pipeline")
         from weft.passes.pipeline import tile_pipeline
 
-        return tile_pipeline(self.built.func.with_attrs(sync=self.request.options.sync), self.target)
+        func = self.built.func.with_attrs(sync=self.request.options.sync)
+        with self._timed("tile passes"):
+            return tile_pipeline(func, self.target)
 
     @lazy
     def lowered(self) -> Func:
@@ -95,7 +106,8 @@ class Stages:
 
         options = self.request.options
         tile = self.tile.with_attrs(maxnreg=options.maxnreg, debug=options.debug)
-        return lower_pipeline(tile, self.target)
+        with self._timed("lowering"):
+            return lower_pipeline(tile, self.target)
 
     @lazy
     def cuda(self) -> str:
@@ -103,7 +115,9 @@ class Stages:
         load_module("weft.cuda")
         from weft import cuda
 
-        return cuda.emit(self.lowered, self.target)
+        lowered = self.lowered
+        with self._timed("CUDA text"):
+            return cuda.emit(lowered, self.target)
 
     @lazy
     def sync(self) -> str:
@@ -115,10 +129,17 @@ class Stages:
     @lazy
     def machine_code(self) -> nvrtc.CompiledCuda:
         """What NVRTC makes of the text."""
-        start = perf_counter()
-        made = nvrtc.compile_cuda(self.cuda, name=self.name, arch=self.request.target)
-        self._warn_of(perf_counter() - start)
+        text = self.cuda
+        with self._timed(NVRTC):
+            made = nvrtc.compile_cuda(text, name=self.name, arch=self.request.target)
+        self._warn_of(self.seconds[NVRTC])
         return made
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = perf_counter()
+        yield
+        self.seconds[stage] = perf_counter() - start
 
     def _warn_of(self, seconds: float) -> None:
         """Say, at the kernel's line, that NVRTC took long."""
@@ -184,6 +205,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
     known = None if found is None else found.binary
     if store is not None and found is not None and known is None:
         known = store.get(stages.key, kept.binary)
+    stages.from_disk = known is not None
     if known is None:
         _ = stages.tile
 
@@ -192,6 +214,7 @@ def compile_kernel(request: CompileRequest) -> CompiledKernel:
             return known
         made = store.get(stages.key, kept.binary) if store is not None else None
         fresh = made is None
+        stages.from_disk = not fresh
         made = stages.binary() if made is None else made
         if (
             store is not None

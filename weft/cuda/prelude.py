@@ -1,6 +1,6 @@
 """The functions that emitted text may call, as data: text and what it needs. Only what a kernel uses is in its text.
 
-Everything is PTX behind an inline function or plain C++; there are no headers, so a small kernel compiles in milliseconds.
+Everything is PTX behind an inline function or plain C++; there are no headers for NVRTC to parse.
 A key is a function's name, followed by its parameter types where a name is overloaded; `Pieces.use` gives the name to call.
 """
 

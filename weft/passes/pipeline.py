@@ -26,6 +26,7 @@ from weft.passes.fence_tensor_memory import fence_tensor_memory
 from weft.passes.insert_sync import insert_sync
 from weft.passes.join_branches import join_branches
 from weft.passes.lower import lower_tiles
+from weft.passes.lower.vectors import Width
 from weft.passes.mark_exact import mark_exact
 from weft.passes.overlap_products import overlap_products
 from weft.passes.partition_plan import check_partitions
@@ -71,6 +72,13 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
         ),
         watch,
     )
+
+
+def access_widths(func: Func, target: Target) -> list[Width]:
+    """How wide the lowering of tile IR makes each access to global memory, and why not wider."""
+    widths: list[Width] = []
+    lower_tiles(split_partitions(func, target), target, widths)
+    return widths
 
 
 def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:

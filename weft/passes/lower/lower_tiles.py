@@ -34,6 +34,7 @@ from weft.passes.lower import (
     thread,
 )
 from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.vectors import Width
 from weft.targets import Target
 
 RULES: dict[OpDef, LowerRule] = {
@@ -43,8 +44,12 @@ RULES: dict[OpDef, LowerRule] = {
 }  # fmt: skip
 
 
-def lower_tiles(func: Func, target: Target) -> Func:
-    """Replace tiles by register arrays and per-thread scalars, and memory operations by instructions of the target."""
+def lower_tiles(func: Func, target: Target, widths: list[Width] | None = None) -> Func:
+    """Replace tiles by register arrays and per-thread scalars, and memory operations by instructions of the target.
+
+    `widths` takes down how wide each access to global memory became, and why not wider.
+    """
     lowering = Lowering(func, target, RULES, elementwise.elementwise)
+    lowering.widths = widths
     tensor_memory.reserve(lowering)
     return lowering.run()

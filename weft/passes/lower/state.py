@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.passes.lower.control import Carried
     from weft.passes.lower.handles import Handle
     from weft.passes.lower.tensor_memory import TensorHandle
+    from weft.passes.lower.vectors import Width
 
 LowerRule = Callable[["Lowering", Op], None]
 
@@ -42,7 +43,7 @@ class Lowering(Rebuilder):
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
         "divisors", "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags",
-        "target", "tensor_memory", "tensors", "two_ctas", "used", "workspace",
+        "target", "tensor_memory", "tensors", "two_ctas", "used", "widths", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -59,6 +60,7 @@ class Lowering(Rebuilder):
         self.constants: dict[Value, int | float | bool] = {}
         self.tags = 0
         self.workspace = 0
+        self.widths: list[Width] | None = None
         ops = list(walk(func.body))
         self.used = {value for op in ops for value in op.uses}
         self.accumulators = accumulators(func)

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
+from weft.errors import Loc
 from weft.ir.core import Value
+from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.passes.fact_rules import MOST, power_of_two_part
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
@@ -35,6 +38,27 @@ class Vectors:
         return tuple([group[0] for group in self.groups])
 
 
+Reason = Literal["elements", "neighbours", "stride", "offsets", "alignment", "mask"]
+"""What keeps an access narrow: a thread holds too few elements; they are not neighbours in memory; how far apart they are is
+known at run time only; their offsets are numbers of which too little is known; the first address is not known to be a
+multiple of the width; the mask is not known to be equal for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """How wide an access became, for reports: `vec` elements of `itemsize` bytes, and what refused twice as many, if it was."""
+
+    loc: Loc | None
+    vec: int
+    itemsize: int
+    reason: Reason | None
+
+    @property
+    def bytes(self) -> int:
+        """What a thread moves at once."""
+        return self.vec * self.itemsize
+
+
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The tiles of an access as values of the source: pointers, and the mask where there is one."""
@@ -47,8 +71,20 @@ def vectorize(
     lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int = MOST
 ) -> Vectors:
     """The widest grouping of `registers`, of at most `limit`, for an access of `itemsize` bytes per element."""
-    single = Vectors(1, tuple([(r,) for r in registers]))
+    found = _widest(lo, tiles, address, mask, registers, itemsize, limit)
+    if lo.widths is not None and limit == MOST:
+        wider = 2 * found.vec
+        most = wider * itemsize > lo.target.max_access_bits // 8 or not isinstance(tiles.ptr.type, TileType)
+        reason = None if most else _reason(lo, tiles, address, mask, registers, itemsize, wider)
+        lo.widths.append(Width(lo.loc, found.vec, itemsize, reason))
+    return found
+
+
+def _widest(
+    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, limit: int
+) -> Vectors:
     widest = min(lo.target.max_access_bits // 8 // itemsize, 1 << len(registers).bit_length() - 1, limit)
+    single = Vectors(1, tuple([(r,) for r in registers]))
     if widest == 1:
         return single
     found = _by_forms(lo, address, mask, registers, widest) if isinstance(address, Affine) else None
@@ -58,6 +94,22 @@ def vectorize(
         return found or single
     known = _by_facts(lo, tiles, registers, widest, itemsize)
     return max(known or single, found or single, key=lambda vectors: vectors.vec)
+
+
+def _reason(
+    lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, vec: int
+) -> Reason:
+    """What refuses vectors of `vec` elements, by the way that knows more of the address."""
+    if vec > len(registers):
+        return "elements"
+    if isinstance(address, Affine):
+        return _refused(lo, address, mask, registers, vec) or "neighbours"
+    linear, known = linear_of(tiles.ptr), lo.facts(addresses=True)[tiles.ptr]
+    held = [axis for axis in known.axes if _runs(linear, axis, registers, vec)]
+    runs = [axis for axis in held if known.contiguous[axis] >= vec]
+    if not runs:
+        return "offsets" if held else "neighbours"
+    return "mask" if any(known.multiple(axis, vec) % (vec * itemsize) == 0 for axis in runs) else "alignment"
 
 
 def _opaque(mask: Form | None) -> bool:
@@ -71,11 +123,20 @@ def _opaque(mask: Form | None) -> bool:
 def _by_forms(lo: Lowering, address: Affine, mask: Form | None, registers: Table, widest: int) -> Vectors | None:
     vec = widest
     while vec > 1:
-        groups = _aligned_groups(address.const, _tables(address), registers, vec)
-        if groups and _base_divides(lo, address, vec) and (mask is None or _equal(lo, mask, groups, vec)):
-            return Vectors(vec, groups)
+        if _refused(lo, address, mask, registers, vec) is None:
+            return Vectors(vec, _aligned_groups(address.const, _tables(address), registers, vec))
         vec //= 2
     return None
+
+
+def _refused(lo: Lowering, address: Affine, mask: Form | None, registers: Table, vec: int) -> Reason | None:
+    """Why registers form no vectors of `vec` elements; None where they do."""
+    groups = _aligned_groups(address.const, _tables(address), registers, vec)
+    if not groups:
+        return "stride" if any(len(set(table)) > 1 for table in _tables(address)) else "neighbours"
+    if not _base_divides(lo, address, vec):
+        return "alignment"
+    return None if mask is None or _equal(lo, mask, groups, vec) else "mask"
 
 
 def _tables(form: Affine) -> Groups:

@@ -1,29 +1,21 @@
-"""`python -m weft explain script.py`: what weft made of each line of a script's kernels.
-
-For every kernel that the script compiles: the barriers and fences that weft inserted and that the author wrote, with or
-without need; how tiles are converted and at what price; how wide accesses to global memory and copies by cp.async are; bank
-conflicts of shared loads and stores; and the bills of shared memory and of tensor memory. Of kernels of single threads, how
-wide each line's accesses to memory are, and whether arrays of a thread's own stay in registers. Kernels of which all that is
-alike are shown once. Launches on host arrays run in the simulator as usual. The data come first, then the text that shows
-them.
-"""
+"""What became of the lines of a kernel, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
 
 from weft import compiler
 from weft.errors import Loc, UserError
+from weft.explain import widths
+from weft.explain.notes import Note, in_bytes
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
-from weft.ops import async_copy, globals, shared, tensor_memory, thread, tile
-from weft.ops.check import pointer_of
+from weft.ops import shared, tensor_memory, thread, tile
 from weft.passes.handles import Place, handles
 from weft.passes.liveness import lifetimes, place
 from weft.passes.sync_report import Sync, synchronisation
@@ -34,17 +26,6 @@ from weft.script import run_script
 
 LONGEST_CONSTANT = 24
 """Characters of a constant that is shown."""
-Topic = Literal["sync", "conversion", "shared access", "global access", "own array"]
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One thing to know about a line. `warning`: the author may want to change it."""
-
-    topic: Topic
-    loc: Loc | None
-    text: str
-    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +47,18 @@ class Columns:
     loc: Loc | None
     first: int
     columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Where the time of a first call goes, in milliseconds: `front` is weft's, from the source to CUDA text.
+
+    `nvrtc` is None where NVRTC has not compiled the text in this process; `from_disk`: because the machine code was on disk.
+    """
+
+    front: float
+    nvrtc: float | None = None
+    from_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +85,7 @@ class KernelFacts:
     tensor_buffers: tuple[Columns, ...] = ()
     tensor_columns: int = 0
     tensor_limit: int = 0
+    times: Times = field(default=Times(0.0), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +116,14 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
     stages: compiler.Stages = kernel.front
     func, problem = stages.tile, ""
     try:
-        lowered = stages.lowered
+        lowered, _ = stages.lowered, stages.cuda
     except UserError as error:
         lowered, problem = func, str(error)
     found = [_sync_notes(synchronisation(lowered, func)), _conversions(func), _shared_accesses(func)]
-    found += [_widths(lowered)] if kernel.block is None else [_thread_accesses(func, lowered), _own_arrays(func)]
+    threads = kernel.block is not None
+    found += [_thread_accesses(func)] if threads else []
+    found += [] if problem else [widths.notes(stages, together=threads)]
+    found += [_own_arrays(func)] if threads else []
     return KernelFacts(
         name=kernel.name,
         target=stages.target.name,
@@ -143,7 +140,14 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         tensor_buffers=tuple(_columns(func)),
         tensor_columns=func.attrs.get("tensor_columns", 0),
         tensor_limit=stages.target.tensor_memory_columns,
+        times=_times(stages),
     )
+
+
+def _times(stages: compiler.Stages) -> Times:
+    milliseconds = {stage: seconds * 1e3 for stage, seconds in stages.seconds.items()}
+    nvrtc = milliseconds.pop(compiler.NVRTC, None)
+    return Times(sum(milliseconds.values()), nvrtc, stages.from_disk)
 
 
 def _constants(kernel: CompiledKernel) -> Iterator[tuple[str, str]]:
@@ -202,61 +206,27 @@ def _shared_accesses(func: Func) -> Iterator[Note]:
         yield Note("shared access", op.loc, f"{op.name}{_buffer_name(places[handle])}: {text}", warning=conflicts > 0)
 
 
-def _widths(lowered: Func) -> Iterator[Note]:
-    """Accesses to global memory, copies from there among them, as the machine makes them."""
-    for op in walk(lowered.body):
-        if op.kind not in _INSTRUCTIONS:
-            continue
-        name, table = _INSTRUCTIONS[op.kind]
-        yield Note(
-            "global access", op.loc, f"{name}: {len(op.attrs[table])} times {_bytes(_access_bytes(op))} a thread"
-        )
-
-
-def _access_bytes(op: Op) -> int:
-    ptr = op.operand("ptr")
-    assert ptr is not None
-    return op.attrs["vec"] * pointer_of(ptr).element_ty.itemsize
-
-
-_INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
-    globals.load: ("load", "registers"),
-    globals.store: ("store", "registers"),
-    async_copy.copy: ("async_copy.global_to_shared", "places"),
-}
-"""What they are called, and the attribute that has an entry for each."""
-
-
 # Kernels of single threads: one line is many operations where its loop is unrolled, so they are counted together.
 
 
-def _thread_accesses(func: Func, lowered: Func) -> Iterator[Note]:
+def _thread_accesses(func: Func) -> Iterator[Note]:
     places = handles(func)
-    counts: dict[tuple[Topic, str, int, str], int] = {}
+    counts: dict[tuple[str, int, str], int] = {}
     locs: dict[str, Loc | None] = {}
-
-    def count(topic: Topic, op: Op, what: str, size: int, times: int) -> None:
-        line = "" if op.loc is None else str(op.loc)
-        locs.setdefault(line, op.loc)
-        key = topic, what, size, line
-        counts[key] = counts.get(key, 0) + times
-
     for op in walk(func.body):
-        if op.kind in _OF_THREADS:
-            memory = op.operand("memory")
-            assert memory is not None
-            element = memory.type.element
-            assert isinstance(element, DType)
-            what = f"{_OF_THREADS[op.kind]} shared memory{_buffer_name(places[memory])}"
-            count(
-                "shared access", op, what, op.attrs.get("vec", 1) * element.itemsize, len(op.attrs.get("offsets", (0,)))
-            )
-    for op in walk(lowered.body):
-        if op.kind in _INSTRUCTIONS:
-            name, table = _INSTRUCTIONS[op.kind]
-            count("global access", op, name, _access_bytes(op), len(op.attrs[table]))
-    for (topic, what, size, line), times in counts.items():
-        yield Note(topic, locs[line], f"{what}: {times} times {_bytes(size)} a thread")
+        if op.kind not in _OF_THREADS:
+            continue
+        memory = op.operand("memory")
+        assert memory is not None
+        element = memory.type.element
+        assert isinstance(element, DType)
+        line = str(op.loc)
+        locs.setdefault(line, op.loc)
+        what = f"{_OF_THREADS[op.kind]} shared memory{_buffer_name(places[memory])}"
+        key = what, op.attrs.get("vec", 1) * element.itemsize, line
+        counts[key] = counts.get(key, 0) + len(op.attrs.get("offsets", (0,)))
+    for (what, size, line), times in counts.items():
+        yield Note("shared access", locs[line], f"{what}: {times} times {in_bytes(size)} a thread")
 
 
 _OF_THREADS: dict[OpDef, str] = {
@@ -282,16 +252,12 @@ def _own_arrays(func: Func) -> Iterator[Note]:
             yield Note("own array", op.loc, text, warning=bool(lines))
 
 
-def _bytes(count: int) -> str:
-    return "1 byte" if count == 1 else f"{count} bytes"
-
-
 def _access_words(plan: SharedAccess) -> tuple[str, int]:
     """An access in words, and the wavefronts that bank conflicts add to it."""
     access = plan.access if plan.matrix is None else plan.matrix.rows
     conflicts, count = access.conflicts(plan.bits), len(access.offsets)
     size = access.vec * max(plan.bits, 8) // 8
-    how = f"{count} times {_bytes(size)} a thread" if plan.matrix is None else f"{count} matrix instructions"
+    how = f"{count} times {in_bytes(size)} a thread" if plan.matrix is None else f"{count} matrix instructions"
     what = f"bank conflicts add {conflicts} wavefronts to each" if conflicts else "no bank conflicts"
     return f"{how}, {what}", conflicts
 
@@ -305,74 +271,3 @@ def _bill(func: Func) -> Iterator[Buffer]:
     for placed in sorted(place(lifetimes(func)), key=lambda p: p.offset):
         alloc = placed.alloc
         yield Buffer(alloc.result.name, alloc.loc, placed.offset, placed.bytes, placed.lifetime.lines)
-
-
-# Text
-
-
-def show(explanation: Explanation, console: Any) -> None:
-    """Print an explanation on a `rich.console.Console`."""
-    for facts in explanation.kernels:
-        _show_kernel(facts, console)
-    if not explanation.kernels:
-        console.print("the script compiles no kernel")
-    if explanation.stopped:
-        console.print(f"the script stopped: {explanation.stopped}", style="bold red", markup=False)
-
-
-def _show_kernel(facts: KernelFacts, console: Any) -> None:
-    warps = "1 warp" if facts.num_warps == 1 else f"{facts.num_warps} warps"
-    head = f"{facts.name} for {facts.target}, {warps if facts.block is None else f'blocks of {facts.block} threads'}"
-    if facts.registers is not None:
-        head += f", {facts.registers} registers a thread, {facts.spills} bytes spilled"
-    console.print(head, style="bold", markup=False)
-    if facts.constants:
-        console.print(f"  {', '.join(f'{name}={value}' for name, value in facts.constants)}", markup=False)
-    if facts.problem:
-        console.print(f"  cannot be lowered: {facts.problem}", style="red", markup=False)
-    for loc, notes in _by_line(facts.notes):
-        console.print(f"  {'(no line)' if loc is None else f'{loc}: {loc.source.strip()}'}", style="cyan", markup=False)
-        for text, warning in dict.fromkeys((note.text, note.warning) for note in notes):
-            console.print(f"      {text}", style="yellow" if warning else None, markup=False)
-    _show_bill(facts, console)
-    _show_columns(facts, console)
-    console.print()
-
-
-def _by_line(notes: Iterable[Note]) -> list[tuple[Loc | None, list[Note]]]:
-    """Notes by file and line, in the order of these."""
-    lines: dict[tuple[str, int], tuple[Loc | None, list[Note]]] = {}
-    for note in notes:
-        key = ("", 0) if note.loc is None else (note.loc.file, note.loc.line)
-        lines.setdefault(key, (note.loc, []))[1].append(note)
-    return [lines[key] for key in sorted(lines)]
-
-
-def _show_bill(facts: KernelFacts, console: Any) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    if not facts.shared_bytes:
-        console.print("  no shared memory")
-        return
-    console.print(f"  shared memory: {facts.shared_bytes} of {facts.shared_limit} bytes")
-    if facts.buffers:
-        table = Table("buffer", "line", "bytes", "offset", "in use", box=None, pad_edge=False, padding=(0, 2))
-        for item in facts.buffers:
-            line = "" if item.loc is None else str(item.loc.line)
-            table.add_row(item.name or "(unnamed)", line, str(item.bytes), str(item.offset), item.lines or "never")
-        console.print(Padding(table, (0, 0, 0, 4)))
-
-
-def _show_columns(facts: KernelFacts, console: Any) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    if not facts.tensor_columns:
-        return
-    console.print(f"  tensor memory: {facts.tensor_columns} of {facts.tensor_limit} columns")
-    table = Table("buffer", "line", "columns", "first", box=None, pad_edge=False, padding=(0, 2))
-    for item in facts.tensor_buffers:
-        line = "" if item.loc is None else str(item.loc.line)
-        table.add_row(item.name or "(unnamed)", line, str(item.columns), str(item.first))
-    console.print(Padding(table, (0, 0, 0, 4)))

@@ -1,0 +1,184 @@
+"""How wide accesses to global memory are, and what keeps them from 16 bytes.
+
+The reason is what the lowering refused (`weft.passes.lower.vectors`). Where it knew too little of an address or a mask, the
+kernel is lowered again as if arguments were known to be multiples: those without which the access stays narrow are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft import compiler
+from weft.errors import Loc
+from weft.explain.notes import Note, in_bytes
+from weft.ir.core import Func, Op, Value, walk
+from weft.ir.define import OpDef
+from weft.ir.types import Pointer
+from weft.ops import async_copy, globals
+from weft.ops.check import pointer_of
+from weft.passes.lower.vectors import Reason, Width
+from weft.passes.pipeline import access_widths, tile_pipeline
+from weft.runtime.specialise import ALIGNMENT
+
+_COPY = "async_copy.global_to_shared"
+_INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
+    globals.load: ("load", "registers"),
+    globals.store: ("store", "registers"),
+    async_copy.copy: (_COPY, "places"),
+}
+"""What they are called, and the attribute that has an entry for each."""
+_IN_SHARED = f", not {ALIGNMENT}: no more of a thread's elements are neighbours in shared memory"
+_REASONS: dict[Reason, str] = {
+    "elements": "a thread holds {have} of the tile: use a layout with {most} contiguous elements a thread",
+    "neighbours": "no {wider} elements of a thread are neighbours in memory: use a layout with {most} contiguous elements a "
+    "thread along the dimension of stride 1",
+    "stride": "the stride between a thread's elements is known at run time only: pass 1, for which a launch compiles the "
+    "kernel anew, or use a layout with {most} contiguous elements a thread along the dimension of stride 1",
+    "offsets": "the offsets are not known to count up by one (loaded ones, // and % do not tell): promise it with "
+    "gl.max_contiguous and gl.multiple_of",
+    "alignment": "the addresses are not known to be multiples of {bytes} bytes",
+    "mask": "the mask is not known to be equal for {wider} neighbours",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An argument that is not known to be a multiple of `divisor` (of so many bytes, for an array)."""
+
+    name: str
+    divisor: int
+    array: bool
+
+
+_Places = Mapping[tuple[Loc | None, int], Width]
+"""Widths by the place of the access, and its number there: a line may be many accesses, where it is unrolled."""
+
+
+def notes(stages: compiler.Stages, *, together: bool) -> Iterator[Note]:
+    """Accesses to global memory, copies from there among them, as the machine makes them.
+
+    `together` counts those of a line, for kernels of single threads: where a loop is unrolled, one line is many accesses.
+    """
+    why = _reasons(stages)
+    counts: dict[tuple[str, int, str], int] = {}
+    locs: dict[str, Loc | None] = {}
+    for number, op in enumerate(walk(stages.lowered.body)):
+        if op.kind not in _INSTRUCTIONS:
+            continue
+        name, table = _INSTRUCTIONS[op.kind]
+        place = str(op.loc) if together else str(number)
+        locs.setdefault(place, op.loc)
+        key = name, _access_bytes(op), place
+        counts[key] = counts.get(key, 0) + len(op.attrs[table])
+    for (name, size, place), times in counts.items():
+        loc = locs[place]
+        text, missing = why.get((loc, size), ("" if size >= ALIGNMENT or name != _COPY else _IN_SHARED, False))
+        yield Note("global access", loc, f"{name}: {times} times {in_bytes(size)} a thread{text}", warning=missing)
+
+
+def _access_bytes(op: Op) -> int:
+    ptr = op.operand("ptr")
+    assert ptr is not None
+    return op.attrs["vec"] * pointer_of(ptr).element_ty.itemsize
+
+
+def _reasons(stages: compiler.Stages) -> dict[tuple[Loc | None, int], tuple[str, bool]]:
+    """Why accesses of a line and a width are narrow, and whether arguments are what is missing."""
+    found = _by_place(access_widths(stages.tile, stages.target))
+    narrow = {place: width for place, width in found.items() if width.bytes < ALIGNMENT and width.reason is not None}
+    missing = _missing(stages, narrow)
+    return {
+        (width.loc, width.bytes): (
+            f", not {ALIGNMENT}: {_words(stages, width, missing.get(place, ()))}",
+            place in missing,
+        )
+        for place, width in narrow.items()
+    }
+
+
+def _by_place(widths: Iterable[Width]) -> _Places:
+    found: dict[tuple[Loc | None, int], Width] = {}
+    counts: dict[Loc | None, int] = {}
+    for width in widths:
+        number = counts[width.loc] = counts.get(width.loc, -1) + 1
+        found[width.loc, number] = width
+    return found
+
+
+def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None, int], tuple[Missing, ...]]:
+    """The arguments that have to be known to be multiples for an access to be wider: of as little as does it."""
+    limited = {place: width for place, width in narrow.items() if width.reason in ("alignment", "mask")}
+    found: dict[tuple[Loc | None, int], tuple[Missing, ...]] = {}
+    for divisor in sorted({ALIGNMENT, *(ALIGNMENT // width.itemsize for width in limited.values())} if limited else ()):
+        func = stages.built.func
+        unknown = [i for i, param in enumerate(func.params) if _is_unknown(param, _given(func, i), divisor)]
+        best = _supposed(stages, unknown, divisor)
+        helped = [
+            place
+            for place, width in limited.items()
+            if place not in found and place in best and best[place].vec > width.vec
+        ]
+        if not helped:
+            continue
+        without = {i: _supposed(stages, [other for other in unknown if other != i], divisor) for i in unknown}
+        for place in helped:
+            needed = [i for i in unknown if place in without[i] and without[i][place].vec < best[place].vec]
+            found[place] = tuple(_as_missing(func.params[i], divisor) for i in needed)
+    return {place: missing for place, missing in found.items() if missing}
+
+
+def _given(func: Func, index: int) -> Mapping[str, Any]:
+    return func.attrs["params"][index] or {}
+
+
+def _is_unknown(param: Value, given: Mapping[str, Any], divisor: int) -> bool:
+    element = param.type.element
+    counts = isinstance(element, Pointer) or element.kind in ("int", "uint")
+    return counts and given.get("divisible", 1) < _as_missing(param, divisor).divisor
+
+
+def _as_missing(param: Value, divisor: int) -> Missing:
+    array = isinstance(param.type.element, Pointer)
+    return Missing(param.name, ALIGNMENT if array else divisor, array)
+
+
+def _supposed(stages: compiler.Stages, indices: Sequence[int], divisor: int) -> _Places:
+    """The widths that the kernel would have, were these arguments known to be multiples."""
+    func = stages.built.func
+    params = [
+        {**_given(func, i), "divisible": _as_missing(param, divisor).divisor}
+        if i in indices
+        else func.attrs["params"][i]
+        for i, param in enumerate(func.params)
+    ]
+    supposed = func.with_attrs(sync=stages.request.options.sync, params=tuple(params))
+    return _by_place(access_widths(tile_pipeline(supposed, stages.target), stages.target))
+
+
+def _words(stages: compiler.Stages, width: Width, missing: Sequence[Missing]) -> str:
+    assert width.reason is not None
+    text = _REASONS[width.reason].format(
+        have="1 element" if width.vec == 1 else f"{width.vec} elements",
+        wider=2 * width.vec,
+        bytes=2 * width.bytes,
+        most=ALIGNMENT // width.itemsize,
+    )
+    if width.reason in ("alignment", "mask") and not missing:
+        return f"{text}, whatever divides the arguments"
+    return "; ".join([text, *(_promise(stages, each) for each in missing)])
+
+
+def _promise(stages: compiler.Stages, missing: Missing) -> str:
+    """What to do about an argument of which too little is known."""
+    own, _, part = missing.name.partition(".")
+    unknown = f"{missing.name} is not known to be a multiple of {missing.divisor}{' bytes' * missing.array}"
+    if part:
+        return f"{unknown}: give the view {own} a static layout, or sizes and strides that {ALIGNMENT} divides"
+    promise = f"promise it with gl.multiple_of({own}, {missing.divisor})"
+    if any(param.name == own and not param.specialise for param in stages.request.fn.params):
+        return f"{unknown}, since it is in do_not_specialize: {promise}"
+    if missing.array:
+        return f"{unknown}: pass an array that starts at one, or {promise}"
+    return f"{unknown}: pass a multiple of {ALIGNMENT}, for which a launch compiles the kernel anew, or {promise}"
