@@ -1,4 +1,4 @@
-"""The tables of user errors and of operations in the reference are those of the package; --update-golden rewrites them."""
+"""The reference's tables of errors, operations and names are those of the package; --update-golden rewrites them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from types import UnionType
+from typing import get_args
 
 import pytest
 
 import weft.errors
 import weft.ops
+from tests.docs.test_reference import PAGES, SHOWN, shown_by
+from weft import language
 from weft.errors import CATALOGUE
 from weft.ir.define import OPS, OpDef
 
@@ -59,3 +63,41 @@ def test_table(page, make, request):
         path.write_text(head + mark + expected, encoding="utf-8")
         return
     assert found == expected, f"docs/reference/{page} is out of date; `make golden` writes it"
+
+
+BEGIN, END = "<!-- Names: `make golden` writes them. -->\n", "<!-- End of names. -->\n"
+
+
+def name_table(page: str) -> str:
+    rows = [(f"`{spelled(path)}`", plain(summary(shown_by(path)))) for path in SHOWN.findall(page)]
+    return table(("name", "summary"), list(dict.fromkeys(rows)))
+
+
+def spelled(path: str) -> str:
+    """As a program writes it: `gl.load`, `tma.store_wait`, `matmul`."""
+    module, _, name = path.rpartition(".")
+    if name in language.__all__ and getattr(language, name) is shown_by(path):
+        return f"gl.{name}"
+    owner = module.rpartition(".")[2]
+    return f"{owner}.{name}" if owner in ("async_copy", "mbarrier", "tma", "cluster", "clc") else name
+
+
+def summary(shown: object) -> str:
+    """The first sentence of a docstring."""
+    if isinstance(shown, UnionType):
+        return f"One of {', '.join(f'`{each.__name__}`' for each in get_args(shown))}."
+    text = " ".join((shown.__doc__ or "").strip().split("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) (?=[A-Z`*])", text)[0].rstrip(".:") + "."
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if SHOWN.search(text)])
+def test_names(name, request):
+    head, begun, rest = PAGES[name].partition(BEGIN)
+    _, ended, tail = rest.partition(END)
+    assert begun, f"{name} says where its table of names stands"
+    assert ended, f"{name} says where its table of names ends"
+    expected = head + BEGIN + "\n" + name_table(PAGES[name]) + "\n" + END + tail
+    if request.config.getoption("--update-golden"):
+        (REFERENCE / name).write_text(expected, encoding="utf-8")
+        return
+    assert PAGES[name] == expected, f"docs/reference/{name} is out of date; `make golden` writes it"
