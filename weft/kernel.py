@@ -27,11 +27,12 @@ from weft.errors.launch import (
     OPTION_VALUE,
 )
 from weft.errors.text import keep_lines, lines_of
+from weft.forms import of_torch
 from weft.loading import load_module
 from weft.locks import Lock, lazy
-from weft.plain import one_of, several
+from weft.plain import as_number, one_of, several
 from weft.runtime import binder, driver, grid, rehearsal, streams, views, watch
-from weft.runtime.arguments import HOST, array, host_buffer, of_torch
+from weft.runtime.arguments import HOST, array, host_buffer
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.dynamo import opaque, pass_over
@@ -45,7 +46,6 @@ from weft.runtime.specialise import (
     MockTensor,
     Pointer,
     View,
-    as_number,
     constexpr,
     passable,
     specialise,

@@ -9,12 +9,14 @@ import pytest
 from tests.project import tree
 
 # What a package may import, beside itself, the foundations, and what those may import in turn.
-FOUNDATIONS = ("loading", "locks", "scoped", "errors", "settings")
+FOUNDATIONS = ("loading", "locks", "scoped", "plain", "forms", "errors", "settings")
 MAY_IMPORT = {
     "loading": (),
     "errors": ("loading",),
     "locks": (),
     "scoped": (),
+    "plain": (),
+    "forms": (),
     "settings": ("errors", "scoped"),
     "layout": (),
     "views": ("layout",),
@@ -43,6 +45,7 @@ MAY_IMPORT = {
 # Packages that must stay importable without these, for they are pure.
 PURE = {
     "loading": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
+    "plain": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "errors": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "settings": {"numpy", "ml_dtypes", "cuda", "torch", "rich"},
     "layout": {"numpy", "ml_dtypes", "cuda", "torch"},

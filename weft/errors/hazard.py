@@ -128,8 +128,8 @@ class DescriptorReplaced(Hazard):
 OUT_OF_BOUNDS = row(
     "hazard-out-of-bounds",
     OutOfBounds,
-    "program {program} {access} {name}[{index}], but {name} has elements {low} to {high}{share}",
-    "mask the access so that indices stay {bound}, or pass a larger array{instead}",
+    "program {program} {access} {name}[{index}], but {name} has {extent}{share}",
+    "{mask}, or pass a larger array{instead}",
 )
 NO_BUFFER = row(
     "hazard-no-buffer",

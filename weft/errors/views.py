@@ -19,7 +19,7 @@ OPEN = row(
     "view-open",
     ViewError,
     "{got} has no memory that a LayoutTensor can view",
-    "pass an array (NumPy, torch, CuPy, DLPack), or in a kernel a pointer or a shared handle",
+    "pass an array (NumPy, torch, CuPy, DLPack){example}, or in a kernel a pointer or a shared handle",
 )
 ALLOCATION = row(
     "view-allocation",
@@ -103,6 +103,7 @@ ELEMENT_TYPE = row(
     "elements of type {dtype} cannot be viewed",
     "convert the array to a type of numbers",
 )
+FORM = row("view-array-form", ViewError, "{what} cannot be viewed: {why}", "view {instead}")
 DEVICE_KIND = row(
     "view-device-kind",
     ViewError,

@@ -9,9 +9,9 @@ from weft.errors import kernels as errors
 from weft.kernels.config import DESCRIBED, VARIANTS, MatmulConfig
 from weft.kernels.machines import Machine, target_of
 from weft.kernels.operands import Matrix, matrix, why_undescribed
+from weft.plain import as_number
 from weft.runtime.arguments import array, extents
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
-from weft.runtime.specialise import as_number
 
 _BYTES = ("int8", "uint8")
 _FLOATS = ("float16", "bfloat16", "float32")

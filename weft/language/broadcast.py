@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from weft.errors import fail
 from weft.errors import language as errors
@@ -89,9 +90,13 @@ def fit(x: tensor, form: AnyForm) -> tensor:
 
 
 def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -> tensor:
-    """A number as a scalar, or as every element of a tile or vector. Raises language-literal-range, shared-handle-operand."""
+    """A number as a scalar, or as every element of a tile or vector. Raises CompilationError:
+    language-literal-range, language-operand, shared-handle-operand.
+    """
     if isinstance(value, RuntimeValue):
         raise fail(HANDLE_OPERAND, what="this line", got=name_of(value))
+    if not isinstance(cast("object", value), (int, float)):
+        raise fail(errors.OPERAND, what="this line", got=repr(value), kind=type(value).__name__)
     return apply(arith.constant, value=literal(value, dtype), type=_type(dtype, form))
 
 

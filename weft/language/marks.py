@@ -19,6 +19,7 @@ from types import GenericAlias
 from typing import Any, ParamSpec, TypeVar, cast, get_origin
 
 from weft.language.context import current
+from weft.plain import own
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,13 +105,14 @@ for _name in _BINARY:
 
 
 def unwrap(value: Any) -> Any:
-    """The plain object of a `constexpr`; tuples and lists that hold some are unwrapped within, all else is itself."""
+    """The plain object of a `constexpr`; tuples and lists that hold some are unwrapped within, a NumPy scalar is
+    its number, and all else is itself."""
     if isinstance(value, constexpr):
         return value.value
     if type(value) in (tuple, list):
         items = cast("tuple[Any, ...] | list[Any]", value)
         return type(items)(unwrap(item) for item in items)
-    return value
+    return own(value)
 
 
 def annotates_constexpr(annotation: object) -> bool:

@@ -13,9 +13,10 @@ from typing import Any
 
 from weft.errors import Row, fail
 from weft.errors import descriptor as errors
+from weft.forms import of_torch
 from weft.layout import NVMMASharedLayout
 from weft.layout.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
-from weft.runtime.arguments import HOST, array, of_torch
+from weft.runtime.arguments import HOST, array
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
 from weft.runtime.specialise import MockTensor

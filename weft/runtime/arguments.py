@@ -8,7 +8,6 @@ for `torch.Tensor` itself.
 from __future__ import annotations
 
 import ctypes
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import fail
 from weft.errors.launch import ARRAY_DEVICE, ARRAY_DTYPE, ARRAY_FORM
+from weft.forms import is_numpy, other_form
 from weft.runtime import dlpack
 from weft.runtime.dtypes import ITEMSIZE, dtype_name, numpy_dtype
 
@@ -48,7 +48,8 @@ class HostBuffer:
 
     `pointer` is the address of the first element. `address` and `nbytes` bound the whole storage, which tells arguments that
     share memory. `low` and `high` bound what is the array's own, from its lowest byte to its highest: what a kernel may
-    access. The gaps of a strided array count, since a tile may load and drop them. `keepalive` owns the memory.
+    access. The gaps of a strided array count, since a tile may load and drop them. `keepalive` owns the memory. `form` ends a
+    sentence with how the elements lie in memory, where they do not follow one another.
     """
 
     pointer: int
@@ -59,6 +60,7 @@ class HostBuffer:
     dtype: str
     writable: bool
     keepalive: object
+    form: str = ""
 
     def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The whole storage as bytes, shared with the owner and not copied; read-only where the owner is."""
@@ -92,11 +94,13 @@ def array(value: Any) -> Array | None:
     """
     if isinstance(value, type):
         return None
-    _refuse_other_forms(value)
+    form = other_form(value)
+    if form is not None:
+        raise fail(ARRAY_FORM, what=f"a {type(value).__name__}", why=form[0], instead=form[1])
     if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
         pointer = value.data_ptr()
         return Array(dtype_name(value.dtype), pointer, _device_of(value, pointer))
-    if _is_numpy(value):
+    if is_numpy(value):
         return Array(dtype_name(value.dtype), value.__array_interface__["data"][0], HOST)
     if hasattr(value, "__cuda_array_interface__"):
         interface = value.__cuda_array_interface__
@@ -107,31 +111,6 @@ def array(value: Any) -> Array | None:
     return None
 
 
-_FORMS = (
-    ("is_neg", "is negated lazily: its memory holds the numbers with the other sign", "x.resolve_neg()"),
-    ("is_conj", "is conjugated lazily: its memory holds the numbers before that", "x.resolve_conj()"),
-)
-
-
-_FAKE = ("torch._subclasses.fake_tensor", "FakeTensor")
-
-
-def _refuse_other_forms(value: Any) -> None:
-    """Refuse what has an array's attributes, and memory that says something else. Raises LaunchError (launch-array-form)."""
-    what = f"a {type(value).__name__}"
-    for method, why, instead in _FORMS:
-        if of_torch(value) and getattr(value, method, bool)():
-            raise fail(ARRAY_FORM, what=what, why=f"it {why}", instead=f"{instead}, or for results an array of its own")
-    if of_torch(value) and str(getattr(value, "layout", "torch.strided")) != "torch.strided":
-        raise fail(ARRAY_FORM, what=what, why=f"its layout is {value.layout}", instead="x.to_dense(), or its parts")
-    if any((kind.__module__, kind.__name__) == _FAKE for kind in type(value).__mro__):
-        raise fail(ARRAY_FORM, what=what, why="it has no memory", instead="a tensor with numbers")
-    if _is_numpy(value) and hasattr(value, "mask") and hasattr(value, "filled"):
-        raise fail(
-            ARRAY_FORM, what=what, why="kernels do not see its mask", instead="x.filled(0), or x.data and x.mask"
-        )
-
-
 def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
     """Shape and strides of an array, in elements; None for what has no shape.
 
@@ -139,7 +118,7 @@ def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
     """
     if callable(getattr(value, "stride", None)):
         return tuple(value.shape), tuple(value.stride())
-    if _is_numpy(value):
+    if is_numpy(value):
         return value.shape, _in_elements(value.strides, value.itemsize)
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
@@ -158,11 +137,24 @@ def _in_elements(strides: Iterable[int], itemsize: int) -> tuple[float, ...]:
 
 def host_buffer(value: Any) -> HostBuffer:
     """The storage behind a host array, without a copy. `value` is one that `array` places on the host."""
+    found = extents(value)
+    return replace(_host_buffer(value), form="" if found is None else _form(*found))
+
+
+def _form(shape: tuple[int, ...], strides: tuple[float, ...]) -> str:
+    """Words for an array whose elements do not follow one another, for which a pointer is easily mistaken."""
+    steps = dlpack.contiguous(shape)
+    if 0 in shape or all(one == other or size == 1 for size, one, other in zip(shape, strides, steps, strict=True)):
+        return ""
+    return f"; the array has shape {shape} and strides {strides}, and a pointer to it counts what lies in memory"
+
+
+def _host_buffer(value: Any) -> HostBuffer:
     if hasattr(value, "untyped_storage"):
         storage, dtype = value.untyped_storage(), dtype_name(value.dtype)
         own = _own_bytes(value.data_ptr(), value.shape, value.stride(), ITEMSIZE[dtype])
         return HostBuffer(value.data_ptr(), storage.data_ptr(), storage.nbytes(), *own, dtype, True, (value, storage))
-    if _is_numpy(value):
+    if is_numpy(value):
         return _numpy_buffer(value)
     exported = dlpack.export(value)
     low, high = exported.low, exported.high
@@ -197,17 +189,6 @@ def joined(buffers: Sequence[HostBuffer]) -> list[HostBuffer]:
         return replace(buffer, address=start, nbytes=end - start)
 
     return [whole(buffer) for buffer in buffers]
-
-
-def of_torch(value: object) -> bool:
-    """True for arrays whose elements have a PyTorch dtype: their launches belong on PyTorch's current stream."""
-    return type(getattr(value, "dtype", None)).__module__ == "torch"
-
-
-def _is_numpy(value: object) -> bool:
-    # A NumPy array can only exist once NumPy is loaded.
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:

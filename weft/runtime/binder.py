@@ -38,14 +38,15 @@ from weft.errors.launch import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_KEYWORD,
 )
-from weft.plain import whole
+from weft.forms import of_torch
+from weft.plain import as_number, whole
 from weft.runtime import views
-from weft.runtime.arguments import array, of_torch
+from weft.runtime.arguments import array
 from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
 from weft.runtime.origin import class_of
-from weft.runtime.specialise import as_number, freeze, integer_dtype, is_view
+from weft.runtime.specialise import freeze, integer_dtype, is_view
 from weft.runtime.watch import GONE, Watch
 
 COMPILE_OPTIONS: dict[str, Any] = {entry.name: entry.default for entry in fields(Options) if entry.name != "sync"} | {

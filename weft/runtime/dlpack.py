@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import fail
-from weft.errors.launch import ARRAY_DTYPE
+from weft.errors.launch import ARRAY_DTYPE, ARRAY_FORM
 from weft.runtime.dtypes import ITEMSIZE
 
 CPU_KINDS = (1, 3)
@@ -56,8 +56,14 @@ class Exported:
 
 
 def export(value: Any) -> Exported:
-    """Open the capsule of `value.__dlpack__()`. Raises LaunchError (launch-array-dtype) for a type weft has not."""
-    capsule = value.__dlpack__()
+    """Open the capsule of `value.__dlpack__()`. Raises LaunchError: launch-array-dtype for a type weft has not,
+    launch-array-form for what its library does not share.
+    """
+    try:
+        capsule = value.__dlpack__()
+    except (BufferError, RuntimeError) as error:
+        what, instead = f"a {type(value).__name__}", "an array that its library can share, such as a copy"
+        raise fail(ARRAY_FORM, what=what, why=str(error), instead=instead) from error
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -8,18 +8,23 @@ integers give. Values the kernel knows at compile time stand as they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors.launch import ARGUMENT_KIND, ARGUMENT_RANGE, CONSTEXPR_KIND, TYPE_TEXT
+from weft.plain import array_of, as_number
 from weft.runtime.arguments import array
 from weft.runtime.descriptor import Descriptor, HostDescriptor
 from weft.runtime.dtypes import canonical, dtype_name
 
 ALIGNMENT = 16
 """Bytes of the widest access of one thread, and the divisor that matters for strides."""
+
+_FLOAT32_LIMIT = 2.0**128 - 2.0**103
+"""The least number that rounds to no finite float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +128,11 @@ def _constant(value: object) -> str:
 
 def passable(parameter: str, value: object) -> str:
     """What to pass to a run-time parameter in place of a value."""
-    if isinstance(value, (list, tuple)):
-        return (
-            f"make an array of it, as in numpy.array({parameter}, numpy.float32), or annotate {parameter}: gl.constexpr"
-        )
+    instead = array_of(parameter, value)
+    if isinstance(value, (list, tuple, range, bytes)):
+        return f"make an array of it, as in {instead}, or annotate {parameter}: gl.constexpr"
+    if instead is not None:
+        return f"pass {instead}"
     return (
         "pass an array, a number, a bool or None; if the kernel must know it at compile time, "
         f"annotate the parameter: {parameter}: gl.constexpr"
@@ -147,7 +153,7 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
     """The type of a run-time argument; `facts=False` leaves out everything but its dtype (`do_not_specialize`).
 
     Raises LaunchError: launch-argument-kind for objects a kernel cannot take, launch-argument-range for integers beyond
-    64 bits, and what `weft.runtime.arguments.array` raises.
+    64 bits and floats beyond 32, and what `weft.runtime.arguments.array` raises.
     """
     if value is None:
         return Constexpr(None)
@@ -171,6 +177,9 @@ def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -
     if isinstance(number, bool):
         return Scalar("bool")
     if isinstance(number, float):
+        if _FLOAT32_LIMIT <= abs(number) < math.inf:
+            fix = "scale it down, or compute it in the kernel"
+            raise fail(ARGUMENT_RANGE, name=kernel, parameter=parameter, value=value, limit="float32", fix=fix)
         return Scalar("float32")
     return _integer(kernel, parameter, number, facts)
 
@@ -199,20 +208,6 @@ def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True)
     dtype = "int64" if argument.wide else "int32"
     numbers = tuple(Scalar(dtype, facts and number % ALIGNMENT == 0) for number in argument.numbers)
     return View(pointer, argument.key, numbers, argument.names)
-
-
-def as_number(value: Any) -> int | float | bool | None:
-    """The Python number of a number of any library (NumPy scalars included), or None."""
-    if isinstance(value, (int, float)):
-        return value
-    if isinstance(value, type):
-        return None
-    if type(value).__name__ in ("bool", "bool_"):
-        return bool(value)
-    if hasattr(value, "__index__"):
-        return int(value)
-    # NumPy's and ml_dtypes' floating scalars, which convert but derive from no Python number.
-    return float(value) if hasattr(value, "__float__") and hasattr(value, "dtype") else None
 
 
 def integer_dtype(value: int) -> str | None:

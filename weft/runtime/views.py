@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from weft.runtime.arguments import HostBuffer, array, host_buffer, of_torch
+from weft.forms import of_torch
+from weft.runtime.arguments import HostBuffer, array, host_buffer
 from weft.runtime.specialise import ALIGNMENT, View, view_argument, view_type
 
 Raw = int | tuple[int, ...]
@@ -112,7 +113,7 @@ def host_values(name: str, kind: View, value: Any) -> dict[str, HostBuffer | int
     """What the simulator is given for the parameters of a view of a host array, by their names."""
     argument = view_argument(value)
     buffer = host_buffer(argument.array)
-    moved = replace(buffer, pointer=buffer.pointer + argument.byte_offset)
+    moved = replace(buffer, pointer=buffer.pointer + argument.byte_offset, form="")  # a view knows its strides
     return dict(zip(names(name, kind), (moved, *argument.numbers), strict=True))
 
 

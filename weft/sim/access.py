@@ -149,10 +149,12 @@ class Request:
         extent = (segment.high - segment.pointer) // size
         index = (address - segment.pointer) // size
         place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
+        bound = f"at or above {low}" if index < low else f"below {extent}"
         share = f"; {place}{self.task.where(self.shape, first)}{self._through()}" if self.shape else ""
         return self.task.fail(
-            hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index, low=low, high=extent - 1,
-            share=share, bound=f"at or above {low}" if index < low else f"below {extent}",
+            hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index,
+            extent=f"elements {low} to {extent - 1}" if low < extent else "no elements", share=share + segment.buffer.form,
+            mask=f"mask the access so that indices stay {bound}" if low < extent else "mask the access, or skip the launch",
             instead=_INSTEAD if segment.start <= address and address + size <= segment.end else "",
         )  # fmt: skip
 

@@ -27,13 +27,15 @@ _PAGE = 4096
 class Buffer:
     """A pointer argument. `data`: the storage as a one-dimensional uint8 array; `offset`: the byte that the pointer names;
     `address_low`: the low 12 bits of the pointer's real address, which give its alignment. `bounds`: the bytes of the storage
-    that are the argument's own, from the first to the one after the last; None for all of them."""
+    that are the argument's own, from the first to the one after the last; None for all of them. `form`: the end of a
+    report's sentence which says how the elements of the array lie in memory, where they do not follow one another."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
     offset: int = 0
     address_low: int = 0
     bounds: tuple[int, int] | None = None
+    form: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,12 +11,13 @@ from typing import Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors.tune import KEY_VALUE, OPTION_KIND, TUNED_NAME, UNKNOWN_NAME
+from weft.plain import as_number
 from weft.runtime import driver, views
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dtypes import dtype_name
 from weft.runtime.fingerprint import fingerprint
-from weft.runtime.specialise import MockTensor, as_number, view_argument
+from weft.runtime.specialise import MockTensor, view_argument
 
 Part = str | Callable[[Mapping[str, Any]], Any]
 """A part of a key: the name of an argument, or a function of the arguments by name."""

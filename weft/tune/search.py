@@ -21,12 +21,11 @@ from weft.errors import UserError, fail
 from weft.errors.tune import ALL_FAILED, DEVICE_LOST, OPTION_KIND
 from weft.ir.core import walk
 from weft.ir.types import DType, TileType
-from weft.plain import real, truth, whole
+from weft.plain import as_number, real, truth, whole
 from weft.runtime import driver
 from weft.runtime.arguments import HOST
 from weft.runtime.compiled import WARP_SIZE, CompiledKernel
 from weft.runtime.rehearsal import rehearsal
-from weft.runtime.specialise import as_number
 from weft.tune import measure
 from weft.tune.config import Config, check_hook
 from weft.tune.progress import Display, display

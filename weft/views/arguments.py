@@ -67,7 +67,7 @@ def describe(view: LayoutTensor) -> ViewArgument:
     """The argument of a host view."""
     storage = view.storage
     if not isinstance(storage, ArrayStorage):
-        raise fail(errors.OPEN, got=f"{view.history}, a view inside of a kernel,")
+        raise fail(errors.OPEN, got=f"{view.history}, a view inside of a kernel,", example="")
     limits = view.limits
     key = ViewKey(
         view.layout,

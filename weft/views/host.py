@@ -8,14 +8,14 @@ touching its elements is an error that says what to copy. NumPy itself is import
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
+from weft.forms import is_numpy, other_form
 from weft.layout.int_tuple import suffix_product
 from weft.layout.strided import Layout
 from weft.views.storage import ALLOCATORS, HOST_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
@@ -221,10 +221,15 @@ class Extent:
 
 
 def open_array(value: Any) -> Opened | None:
-    """An array of any library. Raises ViewError: view-array-strides, view-element-type, view-device-kind."""
+    """An array of any library. Raises ViewError: view-array-strides, view-array-form, view-element-type,
+    view-device-kind.
+    """
     if isinstance(value, type):
         return None
-    if _is_numpy(value):
+    form = other_form(value)
+    if form is not None:
+        raise fail(errors.FORM, what=f"a {type(value).__name__}", why=form[0], instead=form[1])
+    if is_numpy(value):
         return _open_numpy(value)
     if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
         return _open_pointer(value)
@@ -236,12 +241,6 @@ def open_array(value: Any) -> Opened | None:
         # What stands for an array of a dtype where kernels are compiled and not launched.
         return Opened(DeviceStorage(value, numpy_dtype(value.name), 0))
     return None
-
-
-def _is_numpy(value: Any) -> TypeGuard[Array]:
-    """True for NumPy's arrays, of which there are none until NumPy is loaded."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _open_numpy(array: Array, owner: Any = None) -> Opened:
@@ -273,7 +272,7 @@ def _alive(array: Array) -> Callable[[], str]:
     """
     chain: list[Any] = list(_bases(array))
     root = chain[-1]
-    owner: Array = next(each for each in reversed(chain) if _is_numpy(each))
+    owner: Array = next(each for each in reversed(chain) if is_numpy(each))
     pointer, nbytes, length = owner.__array_interface__["data"][0], owner.nbytes, _length(root)
 
     def check() -> str:

@@ -15,6 +15,7 @@ from weft.errors import fail
 from weft.errors import views as errors
 from weft.layout.strided import Layout
 from weft.loading import Registry
+from weft.plain import array_of
 
 # An int, or a run-time scalar: any object with + - * // % and comparisons.
 Index = Any
@@ -149,7 +150,9 @@ def open_object(value: Any) -> Opened:
         opened = OPENERS[rank](value)
         if opened is not None:
             return opened
-    raise fail(errors.OPEN, got=f"a value of type {type(value).__name__}")
+    instead = array_of("x", value)
+    example = "" if instead is None else f", as in {instead}"
+    raise fail(errors.OPEN, got=f"a value of type {type(value).__name__}", example=example)
 
 
 def allocate(dtype: Any, count: int, space: AddressSpace) -> Storage:
