@@ -1,4 +1,4 @@
-"""Elementwise addition by warps of three trades: one warp asks for tiles, four add, one sends results off.
+"""Elementwise addition with warp specialization: one warp loads tiles, four add, one stores results.
 
 The three never meet at a common barrier. They hand buffers to each other through mbarriers: `ready` says that a tile has
 arrived, `free` that it has been read; `done` says that a sum stands in its buffer, `taken` that the engine has read it.
@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the table."""
     given = workbench.options(__doc__, argv)
     rows = [row(given.place, point) for point in POINTS]
-    workbench.report("Elementwise addition, warps of three trades", rows, given.place, given.plot, "shared bytes")
+    workbench.report("Elementwise addition, warp-specialized", rows, given.place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

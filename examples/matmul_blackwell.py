@@ -1,4 +1,4 @@
-"""Matrix products C = A @ B on Blackwell by warps of three trades: one asks for blocks, one starts products, four store tiles.
+"""Matrix products C = A @ B on Blackwell with warp specialization: one warp loads, one starts products, four store.
 
 Tensor cores keep their sums in tensor memory, so the warps that store a tile take it from there while the next one is already
 being multiplied into the other half. One text serves four kernels:
@@ -132,7 +132,7 @@ class TakenTiles:
 
     @weft.jit
     def prepare(pairs: gl.constexpr):  # noqa: N805
-        """Memory for answers. Warps of three trades read each; the first block of a pair asks for both, so both tell it."""
+        """Memory for answers. Warps of three partitions read each; the first block of a pair asks for both, so both tell it."""
         results = gl.allocate_shared_memory(gl.int64, [ANSWERS, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
         return Answers(results, barriers(ANSWERS, 1), barriers(ANSWERS, 3, pairs))
 

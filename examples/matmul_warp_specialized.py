@@ -1,4 +1,4 @@
-"""Matrix products C = A @ B by warps of three trades: one warp asks for tiles, two warpgroups multiply and store.
+"""Matrix products C = A @ B with warp specialization: one warp loads tiles, two warpgroups multiply and store.
 
 The rungs of `matmul_ladder.py` stop multiplying while a tile of C is converted and stored. Here the warp that loads runs
 ahead on its own, so that operands are there whenever somebody can use them, and two kernels differ in how the warpgroups share
@@ -236,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the table."""
     given = workbench.options(__doc__, argv)
     rows = [row(given.place, name) for name in RUNS]
-    workbench.report("Matrix product, fp16, warps of three trades", rows, given.place, given.plot, "shared bytes")
+    workbench.report("Matrix product, fp16, warp-specialized", rows, given.place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""weft: GPU kernels in Python with explicit layouts, on a GPU or on none.
+"""weft: GPU kernels in Python with explicit layouts, run on a GPU or in a simulator.
 
-The public names and nothing else. Each is imported when it is first asked for, so that `import weft` costs a few
-milliseconds and touches neither NumPy nor a GPU.
+The public names. Each is imported on first use, so that `import weft` is fast and needs neither NumPy nor a GPU.
 """
 
 from __future__ import annotations

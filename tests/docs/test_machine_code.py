@@ -12,7 +12,7 @@ from weft import compiler
 USED = {
     "multiply": {"UTCHMMA", "UTCBAR", "LDTM", "UTMALDG"},
     "either": {"UTCHMMA", "UTCBAR", "LDTM", "UTMALDG"},
-    "three_trades": {"UTCHMMA", "UTCBAR", "LDTM", "UTMALDG"},
+    "warp_specialized": {"UTCHMMA", "UTCBAR", "LDTM", "UTMALDG"},
     "squares": {"UGETNEXTWORKID"},
     "scaled_product": {"UTCCP", "UTCBAR", "LDTM", "UTMALDG"},
     "pick": {"UTMALDG"},

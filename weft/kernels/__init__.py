@@ -1,4 +1,4 @@
-"""Ready kernels, written in weft: matrix products on the tensor cores of Hopper and Blackwell.
+"""Ready-to-call kernels, written in weft: matrix products on the tensor cores of Hopper and Blackwell.
 
     from weft.kernels import matmul
     c = matmul(a, b)                      # chosen by shapes, strides and types

@@ -100,7 +100,7 @@ class MatmulConfig:
 
     @property
     def num_warps(self) -> int:
-        """Warps of the kernel, which are those of the first consumer, or those that store, where warps have trades."""
+        """Warps of the kernel, which are those of the first consumer, or those that store, in a warp-specialized kernel."""
         return 4 * self.consumers if self.variant in DESCRIBED else 4
 
     @property

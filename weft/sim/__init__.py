@@ -1,4 +1,4 @@
-"""The simulator: executes a function of the IR on NumPy arrays and finds what a GPU hides.
+"""The simulator: executes a function of the IR on NumPy arrays and finds bugs that a GPU hides.
 
 It runs tile IR, and lowered IR by the same rules of the same names. Numbers are those of a GPU bit for bit, up to the bounds
 that `weft.ops` states. It decides nothing about layouts and emits no code.

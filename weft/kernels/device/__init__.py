@@ -5,7 +5,7 @@
     feeding        warps that bring blocks
     epilogue       from accumulators to the output
     uniform        kernels whose warps all do the same
-    specialised    kernels whose warps have trades
+    specialised    warp-specialized kernels
     taking         how these go through a program's tiles together where the GPU hands them out
     tensor_memory  kernels whose sums are in tensor memory
     scaled         the same for operands with a scale for each run of elements

@@ -1,4 +1,4 @@
-"""Matrix products by warps of different trades: some bring blocks, two groups of four warps multiply and store.
+"""Warp-specialized matrix products: some warps load blocks, two groups of four warps multiply and store.
 
 In the variant `cooperative` the two share each tile, half of its rows each; in `ping_pong` they take tiles in turn, and one
 stores while the other multiplies. Either way the next tile's blocks arrive meanwhile. With one group of consumers a tile is

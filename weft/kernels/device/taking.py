@@ -1,4 +1,4 @@
-"""How warps of several trades go through the tiles of a program together, as it is decided while they do.
+"""How the partitions of a warp-specialized kernel agree on its next tile, which is decided at run time.
 
     each = Tiles.start(shared, schedule)
     while each.there():

@@ -1,4 +1,4 @@
-"""Matrix products of Blackwell by warps of three trades: one asks for blocks, one starts products, the others store tiles.
+"""Warp-specialized matrix products on Blackwell: one warp loads, one starts products, the others store tiles.
 
 Sums are in tensor memory, of two tiles where they fit: while those of one are stored, the next one's are formed. With
 `plan.cluster == 2` a program is a pair of blocks of threads that multiply together: each reads half of the rows of a tile's a
