@@ -17,7 +17,6 @@ from weft.language import advice, logic, shape
 from weft.language.arith import add, maximum, minimum
 from weft.language.broadcast import Form, common_form, constant, fit
 from weft.language.casts import check_dtype
-from weft.language.commute import commutes
 from weft.language.context import current
 from weft.language.creation import arange
 from weft.language.layouts import check_tile
@@ -28,6 +27,7 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import SliceLayout
 from weft.ops import control
 from weft.ops import reduce as ops
+from weft.ops.commute import commutes
 
 Combine = Callable[..., Any]
 

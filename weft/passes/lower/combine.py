@@ -11,15 +11,6 @@ from weft.passes.lower.forms import Array
 from weft.passes.lower.state import Lowering
 
 Values = list[Value]
-COMMUTATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor, arith.minimum, arith.maximum)
-
-
-def commutes(region: Region) -> bool:
-    """True when the function is one commutative operation on its two arguments."""
-    if len(region.ops) != 2 or len(region.args) != 2:
-        return False
-    op = region.ops[0]
-    return op.kind in COMMUTATIVE and set(op.uses) == set(region.args) and list(region.terminator.uses) == [op.result]
 
 
 def combine(lo: Lowering, region: Region, earlier: Values, later: Values) -> Values:

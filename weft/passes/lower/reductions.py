@@ -21,7 +21,8 @@ from weft.layout.reduction import (
     plan_scan,
 )  # fmt: skip
 from weft.ops import arith, reduce, regs
-from weft.passes.lower.combine import Values, bit_test, combine, commutes, finish, gathered, selected, slot_of, slots
+from weft.ops.commute import commutes
+from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
