@@ -7,6 +7,7 @@ import pytest
 from tests.lang.support import INT, POINTER, jit, read
 from weft import language as gl
 from weft import targets
+from weft.analysis.facts import facts
 from weft.errors import UserError
 from weft.ir.core import walk
 from weft.ir.types import Pointer, int1, int32
@@ -16,7 +17,6 @@ from weft.ops import arith, control, globals, memory, program, scratch, shared, 
 from weft.ops.control import run_by
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
-from weft.passes.facts import facts
 from weft.passes.lower import lower_tiles
 from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.scopes import scopes

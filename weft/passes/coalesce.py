@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from weft.analysis.facts import Axis, Facts
+from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts.rules import ANYTHING
 from weft.layout import WARP_SIZE, BlockedLayout
 from weft.layout.by_strides import spread
-from weft.passes.fact_rules import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Access:
     @property
     def order(self) -> tuple[int, ...]:
         """Axes from the most contiguous one; of equal ones the last first."""
-        return tuple(sorted(self.facts.axes, key=lambda axis: (-self.facts.contiguous[axis], -axis)))
+        return tuple(sorted(range(len(self.shape)), key=lambda axis: (-self.facts.contiguous[axis], -axis)))
 
     def width(self, threads: int, most_bytes: int) -> int:
         """Elements that one access of a thread can move: contiguous, aligned to their bytes, and not more than its share."""
@@ -37,9 +39,9 @@ class Access:
 
 def row_major(shape: tuple[int, ...], itemsize: int) -> Access:
     """Addresses of a tile that lies in memory as it is written: aligned, contiguous along the last axis."""
-    ones = (1,) * len(shape)
-    contiguous = (*ones[1:], shape[-1])
-    return Access(shape, Facts(contiguous, tuple([itemsize * shape[-1]] * len(shape)), ones, step=itemsize), itemsize)
+    row = multiple_of(itemsize * shape[-1])
+    axes = (*(Axis(start=row),) * (len(shape) - 1), Axis(shape[-1], start=row))
+    return Access(shape, Facts(ANYTHING, axes, itemsize), itemsize)
 
 
 def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_ctas: int = 1) -> BlockedLayout:

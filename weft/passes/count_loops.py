@@ -8,7 +8,7 @@
 
 Python's `range` ends before its stop, whatever comes after the last number; `i < upper; i += 16` in C does not where the last
 step leaves the type. Loops with step 1 or -1 never step over their stop and stay as they are, and so do those whose bounds say
-that the last step stays in the type (`weft.passes.ranges`): these are counted in C by their own counter.
+that the last step stays in the type (`weft.analysis.facts`): these are counted in C by their own counter.
 
 Values keep their identity, so what other passes found out about them still holds.
 """
@@ -17,21 +17,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.ir.core import Func, Op, Region, Value
+from weft.analysis.facts import ValueFacts, facts
+from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import DType, ScalarType
 from weft.ops import arith, control
-from weft.passes.ranges import Ranges
 
 
 def count_loops(func: Func) -> Func:
     """The function, lowered, with such loops counted."""
-    body = _Counter(Ranges(func)).region(func.body)
+    if all(op.kind is not control.for_ for op in walk(func.body)):
+        return func
+    body = _Counter(facts(func)).region(func.body)
     return func if body is func.body else Func(func.name, body, func.attrs, func.loc)
 
 
 class _Counter:
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges = ranges
+    def __init__(self, known: ValueFacts) -> None:
+        self._known = known
 
     def region(self, region: Region) -> Region:
         """The region with its loops counted; itself where there are none."""
@@ -46,7 +48,7 @@ class _Counter:
 
     def _ends(self, op: Op) -> bool:
         """Whether the counter itself says in C when the loop ends."""
-        _, upper, step = (self._ranges.of(value) for value in list(op.uses)[:3])
+        _, upper, step = (self._known.hull(value) for value in list(op.uses)[:3])
         assert upper is not None and step is not None
         if op.attrs["descending"] is None:
             return False

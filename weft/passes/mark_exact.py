@@ -5,7 +5,7 @@
     %at = arith.add %m, %i
     %p = memory.addptr %x, %at
 
-Some are known to stay in their type (`weft.passes.ranges`). And a signed one that nothing but addresses is made of is taken as
+Some are known to stay in their type (`weft.analysis.facts`). And a signed one that nothing but addresses is made of is taken as
 if it never wrapped: what it would address is out of bounds, which the simulator reports. The C compiler then folds constants
 into the instructions that access memory. Only in functions of single threads (with the attribute "block"), whose indices are
 scalars.
@@ -13,10 +13,10 @@ scalars.
 
 from __future__ import annotations
 
+from weft.analysis.facts import facts
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.types import DType
 from weft.ops import arith, async_copy, globals, memory, thread
-from weft.passes.ranges import Ranges
 
 SUMS = (arith.add, arith.sub, arith.mul)
 SHARED = (thread.load_shared, thread.store_shared, thread.atomic_shared)
@@ -27,7 +27,7 @@ def mark_exact(func: Func) -> Func:
     """The function with "exact": "range" or "address" for each value that such an operation computes."""
     if "block" not in func.attrs:
         return func
-    ranges, addresses = Ranges(func).exact, only_addresses(func)
+    ranges, addresses = facts(func).exact, only_addresses(func)
     exact = {
         op.result: "range" if op.result in ranges else "address"
         for op in walk(func.body)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.analysis.facts import facts
 from weft.errors import ErrorGroup, Loc, UserError, fail
 from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -29,7 +30,6 @@ from weft.layout.tensor_memory import TensorMemoryLayout
 from weft.ops import memory, tensor_memory, tile
 from weft.ops.control import run_by
 from weft.passes.coalesce import Access, coalesced, row_major
-from weft.passes.facts import facts
 from weft.passes.layout_links import Link, Tie, links_of
 from weft.targets import Target
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.analysis.facts import facts
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import ScalarType, int32
 from weft.ops import arith, control, memory
 from weft.passes.mark_exact import SHARED, SUMS, only_addresses
-from weft.passes.ranges import Ranges
 
 SCALAR = ScalarType(int32)
 
@@ -67,7 +67,7 @@ class _Sorter:
     """Takes indices apart. `made` are the sums and products that may be taken apart."""
 
     def __init__(self, func: Func) -> None:
-        free = Ranges(func).exact | only_addresses(func)
+        free = facts(func).exact | only_addresses(func)
         ops = list(walk(func.body))
         self.numbers: dict[Value, int] = {op.result: op.attrs["value"] for op in ops if op.kind is arith.constant}
         self.made = {op.result: op for op in ops if op.kind in SUMS and op.result in free and op.result.type == SCALAR}

@@ -7,13 +7,13 @@ are multiples of 16 bytes; narrower accesses may fit though they are not.
 
 from __future__ import annotations
 
+from weft.analysis.facts import ValueFacts, facts
+from weft.analysis.facts.congruence import power_of_two_part
 from weft.errors import fail
 from weft.errors import thread_passes as errors
 from weft.ir.core import Func, Op, Value, walk
 from weft.ops import async_copy, globals, memory
 from weft.ops.check import pointer_of
-from weft.passes.fact_rules import Facts, power_of_two_part
-from weft.passes.facts import facts
 
 ALIGNMENT = 16
 ACCESSES = (globals.load, globals.store, async_copy.copy)
@@ -32,7 +32,7 @@ def check_alignment(func: Func) -> Func:
     return func
 
 
-def _check(op: Op, unaligned: set[Value], known: dict[Value, Facts], made: dict[Value, Op]) -> None:
+def _check(op: Op, unaligned: set[Value], known: ValueFacts, made: dict[Value, Op]) -> None:
     ptr = op.operand("ptr")
     assert ptr is not None
     dtype = pointer_of(ptr).element_ty
@@ -49,7 +49,7 @@ def _check(op: Op, unaligned: set[Value], known: dict[Value, Facts], made: dict[
         )  # fmt: skip
 
 
-def _divisor(op: Op, known: dict[Value, Facts]) -> int:
+def _divisor(op: Op, known: ValueFacts) -> int:
     """The power of two that divides what an access adds to its pointer, in elements."""
     constants, *tables = op.attrs["offsets"]
     strides = op.operands[len(op.kind.operands) :]

@@ -9,27 +9,28 @@ Only in functions of single threads (with the attribute "block"), whose indices 
 
 from __future__ import annotations
 
+from weft.analysis.facts import facts
+from weft.analysis.facts.scalar import Scalar
 from weft.ir.core import Func, Op, Value
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, Type, int64, uint32, uint64
 from weft.ops import arith
-from weft.passes.ranges import Range, Ranges, of_type
 
-WORD = of_type(uint32)
+WORD = Scalar(0, uint32.max_value)
 
 
 def unsigned(func: Func) -> Func:
     """The function, lowered, with such divisions; unchanged where it is one of tiles."""
     if "block" not in func.attrs:
         return func
-    ranges = Ranges(func)
+    known = facts(func)
 
     def rule(out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         if op.kind is not arith.div and op.kind is not arith.rem:
             return None
         lhs, rhs = operands
         old = list(op.uses)
-        x, y = (ranges.of(value) for value in old)
+        x, y = (known.hull(value) for value in old)
         if lhs is None or rhs is None or x is None or y is None or x.low < 0 or y.low <= 0:
             return None
         return _divided(out, op, lhs, rhs, x, y)
@@ -37,7 +38,7 @@ def unsigned(func: Func) -> Func:
     return rebuild(func, rule, number=True)
 
 
-def _divided(out: Rebuilder, op: Op, lhs: Value, rhs: Value, x: Range, y: Range) -> Replacement:
+def _divided(out: Rebuilder, op: Op, lhs: Value, rhs: Value, x: Scalar, y: Scalar) -> Replacement:
     """The quotient or remainder of numbers in these ranges."""
     quotient, name = op.kind is arith.div, op.result.name
     if x.high < y.low:

@@ -1,11 +1,11 @@
 """Lowering of control flow: what loops carry.
 
 A tile that a loop carries becomes a register array, unless it is base and constants before the loop and the body only moves the
-base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold;
-divisors of carried scalars are found the same way. What an inner loop settled on is where it starts in the next attempt at an
-outer one: assumptions only become weaker. Of a handle its bytes are carried, or its memory where allocations differ (of one to
-tensor memory its address); what is constant about it has to agree, so loops and branches that hand handles on are lowered
-until that is known.
+base: then only the base is carried. The body is lowered on that assumption, and again without it where it did not hold; the
+divisor of a carried base is found the same way. What is known of a scalar is known beforehand (`weft.analysis.facts`). What an
+inner loop settled on is where it starts in the next attempt at an outer one: assumptions only become weaker. Of a handle its
+bytes are carried, or its memory where allocations differ (of one to tensor memory its address); what is constant about it has
+to agree, so loops and branches that hand handles on are lowered until that is known.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ HANDLES = (SharedType, TensorType)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One carried value: its type in the lowered loop, its divisor, and the constants around it.
+    """One carried value: its type in the lowered loop, the constants around it, and what divides the base between them.
 
-    These are of a tile that is carried as its base, or of a handle (None before the first is known)."""
+    Those are of a tile that is carried as its base, or of a handle (None before the first is known)."""
 
     type: Type
     around: Affine | Handle | TensorHandle | None
@@ -60,8 +60,7 @@ def _hoped(lo: Lowering, value: Value) -> Carried:
         tensor = lo.tensors[value]
         return Carried(ScalarType(int32), tensor, lo.divisor(tensor.address))
     if not isinstance(value.type, TileType):
-        new = lo.scalar(value)
-        return Carried(new.type, None, lo.divisor(new))
+        return Carried(lo.scalar(value).type, None, 1)
     around = _around(lo, lo.form(value), value.type)
     if around is None:
         return Carried(RegsType(value.type.element, value.type.registers), None, 1)
@@ -82,21 +81,21 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
         whole = isinstance(new.type, ScratchType)
         place = {"room": new, "bytes": lo.constant(0, int32)} if whole else {"bytes": new}
         lo.handles[old] = replace(carried.around, **place)
-        lo.divisors[new] = carried.divisor
+        lo.divides(new, carried.divisor)
         return
     if isinstance(carried.around, TensorHandle):
         lo.tensors[old] = replace(carried.around, address=new)
-        lo.divisors[new] = carried.divisor
+        lo.divides(new, carried.divisor)
         return
     if not isinstance(old.type, TileType):
         lo.env[old] = new
-        lo.divisors[new] = carried.divisor
+        lo.numbers[new] = lo.facts()[old].hull
         return
     if carried.around is None:
         lo.forms[old] = Array(new)
         return
     assert isinstance(carried.around, Affine)
-    lo.divisors[new] = carried.divisor
+    lo.divides(new, carried.divisor)
     lo.forms[old] = replace(carried.around, base=new)
 
 
@@ -142,9 +141,7 @@ def _revised(lo: Lowering, value: Value, carried: Carried, given: Value) -> Carr
         after = _around(lo, lo.form(value), value.type)
         if after is None or (after.const, after.strides) != (carried.around.const, carried.around.strides):
             return Carried(RegsType(value.type.element, value.type.registers), None, 1)
-    if not isinstance(given.type, ScalarType):
-        return carried
-    return _weaker(carried, lo.divisor(given))
+    return carried if carried.around is None else _weaker(carried, lo.divisor(given))
 
 
 def _yielded(lo: Lowering, region: Region, carried: list[Carried], kind: OpDef, first: int) -> tuple[Value, ...]:
@@ -168,7 +165,7 @@ def for_(lo: Lowering, op: Op) -> None:
         args = (counter, *(Value(c.type, v.name) for c, v in zip(carried, old.args[1:], strict=True)))
         with lo.nested(args) as body:
             lo.env[old.args[0]] = counter
-            lo.divisors[counter] = min(lo.divisor(lower), lo.divisor(step))
+            lo.numbers[counter] = lo.facts()[old.args[0]].hull
             for before, c, arg in zip(old.args[1:], carried, args[1:], strict=True):
                 _enter(lo, before, c, arg)
             for inner in old.ops[:-1]:

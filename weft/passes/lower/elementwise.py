@@ -8,7 +8,6 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, int64, wrap
 from weft.ops import arith, memory, regs, tile
-from weft.passes.fact_rules import MOST
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
 from weft.passes.lower.placement import splits, union
 from weft.passes.lower.state import Lowering, LowerRule
@@ -116,7 +115,6 @@ def _times(lo: Lowering, form: Affine, factor: Value, exact: Exact | None) -> Af
 def shl(lo: Lowering, op: Op) -> None:
     """A shift by a constant is a product."""
     if _scalar_op(lo, op):
-        _note_shift(lo, op)
         return
     both = _integers(lo, op)
     amount = lo.constants.get(both[1].base) if both and both[1].uniform else None
@@ -161,14 +159,6 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
         return tuple([entry // divisor if op.kind is arith.div else entry % divisor for entry in table])
 
     return Affine(lo.of_thread(*map(part, columns)), part(form.const))
-
-
-def _note_shift(lo: Lowering, op: Op) -> None:
-    """A scalar that was shifted left by a constant has a greater divisor."""
-    x, amount = (lo.scalar(v) for v in op.uses)
-    known = lo.constants.get(amount)
-    if isinstance(known, int) and 0 <= known < op.result.type.element.bits:
-        lo.divisors[lo.scalar(op.result)] = min(lo.divisor(x) << known, MOST)
 
 
 def cast(lo: Lowering, op: Op) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from weft.analysis.facts.congruence import MOST
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import ScalarType, TileType
 from weft.ops import arith, globals, memory, regs
 from weft.ops.check import pointer_of
-from weft.passes.fact_rules import MOST
 from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
 from weft.passes.lower.forms import Array, Form, Splat, Table

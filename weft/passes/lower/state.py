@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from weft.analysis.facts import ValueFacts, facts, rules
+from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts.scalar import Scalar
 from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef, Scope
 from weft.ir.rebuild import Rebuilder
 from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout
-from weft.ops import arith, cluster, memory, mma, program, regs, tile, tma
+from weft.ops import arith, cluster, memory, mma, program, regs, tma
 from weft.passes.accumulators import accumulators, alone, left_in_flight
-from weft.passes.fact_rules import Facts
-from weft.passes.facts import facts
-from weft.passes.lower import divisors
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.frame import LANE_BITS, Frame
 from weft.passes.lower.numbers import mapped
@@ -42,7 +42,7 @@ class Lowering(Rebuilder):
 
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
-        "divisors", "forms", "handles", "hinted", "left_in_flight", "num_ctas", "rules", "settled", "source", "tags",
+        "forms", "handles", "left_in_flight", "num_ctas", "numbers", "rules", "settled", "source", "tags",
         "target", "tensor_memory", "tensors", "two_ctas", "used", "widths", "workspace",
     )  # fmt: skip
 
@@ -56,7 +56,7 @@ class Lowering(Rebuilder):
         self.handles: dict[Value, Handle] = {}
         self.tensors: dict[Value, TensorHandle] = {}
         self.tensor_memory: Value | None = None
-        self.divisors: dict[Value, int] = {}
+        self.numbers: dict[Value, Scalar] = {}
         self.constants: dict[Value, int | float | bool] = {}
         self.tags = 0
         self.workspace = 0
@@ -66,9 +66,8 @@ class Lowering(Rebuilder):
         self.accumulators = accumulators(func)
         self.alone = alone(func)
         self.left_in_flight = left_in_flight(func) if self.accumulators else set[Value]()
-        self.hinted = any(op.kind is tile.hint and isinstance(op.result.type, TileType) for op in ops)
         self.settled: dict[Value, Carried] = {}
-        self._facts: dict[bool, dict[Value, Facts]] = {}
+        self._facts: dict[bool, ValueFacts] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
         self._frame = Frame(int(func.attrs["num_warps"]))
@@ -82,9 +81,7 @@ class Lowering(Rebuilder):
         """The lowered function."""
         args = tuple(Value(arg.type, arg.name) for arg in self.source.body.args)
         for arg, given in zip(args, self.source.attrs["params"], strict=True):
-            divisor: int = given.get("divisible", 1)
-            element = arg.type.element
-            self.divisors[arg] = divisors.pointer_divisor(element, divisor) if isinstance(element, Pointer) else divisor
+            self.numbers[arg] = rules.unknown(arg.type, multiple_of(given.get("divisible", 1))).hull
         with self.at_entry():
             for arg, given in zip(args, self.source.params, strict=True):
                 if isinstance(arg.type, DescriptorType) and given in self.used:
@@ -113,21 +110,34 @@ class Lowering(Rebuilder):
     def emit(
         self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
     ) -> Any:
-        """As `Rebuilder.emit`, noting constants and divisors of scalar results."""
+        """As `Rebuilder.emit`, noting constants and what is known of scalar results."""
         result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
-        rule = divisors.RULES.get(kind)
-        if rule is None or not isinstance(result.type, ScalarType) or result in self.divisors:
-            return result
-        self.divisors[result] = rule(self.divisor, operands, attrs) if divisors.counts(result.type.element) else 1
-        if kind is arith.constant:
-            self.constants[result] = attrs["value"]
+        if kind in rules.HULLS and isinstance(result.type, ScalarType) and result not in self.numbers:
+            self._note(self._open[-1][-1])
+            if kind is arith.constant:
+                self.constants[result] = attrs["value"]
         return result
 
-    def divisor(self, value: Value) -> int:
-        """The known power-of-two divisor of a scalar."""
-        return self.divisors.get(value, 1)
+    def _note(self, op: Op) -> None:
+        word = rules.word_of(op.result.type.element)
+        if word is not None:
+            known = tuple([self.hull(value) for value in op.uses])
+            self.numbers[op.result] = word.wrap(rules.HULLS[op.kind](op, known, word))
 
-    def facts(self, addresses: bool = False) -> dict[Value, Facts]:
+    def hull(self, value: Value) -> Scalar:
+        """What is known of a scalar of the lowered function."""
+        found = self.numbers.get(value)
+        return rules.unknown(value.type).hull if found is None else found
+
+    def divisor(self, value: Value) -> int:
+        """The power of two known to divide a scalar; of a pointer, in elements."""
+        return max(self.hull(value).divisor // rules.step_of(value.type), 1)
+
+    def divides(self, value: Value, divisor: int) -> None:
+        """Note that a power of two divides a scalar; a pointer, in elements."""
+        self.numbers[value] = rules.unknown(value.type, multiple_of(divisor * rules.step_of(value.type))).hull
+
+    def facts(self, addresses: bool = False) -> ValueFacts:
         """Facts about the source's values (`addresses`: those that pointers are judged by), found when first asked for."""
         if addresses not in self._facts:
             self._facts[addresses] = facts(self.source, addresses)

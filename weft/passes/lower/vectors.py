@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from weft.analysis.facts.congruence import MOST, power_of_two_part
 from weft.errors import Loc
 from weft.ir.core import Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
-from weft.passes.fact_rules import MOST, power_of_two_part
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.placement import register_coordinates, thread_columns, union
 from weft.passes.lower.shape import linear_of
@@ -90,8 +90,6 @@ def _widest(
     found = _by_forms(lo, address, mask, registers, widest) if isinstance(address, Affine) else None
     if found is not None and found.vec == widest:
         return found
-    if isinstance(address, Affine) and not lo.hinted and not _opaque(mask):
-        return found or single
     known = _by_facts(lo, tiles, registers, widest, itemsize)
     return max(known or single, found or single, key=lambda vectors: vectors.vec)
 
@@ -105,16 +103,11 @@ def _reason(
     if isinstance(address, Affine):
         return _refused(lo, address, mask, registers, vec) or "neighbours"
     linear, known = linear_of(tiles.ptr), lo.facts(addresses=True)[tiles.ptr]
-    held = [axis for axis in known.axes if _runs(linear, axis, registers, vec)]
+    held = [axis for axis in range(len(known.axes)) if _runs(linear, axis, registers, vec)]
     runs = [axis for axis in held if known.contiguous[axis] >= vec]
     if not runs:
         return "offsets" if held else "neighbours"
     return "mask" if any(known.multiple(axis, vec) % (vec * itemsize) == 0 for axis in runs) else "alignment"
-
-
-def _opaque(mask: Form | None) -> bool:
-    """True of a mask with a part of which only facts could know something."""
-    return isinstance(mask, Array) or (isinstance(mask, Both) and (_opaque(mask.lhs) or _opaque(mask.rhs)))
 
 
 # By base and constants of the thread.
@@ -214,7 +207,7 @@ def _by_facts(lo: Lowering, tiles: Tiles, registers: Table, widest: int, itemsiz
     mask = None if tiles.mask is None else lo.facts()[tiles.mask]
     linear = linear_of(tiles.ptr)
     best: Vectors | None = None
-    for axis in known.axes:
+    for axis in range(len(known.axes)):
         vec = min(widest, known.contiguous[axis], widest if mask is None else mask.constant[axis])
         while vec > (best.vec if best else 1):
             groups = _runs(linear, axis, registers, vec)

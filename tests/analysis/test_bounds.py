@@ -1,4 +1,4 @@
-"""Ranges of integers, and what is made of them: unsigned divisions, and sums that C may compute as they stand."""
+"""Between which numbers integers lie, and what is made of it: unsigned divisions, and sums that C may compute as they stand."""
 
 from __future__ import annotations
 
@@ -11,18 +11,30 @@ from hypothesis import strategies as st
 
 from tests.passes.threads import Threads, lowered, pointers
 from tests.sim.build import run
+from weft.analysis.facts import facts
+from weft.analysis.facts.rules import word_of
 from weft.ir.core import Func, walk
 from weft.ir.types import Pointer, float32, int8, int32, int64, uint8, uint32
 from weft.ops import arith, program, regs
-from weft.passes.ranges import Range, Ranges, of_type
+
+Bounds = tuple[int, int]
+
+
+def of_type(dtype) -> Bounds:
+    """The smallest and the largest number of a type."""
+    word = word_of(dtype)
+    assert word is not None
+    return word.low, word.high
+
 
 WHOLE = of_type(int32)
 
 
-def named(func: Func) -> dict[str, Range | None]:
-    """The ranges of the function's named values."""
-    ranges = Ranges(func)
-    return {value.name: ranges.of(value) for op in walk(func.body) for value in op.results if value.name}
+def named(func: Func) -> dict[str, Bounds]:
+    """The bounds of the function's named integers."""
+    known = facts(func)
+    hulls = {value.name: known.hull(value) for op in walk(func.body) for value in op.results if value.name}
+    return {name: (hull.low, hull.high) for name, hull in hulls.items() if hull is not None}
 
 
 def test_where_a_thread_is():
@@ -34,20 +46,20 @@ def test_where_a_thread_is():
     k.global_idx(0), k.global_idx(1)
     found = named(k.done())
     assert found == {
-        "thread": Range(0, 95), "lane": Range(0, 31), "warp": Range(0, 2),
-        "block": Range(0, (2**31 - 1) // 24 - 1), "blocks": Range(1, 65535),
-        "x": Range(0, (2**31 - 1) // 24 * 24 - 1), "y": Range(0, 65535 * 4 - 1),
+        "thread": (0, 95), "lane": (0, 31), "warp": (0, 2),
+        "block": (0, (2**31 - 1) // 24 - 1), "blocks": (1, 65535),
+        "x": (0, (2**31 - 1) // 24 * 24 - 1), "y": (0, 65535 * 4 - 1),
     }  # fmt: skip
 
 
-def test_what_may_wrap_is_anything():
+def test_what_may_wrap_is_known_by_its_low_bits():
     k = Threads(("n", int32))
     t = k.emit(program.thread_id)
     k.plus(t, k.params[0], "sum")
     k.times(k.times(t, 1 << 20), 1 << 20, "product")
     k.emit(arith.cast, k.plus(t, 200), dtype=uint8, name="narrow")
     k.emit(arith.cast, t, dtype=int8, name="fits")
-    assert named(k.done()) == {"sum": WHOLE, "product": WHOLE, "narrow": of_type(uint8), "fits": Range(0, 127)}
+    assert named(k.done()) == {"sum": WHOLE, "product": (0, 0), "narrow": of_type(uint8), "fits": (0, 127)}
 
 
 def test_loops_and_branches():
@@ -56,7 +68,7 @@ def test_loops_and_branches():
         k.plus(i, 1, "in_loop")
     with k.loop(10) as j:
         k.times(j, 4, "small")
-    assert named(k.done()) == {"in_loop": Range(4, 2**31 - 1), "small": Range(0, 36)}
+    assert named(k.done()) == {"in_loop": (4, 2**31 - 2), "small": (0, 36)}
 
 
 OPERATIONS = (
@@ -83,7 +95,7 @@ def test_every_number_is_in_its_range(program_, numbers):
         k.store(k.params[0], k.plus(t, number * block), value)
     func = k.done()
     low = lowered(func)
-    ranges = Ranges(func)
+    known = facts(func)
     outs = []
     for each in (func, low):
         out = np.zeros(block * len(values), np.int32)
@@ -91,7 +103,7 @@ def test_every_number_is_in_its_range(program_, numbers):
         outs.append(out)
     np.testing.assert_array_equal(*outs)
     for row, value in zip(outs[0].reshape(len(values), block), values, strict=True):
-        found = ranges.of(value)
+        found = known.hull(value)
         assert found is not None and found.low <= row.min() and row.max() <= found.high
 
 
@@ -162,4 +174,4 @@ def test_unsigned_values_have_their_own_ranges():
     k.emit(arith.and_, k.params[0], k.number(7, uint32), name="low")
     k.emit(arith.rem, k.params[0], k.number(10, uint32), name="rest")
     k.emit(arith.shr, k.params[0], k.number(30, uint32), name="high")
-    assert named(k.done()) == {"low": Range(0, 7), "rest": Range(0, 9), "high": Range(0, 3)}
+    assert named(k.done()) == {"low": (0, 7), "rest": (0, 9), "high": (0, 3)}

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.analysis.facts import facts
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int8, int32, int64, tile_type, uint8, uint32, uint64
 from weft.layout import AutoLayout
 from weft.ops import arith, control, memory, program, tile
-from weft.passes.facts import facts
 
 AUTO = AutoLayout()
 I32 = ScalarType(int32)
@@ -46,7 +46,7 @@ class Kernel:
         return self(arith.constant, value=value, type=type)
 
 
-ZERO = 1 << 30
+ZERO = 1 << 64
 
 
 def test_ranges():
@@ -66,8 +66,8 @@ def test_addresses_of_a_row():
     for found in (exact, assumed):
         assert (found[offsets].contiguous, found[offsets].divisible) == ((64,), (64,))
         assert (found[at].contiguous, found[at].divisible) == ((64,), (16,))
-    assert not exact[offsets].nonnegative, "the number of the program times 64 may wrap"
-    assert assumed[offsets].nonnegative
+    assert not exact[offsets].hull.nonnegative, "the number of the program times 64 may wrap"
+    assert assumed[offsets].hull.nonnegative
 
 
 def test_addresses_of_a_plane():
@@ -134,7 +134,7 @@ def test_loops_keep_what_holds_every_time():
         k(control.yield_, k(arith.add, a, k.splat(i, 64)), k(arith.mul, b, k.splat(k.m, 64)))
     a, b = k(control.for_, zero, k.m, k.n, start, start, descending=False, regions=(body.done,))
     found = facts(k.func())
-    assert (found[i].divisible, found[i].nonnegative) == ((16,), True)
+    assert (found[i].every, found[i].hull.nonnegative) == (16, True)
     assert (found[a].contiguous, found[a].divisible) == ((64,), (16,))
     assert (found[b].contiguous, found[b].divisible) == ((1,), (1,))
 
@@ -277,11 +277,15 @@ def test_facts_hold(case):
 
 
 def holds(f, array, bits):
-    assert f.value is None or (array == f.value).all()
-    assert not f.nonnegative or (array >= 0).all()
+    hull = f.hull
+    if array.dtype != bool:
+        assert (array >= hull.low).all() and (array <= hull.high).all()
+        assert (array % hull.rest.modulus == hull.rest.residue).all()
     for axis in range(array.ndim):
         moved = np.moveaxis(array, axis, -1)
         runs = moved.reshape(*moved.shape[:-1], -1, f.contiguous[axis])
         assert ((np.diff(runs) - 1) % (1 << bits) == 0).all()
         assert (runs[..., 0] % f.divisible[axis] == 0).all()
+        start = f.at(axis, f.contiguous[axis])
+        assert (runs[..., 0] % start.modulus == start.residue).all()
         assert (np.diff(moved.reshape(*moved.shape[:-1], -1, f.constant[axis]).astype(object)) == 0).all()

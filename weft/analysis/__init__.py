@@ -1,0 +1,1 @@
+"""What can be said about a function of the IR without running it. Analyses change nothing; passes ask them."""

@@ -1,0 +1,334 @@
+"""Between which numbers an integer lies and what it is modulo a power of two, through every operation.
+
+    program_id(0)                    0 to 2147483646                  UNKNOWN
+    program_id(0) & 7                0 to 7                           UNKNOWN
+    (program_id(0) & 7) * 12 + 1     1 to 85                          1 modulo 4
+
+The functions here give the result before it wraps; `Word.wrap` takes it into a type. So they hold for every width, and the
+tests try all numbers of narrow ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from weft.analysis.facts.congruence import EVEN_ZERO, UNKNOWN, Congruence, exactly, multiple_of
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Integers from `low` to `high`, both included, that are `rest.residue` modulo `rest.modulus`."""
+
+    low: int
+    high: int
+    rest: Congruence = UNKNOWN
+
+    @property
+    def value(self) -> int | None:
+        """The number, where there is only one."""
+        return self.low if self.low == self.high else None
+
+    @property
+    def divisor(self) -> int:
+        """The largest power of two known to divide all of them."""
+        return self.rest.divisor
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether none is below zero."""
+        return self.low >= 0
+
+    def join(self, other: Scalar) -> Scalar:
+        """Numbers of either."""
+        return between(min(self.low, other.low), max(self.high, other.high), self.rest.join(other.rest))
+
+    def within(self, other: Scalar) -> bool:
+        """Whether the interval lies in the other's."""
+        return other.low <= self.low and self.high <= other.high
+
+
+ZERO = Scalar(0, 0, EVEN_ZERO)
+
+
+def constant(value: int) -> Scalar:
+    """One number."""
+    return Scalar(value, value, exactly(value))
+
+
+def between(low: int, high: int, rest: Congruence = UNKNOWN) -> Scalar:
+    """Numbers between two bounds, which are moved to the first and the last number with that rest.
+
+    >>> between(1, 10, multiple_of(4))
+    Scalar(low=4, high=8, rest=Congruence(modulus=4, residue=0))
+    """
+    if rest.modulus == 1 and low < high:
+        return Scalar(low, high, rest)
+    first, last = low + (rest.residue - low) % rest.modulus, high - (high - rest.residue) % rest.modulus
+    if first > last:  # there is no such number: the code is never reached
+        return Scalar(low, high, rest)
+    return constant(first) if first == last else Scalar(first, last, rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The integers of a type of so many bits, from `low` to `high`; `whole` is all of them. With `assumed`, sums and products
+    are taken as if they never wrapped."""
+
+    bits: int
+    signed: bool
+    assumed: bool = False
+
+    low: int = field(init=False)
+    high: int = field(init=False)
+    whole: Scalar = field(init=False)
+
+    def __post_init__(self) -> None:
+        low = -(1 << self.bits - 1) if self.signed else 0
+        high = low + (1 << self.bits) - 1
+        for name, value in (("low", low), ("high", high), ("whole", Scalar(low, high))):
+            object.__setattr__(self, name, value)
+
+    def wrap(self, exact: Scalar) -> Scalar:
+        """Exact numbers as those of the type."""
+        size = 1 << self.bits
+        if self.low <= exact.low and exact.high <= self.high:
+            return exact
+        rest = exact.rest.modulo(size)
+        if self.assumed:
+            return between(max(exact.low, self.low), min(exact.high, self.high), rest)
+        turns = (exact.low - self.low) // size
+        if turns == (exact.high - self.low) // size:
+            return between(exact.low - turns * size, exact.high - turns * size, rest)
+        return between(self.low, self.high, rest)
+
+
+# Rules: exact results.
+
+
+def add(a: Scalar, b: Scalar) -> Scalar:
+    """Sums."""
+    return between(a.low + b.low, a.high + b.high, a.rest + b.rest)
+
+
+def sub(a: Scalar, b: Scalar) -> Scalar:
+    """Differences."""
+    return between(a.low - b.high, a.high - b.low, a.rest - b.rest)
+
+
+def mul(a: Scalar, b: Scalar) -> Scalar:
+    """Products."""
+    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return between(min(corners), max(corners), a.rest * b.rest)
+
+
+def div(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """Quotients, rounded towards zero. A division by zero gives anything."""
+    if b.low <= 0 <= b.high and not (b.rest.residue % b.rest.modulus):
+        return word.whole
+    divisors = {y for y in (b.low, b.high, -1, 1) if b.low <= y <= b.high and y}
+    corners = [_truncated(x, y) for x in (a.low, a.high) for y in divisors]
+    if a.low < 0 < a.high:
+        corners.append(0)
+    power = b.value is not None and b.value > 0 and b.value & (b.value - 1) == 0
+    rest = UNKNOWN
+    if power and (a.nonnegative or a.divisor >= b.low):
+        rest = a.rest.shifted_right(b.low.bit_length() - 1)
+    return between(min(corners), max(corners), rest)
+
+
+def _truncated(x: int, y: int) -> int:
+    quotient = abs(x) // abs(y)
+    return quotient if (x < 0) == (y < 0) else -quotient
+
+
+def rem(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """Remainders, which have the dividend's sign. A remainder by zero is anything."""
+    if b.low <= 0 <= b.high and not (b.rest.residue % b.rest.modulus):
+        return word.whole
+    most = max(abs(b.low), abs(b.high)) - 1
+    least = min(abs(b.low), abs(b.high)) if (b.low > 0) == (b.high > 0) else 1
+    if -least < a.low and a.high < least:
+        return a
+    if b.value is not None and _truncated(a.low, b.value) == _truncated(a.high, b.value):
+        return sub(a, constant(_truncated(a.low, b.value) * b.value))
+    low, high = (max(a.low, -most) if a.low < 0 else 0), (min(a.high, most) if a.high > 0 else 0)
+    return between(low, high, a.rest.modulo(b.divisor))
+
+
+def shl(a: Scalar, n: Scalar, word: Word) -> Scalar:
+    """Shifts to the left; by the width or more, or by a negative amount, everything is shifted out."""
+    amounts = _inside(n, word)
+    if amounts is None:
+        return ZERO
+    corners = [x << k for x in (a.low, a.high) for k in (amounts.low, amounts.high)]
+    one = amounts.value is not None
+    rest = a.rest * exactly(1 << amounts.low) if one else multiple_of(a.divisor << amounts.low)
+    found = between(min(corners), max(corners), rest)
+    return found if n.within(Scalar(0, word.bits - 1)) else word.wrap(found).join(ZERO)
+
+
+def shr(a: Scalar, n: Scalar, word: Word) -> Scalar:
+    """Shifts to the right, which round down; by the width or more, or by a negative amount, the sign is left."""
+    amounts = _inside(n, word)
+    signs = between(min(a.low, 0) and -1, -1 if a.high < 0 else 0)
+    if amounts is None:
+        return signs
+    corners = [x >> k for x in (a.low, a.high) for k in (amounts.low, amounts.high)]
+    rest = a.rest.shifted_right(amounts.low) if amounts.value is not None else UNKNOWN
+    found = between(min(corners), max(corners), rest)
+    return found if n.within(Scalar(0, word.bits - 1)) else found.join(signs)
+
+
+def _inside(n: Scalar, word: Word) -> Scalar | None:
+    """The amounts by which something is left of a word; None where there are none."""
+    found = between(max(n.low, 0), min(n.high, word.bits - 1), n.rest)
+    return None if found.low > found.high or n.high < 0 or n.low >= word.bits else found
+
+
+def minimum(a: Scalar, b: Scalar) -> Scalar:
+    """The smaller ones."""
+    if a.high <= b.low or b.high <= a.low:
+        return a if a.high <= b.low else b
+    return between(min(a.low, b.low), min(a.high, b.high), a.rest.join(b.rest))
+
+
+def maximum(a: Scalar, b: Scalar) -> Scalar:
+    """The larger ones."""
+    if a.high <= b.low or b.high <= a.low:
+        return b if a.high <= b.low else a
+    return between(max(a.low, b.low), max(a.high, b.high), a.rest.join(b.rest))
+
+
+def absolute(a: Scalar) -> Scalar:
+    """Numbers without their sign."""
+    if a.low >= 0:
+        return a
+    negated = sub(constant(0), a)
+    return negated if a.high <= 0 else between(0, max(negated.high, a.high), a.rest.join(negated.rest))
+
+
+def high_half(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """The high halves of products of unsigned numbers."""
+    if a.low < 0 or b.low < 0:
+        return word.whole
+    return between(a.low * b.low >> word.bits, a.high * b.high >> word.bits)
+
+
+def compare(predicate: str, a: Scalar, b: Scalar) -> Scalar:
+    """1 where the comparison holds for all numbers, 0 where it holds for none."""
+    swapped = {"gt": "lt", "le": "ge"}.get(predicate)
+    if swapped is not None:
+        return compare(swapped, b, a)
+    if predicate == "lt":
+        return _decided(a.high < b.low, a.low >= b.high)
+    if predicate == "ge":
+        return _decided(a.low >= b.high, a.high < b.low)
+    apart = a.high < b.low or b.high < a.low or a.rest.join(b.rest).modulus < min(a.rest.modulus, b.rest.modulus)
+    same = a.value is not None and a.value == b.value
+    return _decided(same, apart) if predicate == "eq" else _decided(apart, same)
+
+
+TRUTH = Scalar(0, 1)
+
+
+def _decided(always: bool, never: bool) -> Scalar:
+    return constant(1) if always else constant(0) if never else TRUTH
+
+
+# Bitwise operations: the exact interval, from the bounds of each half that has one sign (Warren, "Hacker's Delight", 4-3).
+
+
+def and_(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """Bits of both."""
+    return _bitwise(a, b, word, a.rest & b.rest, _least_and, _most_and)
+
+
+def or_(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """Bits of either."""
+    return _bitwise(a, b, word, a.rest | b.rest, _least_or, _most_or)
+
+
+def xor(a: Scalar, b: Scalar, word: Word) -> Scalar:
+    """Bits of one of the two."""
+    return _bitwise(a, b, word, a.rest ^ b.rest, _least_xor, _most_xor)
+
+
+Bounds = tuple[int, int]
+Bound = Callable[[int, int, int, int, int], int]
+
+
+def _halves(a: Scalar, size: int) -> list[Bounds]:
+    """The numbers below zero and the others, as bits of the word."""
+    below = [(a.low + size, min(a.high, -1) + size)] if a.low < 0 else []
+    return below + ([(max(a.low, 0), a.high)] if a.high >= 0 else [])
+
+
+def _bitwise(a: Scalar, b: Scalar, word: Word, rest: Congruence, least: Bound, most: Bound) -> Scalar:
+    size, found = 1 << word.bits, list[Scalar]()
+    for x in _halves(a, size):
+        for y in _halves(b, size):
+            low, high = least(*x, *y, size), most(*x, *y, size)
+            turn = size if word.signed and low > word.high else 0
+            found.append(Scalar(low - turn, high - turn))
+    joined = found[0]
+    for other in found[1:]:
+        joined = replace(joined, low=min(joined.low, other.low), high=max(joined.high, other.high))
+    return between(joined.low, joined.high, rest)
+
+
+def _least_or(a: int, b: int, c: int, d: int, size: int) -> int:
+    """The smallest x | y with a <= x <= b and c <= y <= d."""
+    bit = size >> 1
+    while bit:
+        if ~a & c & bit and (a | bit) & -bit <= b:
+            a = (a | bit) & -bit
+            break
+        if a & ~c & bit and (c | bit) & -bit <= d:
+            c = (c | bit) & -bit
+            break
+        bit >>= 1
+    return a | c
+
+
+def _most_or(a: int, b: int, c: int, d: int, size: int) -> int:
+    bit = size >> 1
+    while bit:
+        if b & d & bit:
+            if (b - bit) | (bit - 1) >= a:
+                return ((b - bit) | (bit - 1)) | d
+            if (d - bit) | (bit - 1) >= c:
+                return b | ((d - bit) | (bit - 1))
+        bit >>= 1
+    return b | d
+
+
+def _least_and(a: int, b: int, c: int, d: int, size: int) -> int:
+    return size - 1 - _most_or(size - 1 - b, size - 1 - a, size - 1 - d, size - 1 - c, size)
+
+
+def _most_and(a: int, b: int, c: int, d: int, size: int) -> int:
+    return size - 1 - _least_or(size - 1 - b, size - 1 - a, size - 1 - d, size - 1 - c, size)
+
+
+def _least_xor(a: int, b: int, c: int, d: int, size: int) -> int:
+    bit = size >> 1
+    while bit:
+        if ~a & c & bit and (a | bit) & -bit <= b:
+            a = (a | bit) & -bit
+        elif a & ~c & bit and (c | bit) & -bit <= d:
+            c = (c | bit) & -bit
+        bit >>= 1
+    return a ^ c
+
+
+def _most_xor(a: int, b: int, c: int, d: int, size: int) -> int:
+    bit = size >> 1
+    while bit:
+        if b & d & bit:
+            if (b - bit) | (bit - 1) >= a:
+                b = (b - bit) | (bit - 1)
+            elif (d - bit) | (bit - 1) >= c:
+                d = (d - bit) | (bit - 1)
+        bit >>= 1
+    return b ^ d

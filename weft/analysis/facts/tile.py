@@ -1,0 +1,187 @@
+"""What is known of the elements of a tile, axis by axis, beside what holds of all of them.
+
+    %o = tile.arange {start = 0, end = 64}        runs of 64 count up, and start at 0
+    %p = memory.addptr (tile.splat %in), %o       runs of 64 elements count up, and start at 0 modulo 16 bytes
+    %m = arith.cmp %o, (tile.splat %n)            runs of 16 are equal                                (%n is a multiple of 16)
+
+Runs are aligned: a run of 4 starts at an index that is a multiple of 4. They count up modulo the width of the type, so a run
+whose first number is a multiple of its length never contains the point where the type wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.analysis.facts import scalar
+from weft.analysis.facts.congruence import UNKNOWN, Congruence, multiple_of, power_of_two_part
+from weft.analysis.facts.scalar import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Along one axis: runs of `contiguous` elements count up by one (pointers: by one element), the first of each is `start`;
+    runs of `constant` elements are equal."""
+
+    contiguous: int = 1
+    constant: int = 1
+    start: Congruence = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about a value. `hull` holds of each element (of a pointer: its address in bytes), `axes` of a tile's axes; a scalar
+    has none. `step` is what counting up by one means in the unit of `hull`."""
+
+    hull: Scalar
+    axes: tuple[Axis, ...] = ()
+    step: int = 1
+
+    def at(self, axis: int, run: int = 1) -> Congruence:
+        """What the elements at multiples of `run` along the axis are (by default all)."""
+        own = self.axes[axis]
+        start = own.start if run >= own.contiguous else own.start.modulo(run * self.step)
+        return start if start.modulus >= self.hull.rest.modulus else self.hull.rest
+
+    def multiple(self, axis: int, run: int = 1) -> int:
+        """What divides the elements at multiples of `run` along the axis."""
+        return max(self.at(axis, run).divisor, self.hull.divisor)
+
+    @property
+    def every(self) -> int:
+        """What divides every element."""
+        return self.hull.divisor
+
+    @property
+    def contiguous(self) -> tuple[int, ...]:
+        """The lengths of runs that count up, by axis."""
+        return tuple([axis.contiguous for axis in self.axes])
+
+    @property
+    def constant(self) -> tuple[int, ...]:
+        """The lengths of runs that are equal, by axis."""
+        return tuple([axis.constant for axis in self.axes])
+
+    @property
+    def divisible(self) -> tuple[int, ...]:
+        """What divides the first elements of the runs that count up, by axis."""
+        return tuple([self.multiple(d, axis.contiguous) for d, axis in enumerate(self.axes)])
+
+    def join(self, other: Facts) -> Facts:
+        """What holds of both."""
+        axes: list[Axis] = []
+        for d, (a, b) in enumerate(zip(self.axes, other.axes, strict=True)):
+            run = min(a.contiguous, b.contiguous)
+            axes.append(Axis(run, min(a.constant, b.constant), self.at(d, run).join(other.at(d, run))))
+        return Facts(self.hull.join(other.hull), tuple(axes), self.step)
+
+
+def of(hull: Scalar, axes: tuple[Axis, ...], step: int = 1) -> Facts:
+    """Facts of a tile, of which each axis may say something that holds of all elements."""
+    rest = hull.rest
+    for axis in axes:
+        every = axis.start.modulo(step) if axis.contiguous > 1 else axis.start
+        rest = every if every.modulus > rest.modulus else rest
+    return Facts(hull if rest is hull.rest else scalar.between(hull.low, hull.high, rest), axes, step)
+
+
+def equal(hull: Scalar, shape: tuple[int, ...], step: int = 1) -> Facts:
+    """All elements are one number."""
+    return Facts(hull, tuple([Axis(1, size) for size in shape]), step)
+
+
+AxisRule = Callable[[int, Facts, Facts], Axis]
+"""The axis of a result, from its number and both operands."""
+
+
+def _constant(d: int, *known: Facts) -> int:
+    return min([facts.axes[d].constant for facts in known])
+
+
+def elementwise(d: int, *known: Facts) -> Axis:
+    """Equal operands give equal results, whatever the function."""
+    return Axis(1, _constant(d, *known))
+
+
+def add(d: int, a: Facts, b: Facts) -> Axis:
+    """One operand counts up while the other stays."""
+    x, y = a.axes[d], b.axes[d]
+    run = max(min(x.contiguous, y.constant), min(y.contiguous, x.constant))
+    return Axis(run, min(x.constant, y.constant), a.at(d, run) + b.at(d, run))
+
+
+def sub(d: int, a: Facts, b: Facts) -> Axis:
+    """The first counts up while the second stays."""
+    x, y = a.axes[d], b.axes[d]
+    run = min(x.contiguous, y.constant)
+    return Axis(run, min(x.constant, y.constant), a.at(d, run) - b.at(d, run))
+
+
+def _counts_within(d: int, a: Facts, b: Facts, block: int) -> int:
+    """Runs of `a` that count up from a multiple of their length, no longer than `block`, while `b` stays."""
+    x = a.axes[d]
+    return min(x.contiguous, a.multiple(d, x.contiguous), b.axes[d].constant, block)
+
+
+def div(d: int, a: Facts, b: Facts) -> Axis:
+    """Below zero truncation breaks runs: -8 ... -1 divided by 8 gives -1 once and then zeros."""
+    if b.hull.value == 1:
+        return a.axes[d]
+    return quotient(d, a, b) if a.hull.nonnegative else elementwise(d, a, b)
+
+
+def quotient(d: int, a: Facts, b: Facts) -> Axis:
+    """A quotient that is rounded down stays while the dividend counts up within one multiple of the divisor."""
+    return Axis(1, max(_constant(d, a, b), _counts_within(d, a, b, b.multiple(d))))
+
+
+def rem(d: int, a: Facts, b: Facts) -> Axis:
+    """A remainder counts up with the dividend, within one multiple of the divisor."""
+    run = _counts_within(d, a, b, b.multiple(d)) if a.hull.nonnegative else 1
+    return Axis(run, _constant(d, a, b), a.at(d, run).modulo(b.multiple(d)))
+
+
+def and_(d: int, a: Facts, b: Facts) -> Axis:
+    """Low bits that are kept count up, low bits that are cleared make what is left stay."""
+    pairs = (a, b), (b, a)
+    kept = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
+    cleared = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
+    return Axis(kept, max(_constant(d, a, b), cleared), a.at(d, kept) & b.at(d, kept))
+
+
+def or_(d: int, a: Facts, b: Facts) -> Axis:
+    """Low bits that are free count up, low bits that are set make what is left stay."""
+    pairs = (a, b), (b, a)
+    free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
+    covered = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
+    return Axis(free, max(_constant(d, a, b), covered), a.at(d, free) | b.at(d, free))
+
+
+def xor(d: int, a: Facts, b: Facts) -> Axis:
+    """Low bits that are free count up."""
+    free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in ((a, b), (b, a)))
+    return Axis(free, _constant(d, a, b), a.at(d, free) ^ b.at(d, free))
+
+
+def _ones(rest: Congruence) -> int:
+    """The power of two below which all bits are known to be set."""
+    return min(rest.modulus, power_of_two_part(rest.residue + 1))
+
+
+def lower(d: int, a: Facts, b: Facts) -> int:
+    """Runs in which a < b holds for all or for none: `a` counts up to a multiple of the run."""
+    return max(_constant(d, a, b), _counts_within(d, a, b, b.multiple(d)))
+
+
+def select(d: int, condition: Facts, a: Facts, b: Facts) -> Axis:
+    """One of the two for a whole run."""
+    run = min(a.axes[d].contiguous, b.axes[d].contiguous, condition.axes[d].constant)
+    return Axis(run, _constant(d, condition, a, b), a.at(d, run).join(b.at(d, run)))
+
+
+def hinted(own: Axis, size: int, contiguous: int, divisible: int, constant: int) -> Axis:
+    """An axis with the author's promise."""
+    run = min(max(own.contiguous, power_of_two_part(contiguous)), size)
+    promised = multiple_of(divisible)
+    start = promised if promised.modulus > own.start.modulus else own.start
+    return Axis(run, min(max(own.constant, power_of_two_part(constant)), size), start)
