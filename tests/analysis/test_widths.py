@@ -232,6 +232,11 @@ def test_rows_move_16_bytes_a_thread(kernel):
     assert widths(kernel) == {16}
 
 
+def test_promises_about_offsets_that_were_loaded():
+    text = compiled(hinted_runs, "*i32:16").asm["lowered"]
+    assert set(re.findall(r"global\.(?:load|store) .*?vec = (\d+)", text)) == {"4"}
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("kernel", WIDE, ids=lambda kernel: kernel.__name__)
 def test_so_does_the_machine_code(kernel):

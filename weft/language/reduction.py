@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from weft.analysis.commute import commutes
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import tile as tile_errors
@@ -27,7 +28,6 @@ from weft.language.tensor import apply_many, tensor
 from weft.layout import SliceLayout
 from weft.ops import control
 from weft.ops import reduce as ops
-from weft.ops.commute import commutes
 
 Combine = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from weft.analysis.facts.tile import Axis, AxisRule, Facts
 from weft.ir.core import Op
 from weft.ir.define import OpDef
 from weft.ir.types import DType, Element, Pointer, TileType, Type
-from weft.ops import arith, memory, program, regs
+from weft.ops import arith, memory, program, reduce, regs
 from weft.ops import tile as tiles
 
 Known = tuple[Facts, ...]
@@ -76,6 +76,8 @@ HULLS: dict[OpDef, HullRule] = {
     arith.math: lambda op, known, word: _function(op, known[0], word),
     memory.addptr: lambda op, known, word: scalar.add(known[0], scalar.mul(known[1], constant(step_of(op.result.type)))),
     tiles.hint: lambda op, known, word: _promised(op, known[0]),
+    reduce.gather: lambda op, known, word: known[0],
+    reduce.histogram: lambda op, known, word: between(0, word.high),
     regs.affine: lambda op, known, word: _affine(op, *known),
     regs.xor: lambda op, known, word: _each_xor(op, known[0], word),
     **dict.fromkeys(

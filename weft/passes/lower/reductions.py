@@ -6,6 +6,7 @@ tiles, which is why numbers agree bit for bit.
 
 from __future__ import annotations
 
+from weft.analysis.commute import commutes
 from weft.ir.core import Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import int32
@@ -21,7 +22,6 @@ from weft.layout.reduction import (
     plan_scan,
 )  # fmt: skip
 from weft.ops import arith, reduce, regs
-from weft.ops.commute import commutes
 from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
 from weft.passes.lower.shape import linear_of
