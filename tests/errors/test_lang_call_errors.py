@@ -8,6 +8,7 @@ import pytest
 
 from tests.lang.support import INT, POINTER, jit, mistake, pointed
 from weft import language as gl
+from weft.language.nvidia import hopper
 
 
 def host_function(x):
@@ -90,6 +91,7 @@ CALLS = {
     "helper(n, 1, colour=2)": "has no parameter 'colour'",
     "gl.store(out, n, maks=n)": "got an unexpected keyword argument 'maks'",
     "gl.arange()": "missing",
+    "hopper.warpgroup_mma_layout(gl.float16, [64, 64])": "missing 1 required positional argument: 'num_warps'",
 }
 
 
@@ -98,7 +100,7 @@ def test_call_arguments(call):
     from tests.lang.test_random_programs import kernel_of
 
     kernel = kernel_of(f"def program(out, n):\n    {call}\n", f"<call {call}>")
-    kernel.__weft_jit__.__globals__["helper"] = helper
+    kernel.__weft_jit__.__globals__.update(helper=helper, hopper=hopper)
     error = mistake(kernel, "lang-call-arguments", out=POINTER, n=INT)
     assert CALLS[call] in error.message
     assert error.fix.startswith("it takes (")

@@ -120,6 +120,15 @@ def test_unroll():
 
     assert pointed(mistake(kernel, "lang-unroll", out=POINTER, n=INT)) == "n"
 
+    @jit
+    def endless(out, n):
+        for i in gl.static_range(1 << 40):
+            gl.store(out, i)
+
+    error = mistake(endless, "lang-unroll", out=POINTER, n=INT)
+    assert "more than 100000 values" in error.message
+    assert "use range, which is a loop on the GPU" in error.fix
+
 
 def test_undefined_name():
     @jit

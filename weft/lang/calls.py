@@ -82,7 +82,8 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
         return _checked(cast, args, {**kwargs, "dtype": function})
     if is_constexpr_function(function):
         authors(frame, function, args, kwargs)
-        return _of_constants(function, args, kwargs)
+        _demand_constants(function, args, kwargs)
+        return (_checked if _is_ours(function) else _guarded)(function, args, kwargs)
     if isinstance(function, type):
         return _instance(frame, function, args, kwargs)
     return _plain(function, args, kwargs)

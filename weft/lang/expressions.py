@@ -6,8 +6,10 @@ import ast
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, cast
 
+from weft import settings
 from weft.errors import fail
 from weft.errors import lang as errors
 from weft.errors.shared import HANDLE_OPERAND
@@ -231,7 +233,14 @@ def items(value: Any) -> list[Any]:
     """What a constant sequence holds. Raises CompilationError (lang-unroll) for anything else."""
     if isinstance(value, RuntimeValue) or not isinstance(value, Iterable):
         raise fail(errors.UNROLL, value=show(value), instead=_instead_of_iterating(value))
-    return list(cast("Iterable[Any]", value))
+    most = settings.current().max_statements
+    found = list(islice(cast("Iterable[Any]", value), most + 1))
+    if len(found) > most:
+        raise fail(errors.UNROLL, value=f"more than {most} values", instead=_SHORTER)
+    return found
+
+
+_SHORTER = "use range, which is a loop on the GPU, instead of static_range, or a shorter one"
 
 
 def _instead_of_iterating(value: Any) -> str:
