@@ -36,6 +36,7 @@ from weft.runtime.arguments import HOST, array, host_buffer
 from weft.runtime.compiled import CompiledKernel, CompileRequest, Launch, Options
 from weft.runtime.descriptor import Descriptor, HostDescriptor, host_map
 from weft.runtime.dynamo import opaque, pass_over
+from weft.runtime.foreign import refuse_of_jit
 from weft.runtime.grid import normalise, split
 from weft.runtime.launch import Run, launcher
 from weft.runtime.methods import Method, P, R
@@ -379,6 +380,7 @@ def jit(
     debug: bool | None = None,
     sync: str = "auto",
     do_not_specialize: Sequence[int | str] = (),
+    **others: object,
 ) -> JITFunction[..., Any] | Callable[[Callable[..., Any]], JITFunction[..., Any]]:
     """Make a function a kernel, or a helper that kernels call.
 
@@ -386,8 +388,11 @@ def jit(
     (barriers and fences are inserted where accesses to shared memory need them), "explicit" (barriers are; a fence that is
     missing is an error) or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments).
     `do_not_specialize` names parameters (or gives their positions) whose values the compiled code must not depend on. Raises
-    LaunchError: launch-option-value for another `sync`, launch-no-function for what is no function.
+    LaunchError: launch-option-value for another `sync`, launch-no-function for what is no function, launch-option-of-jit and
+    launch-no-option-of-jit for `others`.
     """
+    for option, value in others.items():
+        refuse_of_jit(option, value, binder.OPTIONS)
 
     def make(function: Callable[..., Any]) -> JITFunction[..., Any]:
         if not isinstance(function, FunctionType):

@@ -10,6 +10,7 @@ import itertools
 import linecache
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 import weft
 from weft import language as gl
 
+HOST = np.ones(128, np.float32)
 LINE = gl.BlockedLayout([1], [32], [4], [0])
 TILES = """\
 @weft.jit
@@ -56,6 +58,7 @@ def kernel_of(template: str, body: str) -> Any:
     name = f"<mistake {next(_COUNT)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space: dict[str, Any] = {"weft": weft, "gl": gl, "np": np, "math": math, "LINE": LINE, "__name__": "mistakes"}
+    space |= {"HOST": HOST, "KEPT": SimpleNamespace(weights=HOST)}
     exec(compile(text, name, "exec"), space)  # noqa: S102
     return space["kernel"]
 
@@ -74,6 +77,9 @@ def launch_threads(body: str) -> None:
 
 
 TILE_MISTAKES = [
+    Mistake("x = i < n & i >= 0", "lang-precedence", "write (i < n) & (i >= 0)", "x = (i < n) & (i >= 0)"),
+    Mistake("x = t > 0 | t < -1", "lang-precedence", "write (t > 0) | (t < -1)", "x = (t > 0) | (t < -1)"),
+    Mistake("t = HOST[i]", "thread-host-view", "as an argument of the kernel", "t = gl.load(src + i)"),
     # Numbers
     Mistake("gl.store(dst + n / 2, 1.0)", "language-pointer-offset", "//", "gl.store(dst + n // 2, 1.0)"),
     Mistake("gl.store(dst + i / 2, t)", "language-pointer-offset", "//", "gl.store(dst + i // 2, t, mask=i < 1)"),
@@ -197,11 +203,12 @@ TILE_MISTAKES = [
     ),
     Mistake(
         "x = 0\nfor j in range(n):\n    x += t\ngl.store(dst + i, x)", "lang-carried",
-        "gl.full([128], value, gl.float32, layout)",
+        "gl.full([128], 0, gl.float32, gl.BlockedLayout([1], [32], [4], [0]))",
         "x = gl.full([128], 0, gl.float32, LINE)\nfor j in range(n):\n    x += t\ngl.store(dst + i, x)", mark="x +=",
     ),
     Mistake(
-        "if n > 2:\n    x = t\nelse:\n    x = 0.0\ny = x", "lang-branches", "gl.full([128], value, gl.float32, layout)",
+        "if n > 2:\n    x = t\nelse:\n    x = 0.0\ny = x", "lang-branches",
+        "gl.full([128], 0.0, gl.float32, gl.BlockedLayout([1], [32], [4], [0]))",
         "if n > 2:\n    x = t\nelse:\n    x = gl.full([128], 0.0, gl.float32, LINE)\ny = x", mark="x = t",
     ),
     Mistake(
@@ -257,6 +264,23 @@ TILE_MISTAKES = [
 SHARED = "s = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout(64), address_space=gl.AddressSpace.SHARED)"
 BUFFER = "s = gl.allocate_shared_memory(gl.float32, [64], gl.SwizzledSharedLayout(1, 1, 1, [0]))"
 THREAD_MISTAKES = [
+    # & and | bind tighter than comparisons
+    Mistake("if i < n & i >= 0:\n    pass", "lang-precedence", "write (i < n) & (i >= 0)", "if (i < n) & (i >= 0):\n    pass"),
+    Mistake(
+        "x = i == 0 & n == 4 | i == 2", "lang-precedence", "write (i == 0) & (n == 4) | (i == 2)",
+        "x = (i == 0) & (n == 4) | (i == 2)",
+    ),
+    Mistake("x = 0 < i & 3 < 4", "lang-precedence", "or put i & 3 into brackets", "x = 0 < (i & 3) < 4"),
+    Mistake("x = src[i] < 1.0 & i >= 0", "lang-precedence", "(src[i] < 1.0) & (i >= 0)", "x = (src[i] < 1.0) & (i >= 0)"),
+    # Arrays of the host
+    Mistake("dst[i] = HOST[i]", "thread-host-view", "as an argument of the kernel", "dst[i] = src[i]"),
+    Mistake("x = HOST[0]", "thread-host-view", "as an argument of the kernel", "x = src[0]"),
+    Mistake("HOST[0] = 1.0", "thread-host-view", "as an argument of the kernel", "dst[0] = 1.0"),
+    Mistake("x = src[i] + HOST", "thread-host-view", "as an argument of the kernel", "x = src[i] + len(HOST)"),
+    Mistake("for v in HOST:\n    dst[i] = v", "thread-host-view", "as an argument of the kernel", "x = HOST.shape[0]"),
+    Mistake("gl.store(dst.ptr, HOST)", "thread-host-view", "as an argument of the kernel", "gl.store(dst.ptr, 1.0)"),
+    Mistake("x = gl.load(HOST)", "thread-host-view", "as an argument of the kernel", "x = gl.load(src.ptr)"),
+    Mistake("x = KEPT.weights[i]", "thread-host-view", "as an argument of the kernel", "x = src[i]"),
     # What is there, instead of where it is
     Mistake("gl.atomic_add(dst[i], 1.0)", "language-pointer-needed", "dst.tile[1](i)", "gl.atomic_add(dst.tile[1](i), 1.0)"),
     Mistake(

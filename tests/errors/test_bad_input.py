@@ -86,7 +86,7 @@ def test_two_layouts_in_one_operation_inside_a_helper():
     text = shown(lambda: kernel[1](zeros()), "tile-layout-mismatch", "return a + b", LayoutError)
     assert repr(LINE) in text
     assert repr(PAIRS) in text
-    assert f"write gl.convert_layout(wide, {LINE!r}) (cost: 2 KiB through shared memory" in text
+    assert f"write gl.convert_layout(wide, gl.{LINE!r}) (cost: 2 KiB through shared memory" in text
     assert f"called from {__file__}:" in text
 
 
@@ -96,7 +96,7 @@ def test_two_layouts_of_values_without_a_name():
         gl.store(x + gl.arange(0, 512, PAIRS), gl.zeros([512], gl.float32, LINE))
 
     text = shown(lambda: kernel[1](zeros()), "tile-layout-mismatch")
-    assert f"write gl.convert_layout(value, {PAIRS!r})" in text
+    assert f"write gl.convert_layout(value, gl.{PAIRS!r})" in text
 
 
 def test_a_conversion_that_is_not_trivial():
@@ -132,7 +132,7 @@ def test_a_layout_that_changes_in_a_loop():
     line = "pair = Pair(gl.convert_layout(pair.acc, PAIRS), 3)"
     text = shown(lambda: kernel[1](zeros(), 4), "lang-carried", line, CompilationError)
     assert f"pair.acc is a float32 tile [512] in {LINE!r} before the loop" in text
-    assert f"gl.convert_layout(pair.acc, {LINE!r})" in text
+    assert f"gl.convert_layout(pair.acc, gl.{LINE!r})" in text
     both_lines(text, "pair = Pair(gl.zeros([512], gl.float32, LINE), 3)", line)
 
 

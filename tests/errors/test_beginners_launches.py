@@ -137,3 +137,33 @@ def test_type_annotations_of_double_arrays_are_no_errors():
     src, dst = np.full(512, 0.1), zeros()
     copy[1](src, dst, 512, LINE)
     np.testing.assert_array_equal(dst, src.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("num_stages", "pipelining is written in the kernel"),
+        ("num_consumer_groups", "gl.warp_specialize"),
+        ("waves_per_eu", "AMD"),
+        ("enable_fp_fusion", "always fused"),
+        ("grid", "kernel[grid](...)"),
+        ("num_warp", "did you mean num_warps?"),
+    ],
+)
+def test_an_option_of_another_language(option, said):
+    """It is told apart from a slip of the pen, where a kernel is launched and where it is made."""
+    with pytest.raises(LaunchError) as caught:
+        copy[1](zeros(), zeros(), 128, LINE, **{option: 2})
+    assert caught.value.code == "launch-unknown-keyword" and said in caught.value.message
+    with pytest.raises(LaunchError) as caught:
+        weft.jit(**{option: 2})
+    assert caught.value.code == "launch-no-option-of-jit" and said in caught.value.message
+    assert "did you mean num_ctas" not in caught.value.message
+
+
+@pytest.mark.parametrize(("option", "value"), [("num_warps", 8), ("block", (16, 16)), ("num_ctas", 2), ("maxnreg", 64)])
+def test_launch_options_in_the_decorator(option, value):
+    with pytest.raises(LaunchError) as caught:
+        weft.jit(**{option: value})(copy.fn)
+    assert caught.value.code == "launch-option-of-jit"
+    assert f"kernel[grid](..., {option}={value!r})" in caught.value.fix

@@ -131,7 +131,7 @@ def test_carried_layout_names_the_field():
 
     error = mistake(kernel, "lang-carried", out=POINTER, n=INT)
     assert error.message.startswith("mma.acc is a float32 tile [128] in BlockedLayout([1]")
-    assert f"gl.convert_layout(mma.acc, {LAYOUT!r})" in error.fix
+    assert f"gl.convert_layout(mma.acc, gl.{LAYOUT!r})" in error.fix
     assert pointed(error).startswith("mma = Mma(gl.convert")
 
 
@@ -145,7 +145,7 @@ def test_carried_number_that_becomes_a_tile():
 
     error = mistake(kernel, "lang-carried", out=POINTER, n=INT)
     assert "acc is 0 before the loop" in error.message
-    assert "gl.full([128], value, gl.float32, layout)" in error.fix
+    assert "gl.full([128], 0, gl.float32, gl.BlockedLayout([1], [32], [4], [0]))" in error.fix
 
 
 def test_carried_structure():

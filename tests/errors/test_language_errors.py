@@ -23,7 +23,12 @@ def x(k: Kernel, element: Any = gl.float32, shape: Any = (16, 32), layout: Any =
 MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "tile-layout-mismatch": (
         lambda k: x(k) + k.tile(shape=(16, 32), layout=OTHER, name="y"),
-        ("'x' (a float32 tile [16, 32])", repr(MATRIX), repr(OTHER), f"write gl.convert_layout(y, {MATRIX!r}) (cost: "),
+        (
+            "'x' (a float32 tile [16, 32])",
+            repr(MATRIX),
+            repr(OTHER),
+            f"write gl.convert_layout(y, gl.{MATRIX!r}) (cost: ",
+        ),
     ),
     "tile-rank-mismatch": (
         lambda k: x(k) * k.tile(shape=(32,), layout=gl.SliceLayout(0, MATRIX), name="bias"),
@@ -39,7 +44,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "tile-expand-slice": (
         lambda k: x(k, shape=(16,), layout=gl.SliceLayout(1, MATRIX))[None, :],
-        ("a slice that dropped dimension 1", f"write gl.SliceLayout(0, {MATRIX!r})"),
+        ("a slice that dropped dimension 1", f"write gl.SliceLayout(0, gl.{MATRIX!r})"),
     ),
     "tile-arange": (lambda k: gl.arange(0, 100), ("arange(0, 100) has 100 elements", "mask what lies beyond")),
     "layout-num-warps": (

@@ -67,7 +67,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         (
             f"a of warpgroup_mma is 'x' (a float16 tile [128, 64]) in {MATRIX!r}",
             f"beside an accumulator in {WIDE!r} it lies in DotOperandLayout(0, {WIDE!r}, 2)",
-            f"gl.convert_layout(x, DotOperandLayout(0, {WIDE!r}, 2)), or pass it in shared memory",
+            f"gl.convert_layout(x, gl.DotOperandLayout(0, gl.{WIDE!r}, 2)), or pass it in shared memory",
         ),
     ),
     "mma-types": (
@@ -240,7 +240,7 @@ OTHERS = {
     "mma_v2 into a newer layout": (
         "mma-accumulator-layout",
         lambda k: mma_v2(k.tile(gl.float16, (128, 64)), k.tile(gl.float16, (64, 64)), acc(k)),
-        "gl.NVMMADistributedLayout(version=[2, 0]",
+        "gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])",
     ),
     "mma_v2 of other fragments": (
         "mma-operand-layout",

@@ -39,7 +39,7 @@ def test_different_layouts(kernel):
     with mistake("tile-layout-mismatch") as found:
         _ = x + y
     assert isinstance(found.error, LayoutError)
-    for text in ("'left'", "'right'", repr(MATRIX), repr(OTHER), f"gl.convert_layout(right, {MATRIX!r})", "cost:"):
+    for text in ("'left'", "'right'", repr(MATRIX), repr(OTHER), f"gl.convert_layout(right, gl.{MATRIX!r})", "cost:"):
         assert text in found.text
     assert "shared memory" in found.text or "shuffle" in found.text
 

@@ -7,6 +7,7 @@ raises without one, and whoever reads the author's source (the `lang` package) a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any
@@ -158,4 +159,9 @@ def fail(
     entry: Row, *, loc: Loc | None = None, related: tuple[tuple[str, Loc], ...] = (), **fields: object
 ) -> UserError:
     """The exception of a row, with its fields filled in. Use as `raise fail(errors.layout.WARP_SIZE, product=64)`."""
-    return entry.kind(entry.code, entry.message.format(**fields), entry.fix.format(**fields), loc, related)
+    fix = _LAYOUT.sub(r"gl.\1", entry.fix.format(**fields))
+    return entry.kind(entry.code, entry.message.format(**fields), fix, loc, related)
+
+
+_LAYOUT = re.compile(r"(?<![\w.'])((?!TensorMemory)\w+Layout\()")
+"""A layout as it prints, in a fix: kernels spell it with `gl.`, but for those of tensor memory, which are no part of `gl`."""

@@ -160,6 +160,12 @@ TILE_LOGIC = row(
     "{word} works on one value, but {got} has many",
     "write {instead}",
 )
+PRECEDENCE = row(
+    "lang-precedence",
+    CompilationError,
+    "{symbol} binds tighter than comparisons: between them stands {middle}, which is compared on both sides",
+    "write {instead}; or put {middle} into brackets if that is meant",
+)
 TRUTH = row(
     "lang-truth",
     CompilationError,

@@ -21,6 +21,18 @@ NO_FUNCTION = row(
     "weft.jit makes a kernel of a Python function, not of {value}",
     "put @weft.jit directly above def; further decorators such as @weft.autotune go above it",
 )
+LAUNCH_OPTION = row(
+    "launch-option-of-jit",
+    LaunchError,
+    "weft.jit got {option}={value!r}, which is an option of launches",
+    "write @weft.jit, and kernel[grid](..., {option}={value!r}) where the kernel is launched",
+)
+NO_DECORATOR_OPTION = row(
+    "launch-no-option-of-jit",
+    LaunchError,
+    "weft.jit has no option {option}{hint}",
+    "its options are {known}; launch options are {options}",
+)
 HOST_CALL = row(
     "launch-host-call",
     LaunchError,

@@ -209,7 +209,7 @@ MMA_REGISTERS = row(
     "layout-mma-registers",
     LayoutError,
     "operand {operand} is a tile of {bits}-bit elements in {layout}, which is not how the product's instructions hold it",
-    "convert_layout to {expected}",
+    "write gl.convert_layout({operand}, {expected})",
 )
 MMA_READ = row(
     "layout-mma-read",

@@ -8,7 +8,7 @@ LAYOUT_CONFLICT = row(
     "resolve-conflict",
     CompilationError,
     "{value} is left to the compiler, but its uses need two layouts: {first} and {second}",
-    "make one tile for each use, or give it the first layout and convert_layout(value, layout) for the second",
+    "make one tile for each use, or give it the first layout and write gl.convert_layout({value}, {second}) for the second",
 )
 LAYOUT_OPEN = row(
     "resolve-open",

@@ -139,7 +139,7 @@ COPY = row(
 HOST_VIEW = row(
     "thread-host-view",
     CompilationError,
-    "{path} lies on the host, where the kernel cannot reach it",
+    "{path} belongs to the host program, and a kernel cannot read it",
     "pass the array or a view of it as an argument of the kernel",
 )
 

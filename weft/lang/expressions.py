@@ -164,6 +164,7 @@ def behind(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bo
 @expression(ast.Compare)
 def compare(frame: Frame, node: ast.Compare) -> Any:
     """`a < b`, and `a < b < c`, which is both."""
+    _refuse_unbracketed(frame, node)
     left = frame.value(node.left)
     run_time: list[tensor] = []
     for op, operand in zip(node.ops, node.comparators, strict=True):
@@ -179,6 +180,41 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
         tile = next(filter(is_tile, run_time))
         raise fail(errors.TILE_LOGIC, word="a chain of comparisons", got=show(tile), instead="(a < b) & (b < c)")
     return functools.reduce(logical_and, run_time) if run_time else True
+
+
+def _refuse_unbracketed(frame: Frame, node: ast.Compare) -> None:
+    """Raises lang-precedence for `a < b & c < d`, which Python reads as `a < (b & c) < d`."""
+    found = _tighter(node)
+    if found is None:
+        return
+    middle = found[1]
+    loc = frame.at(middle)
+    before = loc.source.encode()[: loc.col].rstrip()
+    if before and not before.endswith(b"("):
+        symbol, text = _SYMBOLS[type(middle.op)], ast.unparse(middle)
+        raise fail(errors.PRECEDENCE, loc=frame.at(node), symbol=symbol, middle=text, instead=_bracketed(node))
+
+
+def _tighter(node: ast.Compare) -> tuple[int, ast.BinOp] | None:
+    """The first comparison's number whose right side is bits combined, and compared once more."""
+    for number, middle in enumerate(node.comparators[:-1]):
+        if isinstance(middle, ast.BinOp) and type(middle.op) in _SYMBOLS:
+            return number, middle
+    return None
+
+
+def _bracketed(node: ast.Compare) -> str:
+    """The text of comparisons that are combined, each of them in brackets."""
+    found = _tighter(node)
+    if found is None:
+        return f"({ast.unparse(node)})"
+    number, middle = found
+    left = ast.Compare(node.left, node.ops[: number + 1], [*node.comparators[:number], middle.left])
+    right = ast.Compare(middle.right, node.ops[number + 1 :], node.comparators[number + 1 :])
+    return f"({ast.unparse(left)}) {_SYMBOLS[type(middle.op)]} {_bracketed(right)}"
+
+
+_SYMBOLS: dict[type[ast.operator], str] = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
 
 
 def _compare(frame: Frame, op: ast.cmpop, left: Any, right: Any) -> Any:

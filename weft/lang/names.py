@@ -24,7 +24,8 @@ from weft.lang.values import class_of, is_runtime, show
 from weft.language import LayoutTensor, LayoutTensorIter, constexpr
 from weft.language.aggregate import is_aggregate
 from weft.language.marks import is_computed, is_constexpr_function, jit_of, unwrap
-from weft.language.runtime_value import RuntimeValue
+from weft.language.runtime_value import RuntimeValue, article
+from weft.language.storages import ARRAYS
 
 _MISSING = object()
 
@@ -129,7 +130,7 @@ def _reach_item(frame: Frame, node: ast.Subscript) -> Reached:
 def length(frame: Frame, node: ast.expr) -> Any:
     """`len` of something outside of the function, of whose items then none has been read."""
     reached = reach(frame, node)
-    if reached.path is not None and type(reached.value) in _CONTAINERS:
+    if reached.path is not None and (type(reached.value) in _CONTAINERS or _is_array(reached.value)):
         count = len(reached.value)
         return frame.trace.read(frame.function, (*reached.path, ("length", None)), count)
     value = take(frame, reached, frame.at(node))
@@ -167,10 +168,16 @@ def take(frame: Frame, reached: Reached, loc: Loc) -> Any:
     """The value that was reached, unwrapped, and recorded at its longest path. Raises CompilationError (thread-host-view)."""
     if reached.path is None:
         return reached.value
-    if isinstance(reached.value, (LayoutTensor, LayoutTensorIter)):
-        raise fail(thread_errors.HOST_VIEW, loc=loc, path=spell(reached.path))
+    if isinstance(reached.value, (LayoutTensor, LayoutTensorIter)) or _is_array(reached.value):
+        kind = class_of(reached.value).__name__
+        raise fail(thread_errors.HOST_VIEW, loc=loc, path=f"{spell(reached.path)}, {article(kind)},")
     frame.builder.loc = loc
     return unwrap(frame.trace.read(frame.function, reached.path, reached.value))
+
+
+def _is_array(value: object) -> bool:
+    """True for the arrays of any library, and not for NumPy's single numbers."""
+    return hasattr(type(value), "__len__") and any(hasattr(value, protocol) for protocol in ARRAYS)
 
 
 def surrounding(function: FunctionType, name: str) -> Any:

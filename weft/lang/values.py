@@ -216,6 +216,11 @@ def show_type(leaf: Any, other: Any = None) -> str:
     return kind
 
 
+def _full(tile: tensor, value: object) -> str:
+    layout = tile.layout if tile.layout.is_resolved else "layout"
+    return f"gl.full({tile.shape}, {value}, gl.{tile.dtype.name}, {layout})"
+
+
 def conversion(path: str, wanted: Any, got: Any) -> str:
     """What to write so that `got` has the type of `wanted`."""
     if isinstance(wanted, tensor) and isinstance(got, tensor):
@@ -228,11 +233,11 @@ def conversion(path: str, wanted: Any, got: Any) -> str:
             return _common_type(want.element, have.element)
         tile, scalar = (wanted, got) if isinstance(want, TileType) else (got, wanted)
         if tile.dtype == scalar.dtype and isinstance(scalar.handle.type, ScalarType):
-            return f"make a tile of the scalar: gl.full({tile.shape}, value, gl.{tile.dtype.name}, layout)"
+            return f"make a tile of the scalar: {_full(tile, scalar.handle.name or 'value')}"
         return "keep its shape, or use another name"
     tile = next((x for x in (wanted, got) if is_tile(x)), None)
     if tile is not None and (is_number(wanted) or is_number(got)):
-        return f"use a tile in both places: gl.full({tile.shape}, value, gl.{tile.dtype.name}, layout)"
+        return f"use a tile in both places: {_full(tile, got if tile is wanted else wanted)}"
     run_time = next((x for x in (wanted, got) if isinstance(x, tensor)), None)
     if run_time is not None and (is_number(wanted) or is_number(got)):
         return f"write a number of type {run_time.dtype.name}, or convert with .to(...)"

@@ -326,7 +326,7 @@ def open_memory(value: Any) -> Opened | None:
     if isinstance(value, RuntimeValue):
         raise fail(errors.OPENED, got=name_of(value))
     if active() and any(hasattr(value, protocol) for protocol in ARRAYS):
-        raise fail(errors.HOST_VIEW, path=f"a {type(value).__name__} of the surrounding program")
+        raise fail(errors.HOST_VIEW, path=f"this {type(value).__name__}")
     return None
 
 

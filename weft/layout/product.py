@@ -178,8 +178,7 @@ class _Product:
         same_blocks = linear.bases("block") == self._reached("block", k)
         if held is None or not (same_warps and same_blocks):
             expected = f"DotOperandLayout({outer}, {self.accumulator}, k_width={width})"
-            name = "ba"[k]
-            raise fail(errors.MMA_REGISTERS, operand=name, layout=layout, bits=self.bits, expected=expected)
+            raise fail(errors.MMA_REGISTERS, operand="ba"[k], layout=layout, bits=self.bits, expected=expected)
         ks = range(0, self.shape[2], self.step)
         at = sorted({start[outer] for start in starts})
         return {first: tuple(held[(first, i) if k else (i, first)] for i in ks) for first in at}

@@ -23,7 +23,6 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -45,6 +44,7 @@ from weft.runtime.arguments import array
 from weft.runtime.compiled import Options
 from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
+from weft.runtime.foreign import meant
 from weft.runtime.origin import class_of
 from weft.runtime.specialise import freeze, integer_dtype, is_view
 from weft.runtime.watch import GONE, Watch
@@ -216,8 +216,7 @@ class Signature:
 
     def refuse_unknown(self, keyword: str) -> NoReturn:
         """Raise LaunchError (launch-unknown-keyword), with the name that the author may have meant."""
-        close = get_close_matches(keyword, [*self.names, *OPTIONS], n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = meant(keyword, (*self.names, *OPTIONS))
         options = ", ".join(OPTIONS)
         raise fail(
             UNKNOWN_KEYWORD, name=self.kernel, keyword=keyword, hint=hint, parameters=self.listed, options=options

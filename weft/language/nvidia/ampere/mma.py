@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.language.context import current
 from weft.language.marks import builtin
 from weft.language.nvidia.checks import demand
 from weft.language.nvidia.products import (
@@ -13,11 +14,9 @@ from weft.language.nvidia.products import (
     fragments,
 )  # fmt: skip
 from weft.language.tensor import apply, tensor
-from weft.layout.mma import MMA_SYNC
+from weft.layout.mma import MMA_SYNC, NVMMADistributedLayout
 from weft.layout.product import plan_sync
 from weft.ops import mma as ops
-
-_EXAMPLE = "gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[num_warps, 1], instr_shape=[16, 8])"
 
 
 @builtin
@@ -33,7 +32,9 @@ def mma_v2(a: tensor, b: tensor, acc: tensor, input_precision: str | None = None
     left, right = (element_of(what, number, x, tensor) for number, x in enumerate((a, b)))
     if left.is_fp8():
         demand("mma_v2 of fp8", "products of fp8")
-    layout = accumulator_layout(what, acc, MMA_SYNC, _EXAMPLE)
+    layout = accumulator_layout(
+        what, acc, MMA_SYNC, repr(NVMMADistributedLayout([2, 0], [current().num_warps, 1], [16, 8]))
+    )
     check_shapes(what, a, b, acc)
     check_types(what, left, right, acc)
     check_precision(what, left, input_precision)
