@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any, overload
 
 from weft import targets
-from weft.errors import fail
+from weft.errors import WeftError, fail
 from weft.errors.launch import (
     AMBIGUOUS,
     ARGUMENT_KIND,
@@ -42,6 +42,7 @@ from weft.runtime.launch import Run, launcher
 from weft.runtime.methods import Method, P, R
 from weft.runtime.options import checked, truth_of
 from weft.runtime.reference import Referenced
+from weft.runtime.shown import short
 from weft.runtime.specialise import (
     ArgumentType,
     MockTensor,
@@ -160,11 +161,14 @@ class JITFunction(Referenced, Method[P, R]):
         'sm_90a' (default: the current GPU, else the simulated one). Of `grid`, as launches have it,
         a block of threads beside it counts.
         """
-        size, block = split(grid)
-        if size is not None and not callable(size):
-            normalise(self.__name__, size)
-        compiled = self._prepared(args, self._in_brackets(block, keywords), target)
-        _ = compiled.binary
+        try:
+            size, block = split(grid)
+            if size is not None and not callable(size):
+                normalise(self.__name__, size)
+            compiled = self._prepared(args, self._in_brackets(block, keywords), target)
+            _ = compiled.binary
+        except WeftError as error:
+            raise short(error)  # noqa: B904 - the same error
         return compiled
 
     def _prepared(self, args: Sequence[Any], keywords: Mapping[str, Any], target: Any = None) -> CompiledKernel:

@@ -91,6 +91,8 @@ class Settings:
     """Bytes on disk above which the entries used longest ago are dropped."""
     debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
     """What a launch's `debug` is when neither the launch nor the kernel says."""
+    traceback: bool = _variable("WEFT_TRACEBACK", _flag, default=False)
+    """Whether the traceback of a launch's error shows how it came through weft."""
     max_statements: int = _variable("WEFT_MAX_STATEMENTS", _count, default=100_000)
     """How many statements a kernel may have when its constant loops are unrolled and its helpers inlined."""
     max_iterations: int = _variable("WEFT_MAX_ITERATIONS", _count, default=1_000_000)

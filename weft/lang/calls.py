@@ -212,10 +212,11 @@ def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     except (TypeError, AttributeError) as error:
         name = _name(function)
         called, _, problem = str(error).partition("() ")
-        if not problem or not called.removesuffix(".__init__").endswith(name.rpartition(".")[2]):
+        told = bool(problem) and called.removesuffix(".__init__").endswith(name.rpartition(".")[2])
+        if not told:
             problem = f"cannot take {_shown(args, kwargs)}"
         takes = signature(function) + otherwise.in_threads(name)
-        raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=takes) from error
+        raise fail(errors.ARGUMENTS, function=name, problem=problem, signature=takes) from (None if told else error)
 
 
 def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

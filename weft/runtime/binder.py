@@ -23,11 +23,12 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from textwrap import indent
 from types import FunctionType
 from typing import Any, NoReturn
 
 from weft import settings
-from weft.errors import fail
+from weft.errors import WeftError, fail
 from weft.errors.launch import (
     DUPLICATE_ARGUMENT,
     MISSING_ARGUMENT,
@@ -46,6 +47,7 @@ from weft.runtime.descriptor import HostDescriptor
 from weft.runtime.dynamo import opaque
 from weft.runtime.foreign import meant
 from weft.runtime.origin import class_of
+from weft.runtime.shown import short
 from weft.runtime.specialise import freeze, integer_dtype, is_view
 from weft.runtime.watch import GONE, Watch
 
@@ -310,6 +312,10 @@ def _w_launch(_w_grid{signature}, /, *_w_extra, {options}, **_w_keywords):
 """
 
 
+_SHORT = """\
+    except _w_error as _w_found:
+        raise _w_short(_w_found)
+"""
 _DEBUG = """\
     if debug is None and _w_changes():
         debug = _w_debug()
@@ -318,7 +324,10 @@ _DEBUG = """\
 
 _FIRST = """\
 def _w_launch(_w_grid, /, *_w_args, **_w_keywords):
-    return _w_first(_w_grid, _w_args, _w_keywords)
+    try:
+        return _w_first(_w_grid, _w_args, _w_keywords)
+    except _w_error as _w_found:
+        raise _w_short(_w_found)
 """
 
 
@@ -332,7 +341,7 @@ def launch_source(
     declared = {parameter.name for parameter in known}
     options = [f"{name}={value!r}" for name, value in COMPILE_OPTIONS.items() if name not in declared]
     key = [part for i, p in enumerate(known) for part in _key_parts(i, p)] + list(COMPILE_OPTIONS)
-    return _LAUNCH.format(
+    text = _LAUNCH.format(
         signature="".join(f", {p.name}=_w_missing" for p in known),
         names="".join(f"{p.name}, " for p in known),
         defaults="".join(_DEFAULT.format(name=p.name) for p in known if p.default is not MISSING),
@@ -346,6 +355,8 @@ def launch_source(
         mapping=", ".join(f"{p.name!r}: {p.name}" for p in known),
         values="".join(f", _w_v{i}" for i, p in enumerate(known) if not p.constexpr),
     )
+    head, _, body = text.partition("\n")
+    return f"{head}\n    try:\n{indent(body, '    ')}{_SHORT}"
 
 
 def _key_parts(index: int, parameter: Parameter) -> tuple[str, ...]:
@@ -416,7 +427,7 @@ class Binder:
             "evaluate": evaluate, "other": other, "frozen": frozen, "needs_freezing": NEEDS_FREEZING, "view": views.bind,
             "tuple": tuple, "refuse_extra": signature.refuse_extra, "take": signature.taker(), "missing": MISSING,
             "defaults": {parameter.name: parameter.default for parameter in signature.known},
-            "changes": settings.under_way, "debug": lambda: settings.current().debug,
+            "error": WeftError, "short": short, "changes": settings.under_way, "debug": lambda: settings.current().debug,
         }  # fmt: skip
         self._space = {f"_w_{name}": value for name, value in names.items()}
         self.launch = self._function(_FIRST)
