@@ -100,8 +100,11 @@ def test_kernels_print_once(script, capsys):
 
 
 def test_a_script_that_stops_is_a_failure(script, capsys):
-    assert main(["check", "--no-color", str(script("assert x.sum() == 1, 'not yet'\n"))]) == 1
-    assert capsys.readouterr().out == "the script stopped: AssertionError: not yet\nno launches checked, no hazards\n"
+    path = script("assert x.sum() == 1, 'not yet'\n")
+    assert main(["check", "--no-color", str(path)]) == 1
+    stopped, counts = capsys.readouterr().out.splitlines()
+    assert stopped.startswith(f"the script stopped: {path}:") and stopped.endswith(": AssertionError: not yet")
+    assert counts == "no launches checked, no hazards"
 
 
 @pytest.mark.parametrize("runs", ["0", "-1", "many"])

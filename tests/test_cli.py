@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import weft
 from weft.cli import main
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout, NVMMADistributedLayout, SliceLayout
@@ -111,3 +112,46 @@ def test_shapes_in_several_spellings():
 def test_other_shapes_are_refused(text):
     with pytest.raises(LayoutError, match="as the shape of a tile"):
         parse_shape(text)
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"weft {weft.__version__}\n"
+
+
+def test_show_takes_sizes_one_by_one(capsys):
+    assert main(["show", TEXT, "32", "8"]) == 0
+    assert capsys.readouterr().out == format_tensor_view(BLOCKED, [32, 8]) + "\n"
+
+
+SCRIPT = """\
+import sys
+
+def fails():
+    raise ValueError("bad")
+
+print(sys.argv[1:])
+if "fail" in sys.argv:
+    fails()
+"""
+
+
+def test_an_option_of_weft_behind_the_script_is_no_argument_of_it(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, "utf-8")
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", str(script), "--runs", "5"])
+    assert f"--runs stands behind {script}" in capsys.readouterr().err
+    assert main(["check", str(script), "--size", "5"]) == 0
+    assert "['--size', '5']" in capsys.readouterr().out
+    assert main(["check", "--runs", "2", str(script), "--", "--runs", "5"]) == 0
+    assert "['--runs', '5']" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_what_stopped_a_script_has_its_line(tmp_path, capsys, command):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, "utf-8")
+    assert main([command, str(script), "fail"]) == 1
+    assert f"{script}:4: ValueError: bad" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft import simulation
 from weft.errors import Hazard
+from weft.errors.words import counted
 from weft.runtime.arguments import HostBuffer
 from weft.runtime.descriptor import HostMap
 from weft.script import run_script
@@ -140,7 +141,7 @@ def show(check: Check, console: Any) -> None:
         console.print(f"advice for {kernel}: {advice}", style="yellow", markup=False, soft_wrap=True)
     if check.stopped:
         console.print(f"the script stopped: {check.stopped}", style="bold red", markup=False, soft_wrap=True)
-    console.print(f"{_counted(check.launches, 'launch', 'es')} checked, {_counted(len(check.findings), 'hazard', 's')}")
+    console.print(f"{_some(check.launches, 'launch', 'es')} checked, {_some(len(check.findings), 'hazard')}")
 
 
 def _listed(runs: Sequence[str]) -> str:
@@ -148,5 +149,5 @@ def _listed(runs: Sequence[str]) -> str:
     return ", ".join(sorted(runs, key=lambda run: (run != GIVEN, run != IN_REVERSE, len(run), run)))
 
 
-def _counted(count: int, noun: str, plural: str) -> str:
-    return f"{count or 'no'} {noun}{'' if count == 1 else plural}"
+def _some(count: int, noun: str, plural: str = "s") -> str:
+    return counted(count, noun, plural) if count else f"no {noun}{plural}"

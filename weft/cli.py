@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import weft
 from weft.errors import UserError
 from weft.layout.parse import parse_layout, parse_shape
 from weft.layout.show import Fragment, draw, hardware_fragments, tensor_fragments
@@ -27,7 +28,9 @@ class Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (`sys.argv` by default); returns the exit status: 0, or 1 after a mistake that is found."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser().parse_args(words)
+    arguments.escaped = "--" in words  # which argparse takes away, or not, by its version
     try:
         return arguments.run(arguments)
     except UserError as error:
@@ -40,24 +43,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weft", description="GPU kernels in Python with explicit layouts.")
+    parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
         command.arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, parser=subparser)
     return parser
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("layout", help="a layout as Python spells it: 'BlockedLayout([2,4],[16,2],[2,2],[1,0])'")
-    parser.add_argument("shape", help="the tile's shape: 32x8")
+    parser.add_argument("shape", nargs="+", help="the tile's shape: 32x8, or 32 8")
     parser.add_argument("--hardware", action="store_true", help="one line per thread instead of the tile")
     parser.add_argument("--svg", metavar="FILE", type=Path, help="write the tile to an SVG file instead")
     parser.add_argument("--no-color", action="store_true", help="plain text")
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    layout, shape = parse_layout(arguments.layout), parse_shape(arguments.shape)
+    layout, shape = parse_layout(arguments.layout), parse_shape("x".join(arguments.shape))
     if arguments.svg is not None:
         arguments.svg.write_text(format_svg(layout, shape), encoding="utf-8")
         return 0
@@ -84,6 +88,25 @@ def _script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="plain text")
 
 
+def _of_script(arguments: argparse.Namespace) -> list[str]:
+    """What belongs to the script: all that stands behind it. An option of weft's own there must stand behind `--`."""
+    given: list[str] = arguments.arguments
+    if arguments.escaped:
+        return given[1:] if given[:1] == ["--"] else given
+    own = {f"--{name.replace('_', '-')}" for name in vars(arguments) if name in _OWN}
+    for text in given:
+        if text.partition("=")[0] in own:
+            arguments.parser.error(
+                f"{text} stands behind {arguments.script}, where options are the script's: write it before {arguments.script}, "
+                f"or, if it is the script's, -- before it"
+            )
+    return given
+
+
+_OWN = ("no_color", "registers", "runs", "uninitialized")
+"""Options of the commands that run scripts."""
+
+
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     _script_arguments(parser)
     parser.add_argument(
@@ -95,7 +118,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     # The compiler is loaded by the commands that need it only.
     from weft import explain
 
-    explanation = explain.explain_script(arguments.script, arguments.arguments, compiled=arguments.registers)
+    explanation = explain.explain_script(arguments.script, _of_script(arguments), compiled=arguments.registers)
     explain.show(explanation, _console(arguments))
     return 1 if explanation.stopped else 0
 
@@ -120,7 +143,7 @@ def _check(arguments: argparse.Namespace) -> int:
     from weft import check
 
     found = check.check_script(
-        arguments.script, arguments.arguments, runs=arguments.runs, uninitialized=arguments.uninitialized
+        arguments.script, _of_script(arguments), runs=arguments.runs, uninitialized=arguments.uninitialized
     )
     check.show(found, _console(arguments))
     return 0 if found.clean else 1

@@ -12,7 +12,8 @@ from pathlib import Path
 def run_script(script: Path, arguments: Sequence[str] = ()) -> str:
     """Run a script to its end; the text of what stopped it, empty when nothing did.
 
-    Raises OSError where the script cannot be read.
+    The text begins with the line of the script, or of what it imports, that was running. Raises OSError where the script cannot
+    be read.
     """
     script.stat()
     argv, path = sys.argv, list(sys.path)
@@ -23,7 +24,13 @@ def run_script(script: Path, arguments: Sequence[str] = ()) -> str:
     except SystemExit as end:
         return "" if end.code in (None, 0) else f"it ended with status {end.code}"
     except Exception as error:  # noqa: BLE001 - whatever goes wrong in the script is news for the tool's report
-        return "".join(traceback.format_exception_only(error)).strip()
+        return _where(error, script) + "".join(traceback.format_exception_only(error)).strip()
     finally:
         sys.argv, sys.path[:] = argv, path
     return ""
+
+
+def _where(error: Exception, script: Path) -> str:
+    """The innermost line of the script at which an exception passed by, as `file:line: `; empty where it never did."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
+    return f"{script}:{frames[-1].lineno}: " if frames else ""

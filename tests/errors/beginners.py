@@ -77,6 +77,14 @@ def launch_threads(body: str) -> None:
 
 
 TILE_MISTAKES = [
+    Mistake(
+        "x = gl.arange(0, 64, gl.SliceLayout(7, gl.AutoLayout()))", "layout-slice-dim", "between 0 and 1",
+        "x = gl.arange(0, 64, gl.SliceLayout(1, gl.AutoLayout()))",
+    ),
+    Mistake(
+        "x = gl.arange(0, 64, gl.SliceLayout(1, gl.SliceLayout(5, gl.AutoLayout())))", "layout-slice-dim", "between 0 and 2",
+        "x = gl.arange(0, 64, gl.SliceLayout(1, gl.SliceLayout(2, gl.AutoLayout())))",
+    ),
     Mistake("x = i < n & i >= 0", "lang-precedence", "write (i < n) & (i >= 0)", "x = (i < n) & (i >= 0)"),
     Mistake("x = t > 0 | t < -1", "lang-precedence", "write (t > 0) | (t < -1)", "x = (t > 0) | (t < -1)"),
     Mistake("t = HOST[i]", "thread-host-view", "as an argument of the kernel", "t = gl.load(src + i)"),

@@ -10,7 +10,7 @@ NO_SOURCE = row(
     "lang-no-source",
     CompilationError,
     "the source of {function} cannot be read from {file}",
-    "put the kernel into a file, or compile its text under a name of its own and enter it into linecache",
+    "{instead}",
 )
 SOURCE_CHANGED = row(
     "lang-source-changed",

@@ -8,5 +8,5 @@ UNKNOWN = row(
     "target-unknown",
     LaunchError,
     "there is no target {spelling!r}; weft compiles for {known}",
-    "write one of those names, its number as in 90, or 'cuda:90'",
+    "write one of those names, its number as in 90, or 'cuda:90', in WEFT_TARGET too",
 )

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from weft.errors import Loc, fail
 from weft.errors import lang as errors
-from weft.errors.text import lines_of
+from weft.errors.text import NO_FILE, lines_of
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function, a module or a class to a value: ("name", n) first, of a function; ("attribute", n), ("item", key)
@@ -119,6 +119,13 @@ def parameters(node: ast.FunctionDef) -> Iterator[ast.arg]:
     yield from (extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None)
 
 
+def _instead_of(file: str) -> str:
+    """What to do about a text that Python does not keep."""
+    if file in ("<stdin>", NO_FILE):
+        return "put the kernel into a file and import it: Python keeps no text of what is typed at its prompt or given to -c"
+    return "put the kernel into a file, or compile its text under a name of its own and enter it into linecache"
+
+
 def _parse(function: FunctionType) -> Source:
     code = function.__code__
     name = function.__qualname__.rpartition("<locals>.")[2]
@@ -126,7 +133,7 @@ def _parse(function: FunctionType) -> Source:
         raise fail(errors.LAMBDA)
     lines = lines_of(function)
     if not lines:
-        raise fail(errors.NO_SOURCE, function=name, file=code.co_filename)
+        raise fail(errors.NO_SOURCE, function=name, file=code.co_filename, instead=_instead_of(code.co_filename))
     node = _definition(lines, code)
     if isinstance(node, ast.AsyncFunctionDef):
         loc = Loc(code.co_filename, node.lineno, node.col_offset, function=name)

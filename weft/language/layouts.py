@@ -35,6 +35,7 @@ from weft.layout import (
     infer,
 )  # fmt: skip
 from weft.layout.convert import is_trivial, plan_conversion
+from weft.layout.distributed import check_slices
 from weft.ops import tile
 
 
@@ -89,6 +90,8 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
     if layout.is_resolved:
         layout.to_linear(shape)
         check_num_warps(layout, current().num_warps, current().partition)
+    else:
+        check_slices(layout, len(shape))
     return in_cluster(layout, current().num_ctas)
 
 

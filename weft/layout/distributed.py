@@ -220,6 +220,14 @@ class SliceLayout(DistributedLayout):
         return SliceLayout(self.dim, self.parent.copied(bits))
 
 
+def check_slices(layout: DistributedLayout, rank: int) -> None:
+    """Refuse slices of an open layout that drop a dimension which the parent of a tile of `rank` has not (layout-slice-dim)."""
+    while isinstance(layout, SliceLayout):
+        if layout.dim > rank:
+            raise fail(errors.SLICE_DIM, dim=layout.dim, parent=layout.parent, last=rank)
+        layout, rank = layout.parent, rank + 1
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistributedLinearLayout(DistributedLayout):
     """A linear layout spelled by its bases: per register, lane, warp and block bit the coordinates it moves to.

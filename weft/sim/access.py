@@ -150,7 +150,9 @@ class Request:
         index = (address - segment.pointer) // size
         place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
         bound = f"at or above {low}" if index < low else f"below {extent}"
-        share = f"; {place}{self.task.where(self.shape, first)}{self._through()}" if self.shape else ""
+        where = self.task.where(self.shape, first)
+        of = " of the tile" if where.startswith("index") else ""
+        share = f"; {place}{where}{of}{self._through()}" if self.shape else ""
         return self.task.fail(
             hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index,
             extent=f"elements {low} to {extent - 1}" if low < extent else "no elements", share=share + segment.buffer.form,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.errors import Hazard, Loc, render
+from weft.errors.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Report:
 
     def __str__(self) -> str:
         taken = f" and {self.canceled} taken over" if self.canceled else ""
-        head = f"{self.programs} programs{taken}, {self.operations} operations in {self.seconds:.3f} s, {self.order}"
+        ran = f"{counted(self.programs, 'program')}{taken}, {counted(self.operations, 'operation')}"
+        head = f"{ran} in {self.seconds:.3f} s, {self.order}"
         found = [f"hazard: {hazard}" for hazard in self.hazards]
         return "\n".join([head, *found, *(f"advice: {advice}" for advice in self.advice)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from weft.errors.words import counted
 from weft.tune.key import Value
 from weft.tune.store import Choice, choices, clear_choices, export_choices, import_choices
 
@@ -36,4 +37,4 @@ def _text(value: Value) -> str:
 
 
 def _counted(count: int) -> str:
-    return "1 choice" if count == 1 else f"{count} choices"
+    return counted(count, "choice")
