@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.errors import UserError
 from weft.layout.parse import parse_layout, parse_shape
 from weft.layout.show import Fragment, draw, hardware_fragments, tensor_fragments
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weft", description="GPU kernels in Python with explicit layouts.")
-    parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
+    parser.add_argument("--version", action="version", version=f"weft {sys.modules['weft'].__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for command in COMMANDS:
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
