@@ -113,16 +113,17 @@ class Lowering(Rebuilder):
         """As `Rebuilder.emit`, noting constants and what is known of scalar results."""
         result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
         if kind in rules.HULLS and isinstance(result.type, ScalarType) and result not in self.numbers:
-            self._note(self._open[-1][-1])
+            self._note(result)
             if kind is arith.constant:
                 self.constants[result] = attrs["value"]
         return result
 
-    def _note(self, op: Op) -> None:
-        word = rules.word_of(op.result.type.element)
-        if word is not None:
+    def _note(self, result: Value) -> None:
+        """Note what is known of an integer that was just computed; of one that was there already it is noted."""
+        word, op = rules.word_of(result.type.element), self._open[-1][-1]
+        if word is not None and result in op.results:
             known = tuple([self.hull(value) for value in op.uses])
-            self.numbers[op.result] = word.wrap(rules.HULLS[op.kind](op, known, word))
+            self.numbers[result] = word.wrap(rules.HULLS[op.kind](op, known, word))
 
     def hull(self, value: Value) -> Scalar:
         """What is known of a scalar of the lowered function."""
