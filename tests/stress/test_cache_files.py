@@ -56,8 +56,8 @@ def fill(dst, N: gl.constexpr):
 
 def compiled() -> list[Binary]:
     """The machine code of both kernels, as a process has it that knows nothing yet."""
-    scale._forget()
-    fill._forget()
+    scale.forget()
+    fill.forget()
     first = scale.warmup("*fp32", "*fp32", "i32", 256, target="sm_90a")
     return [first.binary, fill.warmup("*fp32", 256, target="sm_90a").binary]
 

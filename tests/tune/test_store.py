@@ -49,6 +49,12 @@ def test_put_then_find(folder):
     assert folder.find("matmul", CHOICE.identity, at(64).point) is None
 
 
+def test_a_choice_of_another_architecture_is_none_though_its_path_is_the_same(folder):
+    folder.put(at(64, device=SIMULATOR, arch=80))
+    assert folder.find("matmul", CHOICE.identity, at(64, device=SIMULATOR, arch=80).point) is not None
+    assert folder.find("matmul", CHOICE.identity, at(64, device=SIMULATOR).point) is None
+
+
 def test_a_later_choice_replaces_an_earlier_one(folder):
     folder.put(CHOICE)
     folder.put(Choice("matmul", CHOICE.identity, POINT, "BLOCK=128", 0.1))

@@ -61,7 +61,8 @@ class Store:
         if not self._usable():
             return None
         exact = self._read(self._path(kernel, identity, point))
-        if exact is not None and (exact.kernel, exact.identity) == (kernel, identity):
+        # The path does not tell the architecture: that follows from a device's name, but not from the simulator's.
+        if exact is not None and (exact.kernel, exact.identity, exact.point.arch) == (kernel, identity, point.arch):
             return exact
         if not point.simulated:
             return None
