@@ -1,0 +1,81 @@
+"""Protocols between programs, right and wrong ones: a right one is never reported, of a wrong one a check finds the fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.stress.programs import kernel_of
+from tests.stress.protocols import Case, random_case
+from weft.errors import Hazard, hazard
+
+TRIED = 300
+ORDERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"order": "reverse"},
+    {"order": "random", "seed": 1},
+    {"order": "random", "seed": 2},
+)
+"""In which orders programs start, as in `weft check`."""
+UNSEEN = {
+    "no barrier before": "a release publishes what all threads of the block did, not what its own thread did or knows",
+    "no barrier behind": "an acquire tells all threads of the block, not its own thread only",
+    "one buffer": "a program gives others a turn only where it waits, so that none is overtaken between a wait and its reads",
+}
+"""Faults that no order shows yet, and why. Where another race shows in such a kernel it is found."""
+
+
+def hazards_of(case: Case) -> tuple[list[Hazard], list[np.ndarray]]:
+    """What the simulator says in all orders together, and what each run that ended leaves in `out`."""
+    kernel, options = kernel_of(case.text), {} if case.block is None else {"block": case.block}
+    found: list[Hazard] = []
+    left: list[np.ndarray] = []
+    for order in ORDERS:
+        arrays = {name: np.zeros(size, np.int32) for name, size in case.sizes.items()}
+        with weft.simulate(keep_going=True, progress=False, **order):
+            try:
+                found += kernel[case.programs](*arrays.values(), **options).report.hazards
+                left.append(arrays["out"])
+            except Hazard as error:
+                found += [*error.earlier, error]
+    return found, left
+
+
+def wrong(case: Case) -> str:
+    """How the simulator is wrong about a case; "" where it is right."""
+    found, left = hazards_of(case)
+    names = sorted({type(each).__name__ for each in found})
+    if case.verdict == "correct":
+        if found:
+            return f"reported: {found[0]}"
+        numbers = "" if all(np.array_equal(out, case.wanted) for out in left) else "other numbers"
+        return numbers if case.wanted.any() else ""
+    if case.verdict == "racy":
+        races = [each for each in found if isinstance(each, hazard.GlobalRace | hazard.ThreadRace)]
+        return "" if races else f"a race is not found: {names}"
+    return "" if any(isinstance(each, hazard.Deadlock) for each in found) else f"a deadlock is not found: {names}"
+
+
+@pytest.mark.stress
+def test_protocols(scale: int, stress_report: Callable[..., None]) -> None:
+    tried: Counter[str] = Counter()
+    unseen: Counter[str] = Counter()
+    failed: dict[str, list[str]] = {}
+    for seed in range(TRIED * scale):
+        case = random_case(seed)
+        tried[case.kind] += 1
+        how = wrong(case)
+        if how and case.verdict == "racy" and case.fault in UNSEEN:
+            unseen[case.kind] += 1
+        elif how:
+            failed.setdefault(case.kind, []).append(f"seed {seed}, {case.kind}: {how}\n{case.text}")
+    for kind, count in tried.items():
+        stress_report(kind, tried=count - unseen[kind], wrong=len(failed.get(kind, ())))
+    for kind, count in unseen.items():
+        stress_report(f"not found, as known: {kind}", tried=count, wrong=0)
+    assert not failed, next(iter(failed.values()))[0]
