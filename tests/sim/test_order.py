@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.sim.both import verdict
 from weft import language as gl
-from weft.errors import hazard
+from weft.errors import Hazard, hazard
 
 LINE = gl.BlockedLayout([1], [32], [4], [0])
 
@@ -303,3 +303,102 @@ def scoped(x, flag, out, scope: gl.constexpr):
 def test_a_scope_that_does_not_reach_the_other_program(scope):
     right(scoped, lambda: (zeros(), zeros(), zeros(), "sys"), grid=2)
     raced(scoped, lambda: (zeros(), zeros(), zeros(), scope), grid=2)
+
+
+@weft.jit
+def met_again(x, out, count, buffers: gl.constexpr):
+    """Two meetings of all programs; with one buffer, who is late at the first reads what others write before the second."""
+    me, n = gl.program_id(0), gl.num_programs(0)
+    for turn in range(2):
+        row = turn % buffers * 4
+        gl.store(x + row + me, me + turn)
+        gl.atomic_add(count, 1)
+        while gl.load(count, sem="acquire") < n * (turn + 1):
+            pass
+        gl.store(out + turn * 4 + me, gl.load(x + row + (me + 1) % n))
+
+
+def test_who_is_late_is_overtaken_under_some_seed():
+    def found(buffers, seed):
+        with weft.simulate(seed=seed, keep_going=True):
+            return met_again[(4,)](zeros(8), zeros(8), zeros(), buffers).report.hazards
+
+    assert not any(found(2, seed) for seed in range(6))
+    assert any(type(each) is hazard.GlobalRace for seed in range(1, 4) for each in found(1, seed))
+
+
+# One thread speaks for others, or each for itself
+
+
+@weft.jit
+def spoken_for(x, flags, out, before: gl.constexpr, behind: gl.constexpr, reads: gl.constexpr):
+    me = gl.thread_idx.x
+    if gl.block_idx.x == 0:
+        gl.store(x + me, me)
+        if before == "barrier":
+            gl.barrier()
+        elif before == "warp":
+            gl.syncwarp()
+        if before == "each":
+            gl.store(flags + me, 1, sem="release")
+        elif me == 0:
+            gl.store(flags, 1, sem="release")
+    else:
+        if behind == "each":
+            while gl.load(flags + me * (before == "each"), sem="acquire") == 0:
+                pass
+        elif me == 0:
+            while gl.load(flags, sem="acquire") == 0:
+                pass
+        if behind == "barrier":
+            gl.barrier()
+        elif behind == "warp":
+            gl.syncwarp()
+        if reads == "own":
+            gl.store(out + me, gl.load(x + me))
+        elif reads == "first":
+            if me == 0:
+                gl.store(out, gl.load(x))
+        else:
+            gl.store(out + me, gl.load(x + (me + 1) % gl.block_dim.x))
+
+
+def hazards_of_threads(block: int, *ways: str) -> list[Hazard]:
+    with weft.simulate(keep_going=True):
+        return spoken_for[(2,)](zeros(block), zeros(block), zeros(block), *ways, block=block).report.hazards
+
+
+@pytest.mark.parametrize(
+    ("block", "before", "behind", "reads"),
+    [
+        (64, "barrier", "barrier", "next"),
+        (64, "barrier", "each", "next"),
+        (32, "warp", "warp", "next"),
+        (32, "warp", "each", "next"),
+        (64, "each", "each", "own"),
+        (16, "each", "each", "own"),
+        (64, "", "", "first"),
+        (64, "", "barrier", "first"),
+    ],
+)
+def test_threads_that_meet_who_speaks_for_them(block, before, behind, reads):
+    assert hazards_of_threads(block, before, behind, reads) == []
+
+
+@pytest.mark.parametrize(
+    ("block", "before", "behind", "reads"),
+    [
+        (64, "", "barrier", "next"),
+        (64, "barrier", "", "next"),
+        (64, "barrier", "", "own"),
+        (64, "warp", "barrier", "next"),
+        (64, "barrier", "warp", "next"),
+        (32, "", "warp", "next"),
+        (32, "warp", "", "next"),
+        (16, "each", "each", "next"),
+    ],
+)
+def test_threads_that_nobody_speaks_for(block, before, behind, reads):
+    found = hazards_of_threads(block, before, behind, reads)
+    assert [type(each) for each in found] == [hazard.GlobalRace]
+    assert "gl.barrier() stands between it and the others" in found[0].fix

@@ -24,7 +24,6 @@ class Case:
     `wanted`: what it leaves in `out`, of a correct one."""
 
     kind: str
-    fault: str
     text: str
     programs: int
     block: int | None
@@ -266,4 +265,4 @@ def random_case(seed: int) -> Case:
     sizes = {"data": 4 * programs * size, "flags": 8, "counts": 1, "out": programs * size}
     form = "threads" if threads else "tiles"
     kind = f"{name} of {form}, {fault or 'correct'}"
-    return Case(kind, fault, writer.text(), programs, size if threads else None, sizes, verdict, wanted)
+    return Case(kind, writer.text(), programs, size if threads else None, sizes, verdict, wanted)

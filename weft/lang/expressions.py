@@ -276,7 +276,7 @@ def items(value: Any) -> list[Any]:
     return found
 
 
-_SHORTER = "use range, which is a loop on the GPU, instead of static_range, or a shorter one; WEFT_MAX_STATEMENTS sets another bound"
+_SHORTER = "use range, which is a loop on the GPU, or a shorter static_range; WEFT_MAX_STATEMENTS sets another bound"
 
 
 def _instead_of_iterating(value: Any) -> str:

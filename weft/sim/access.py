@@ -324,10 +324,10 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
     for touch in touches:
         place = touch.place.segment, _part(request.access.addresses, touch.place.which)
         if looks:
-            races.published.looks(task, op, place, acquires)
+            races.published.looks(touch, place[1], acquires)
         races.touch(touch)
         if releases:
-            races.tells(task, op, place, replaces=not looks)
+            races.tells(touch, place[1], replaces=not looks)
         elif not looks:
             races.published.overwrites(task, place)
     if settles and acquires:

@@ -16,10 +16,11 @@ it waited for were started, and so after what their task did until then, though 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from weft.sim.learned import Learned
+from weft.sim.warps import shared_in_warps
 
 Counts = dict[int, int]
 
@@ -106,13 +107,15 @@ class Clock:
         join(self.fenced, self.own_fenced)
         join(self.sealed, self.own_sealed)
         self.warps.clear()
+        self.learned.meet(lambda _: None)
 
-    def warp_barrier(self, warps: Iterable[int]) -> None:
+    def warp_barrier(self, warps: Collection[int]) -> None:
         """All threads of these warps have arrived, each at its own warp's barrier."""
         for warp in warps:
             known = self.warps.setdefault(warp, {})
             join(known, self.each)
             known[self.slot] = self.position
+        self.learned.meet(lambda threads: shared_in_warps(threads, warps))
 
     def fence(self) -> None:
         """Each thread orders what it did, and what it knows, before later accesses of the async proxy."""

@@ -39,6 +39,17 @@ class Turn(Wait):
         return True
 
 
+class Overtaken(Turn):
+    """A task that has seen what it waited for lets other programs go on first."""
+
+    __slots__ = ()
+
+    @property
+    def polls(self) -> bool:
+        """Other programs have a turn as well."""
+        return True
+
+
 class MeetingWait(Wait):
     """A task waits at a barrier between tasks."""
 
@@ -197,6 +208,8 @@ def _while(task: Task, op: Op, *inits: Data) -> Run:
         results = yield from _loop(task, op, *inits)
     # It would not have ended otherwise.
     task.clock.learned.decided(by)
+    if task.machine.overtakes():
+        yield Overtaken(op.loc)
     return results
 
 

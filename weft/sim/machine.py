@@ -53,7 +53,7 @@ class Machine:
 
     __slots__ = (
         "_codes", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
-        "plain", "races", "random", "report", "schedule", "steering", "target", "tasks", "threads", "two_ctas",
+        "plain", "races", "random", "report", "schedule", "seed", "steering", "target", "tasks", "threads", "two_ctas",
         "uninitialized",
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ class Machine:
         self.report = Report(hazards=self.found.hazards)
         block = func.attrs.get("block")
         self.threads = int(func.attrs["num_warps"]) * WARP_SIZE if block is None else prod(block)
-        self.random = Random(seed)
+        self.seed, self.random = seed, Random(seed)
         self.schedule: Schedule = schedule or ("random" if seed else "late")
         self.hazards = hazards
         self.uninitialized: Uninitialized = uninitialized
@@ -103,6 +103,10 @@ class Machine:
     def lowered(self) -> bool:
         """True for a function of the lowered stage."""
         return self.func.attrs.get("stage") == "lowered"
+
+    def overtakes(self) -> bool:
+        """Whether others go on before a program that has waited for them; at random, under a seed."""
+        return self.seed != 0 and self.random.random() < 0.5
 
     def code(self, region: Region) -> Code:
         """The region made ready to run, once."""

@@ -19,7 +19,7 @@ from weft.errors import Hazard, Row, fail, global_hazard, thread_hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, where
 from weft.sim.heap import Heap, Place
-from weft.sim.published import Published, Touched
+from weft.sim.published import Published
 from weft.sim.steering import Steering
 from weft.sim.tracks import (
     AGAINST,
@@ -193,12 +193,13 @@ class Races:
             counts = [task.clock.known.get(slot, 0) for slot in range(self._tasks)]
             counts[task.slot] = max(counts[task.slot], task.settled)
             known = np.array(counts)[where(own, owners - first, 0)]
-        told = task.clock.learned.knows(owners, positions, self._steering.decided.get(touch.op, 0))
+        threads = per_granule(touch.threads, touch, notes)
+        decided = self._steering.decided.get(touch.op, 0)
+        told = task.clock.learned.knows(owners, positions, notes & THREADS, threads, decided)
         ordered = where(own, positions < known, told)
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
-        threads = per_granule(touch.threads, touch, notes)
         same = (owners == task.place) & ((notes & THREADS) == threads) & (threads != THREADS)
         copies = self._components[events] != PLAIN
         pending = bad & copies
@@ -295,7 +296,7 @@ class Races:
         fields: dict[str, Any] = {
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // task.machine.tasks if own else program,
-            "unordered": self._unordered(),
+            "unordered": self._unordered(touch),
             "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
         }  # fmt: skip
         if entry is global_hazard.GLOBAL_THREADS and touch.each:
@@ -309,7 +310,7 @@ class Races:
         error.buffer, error.partitions = name, names
         task.machine.found.add(error, *key)
 
-    def _unordered(self) -> str:
+    def _unordered(self, touch: Touch) -> str:
         """What the author may have taken for an order: the first such read of the kernel."""
         deciding = self._steering.deciding
         for op, number in self._steering.readers.items():
@@ -320,7 +321,9 @@ class Races:
             if decides and not acquires:
                 how = "volatile=True is relaxed" if op.attrs.get("volatile") else f"its sem is {op.attrs['order']}"
                 return f" (the read{line} orders nothing: {how})"
-        return ""
+        return (
+            "; one thread does so for its block if gl.barrier() stands between it and the others" if touch.each else ""
+        )
 
     def _pair(self, touch: Touch, note: int, flat: int, notes: Array) -> tuple[str, str]:
         """Words for the earlier and the later thread of two that clash."""
@@ -345,14 +348,15 @@ class Races:
             error.buffer = name
             task.machine.found.add(error, global_hazard.GLOBAL_STORE, op)
 
-    def tells(self, task: Task, op: Op, place: Touched, replaces: bool) -> None:
+    def tells(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A release, at these addresses. `replaces`: a store does away with what others have published there."""
         if self.published.told:
-            self.published.tells(task, op, place, replaces, max(self._latest, task.place))
-            self._settle(task)
+            self.published.tells(touch, addresses, replaces, max(self._latest, touch.task.place))
+            self._settle(touch.task, touch.each)
 
-    def _settle(self, task: Task) -> None:
-        """Copies that the task knows to be complete are over for whoever acquires what it publishes now."""
+    def _settle(self, task: Task, each: bool) -> None:
+        """Copies that the task knows to be complete are over for whoever acquires what it publishes now. `each`: what threads
+        have not met since, every one of them publishes for itself."""
         for tracks in self._tracks.values():
             self._catch_up(tracks)
         cluster, clock = task.block.cluster.number, task.clock
@@ -360,7 +364,9 @@ class Races:
         for number in self._unsettled.get(cluster, ()):
             component, value = int(self._components[number]), int(self._values[number])
             if max(clock.known.get(component, 0), clock.each.get(component, 0)) > value:
-                self._owners[number], self._positions[number] = task.place, clock.position - 1
+                met = each and clock.known.get(component, 0) > value
+                last = clock.known.get(task.slot, 0) if met else clock.position
+                self._owners[number], self._positions[number] = task.place, last - 1
             else:
                 still.append(number)
         self._unsettled[cluster] = still

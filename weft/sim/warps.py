@@ -6,13 +6,16 @@ threads of any warps.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.layout import WARP_SIZE
-from weft.sim.clocks import Counts
 from weft.sim.data import Array, where
+
+if TYPE_CHECKING:
+    from weft.sim.clocks import Counts
 
 SEVERAL = 1024
 """More than there are threads in a block."""
@@ -38,6 +41,15 @@ def of_one_warp(threads: Any, others: Any) -> Array:
 def several(threads: Any, others: Any, many: int) -> Array:
     """The notes of threads that differ, put together."""
     return where(of_one_warp(threads, others), _warp(threads) + SEVERAL, many)
+
+
+def shared_in_warps(threads: Array, warps: Iterable[int]) -> Array:
+    """These threads, as a mask, and all others of those warps that have one of them."""
+    out = threads.copy()
+    for warp in warps:
+        lanes = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
+        out[lanes] = threads[lanes].any()
+    return out
 
 
 def in_order(known: dict[int, Counts], component: int, earlier: Any, later: Any, values: Any) -> Array:
