@@ -132,8 +132,10 @@ def check_machine_code(compiled: CompiledKernel, spills: bool = False) -> None:
         assert (made.n_spills, made.stack) == (0, 0), f"spills or local memory:\n{compiled.asm['cuda']}"
 
 
-def run_lowered(kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: Any, options: Any) -> list[str]:
-    """Run the lowered IR of a simulated launch on these arrays; gives what it printed."""
+def run_lowered(
+    kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: Any, options: Any, programs: Any = None
+) -> list[str]:
+    """Run the lowered IR of a simulated launch on these arrays, or some programs of it; gives what it printed."""
     bound, _ = kernel.signature.bind(args, options)
     size = grids.evaluate(kernel.__name__, grid if callable(grid) else grids.normalise(kernel.__name__, grid), bound)
     stages = compiled.front
@@ -142,7 +144,10 @@ def run_lowered(kernel: JITFunction, compiled: CompiledKernel, grid: Any, args: 
         value = bound[name]
         named |= views.host_values(name, kind, value) if isinstance(kind, View) else {name: _argument(value)}
     given = compiler.given(stages.lowered, named)
-    return sim.run(stages.lowered, size, given, target=stages.target, stdout=StringIO(), progress=False).lines
+    out = StringIO()
+    return sim.run(
+        stages.lowered, size, given, target=stages.target, stdout=out, progress=False, programs=programs
+    ).lines
 
 
 def run_otherwise(

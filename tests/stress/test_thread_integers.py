@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.kernels.harness import run_lowered
 from tests.stress.programs import kernel_of
 from tests.stress.thread_integers import Case, random_case
 from weft.errors import hazard
@@ -16,19 +17,24 @@ TRIED = 300
 
 
 def wrong(case: Case) -> str:
-    """How the kernel's numbers differ; "" where they do not, "reported" where an address wraps."""
-    out = np.full(case.wanted.shape, -1, np.int64)
-    arguments = {name: weft.LayoutTensor(values) for name, values in case.given.items()}
+    """At which stage the kernel's numbers differ, and how; "" where they do not, "reported" where an address wraps."""
+    kernel = kernel_of(case.text)
+    tile, lowered = np.full(case.wanted.shape, -1, np.int64), np.full(case.wanted.shape, -1, np.int64)
+    given = [weft.LayoutTensor(values) for values in case.given.values()]
     try:
         with weft.simulate(progress=False, programs=[case.program]):
-            kernel_of(case.text)[case.program + 1](weft.LayoutTensor(out), **arguments, block=case.block)
+            compiled = kernel[case.program + 1](weft.LayoutTensor(tile), *given, block=case.block)
     except hazard.WrappedOffset:
         return "reported"
-    differs = np.argwhere(out != case.wanted)
-    if not differs.size:
-        return ""
-    row, thread = differs[0]
-    return f"row {row} of thread {thread} is {out[row, thread]}, not {case.wanted[row, thread]}"
+    run_lowered(
+        kernel, compiled, case.program + 1, (weft.LayoutTensor(lowered), *given), {}, programs=[(case.program, 0, 0)]
+    )
+    for stage, out in (("tile", tile), ("lowered", lowered)):
+        differs = np.argwhere(out != case.wanted)
+        if differs.size:
+            row, thread = differs[0]
+            return f"{stage}: row {row} of thread {thread} is {out[row, thread]}, not {case.wanted[row, thread]}"
+    return ""
 
 
 @pytest.mark.stress
