@@ -12,6 +12,7 @@ def test_numbers(device):
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from weft.settings import using
+
+# Before weft reads the environment, for processes that tests start too: a pass that leaves the IR malformed fails its test.
+os.environ.setdefault("WEFT_VERIFY", "1")
 
 # How many random cases are thrown away, and how long they take to make on a busy machine, says nothing about weft.
 settings.register_profile("weft", suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

@@ -93,6 +93,8 @@ class Settings:
     """What a launch's `debug` is when neither the launch nor the kernel says."""
     traceback: bool = _variable("WEFT_TRACEBACK", _flag, default=False)
     """Whether the traceback of a launch's error shows how it came through weft."""
+    verify: bool = _variable("WEFT_VERIFY", _flag, default=False)
+    """Check the IR after every pass: for those who change the compiler."""
     max_statements: int = _variable("WEFT_MAX_STATEMENTS", _count, default=100_000)
     """How many statements a kernel may have when its constant loops are unrolled and its helpers inlined."""
     max_iterations: int = _variable("WEFT_MAX_ITERATIONS", _count, default=1_000_000)

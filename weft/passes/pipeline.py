@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
+from weft import settings
 from weft.ir.core import Func
+from weft.ir.verify import verify
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.allocate_tensor_memory import allocate_tensor_memory
@@ -132,9 +134,12 @@ def _check_scopes(func: Func) -> Func:
 
 
 def _run(func: Func, passes: tuple[tuple[str, Pass], ...], watch: Watch | None) -> Func:
+    checked = settings.current().verify
     for name, apply in passes:
         start = perf_counter()
         func = apply(func)
+        if checked:
+            verify(func)
         if watch is not None:
             watch(name, func, (perf_counter() - start) * 1e3)
     return func
