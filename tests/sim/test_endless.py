@@ -107,8 +107,22 @@ def test_a_constant_loop_that_is_too_long(kernel):
     assert "WEFT_MAX_STATEMENTS" in caught.value.fix
 
 
+@weft.jit
+def nested(out, N: gl.constexpr):
+    s = gl.program_id(0)
+    for i in gl.static_range(N):
+        for j in gl.static_range(N):
+            s = s + i * j
+    gl.store(out, s)
+
+
 def test_the_bound_of_statements_is_a_setting():
     with settings.using(max_statements=100):
+        with pytest.raises(CompilationError) as caught:
+            nested[1,](np.zeros(1, np.int32), 20)
+        assert caught.value.code == "lang-too-long"
+        assert "more than 100 statements" in caught.value.message
+        assert "s = s + i * j" in str(caught.value)
         with pytest.raises(CompilationError):
             unrolled[1,](np.zeros(1, np.int32), 200)
         unrolled[1,](np.zeros(1, np.int32), 90)
