@@ -120,10 +120,10 @@ class Lowering(Rebuilder):
 
     def _note(self, result: Value) -> None:
         """Note what is known of an integer that was just computed; of one that was there already it is noted."""
-        word, op = rules.word_of(result.type.element), self._open[-1][-1]
-        if word is not None and result in op.results:
-            known = tuple([self.hull(value) for value in op.uses])
-            self.numbers[result] = word.wrap(rules.HULLS[op.kind](op, known, word))
+        word, ops = rules.word_of(result.type.element), self._open[-1]
+        if word is not None and ops and result in ops[-1].results:
+            known = tuple([self.hull(value) for value in ops[-1].uses])
+            self.numbers[result] = word.wrap(rules.HULLS[ops[-1].kind](ops[-1], known, word))
 
     def hull(self, value: Value) -> Scalar:
         """What is known of a scalar of the lowered function."""
