@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "copies", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim", "blackwell",
+    "copies", "bases", "elementwise", "reductions", "matmul", "threads", "launch", "compile", "front", "sim", "blackwell",
 )  # fmt: skip
 EXTRA = ("sweep",)
 NO_GPU = "left out, it needs a GPU and PyTorch with CUDA"

@@ -13,7 +13,11 @@ import pytest
 from tests.project import tree
 
 SNIPPET = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-PAGES = [tree.ROOT / "README.md", tree.ROOT / "docs" / "architecture.md", *sorted((tree.ROOT / "docs" / "tutorial").glob("*.md"))]
+PAGES = [
+    tree.ROOT / "README.md",
+    tree.ROOT / "docs" / "architecture.md",
+    *sorted((tree.ROOT / "docs" / "tutorial").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=tree.name)
