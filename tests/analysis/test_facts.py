@@ -10,7 +10,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int8, int32, int64, tile_type, uint8, uint32, uint64
 from weft.layout import AutoLayout
-from weft.ops import arith, control, memory, program, tile
+from weft.ops import arith, control, memory, program, reduce, tile
 
 AUTO = AutoLayout()
 I32 = ScalarType(int32)
@@ -289,3 +289,17 @@ def holds(f, array, bits):
         start = f.at(axis, f.contiguous[axis])
         assert (runs[..., 0] % start.modulus == start.residue).all()
         assert (np.diff(moved.reshape(*moved.shape[:-1], -1, f.constant[axis]).astype(object)) == 0).all()
+
+
+def test_results_of_other_types_have_numbers_of_their_own():
+    """Values and indices reduced together: nothing is known of either, in its own type."""
+    k = Kernel()
+    values, indices = k.number(1, 64), k(arith.cast, k.range(64), dtype=int64)
+    with k.build.region([I32, ScalarType(int64), I32, ScalarType(int64)]) as combine:
+        k(control.yield_, *combine.args[:2])
+    first, second = k(reduce.reduce, values, indices, axis=0, combine=combine.done)
+    found = facts(k.func())
+    for value in (first, second):
+        hull = found.hull(value)
+        assert hull is not None
+        assert (hull.low, hull.high) == (value.type.element.min_value, value.type.element.max_value)

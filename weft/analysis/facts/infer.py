@@ -92,9 +92,9 @@ class ValueFacts:
             if not self._depth:
                 self._assume(op.operands[0])
         elif op.results:
-            found = self._found(op)
+            found, (first, *_) = self._found(op), op.results
             for result in op.results:
-                self._known[result] = found
+                self._known[result] = found if result.type == first.type else rules.unknown(result.type)
                 self._made[result] = op
 
     def _inner(self, region: Region) -> Carried:
@@ -104,13 +104,13 @@ class ValueFacts:
         return handed
 
     def _found(self, op: Op) -> Facts:
-        """The facts of an operation's result (of each of them)."""
+        """The facts of an operation's result (of each that has the type of the first)."""
         known, type = self._of(op.uses), op.results[0].type
         hull = self._hull(op, known)
         if op.kind in rules.STRUCTURAL:
             found = rules.STRUCTURAL[op.kind](op, known, hull)
         elif op.kind in rules.ELEMENTWISE and isinstance(type, TileType):
-            found = rules.elementwise(op, self._lifted(op, self._uncut(op, known), type.shape), hull)
+            found = rules.elementwise(op, self._lifted(op, self._cut(op, known), type.shape), hull)
         elif isinstance(type, TileType):
             found = replace(rules.unknown(type), hull=hull)
         else:
@@ -155,14 +155,14 @@ class ValueFacts:
             return between(0, most - 1) if kind is program.program_id else between(1, most)
         return None
 
-    def _uncut(self, op: Op, known: Carried) -> Carried:
+    def _cut(self, op: Op, known: Carried) -> Carried:
         """Operands' facts, with the last one's runs cut where a wider type takes it."""
         if op.kind not in WIDENS:
             return known
         *_, operand = op.uses
         element = operand.type.element
         word = rules.word_of(element, self._addresses and element == int32)
-        return known if word is None or word.bits == 64 else (*known[:-1], rules.uncut(known[-1], word))
+        return known if word is None or word.bits == 64 else (*known[:-1], rules.cut_where_it_wraps(known[-1], word))
 
     def _lifted(self, op: Op, known: Carried, shape: tuple[int, ...]) -> Carried:
         """Operands' facts; what is known of a scalar holds for each element."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from weft.analysis.facts import scalar, tile
-from weft.analysis.facts.congruence import MOST, UNKNOWN, Congruence, multiple_of, power_of_two_part
+from weft.analysis.facts.congruence import MOST, UNKNOWN, Congruence, exactly, multiple_of, power_of_two_part
 from weft.analysis.facts.scalar import Scalar, Word, between, constant
 from weft.analysis.facts.tile import Axis, AxisRule, Facts
 from weft.ir.core import Op
@@ -202,13 +202,8 @@ def _power(amount: Facts) -> Facts:
 
 def _scaled(offset: Facts, step: int) -> Facts:
     """An offset in elements as one in bytes."""
-    axes = tuple([replace(axis, start=axis.start * multiple(step)) for axis in offset.axes])
+    axes = tuple([replace(axis, start=axis.start * exactly(step)) for axis in offset.axes])
     return Facts(scalar.mul(offset.hull, constant(step)), axes, step)
-
-
-def multiple(step: int) -> Congruence:
-    """The number itself, as a factor."""
-    return constant(step).rest
 
 
 def _compared(predicate: str, d: int, a: Facts, b: Facts) -> int:
@@ -233,7 +228,7 @@ def _of_cast(op: Op, d: int, x: Facts) -> Axis:
     return Axis(run, own.constant, x.at(d, run))
 
 
-def uncut(x: Facts, word: Word) -> Facts:
+def cut_where_it_wraps(x: Facts, word: Word) -> Facts:
     """Facts of numbers that a wider type takes: runs that may go over the point where the narrow one wraps are cut."""
     if x.hull.low > word.low or x.hull.high < word.high or word.assumed:
         return x
