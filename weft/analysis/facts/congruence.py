@@ -80,7 +80,6 @@ class Congruence:
 
 
 UNKNOWN = Congruence()
-EVEN_ZERO = Congruence(MOST, 0)
 
 
 def exactly(value: int) -> Congruence:

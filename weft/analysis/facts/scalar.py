@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from weft.analysis.facts.congruence import EVEN_ZERO, UNKNOWN, Congruence, exactly, multiple_of
+from weft.analysis.facts.congruence import UNKNOWN, Congruence, exactly, multiple_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Scalar:
         return other.low <= self.low and self.high <= other.high
 
 
-ZERO = Scalar(0, 0, EVEN_ZERO)
+ZERO = Scalar(0, 0, exactly(0))
 
 
 def constant(value: int) -> Scalar:
