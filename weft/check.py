@@ -1,8 +1,9 @@
 """`python -m weft check script.py`: run a script's kernels in the simulator and report every hazard.
 
-Each launch on host arrays runs several times on the same inputs: with programs in the order of the grid and copies as late as
-they may be, with programs in reverse, and with both at random. A hazard ends a run only if nothing after it means anything, and
-never ends the script. The arrays end as the first run leaves them.
+Each launch on host arrays runs several times on the same inputs. The first run starts programs in grid order and lets
+asynchronous copies land as late as they may; the second starts programs in reverse; later runs choose both at random. A hazard
+ends its run only when nothing after it would be meaningful, and it never ends the script. After all runs the arrays hold what
+the first run wrote.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from weft.script import run_script
 from weft.sim import Advice, Report
 
 GIVEN, IN_REVERSE = "in order", "in reverse"
-"""Names of the first two runs: as the script has it, and with programs in reverse. Others are named by their seeds."""
+"""Names of the first two runs: with the script's own options, and with programs in reverse. Later runs are named by seed."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """A hazard of a kernel, the runs in which it showed, and how often in the first of them."""
+    """A hazard of a kernel, the runs that reported it, and how often the first of them did."""
 
     kernel: str
     hazard: Hazard
@@ -38,7 +39,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Check:
-    """What a check found: hazards, advice by kernel, how many launches ran, and what stopped the script, if something did."""
+    """Result of a check: the number of launches, hazards, advice by kernel, and the error that stopped the script, if any."""
 
     launches: int = 0
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -51,7 +52,7 @@ class Check:
         return not (self.findings or self.stopped)
 
     def found(self, kernel: str, hazard: Hazard, run: str) -> None:
-        """Enter a hazard; one that was found at the same place before is the same."""
+        """Record a hazard. One with the same code and locations as an earlier one only adds the run's name to that finding."""
         for known in self.findings:
             if (known.kernel, _key(known.hazard)) == (kernel, _key(hazard)):
                 known.runs += [run] * (run not in known.runs)
@@ -61,7 +62,7 @@ class Check:
         self.findings.append(Finding(kernel, hazard, [run], hazard.times))
 
     def advised(self, kernel: str, report: Report) -> None:
-        """Enter the advice of a launch, each piece once."""
+        """Record the advice of a launch without duplicates."""
         for advice in report.advice:
             if (kernel, advice) not in self.advice:
                 self.advice.append((kernel, advice))
@@ -70,9 +71,9 @@ class Check:
 def check_script(
     script: Path, arguments: Sequence[str] = (), *, runs: int, uninitialized: simulation.Uninitialized | None = None
 ) -> Check:
-    """Run a script, each of its simulated launches `runs` times. Raises OSError where the script cannot be read.
+    """Run a script, each of its simulated launches `runs` times. Raises OSError when the script cannot be read.
 
-    `uninitialized`: what it is to read shared memory that was never written, where the script does not say."""
+    `uninitialized`: how reads of unwritten shared memory are treated in launches for which the script sets nothing."""
     check = Check()
 
     def supervise(kernel: str, values: Mapping[str, Any], run: Callable[[], Report]) -> Report:
@@ -91,7 +92,7 @@ def check_script(
 
 
 def _attempt(check: Check, kernel: str, run: Callable[[], Report], name: str) -> Report:
-    """One run; an empty report where a hazard ended it."""
+    """Run the launch once. The report is empty when a hazard ended the run."""
     try:
         report = run()
     except Hazard as hazard:
@@ -105,7 +106,7 @@ def _attempt(check: Check, kernel: str, run: Callable[[], Report], name: str) ->
 
 
 def _way(way: simulation.Simulation, number: int) -> contextlib.AbstractContextManager[None]:
-    """As the script wants it, but with another order of programs, and after the first of these runs copies at random times."""
+    """The script's options with programs in reverse (run 1), or with random order and random completion of copies (others)."""
     if number == 1:
         return simulation.following(replace(way, order="reverse"))
     return simulation.following(replace(way, order="random", seed=number - 1, schedule="random"))
@@ -113,7 +114,7 @@ def _way(way: simulation.Simulation, number: int) -> contextlib.AbstractContextM
 
 @contextlib.contextmanager
 def _unchanged(values: Mapping[str, Any]) -> Iterator[None]:
-    """Give arrays the contents again that they had before."""
+    """Restore the contents of writable arrays after the block, so that every run sees the same inputs."""
     buffers: list[Any] = [value.buffer if isinstance(value, HostMap) else value for value in values.values()]
     arrays = [buffer.bytes() for buffer in buffers if isinstance(buffer, HostBuffer) and buffer.writable]
     kept: list[Any] = [array.copy() for array in arrays]
@@ -125,12 +126,13 @@ def _unchanged(values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _key(hazard: Hazard) -> tuple[str, frozenset[str]]:
-    """The rule and the lines: of two accesses that clash another order of programs meets the other one first."""
+    """The identity of a hazard: its code and the set of its lines. The set is unordered because another order of programs
+    reports the same pair of accesses the other way round."""
     return hazard.code, frozenset(str(loc) for loc in (hazard.loc, *(loc for _, loc in hazard.related)))
 
 
 def show(check: Check, console: Any) -> None:
-    """Print what a check found on a `rich.console.Console`."""
+    """Print the result of a check on a `rich.console.Console`."""
     for finding in check.findings:
         often = f", {finding.times} times" if finding.times > 1 else ""
         head = f"{type(finding.hazard).__name__} in {finding.kernel} ({_listed(finding.runs)}{often})"
@@ -145,7 +147,7 @@ def show(check: Check, console: Any) -> None:
 
 
 def _listed(runs: Sequence[str]) -> str:
-    """The runs in the order in which they are counted: the script's own first."""
+    """Names of runs in order of execution number: the script's own first, then reverse, then seeds."""
     return ", ".join(sorted(runs, key=lambda run: (run != GIVEN, run != IN_REVERSE, len(run), run)))
 
 

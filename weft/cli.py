@@ -17,7 +17,8 @@ from weft.layout.svg import format_svg
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: its name, one line of help, how it declares its arguments, and what runs it and gives the exit status."""
+    """A subcommand: its name, its line of help, a function that declares its arguments, and one that runs it and returns the
+    exit status."""
 
     name: str
     help: str
@@ -26,10 +27,11 @@ class Command:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (`sys.argv` by default); returns the exit status: 0, or 1 after a mistake that is found."""
-    words = sys.argv[1:] if argv is None else argv
-    arguments = _parser().parse_args(words)
-    arguments.escaped = "--" in words  # which argparse takes away, or not, by its version
+    """Run a command line (`sys.argv` by default). Returns the exit status: 0, or 1 when the command reports an error."""
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser().parse_args(given)
+    # Recorded here because `argparse` removes `--` from the remainder in some Python versions and keeps it in others.
+    arguments.escaped = "--" in given
     try:
         return arguments.run(arguments)
     except UserError as error:
@@ -71,7 +73,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _print_colored(fragments: Iterable[Fragment], no_color: bool) -> None:
-    """Print fragments, each on the colour of its place; colours are left out where the output is no terminal."""
+    """Print fragments, each with the background colour of its thread; without colours when the output is not a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -87,12 +89,12 @@ def _script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="plain text")
 
 
-def _of_script(arguments: argparse.Namespace) -> list[str]:
-    """What belongs to the script: all that stands behind it. An option of weft's own there must stand behind `--`."""
+def _script_options(arguments: argparse.Namespace) -> list[str]:
+    """The script's own arguments: everything after its path. One that weft has an option for must come after `--`."""
     given: list[str] = arguments.arguments
     if arguments.escaped:
         return given[1:] if given[:1] == ["--"] else given
-    own = {f"--{name.replace('_', '-')}" for name in vars(arguments) if name in _OWN}
+    own = {f"--{name.replace('_', '-')}" for name in vars(arguments) if name in _WEFT_OPTIONS}
     for text in given:
         if text.partition("=")[0] in own:
             arguments.parser.error(
@@ -102,8 +104,8 @@ def _of_script(arguments: argparse.Namespace) -> list[str]:
     return given
 
 
-_OWN = ("no_color", "registers", "runs", "uninitialized")
-"""Options of the commands that run scripts."""
+_WEFT_OPTIONS = ("no_color", "registers", "runs", "uninitialized")
+"""Options that weft's script-running commands take themselves."""
 
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,10 +116,10 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    # The compiler is loaded by the commands that need it only.
+    # Only the commands that compile load the compiler.
     from weft import explain
 
-    explanation = explain.explain_script(arguments.script, _of_script(arguments), compiled=arguments.registers)
+    explanation = explain.explain_script(arguments.script, _script_options(arguments), compiled=arguments.registers)
     explain.show(explanation, _console(arguments))
     return 1 if explanation.stopped else 0
 
@@ -142,7 +144,7 @@ def _check(arguments: argparse.Namespace) -> int:
     from weft import check
 
     found = check.check_script(
-        arguments.script, _of_script(arguments), runs=arguments.runs, uninitialized=arguments.uninitialized
+        arguments.script, _script_options(arguments), runs=arguments.runs, uninitialized=arguments.uninitialized
     )
     check.show(found, _console(arguments))
     return 0 if found.clean else 1

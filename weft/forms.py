@@ -1,4 +1,4 @@
-"""Arrays whose memory is not what they hold: they are refused where arrays are taken, as arguments of launches and by views."""
+"""Arrays whose memory does not hold their values. Launches and views refuse them as arguments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TRACED = "a tensor with numbers; torch.vmap, torch.func.grad and tracers see a 
 
 
 def other_form(value: Any) -> tuple[str, str] | None:
-    """Why the memory of an object is not what it holds, and what to pass instead; None for arrays as they should be.
+    """Why the memory of an object does not hold its values, and what to pass instead; None for ordinary arrays.
 
-    That is so for PyTorch's lazily negated, sparse, nested and fake tensors, and for NumPy's masked arrays.
+    Refused are PyTorch's lazily negated, lazily conjugated, sparse, nested and fake tensors, and NumPy's masked arrays.
     """
     if of_torch(value) and hasattr(value, "data_ptr"):
         return _of_tensor(value)
@@ -40,21 +40,21 @@ def _of_tensor(value: Any) -> tuple[str, str] | None:
     if any((kind.__module__, kind.__name__) == _FAKE for kind in type(value).__mro__):
         return "it has no memory", _WITH_NUMBERS
     if getattr(getattr(value, "device", None), "type", None) == "meta":
-        return None  # whose device is what is wrong with it
+        return None  # Its device is refused elsewhere, with a message of its own.
     try:
         pointer = value.data_ptr()
-    except RuntimeError:  # of tensors that stand for others, within a transformation or a tracer
+    except RuntimeError:  # Wrapper tensors of a transformation (vmap, grad) or tracer have no storage.
         return "it stands for other tensors and has no memory", _TRACED
     lost = not pointer and getattr(value, "numel", int)()
     return ("it has no memory", _WITH_NUMBERS) if lost else None
 
 
 def of_torch(value: object) -> bool:
-    """True for arrays whose elements have a PyTorch dtype: their launches belong on PyTorch's current stream."""
+    """True for arrays with a PyTorch dtype, whose launches go to PyTorch's current stream."""
     return type(getattr(value, "dtype", None)).__module__ == "torch"
 
 
 def is_numpy(value: object) -> TypeGuard[np.ndarray[Any, Any]]:
-    """True for NumPy's arrays, of which there are none until NumPy is loaded."""
+    """True for NumPy arrays. Without NumPy loaded no object is one, so NumPy is not imported for this."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)

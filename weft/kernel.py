@@ -1,8 +1,8 @@
-"""`@jit`: a kernel as Python sees it, from its decorator to its launch.
+"""`@jit`: the Python object of a kernel, from its decorator to its launch.
 
-A `JITFunction` holds the author's function and, once launched, the tables of its compiled variants. The fast way of a
-launch is the generated function of `weft.runtime.binder`; everything it cannot find goes through `_miss` here, which
-checks, specialises, compiles (or simulates, when the arrays are the host's) and teaches the tables.
+A `JITFunction` holds the author's function and the tables of its compiled variants. The fast path of a launch is the function
+that `weft.runtime.binder` generates. A key that is not in its table goes through `_miss` here, which checks the arguments,
+specialises, compiles (or simulates, for host arrays) and adds the result to the table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from weft.runtime.specialise import (
 
 _GRIDS_KEPT = 1024
 _KERNELS_KEPT = 1024
-"""Above this many compiled variants of one kernel the table starts anew; functions made per call would fill it."""
+"""A table of compiled variants is cleared at this size. A constexpr function created per call would fill it without bound."""
 _SYNC_MODES = ("auto", "explicit", "none")
 
 
@@ -65,10 +65,11 @@ class JITFunction(Referenced, Method[P, R]):
     """A kernel, or a helper of kernels: made by `@weft.jit`.
 
     `kernel[grid](*args, num_warps=4, num_ctas=1, maxnreg=None, stream=None, debug=None, sanitize_overflow=False)` launches
-    it and returns the `CompiledKernel`; where the arrays live decides whether the GPU or the simulator runs it. With `debug`
+    it and returns the `CompiledKernel`. The GPU runs it for CUDA arrays, the simulator for host arrays. With `debug`
     the GPU checks `device_assert` too, as the simulator always does; `sanitize_overflow` is refused for now.
-    A kernel for single threads is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`: how many
-    threads a block has, an int or a tuple of up to three. Arguments are arrays, views of them, numbers and tensor descriptors.
+    A thread-level kernel is launched with `block=` instead of `num_warps`, or as `kernel[grid, block](*args)`, where `block` is
+    the number of threads of a block: an int or a tuple of up to three. Arguments are arrays, views, numbers and tensor
+    descriptors.
     Attributes: `fn` (the Python function), `__name__`, `params` (`weft.runtime.binder.Parameter`s), `sync`, `debug`.
     """
 
@@ -121,12 +122,12 @@ class JITFunction(Referenced, Method[P, R]):
         made = self._with_block(functools.partial(self.launch, normalise(self.__name__, size)), block)
         if len(self._launches) >= _GRIDS_KEPT:
             self._launches.clear()
-        with suppress(TypeError):  # of a list, which cannot be a key
+        with suppress(TypeError):  # A grid given as a list is not hashable and is normalised at every launch.
             self._launches[programs] = made
         return made
 
     def _with_block(self, launch: Launch, block: Any) -> Launch:
-        """A launch with the block of threads that stood in brackets. The launch raises LaunchError (launch-block-twice)."""
+        """A launch with the thread block given in brackets. The launch raises LaunchError (launch-block-twice)."""
         if block is None:
             return launch
 
@@ -137,7 +138,7 @@ class JITFunction(Referenced, Method[P, R]):
         return with_block
 
     def _in_brackets(self, block: Any, keywords: dict[str, Any]) -> dict[str, Any]:
-        """The keywords of a launch, with the block of threads that stood beside the grid. Raises launch-block-twice."""
+        """The keywords of a launch plus the thread block given in brackets. Raises launch-block-twice."""
         if block is None:
             return keywords
         if "block" in keywords:
@@ -145,7 +146,7 @@ class JITFunction(Referenced, Method[P, R]):
         return {**keywords, "block": block}
 
     def __call__(self, *_: P.args, **__: P.kwargs) -> R:
-        """What kernels that call it see. Nothing calls it from the host: raises LaunchError (launch-host-call)."""
+        """The call as kernels write it. From the host it raises LaunchError (launch-host-call)."""
         raise fail(HOST_CALL, name=self.__name__)
 
     def __repr__(self) -> str:
@@ -155,11 +156,11 @@ class JITFunction(Referenced, Method[P, R]):
         return _kernel_of, (self.fn, lines_of(self.fn), self.debug, self.sync, self._do_not_specialize)
 
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **keywords: Any) -> CompiledKernel:
-        """Compile for arguments like these and launch nothing. Needs no GPU.
+        """Compile for arguments of these types without launching. Needs no GPU.
 
         An array may be real, a `MockTensor(dtype)`, a dtype, or a text such as '*fp32:16'; `target` is a name as in
-        'sm_90a' (default: the current GPU, else the simulated one). Of `grid`, as launches have it,
-        a block of threads beside it counts.
+        'sm_90a' (default: the current GPU, else the simulated one). `grid` is checked as in a launch; only the thread block
+        beside it affects the compiled code.
         """
         try:
             size, block = split(grid)
@@ -172,14 +173,14 @@ class JITFunction(Referenced, Method[P, R]):
         return compiled
 
     def _prepared(self, args: Sequence[Any], keywords: Mapping[str, Any], target: Any = None) -> CompiledKernel:
-        """The kernel for arguments like these, of which nothing is made yet but what reading its source makes."""
+        """The kernel for arguments of these types, compiled up to tile IR."""
         bound, options = self.signature.bind(args, keywords)
         stand_ins = {p.name: bound[p.name] if p.constexpr else stand_in(bound[p.name]) for p in self.params}
         name = targets.get(driver.active.get_current_target().arch if target is None else target).name
         return self._compile(self._request(stand_ins, self._options(options), name))
 
     def _rehearse(self, programs: Any, *args: Any, **keywords: Any) -> CompiledKernel:
-        """A launch as `weft.runtime.rehearsal` wants it: with its checks, and without running."""
+        """A launch under `weft.runtime.rehearsal`: checked and compiled, but not run."""
         compiled = self._prepared(args, keywords)
         size = grid.evaluate(self.__name__, programs, self.signature.bind(args, keywords)[0])
         grid.check_threads(self.__name__, size, compiled.block)
@@ -205,10 +206,10 @@ class JITFunction(Referenced, Method[P, R]):
         )
 
     def _first(self, programs: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> CompiledKernel:
-        """A launch before the launch function is made.
+        """A launch while the launch function does not exist yet.
 
-        That is once a compiled kernel has been launched twice, since it takes as long as reading one from disk, and many are
-        launched once. Launches of the simulator never need it.
+        The launch function is generated once a compiled kernel is launched a second time: generating it takes as long as
+        reading a kernel from disk, and many kernels are launched once. Simulated launches never need it.
         """
         bound, options = self.signature.bind(args, keywords)
         if not self._repeats:
@@ -219,14 +220,14 @@ class JITFunction(Referenced, Method[P, R]):
         return self.launch(programs, *args, **keywords)
 
     def _miss(self, key: Any, programs: Any, values: tuple[Any, ...], given: tuple[Any, ...], stream: Any) -> Any:
-        """What the launch function does with a key that is not in the table."""
+        """The launch function calls this for a key that is not in its table."""
         bound = {p.name: value for p, value in zip(self.params, values, strict=True)}
         self.signature.require(bound)
         options = dict(zip(binder.COMPILE_OPTIONS, given, strict=True))
         return self._checked(key, programs, bound, {**options, "stream": stream})
 
     def _checked(self, key: Any, programs: Any, bound: Mapping[str, Any], given: Mapping[str, Any]) -> CompiledKernel:
-        """Launch with every check, and remember the way for the next launch with this key, if there is one."""
+        """Launch with every check, and add the launcher to the table when there is a key."""
         pass_over()
         stream = given["stream"]
         options = self._options(given)
@@ -245,8 +246,9 @@ class JITFunction(Referenced, Method[P, R]):
         return run(size, stream, *(_raw_value(value) for value in run_time.values()))
 
     def _run(self, compiled: CompiledKernel, ordinal: int, torch: bool) -> Run:
-        """What launches a compiled kernel on a device, on PyTorch's stream or the default one; made once."""
-        # By identity, since a kernel that was forgotten is made anew; `_runs` keeps it alive through its run.
+        """The launcher of a compiled kernel on a device, for PyTorch's stream or the default stream; made once."""
+        # The key is the identity of the compiled kernel: after `forget` an equal request gets a new kernel. The launcher in
+        # `_runs` keeps the kernel alive, so its id is not reused.
         known = id(compiled), ordinal, torch
         run = self._runs.get(known)
         self._repeats = self._repeats or run is not None
@@ -299,7 +301,7 @@ class JITFunction(Referenced, Method[P, R]):
         return None if found is None else found.device
 
     def _simulate(self, size: tuple[int, int, int], bound: Mapping[str, Any], options: Options) -> CompiledKernel:
-        """Run on host arrays: the compiler's front half, then the simulator on their memory itself."""
+        """Run on host arrays: compile to tile IR, then simulate directly on the arrays' memory."""
         target = targets.get(driver.simulated_target().arch).name
         request = self._request(bound, options, target)
         compiled = self._compile(request)
@@ -309,15 +311,15 @@ class JITFunction(Referenced, Method[P, R]):
         return compiled.with_report(_compiler().simulate(compiled, size, arguments))
 
     def _options(self, given: Mapping[str, Any]) -> Options:
-        """Launch options, checked; raises what `weft.runtime.options.checked` raises."""
+        """The checked launch options. Raises what `weft.runtime.options.checked` raises."""
         stream = given["stream"]
-        streams.raw(0 if stream is None else stream)  # which the simulator has no use for, but the author may mistake
+        streams.raw(0 if stream is None else stream)  # Checked for simulated launches too, which do not use it.
         values = {name: _unwrap(given[name]) for name in binder.COMPILE_OPTIONS}
         return checked(self.__name__, values, debug=self.debug, sync=self.sync)
 
     def _request(self, bound: Mapping[str, Any], options: Options, target: str) -> CompileRequest:
         """What to compile. Raises LaunchError: launch-clusters, and what `specialise` raises."""
-        # A kernel that declares an option as its parameter sees it as it was checked, not as it was spelled.
+        # A kernel that declares a launch option as a parameter gets the checked value, not the caller's spelling of it.
         declared = {name: getattr(options, name) for name in binder.COMPILE_OPTIONS}
         arguments = {
             p.name: constexpr(self.__name__, p.name, declared.get(p.name, _unwrap(bound[p.name])))
@@ -331,7 +333,7 @@ class JITFunction(Referenced, Method[P, R]):
         return CompileRequest(self, arguments, options, target)
 
     def _compile(self, request: CompileRequest) -> CompiledKernel:
-        """The compiled kernel of a request, compiled once however many threads ask."""
+        """The compiled kernel of a request. The lock makes concurrent launches compile it once."""
         with self._lock:
             if watch.changed(self._binder.watched):
                 self.forget()
@@ -345,16 +347,16 @@ class JITFunction(Referenced, Method[P, R]):
 
     def _remember(self, key: Any, run: Callable[..., Any], compiled: CompiledKernel) -> None:
         with self._lock:
-            # Another thread may have forgotten everything since: then the next launch compiles anew.
+            # Another thread may have called `forget` meanwhile: then the entry is stale and the next launch compiles again.
             if self._compiled.get(compiled.request) is compiled:
                 self._binder.table[key] = run
 
     def forget(self) -> None:
-        """Drop every compiled variant of this kernel, so that the next launch compiles it anew or finds it in the disk cache.
+        """Drop every compiled variant of this kernel, so that the next launch compiles it again or finds it in the disk cache.
 
-        A launch notices by itself when Python that its kernel reads has changed. It does not look at what that Python asks of
-        the world at compile time: environment variables, files, the clock, what other libraries keep. Those are read again
-        after this.
+        A launch notices by itself when Python code or globals that its kernel read at compile time have changed. It does not
+        notice changes of environment variables, files, the clock or the state of other libraries that this Python code
+        consulted; after `forget` they are consulted again.
         """
         with self._lock:
             self._binder.table.clear()
@@ -388,12 +390,12 @@ def jit(
 ) -> JITFunction[..., Any] | Callable[[Callable[..., Any]], JITFunction[..., Any]]:
     """Make a function a kernel, or a helper that kernels call.
 
-    `debug` is what launches take when they say nothing: on a GPU, `device_assert` is checked with it only. `sync` is "auto"
-    (barriers and fences are inserted where accesses to shared memory need them), "explicit" (barriers are; a fence that is
-    missing is an error) or "none" (nothing is inserted, not even for weft's own scratch memory: for experiments).
-    `do_not_specialize` names parameters (or gives their positions) whose values the compiled code must not depend on. Raises
-    LaunchError: launch-option-value for another `sync`, launch-no-function for what is no function, launch-option-of-jit and
-    launch-no-option-of-jit for `others`.
+    `debug` is the default of the launch option; on a GPU, `device_assert` is checked only with it. `sync` is "auto" (barriers
+    and fences are inserted where accesses to shared memory need them), "explicit" (barriers are inserted; a missing fence is
+    an error) or "none" (nothing is inserted, not even for scratch memory that weft itself uses: for experiments).
+    `do_not_specialize` lists parameters, by name or position, whose values the compiled code must not depend on. Raises
+    LaunchError: launch-option-value for another `sync`, launch-no-function for an argument that is not a function,
+    launch-option-of-jit and launch-no-option-of-jit for `others`.
     """
     for option, value in others.items():
         refuse_of_jit(option, value, binder.OPTIONS)
@@ -407,13 +409,13 @@ def jit(
 
 
 def _kernel_of(fn: FunctionType, lines: list[str], debug: bool | None, sync: str, plain: Any) -> JITFunction[..., Any]:
-    """A kernel that came from another process, with the text that it had there."""
+    """A kernel unpickled from another process, with the source text that it had there."""
     keep_lines(fn, lines)
     return JITFunction(fn, debug=debug, sync=sync, do_not_specialize=plain)
 
 
 def _compiler() -> ModuleType:
-    # The compiler loads NumPy and every back end: not before something is compiled.
+    # The compiler imports NumPy and both back ends, so it is loaded only when something is compiled.
     return load_module("weft.compiler")
 
 
@@ -423,7 +425,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]:
-    """What the simulator gets of an argument by its parameters' names: memory, a tensor map in memory, numbers."""
+    """The simulator's values of an argument, by parameter name: memory, a tensor map in memory, or numbers."""
     if isinstance(kind, View):
         return views.host_values(name, kind, value)
     if isinstance(kind, Descriptor):
@@ -432,9 +434,9 @@ def _host_values(name: str, kind: ArgumentType, value: Any) -> Mapping[str, Any]
 
 
 def _raw_value(value: Any) -> Any:
-    """What a launch is given for an argument: a tensor map, an address, a number, or 0 where there is nothing to pass.
+    """The value that a launch passes for an argument: a tensor map, an address, a number, or 0 for None.
 
-    For a view it is what `weft.runtime.launch.Run` says."""
+    `weft.runtime.launch.Run` documents the form of a view."""
     if value is None:
         return 0
     argument = view_argument(value)

@@ -1,9 +1,9 @@
-"""How parts of weft load, so that an interrupted import leaves nothing half done.
+"""Lazy imports that survive an interrupt.
 
-Parts are imported where they are first needed, which may be in the middle of a launch, and Ctrl-C may come at any line of it.
-Python forgets a module whose import was interrupted and executes it anew the next time. `Registry` lets the second execution
-replace what the first one entered; `load_module` holds Ctrl-C back meanwhile, since extension modules such as NumPy's cannot
-be loaded twice in a process; `Later` keeps two modules that need one another from holding on to a half of the other.
+Packages are imported on first use, which may be in the middle of a launch, and Ctrl-C may arrive at any line of it. CPython
+drops a module whose import was interrupted from `sys.modules` and executes it again at the next import. `Registry` lets the
+second execution replace the entries of the first. `load_module` defers Ctrl-C during the import, because extension modules such
+as NumPy's cannot be loaded twice in a process. `Later` resolves circular imports without keeping a partly executed module.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ V = TypeVar("V")
 
 
 class Registry(dict[K, V]):
-    """A table that modules fill while they are imported; each key has one entry.
+    """A table that modules fill while they are imported; each key is entered once.
 
-    A module that is executed again, because its first import did not end, replaces its own entries.
+    A module that is executed again, because its first import was interrupted, replaces its own entries.
     """
 
     def __init__(self, what: str) -> None:
-        """`what` names a key in messages, as in "error code"."""
+        """`what` is the noun for a key in messages, as in "error code"."""
         super().__init__()
         self._what = what
         self._entered: dict[K, dict[str, Any]] = {}
 
     def enter(self, key: K, value: V) -> V:
-        """Enter a value and return it. Raises ValueError for a key that another entry has."""
+        """Add an entry and return its value. Raises ValueError for a key that is already defined elsewhere."""
         module, earlier = _importing(), self._entered.get(key)
         if earlier is not None and (earlier is module or earlier.get("__name__") != module.get("__name__")):
             raise ValueError(f"{self._what} {getattr(key, 'name', key)} is defined twice")
@@ -46,8 +46,8 @@ class Registry(dict[K, V]):
 
 
 def _importing() -> dict[str, Any]:
-    """The namespace of the module that is being executed: a new one at each attempt to import it."""
-    # The documented way to it, `inspect.currentframe`, costs the import of `inspect`.
+    """The namespace of the module that is being executed. Each attempt to import a module has a new namespace."""
+    # The documented function, `inspect.currentframe`, would cost the import of `inspect`.
     frame = sys._getframe()  # noqa: SLF001
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
@@ -55,7 +55,7 @@ def _importing() -> dict[str, Any]:
 
 
 class Later:
-    """A module that is imported when one of its functions is first called: for two modules that need one another."""
+    """A module that is imported when one of its attributes is first used. Breaks import cycles between two modules."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -67,9 +67,10 @@ class Later:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module of weft by its full name; Ctrl-C is answered once it and everything it needs are imported."""
+    """Import a module of weft by its full name. Ctrl-C is deferred until it and all its imports are complete."""
     found = sys.modules.get(name)
-    # A module stands in the table before it has been executed; its import waits for the thread that does that.
+    # CPython enters a module in `sys.modules` before executing it. `_initializing` means that another thread is executing it;
+    # `import_module` waits for that thread.
     if found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False):
         return found
     with uninterrupted():
@@ -81,7 +82,8 @@ def load_module(name: str) -> ModuleType:
 
 
 _loading: list[int] = []
-"""The threads that are loading modules. A fork waits for them: of a half that it copies, nobody would load the rest."""
+"""The threads that are importing modules. A fork waits for them: the child would inherit a partly executed module, and the
+thread that executes it does not exist in the child."""
 _PATIENCE_S = 10.0
 
 
@@ -97,7 +99,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back in a block of code. Only the main thread gets it, so elsewhere there is nothing to do."""
+    """Defer Ctrl-C to the end of a block of code. CPython delivers it to the main thread only, so other threads do nothing."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield

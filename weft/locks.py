@@ -1,7 +1,8 @@
-"""Locks and memory of values that work in a forked process too.
+"""Locks and cached properties that work in a forked process.
 
-A fork copies locks as they are, and of threads only the one that forks: a lock that another thread held at that moment would be
-held for ever in the new process. What weft's locks guard is whole at each step of Python, so the new process takes them anew.
+`fork` copies every lock in its current state but only the calling thread. A lock that another thread held at that moment would
+stay locked in the child for ever. The state that weft's locks guard is consistent after every step of Python code, so the
+child replaces held locks by new ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class Lock:
-    """A reentrant lock that nobody holds in a forked process, except the thread that forked."""
+    """A reentrant lock. In a forked child it is free, unless the forking thread itself held it."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -31,7 +32,7 @@ class Lock:
         self._lock.release()
 
     def renew(self) -> None:
-        """Take a new lock in place of one whose holder is gone."""
+        """Replace the lock when its holder does not exist in this process."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:
@@ -51,9 +52,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class lazy(Generic[T]):  # noqa: N801 - a decorator, as `property` is
-    """A property that is computed at its first look and then kept with the object.
+    """A property that is computed on first access and then stored in the object.
 
-    `functools.cached_property` does the same, and up to Python 3.11 holds a lock for all objects of the class meanwhile.
+    `functools.cached_property` does the same, but up to Python 3.11 it holds one lock for all objects of the class while it
+    computes. Compilations of different kernels would serialise, and a fork during one would leave that lock held.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:

@@ -1,6 +1,6 @@
-"""What a user gives, as Python's own value: integers, numbers and truth values of Python, NumPy or any other library.
+"""Conversion of a user's scalars (of Python, NumPy or another library) to Python integers, floats and booleans.
 
-NumPy is not imported: its scalars are known by what they can do, and its truth value by its name.
+NumPy is not imported: its scalars are recognised by their methods, its booleans by the name of their type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 
 def whole(value: Any) -> int | None:
-    """An integer, as Python's own; None for anything else, truth values and whole floats among them.
+    """A Python integer for an integer of any library; None for anything else, including booleans and integral floats.
 
     >>> whole(4), whole(True), whole(4.0), whole("4")
     (4, None, None, None)
@@ -21,12 +21,12 @@ def whole(value: Any) -> int | None:
         return None
     try:
         return operator.index(value)
-    except TypeError:  # of a class, or an array of floats: both have the method
+    except TypeError:  # Classes and arrays of floats have `__index__` but do not support it.
         return None
 
 
 def real(value: Any) -> float | None:
-    """A finite number, as Python's own; None for anything else.
+    """A Python number for a finite real number of any library; None for anything else, including booleans.
 
     >>> real(2), real(1.5), real(True), real(float("nan"))
     (2, 1.5, None, None)
@@ -39,7 +39,7 @@ def real(value: Any) -> float | None:
 
 
 def as_number(value: Any) -> int | float | bool | None:
-    """The Python number of a number of any library (NumPy scalars included), or None: for times, complex numbers and texts too.
+    """The Python number of a scalar of any library. None for anything else, including times, complex numbers and strings.
 
     >>> as_number(2), as_number(True), as_number(1j)
     (2, True, None)
@@ -55,7 +55,7 @@ def as_number(value: Any) -> int | float | bool | None:
 
 
 def _is_floating(value: Any) -> bool:
-    """True for NumPy's and ml_dtypes' floating scalars, which convert but derive from no Python number."""
+    """True for floating-point scalars of NumPy and ml_dtypes, which are not subclasses of Python's `float`."""
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     return name.startswith(("float", "bfloat")) and getattr(value, "shape", ()) == ()
@@ -70,7 +70,7 @@ def own(value: Any) -> Any:
 
 
 def truth(value: Any) -> bool | None:
-    """A truth value, as Python's own; None for anything else, 0 and 1 among them.
+    """A Python bool for a boolean of any library; None for anything else, including 0 and 1.
 
     >>> truth(False), truth(1)
     (False, None)
@@ -78,20 +78,21 @@ def truth(value: Any) -> bool | None:
     return bool(value) if type(value).__name__ in ("bool", "bool_") else None
 
 
-def one_of(value: Any, *words: str | None) -> bool:
-    """True for one of these words. Arrays, which compare element by element, are none."""
-    return (value is None or isinstance(value, str)) and value in words
+def one_of(value: Any, *choices: str | None) -> bool:
+    """Whether a value is one of these strings. The type is checked first because arrays compare element by element."""
+    return (value is None or isinstance(value, str)) and value in choices
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """The parts of an option that lists some; one alone, or None, need not stand in a list."""
+    """The items of an option that takes a list, where None means an empty list and a bare item a list of one."""
     if value is None:
         return ()
     return tuple(cast("list[Any]", value)) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
 
 
 def array_of(name: str, value: Any) -> str | None:
-    """What to write for an array of the numbers that an object has, which itself is none: `numpy.asarray(x)`."""
+    """The expression that converts an array-like object to a NumPy array, for messages: `numpy.asarray(x)`. None when the
+    object is not array-like."""
     if isinstance(value, (type, str)) or getattr(value, "shape", None) == ():
         return None
     for method in ("toarray", "to_numpy"):

@@ -1,4 +1,4 @@
-"""Values that a block of code sets for its own thread or task, as `weft.simulate` does."""
+"""Values that a `with` block sets for its own thread or asyncio task, as `weft.simulate` does."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ T = TypeVar("T")
 
 
 class Scoped(Generic[T]):
-    """A stack of values, one for each block of code that is under way in the current thread or asyncio task.
+    """A stack of values, one for each `with` block that is open in the current thread or asyncio task.
 
-    Blocks may overlap and end in any order, as those of two generators do: each takes its own value away. A task starts with
-    its creator's values, a thread with none; `contextvars.copy_context().run` takes them along.
+    Blocks may overlap and end in any order, as those of two generators do; each removes its own value. A task starts with its
+    creator's values, a thread with none; `contextvars.copy_context().run` passes them on.
     """
 
     def __init__(self, name: str) -> None:
         self._entries: ContextVar[tuple[_Entry, ...]] = ContextVar(name, default=())
         self.under_way: Callable[[], object] = self._entries.get
-        """`under_way()` is true within a block. Python's own function, for callers that count nanoseconds."""
+        """`under_way()` is true within a block. It is the bound method of the context variable itself, without a Python frame
+        around it, because every launch calls it."""
 
     def values(self) -> tuple[T, ...]:
         """The values in force, the innermost last."""
         return tuple(cast("T", entry.value) for entry in self._entries.get())
 
     def innermost(self, outside: T) -> T:
-        """The innermost value, or `outside` where no block is under way."""
+        """The innermost value, or `outside` when no block is open."""
         entries = self._entries.get()
         return cast("T", entries[-1].value) if entries else outside
 
@@ -35,7 +36,7 @@ class Scoped(Generic[T]):
     def block(self, value: T) -> Iterator[None]:
         """Set a value for a block of code."""
         entry = _Entry(value)
-        # Inside of `try`, so that an interrupt between the two leaves nothing behind.
+        # The value is set inside of `try`: an interrupt right after it must still remove the entry.
         try:
             self._entries.set((*self._entries.get(), entry))
             yield
@@ -44,7 +45,7 @@ class Scoped(Generic[T]):
 
 
 class _Entry:
-    """A value with an identity: equal values of two blocks are two entries."""
+    """A stack entry, compared by identity: equal values of two blocks are two entries."""
 
     __slots__ = ("value",)
 

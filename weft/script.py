@@ -10,10 +10,9 @@ from pathlib import Path
 
 
 def run_script(script: Path, arguments: Sequence[str] = ()) -> str:
-    """Run a script to its end; the text of what stopped it, empty when nothing did.
+    """Run a script to its end. Returns the text of the error that stopped it, empty when none did.
 
-    The text begins with the line of the script, or of what it imports, that was running. Raises OSError where the script cannot
-    be read.
+    The text begins with the innermost line of the script that was running. Raises OSError when the script cannot be read.
     """
     script.stat()
     argv, path = sys.argv, list(sys.path)
@@ -31,6 +30,6 @@ def run_script(script: Path, arguments: Sequence[str] = ()) -> str:
 
 
 def _where(error: Exception, script: Path) -> str:
-    """The innermost line of the script at which an exception passed by, as `file:line: `; empty where it never did."""
+    """The script's innermost line in the traceback, as `file:line: `; empty when the script is not in it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
     return f"{script}:{frames[-1].lineno}: " if frames else ""

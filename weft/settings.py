@@ -1,7 +1,7 @@
 """Every environment variable of weft, read once into one frozen record.
 
-`current()` is the only door: nothing else in the package reads the environment. `using` changes fields for a block of code,
-which is how a program (or a test) sets what a user would export.
+Only `current()` reads the environment; nothing else in the package does. `using` changes fields for a block of code, which is
+how a program or a test sets what a user would export.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _count(variable: str, text: str) -> int:
 
 def _folder(variable: str, text: str) -> Path:
     try:
-        # Absolute, so that a program which changes its directory keeps its folder.
+        # Absolute, so that a program that changes its working directory keeps the same folder.
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError):
         raise fail(
@@ -60,8 +60,8 @@ def _target(variable: str, text: str) -> str:
 
 
 def _cache_home(environ: Mapping[str, str]) -> Path:
-    """`weft` in the user's folder of caches; for a user without a home, as in some containers, in that of temporary files."""
-    # XDG asks to ignore a path that is not absolute.
+    """`weft` in the user's cache folder; for a user without a home, as in some containers, in the temporary folder."""
+    # The XDG base directory specification demands that relative paths be ignored.
     caches = Path(environ.get("XDG_CACHE_HOME", ""))
     if caches.is_absolute():
         return caches / "weft"
@@ -80,35 +80,35 @@ def _variable(name: str, parse: Callable[[str, str], Any], **default: Any) -> An
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment says. Each field names its variable; an unset variable leaves the default."""
+    """The settings. Each field names its environment variable; an unset variable leaves the default."""
 
     target: str = _variable("WEFT_TARGET", _target, default="sm_90a")
-    """Architecture that stands in for a GPU where there is none."""
+    """The architecture that is simulated when there is no GPU."""
     cache: bool = _variable("WEFT_CACHE", _flag, default=True)
     """Keep compiled kernels on disk."""
     cache_dir: Path = _variable("WEFT_CACHE_DIR", _folder, default_factory=lambda: _cache_home(os.environ))
     cache_size: int = _variable("WEFT_CACHE_SIZE", _bytes, default=1 << 30)
-    """Bytes on disk above which the entries used longest ago are dropped."""
+    """Limit of the disk cache in bytes. Above it the least recently used entries are deleted."""
     debug: bool = _variable("WEFT_DEBUG", _flag, default=False)
-    """What a launch's `debug` is when neither the launch nor the kernel says."""
+    """Default of `debug` for launches and kernels that do not set it."""
     traceback: bool = _variable("WEFT_TRACEBACK", _flag, default=False)
-    """Whether the traceback of a launch's error shows how it came through weft."""
+    """Whether tracebacks of errors in launches include weft's own frames."""
     verify: bool = _variable("WEFT_VERIFY", _flag, default=False)
-    """Check the IR after every pass: for those who change the compiler."""
+    """Verify the IR after every pass: for work on the compiler."""
     max_statements: int = _variable("WEFT_MAX_STATEMENTS", _count, default=100_000)
-    """How many statements a kernel may have when its constant loops are unrolled and its helpers inlined."""
+    """Limit on the statements of a kernel after its constant loops are unrolled and its helpers inlined."""
     max_iterations: int = _variable("WEFT_MAX_ITERATIONS", _count, default=1_000_000)
-    """How many iterations of one `while` the simulator runs before it reports that the loop does not end."""
+    """The simulator reports a `while` loop as endless after this many iterations."""
     tune: bool = _variable("WEFT_TUNE", _flag, default=True)
-    """Whether autotuned launches measure where no choice is stored; else they take the first config that compiles."""
+    """Whether autotuned launches measure when no choice is stored. If not, they take the first config that compiles."""
     tune_progress: bool | None = _variable("WEFT_TUNE_PROGRESS", _flag, default=None)
-    """Whether tuning shows how far it is; unset: on a terminal."""
+    """Whether tuning shows its progress; when unset, only on a terminal."""
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """The settings of an environment. Raises LaunchError (setting-value) for a value that cannot be read.
+    """The settings of an environment. Raises LaunchError (setting-value) for a value that cannot be parsed.
 
-    A variable that is empty or blank counts as unset: so `WEFT_CACHE_DIR=$UNSET` does not name the current directory.
+    A variable that is empty or blank counts as unset, so that `WEFT_CACHE_DIR=$UNSET` does not name the current directory.
 
     >>> read({"WEFT_TARGET": "sm_100a", "WEFT_CACHE_SIZE": "2 MiB"}).cache_size
     2097152
@@ -133,7 +133,7 @@ def _of_process() -> Settings:
 
 
 def current() -> Settings:
-    """The settings in force in this thread or task; the environment is read at the first call."""
+    """The settings of this thread or task. The environment is read at the first call."""
     found = _of_process()
     for changes in _changes.values():
         found = replace(found, **changes)
@@ -144,7 +144,7 @@ def current() -> Settings:
 def using(**changes: Any) -> Iterator[Settings]:
     """Change fields of the settings for a block of code, in its thread or asyncio task.
 
-    Threads that the block starts take no part, unless they run in a copy of its context (`contextvars.copy_context`).
+    Threads that the block starts do not see the change, unless they run in a copy of its context (`contextvars.copy_context`).
 
     >>> with using(target="sm_80"): current().target
     'sm_80'

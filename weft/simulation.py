@@ -1,6 +1,6 @@
-"""How simulated launches run: which programs of the grid, in which order, with which checks, with or without a progress bar.
+"""Options of simulated launches: which programs of the grid run, in which order, with which checks and what progress display.
 
-`simulate` sets that for a block of code. It does not decide where a kernel runs; its arguments do.
+`simulate` sets them for a block of code. Whether a launch is simulated at all is decided by its arguments, not here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Order = Literal["grid", "reverse", "random"]
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What `simulate` was given; `programs=None` stands for the whole grid."""
+    """The options of `simulate`; `programs=None` means the whole grid."""
 
     programs: tuple[Program, ...] | None = None
     seed: int = 0
@@ -39,7 +39,7 @@ class Simulation:
     keep_going: bool = False
 
     def chosen(self, kernel: str, grid: Program) -> tuple[Program, ...] | None:
-        """The programs to run of a grid. Raises LaunchError (launch-no-such-program) for one outside of it."""
+        """The programs of a grid to run, None for all. Raises LaunchError (launch-no-such-program) for one outside the grid."""
         for program in self.programs or ():
             if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
                 raise fail(NO_SUCH_PROGRAM, name=kernel, program=program, grid=grid)
@@ -51,7 +51,7 @@ _current: Scoped[Simulation] = Scoped("weft.simulation")
 
 
 def current() -> Simulation:
-    """What simulated launches of this thread or task follow."""
+    """The options of simulated launches in this thread or task."""
     return _current.innermost(_OUTSIDE)
 
 
@@ -70,31 +70,31 @@ def simulate(
     keep_going: bool = False,
     target: str | None = None,
 ) -> Iterator[None]:
-    """Run the simulated launches in a block of code in a way of one's own.
+    """Set options of the simulated launches in a block of code.
 
         with weft.simulate(programs=[(3, 0)], seed=7):
             kernel[grid](x, y)
 
-    `programs`: run these programs of the grid only, in this order; each is an int or a tuple of up to three.
-    `seed`: another one starts programs, and takes turns between waiting ones, in another order; the same one in the same.
+    `programs`: run only these programs of the grid, in this order; each is an int or a tuple of up to three.
+    `seed`: fixes the order in which programs start and in which waiting tasks take turns; another seed gives another order.
     `progress`: True shows a bar at once, False never, None on a terminal for runs of more than two seconds.
-    `max_resident`: how many programs may be under way together; None for what the target's GPU holds. Of a kernel that takes
-    over programs (`clc`) None is a quarter of them at most, so that some are left to take.
-    `schedule`: when asynchronous copies move their data: as "late" as they may, "early", or at "random" times; None is "random"
-    under a seed and "late" without one. It changes numbers of wrong kernels, never what is reported.
-    `uninitialized`: what it is to read shared memory that was never written: an "error", or "poison", an undefined value (a
-    NaN) that is reported where it counts, at the latest when it reaches global memory.
-    `bounds`: what of an array a kernel may access. "argument": its own memory, from its lowest byte to its highest, so that of
-    `x[10:20]` ten elements are; "storage": all memory that the array is a view of, for kernels that get a pointer into a
-    larger buffer on purpose.
-    `hazards`: False leaves out the search for races and missing synchronisation, which takes time.
-    `order`: in which order programs start, of the "grid" (or of `programs`), in "reverse", or at "random" by the seed; None is
-    "random" under a seed without `programs`, and "grid" otherwise. Programs that may wait for others change places with those
-    only that run at the same time. A race may show in some orders only.
-    `keep_going`: True goes on after hazards that leave what follows meaningful, and lists them in the `report` of what the
-    launch returns; one that ends the run all the same is raised, with those before it as `earlier`.
-    `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to blocks around this one, or to `WEFT_TARGET`.
-    All of it holds for the thread or asyncio task of the block. Launches on a GPU are not concerned. Raises LaunchError
+    `max_resident`: how many programs may be resident together; None for as many as the target's GPU holds. For a kernel that
+    steals programs (`clc`) None is at most a quarter of the grid, so that some programs remain to be stolen.
+    `schedule`: when asynchronous copies move their data: as "late" as they may, "early", or at "random" times. None is "random"
+    under a seed and "late" without one. It changes the numbers of incorrect kernels, never what is reported.
+    `uninitialized`: how a read of unwritten shared memory is treated: as an "error", or as "poison", an undefined value (a NaN)
+    that is reported where it affects the result, at the latest when it reaches global memory.
+    `bounds`: which memory of an array argument a kernel may access. "argument": from the array's lowest byte to its highest, so
+    ten elements for `x[10:20]`. "storage": all memory that the array is a view of, for kernels that get a pointer into a larger
+    buffer on purpose.
+    `hazards`: False turns off the detection of races and missing synchronisation, which takes time.
+    `order`: the order in which programs start: that of the "grid" (or of `programs`), "reverse", or "random" by the seed. None
+    is "random" under a seed without `programs`, and "grid" otherwise. Programs that may wait for others are reordered only
+    among those resident at the same time. Some races show only in some orders.
+    `keep_going`: True continues after hazards that leave the rest of the run meaningful and lists them in the `report` of the
+    launch's result. A hazard that ends the run is still raised, with the others as its `earlier`.
+    `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to enclosing blocks, or to `WEFT_TARGET`.
+    The options hold for the block's thread or asyncio task. Launches on a GPU ignore them. Raises LaunchError
     (launch-option-value, target-unknown), and at a launch launch-no-such-program.
     """
     start, most = whole(seed), whole(max_resident)
@@ -128,22 +128,22 @@ def simulate(
 
 
 def following(way: Simulation) -> AbstractContextManager[None]:
-    """Run the simulated launches in a block of code in a way that is known to be valid."""
+    """Set options, already validated, for the simulated launches in a block of code."""
     return _current.block(way)
 
 
 Supervisor = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
-"""Runs a simulated launch: gets the kernel's name, its arguments and what runs it once, and gives the launch's report."""
+"""Runs a simulated launch. It gets the kernel's name, its arguments and a function that runs it once; it returns the report."""
 _supervisor: Scoped[Supervisor | None] = Scoped("weft.simulation.supervisor")
 
 
 def supervisor() -> Supervisor | None:
-    """Who runs the simulated launches of this thread or task, if somebody does."""
+    """The supervisor of simulated launches in this thread or task, if there is one."""
     return _supervisor.innermost(None)
 
 
 def supervised(by: Supervisor) -> AbstractContextManager[None]:
-    """Leave the simulated launches in a block of code to a supervisor."""
+    """Let a supervisor run the simulated launches in a block of code."""
     return _supervisor.block(by)
 
 

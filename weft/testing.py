@@ -1,7 +1,7 @@
 """Measuring kernels and comparing their results.
 
-Times are milliseconds of GPU time between CUDA events, each repetition behind a flushed L2 cache. PyTorch is the clock and
-the allocator; it is imported only here, inside the functions, and only for measuring.
+Times are milliseconds of GPU time between CUDA events, each repetition after an L2 flush. PyTorch provides events and memory;
+it is imported inside the functions that measure, and nowhere else in the package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ReturnMode = Literal["mean", "median", "min", "max", "all"]
 
 _FLUSH_FACTOR = 4
-"""The flush writes this many times the L2 cache."""
+"""The L2 flush writes this many times the cache's size."""
 _GRAPH_RUNS = 10
 _ESTIMATE_RUNS = 5
 
@@ -40,10 +40,10 @@ def do_bench(
 ) -> Any:
     """Milliseconds that one call of `fn` takes on the GPU, with a cold L2 cache.
 
-    Runs `fn` for about `warmup` milliseconds, then measures for about `rep`. Returns what `return_mode` says ("all": the
-    list of times), or one value for each of `quantiles`. `grad_to_none` names tensors whose gradients are dropped before
-    each run, and `prepare` is called before each, outside of the time. Raises DeviceError (device-no-benchmark) without
-    PyTorch and a GPU.
+    Runs `fn` for about `warmup` milliseconds, then measures for about `rep`. Returns the statistic that `return_mode` names
+    ("all": the list of times), or one value for each of `quantiles`. `grad_to_none` lists tensors whose gradients are dropped
+    before each run; `prepare` is called before each run, outside of the measured time. Raises DeviceError
+    (device-no-benchmark) without PyTorch and a GPU.
     """
     torch = _torch()
     flush = _flusher(torch)
@@ -80,10 +80,10 @@ def do_bench_cudagraph(
     quantiles: Sequence[float] | None = None,
     return_mode: ReturnMode = "mean",
 ) -> Any:
-    """Milliseconds that one call of `fn` takes when captured in a CUDA graph, so without the host's share.
+    """Milliseconds that one call of `fn` takes when replayed from a CUDA graph, so without launch overhead of the host.
 
-    The graph holds as many calls as fill about `rep` milliseconds, back to back and with a warm cache; it is replayed ten
-    times. Arguments, result and error as for `do_bench`.
+    The graph holds enough calls to fill about `rep` milliseconds, back to back and with a warm cache; it is replayed ten
+    times. Arguments, result and errors are those of `do_bench`.
     """
     torch = _torch()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -96,7 +96,7 @@ def do_bench_cudagraph(
 
 
 def summarise(times: Sequence[float], quantiles: Sequence[float] | None, return_mode: ReturnMode) -> Any:
-    """One figure, or one per quantile (linear interpolation), of measured times.
+    """A statistic of measured times, or one value per quantile (linear interpolation).
 
     >>> summarise([4.0, 1.0, 2.0], [0.5, 1.0], "mean")
     [2.0, 4.0]
@@ -118,7 +118,7 @@ def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None =
     """Assert that `|x - y| <= atol + rtol * |y|` for every element; NaN equals NaN, and infinities equal themselves.
 
     `x` and `y` are tensors of PyTorch (on any device), NumPy arrays, or numbers, of equal shapes. Tolerances default to
-    what `x`'s dtype holds: exact for integers and bools. Raises AssertionError with the worst element and its place.
+    the precision of `x`'s dtype: exact for integers and bools. Raises AssertionError with the worst element and its index.
     """
     left, right = _as_float_array(x), _as_float_array(y)
     prefix = f"{err_msg}\n" if err_msg else ""
@@ -133,19 +133,19 @@ def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None =
 
 
 def _difference(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], atol: float, rtol: float) -> str:
-    """What differs, or an empty text."""
+    """A report of the difference, empty when the arrays agree."""
     import numpy as np
 
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(x - y)
         allowed = atol + rtol * np.abs(y)
-        # Beside an infinity every distance would be allowed.
+        # With an infinite `y` the tolerance is infinite and would allow every `x`.
         near = (distance <= allowed) & np.isfinite(x) & np.isfinite(y)
         same = (x == y) | (np.isnan(x) & np.isnan(y)) | near
         bad = ~same
         if not bad.any():
             return ""
-        # An element without a finite distance (NaN against a number) is worse than any that has one.
+        # An element without a finite distance (NaN against a number) counts as worse than every finite distance.
         excess = np.where(bad, np.nan_to_num(distance - allowed, nan=np.inf, posinf=np.inf), -np.inf)
     worst = np.unravel_index(int(np.argmax(excess)), x.shape)
     place = tuple(int(i) for i in worst)
@@ -156,7 +156,7 @@ def _difference(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], atol: float, r
 
 
 def _as_float_array(value: Any) -> np.ndarray[Any, Any]:
-    """Numbers as float64, or as they are when they are integers; bfloat16 and fp8 widen without loss."""
+    """The values as float64, or unchanged for 64-bit integers; bfloat16 and fp8 widen without loss."""
     import numpy as np
 
     if hasattr(value, "detach"):
