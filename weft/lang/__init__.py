@@ -1,7 +1,7 @@
 """From the Python source of a kernel to tile IR.
 
-The source is read, never run: constants are computed as Python does, run-time values through the functions of
-`weft.language`, helpers are inlined, control flow on run-time values becomes structured operations.
+The source is interpreted, never executed as Python: constants are folded with Python's semantics, operations on run-time values
+call the functions of `weft.language`, helpers are inlined, and control flow on run-time values becomes structured operations.
 """
 
 from weft.lang.frame import Read

@@ -41,7 +41,7 @@ def bind(function: FunctionType, source: Source, args: Sequence[Any], kwargs: Ma
 def _bind_keywords(
     function: FunctionType, source: Source, bound: dict[str, Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Bind keywords to parameters; returns those that no parameter takes."""
+    """Bind keywords to parameters. Returns the keywords that match no parameter."""
     arguments = source.node.args
     takes = {p.arg for p in (*arguments.args, *arguments.kwonlyargs)}
     extra: dict[str, Any] = {}

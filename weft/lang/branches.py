@@ -1,4 +1,4 @@
-"""Reading branches: a constant chooses as in Python, a run-time scalar becomes `control.if`."""
+"""Reading branches: a constant condition selects one at compile time, a run-time scalar becomes `control.if`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from weft.language import tensor
 from weft.ops import control
 
 _THROUGH = "(through)"
-"""A name that no author can write: whether a branch was read to its end, without a jump."""
+"""Name of a hidden variable (not an identifier, so no author can write it): true when a branch ended without a jump."""
 
 
 def region_end(outcome: Outcome) -> Outcome:
-    """The rest of a region after its last statement."""
+    """The continuation at the end of a region, where reading stops."""
     return Signal.END if outcome is Signal.NEXT else outcome
 
 
 def results_of(made: Value | tuple[Value, ...] | None) -> tuple[Value, ...]:
-    """The results of an operation as a tuple, however many it has."""
+    """The results of an operation as a tuple."""
     if made is None:
         return ()
     return made if isinstance(made, tuple) else (made,)
@@ -47,7 +47,7 @@ def results_of(made: Value | tuple[Value, ...] | None) -> tuple[Value, ...]:
 
 @statement(ast.If)
 def if_statement(frame: Frame, node: ast.If, after: After) -> Outcome:
-    """`if`: the branch that a constant chooses, or `control.if` on a run-time scalar."""
+    """`if`: the branch that a constant condition selects, or `control.if` on a run-time scalar."""
     condition = truth(frame.value(node.test), "if")
     if not isinstance(condition, tensor):
         return frame.suite(node.body if condition else node.orelse, after)
@@ -57,38 +57,40 @@ def if_statement(frame: Frame, node: ast.If, after: After) -> Outcome:
         return Signal.NEXT
     in_loop = bool(frame.loops) and not frame.loops[-1]
     if in_loop and not ends(node.body) and not ends(node.orelse):
-        return _meeting(frame, node, line, condition.handle, after)
+        return _fork_in_loop(frame, node, line, condition.handle, after)
     return fork(frame, line, condition.handle, *(_open(frame, body, after) for body in (node.body, node.orelse)))
 
 
-Way = Callable[[], Outcome]
-"""Reads what one branch does."""
+ReadBranch = Callable[[], Outcome]
+"""Reads one branch of a fork."""
 
 
-def _closed(frame: Frame, statements: list[ast.stmt]) -> Way:
-    """A branch that control does not leave."""
+def _closed(frame: Frame, statements: list[ast.stmt]) -> ReadBranch:
+    """Reader of a branch that contains no jump."""
 
-    def way() -> Outcome:
+    def read() -> Outcome:
         frame.suite(statements, region_end)
         return Signal.NEXT
 
-    return way
+    return read
 
 
-def _open(frame: Frame, statements: list[ast.stmt], after: After) -> Way:
-    """A branch of an `if` that control can leave: it is read on to where the other one can join."""
+def _open(frame: Frame, statements: list[ast.stmt], after: After) -> ReadBranch:
+    """Reader of a branch that contains a jump: it reads on with the code after the `if`, up to where both branches can join."""
 
-    def way() -> Outcome:
+    def read() -> Outcome:
         outcome = frame.suite(statements, after)
         return outcome if final(outcome) else after(outcome)
 
-    return way
+    return read
 
 
-def _meeting(frame: Frame, node: ast.If, line: Loc, condition: Value, after: After) -> Outcome:
-    """An `if` in a loop on the GPU, both branches of which may jump or not: what follows is read once, for those that did not.
+def _fork_in_loop(frame: Frame, node: ast.If, line: Loc, condition: Value, after: After) -> Outcome:
+    """An `if` in a run-time loop, both branches of which may or may not jump.
 
-    The first jump in such a branch ends its reading, so that a name can tell them apart."""
+    The code after the `if` is read once, under a second `control.if` for the paths without a jump. A jump ends the reading of
+    its branch, so a hidden flag that is set at a branch's end tells the paths apart. Reading the code after it once per
+    branch would double it with every such `if`."""
     outside = frame.env.get(_THROUGH)
     frame.bind(_THROUGH, False, line)
 
@@ -106,8 +108,8 @@ def _meeting(frame: Frame, node: ast.If, line: Loc, condition: Value, after: Aft
     return fork(frame, line, meets.handle, lambda: after(Signal.NEXT), lambda: Signal.END)
 
 
-def fork(frame: Frame, line: Loc, condition: Value, one: Way, other: Way) -> Outcome:
-    """`control.if`: each way is read on a copy of the names, which then hold what the two made of them."""
+def fork(frame: Frame, line: Loc, condition: Value, one: ReadBranch, other: ReadBranch) -> Outcome:
+    """`control.if`: each branch is read on a copy of the environment; names whose values differ become phis of the two."""
     base = frame.env
     with frame.builder.region() as then:
         frame.env = dict(base)
@@ -152,7 +154,7 @@ def _join(frame: Frame, line: Loc, one: tuple[Outcome, Env], other: tuple[Outcom
 
 @expression(ast.IfExp)
 def conditional(frame: Frame, node: ast.IfExp) -> Any:
-    """`a if condition else b`: one of them is read for a constant; for a run-time scalar both, each in its branch."""
+    """`a if condition else b`: a constant condition reads one of them, a run-time scalar reads both, each in its branch."""
     condition = truth(frame.value(node.test), "a conditional expression")
     if not isinstance(condition, tensor):
         return frame.value(node.body if condition else node.orelse)

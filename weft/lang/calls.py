@@ -1,4 +1,4 @@
-"""Reading calls: the language's functions, inlined helpers, functions of constants, aggregates, and Python's own."""
+"""Reading calls: functions of the language, inlined helpers, functions of constants, aggregates, and Python builtins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.language.runtime_value import RuntimeValue
 from weft.language.tree import fields_of
 
 _SHOW_OR_ORDER = frozenset({str, repr, format, hash, sorted, min, max, round, pow, divmod, set, frozenset, dict})
-"""Functions that ask an object for its text, its order or its hash, which may be its identity's."""
+"""Functions whose result depends on an object's text, order or hash, which by default derive from its address."""
 
 
 @expression(ast.Call)
@@ -38,7 +38,7 @@ def call(frame: Frame, node: ast.Call) -> Any:
 
 
 def call_value(frame: Frame, node: ast.Call, function: Any) -> Any:
-    """A call of a function that has been read."""
+    """A call whose function expression has been evaluated."""
     if function is len and len(node.args) == 1 and is_outside(frame, node.args[0]):
         return length(frame, node.args[0])
     args, kwargs = positional(frame, node), keywords(frame, node)
@@ -47,12 +47,12 @@ def call_value(frame: Frame, node: ast.Call, function: Any) -> Any:
 
 
 def positional(frame: Frame, node: ast.Call) -> list[Any]:
-    """Positional arguments of a call, starred ones spread."""
+    """Positional arguments of a call, with starred ones unpacked."""
     return list(elements(frame, node.args))
 
 
 def keywords(frame: Frame, node: ast.Call) -> dict[str, Any]:
-    """Keyword arguments of a call, `**mapping` spread."""
+    """Keyword arguments of a call, with `**mapping` unpacked."""
     found: dict[str, Any] = {}
     for keyword in node.keywords:
         value = frame.value(keyword.value)
@@ -64,7 +64,7 @@ def keywords(frame: Frame, node: ast.Call) -> dict[str, Any]:
 
 
 def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a call gives. Raises CompilationError for whatever a kernel cannot call."""
+    """The result of a call. Raises CompilationError for anything that a kernel cannot call."""
     if is_builtin(function):
         return _checked(function, args, kwargs)
     if isinstance(function, Method):
@@ -81,7 +81,7 @@ def invoke(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str
     if isinstance(function, DType):
         return _checked(cast, args, {**kwargs, "dtype": function})
     if is_constexpr_function(function):
-        authors(frame, function, args, kwargs)
+        note_author_call(frame, function, args, kwargs)
         _demand_constants(function, args, kwargs)
         return (_checked if _is_ours(function) else _guarded)(function, args, kwargs)
     if isinstance(function, type):
@@ -94,7 +94,7 @@ def _method(frame: Frame, method: Method, args: Sequence[Any], kwargs: Mapping[s
     if raw is not None:
         return inline(frame, raw, [method.owner, *args], kwargs)
     _demand_constants(method.function, args, kwargs)
-    authors(frame, method.function, [method.owner, *args], kwargs)
+    note_author_call(frame, method.function, [method.owner, *args], kwargs)
     return _guarded(method.function, [method.owner, *args], kwargs)
 
 
@@ -108,20 +108,20 @@ def _instance(frame: Frame, cls: type, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _made(frame: Frame, made: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An object of a class of the author's."""
+    """An instance of the author's class."""
     if hasattr(made, AGGREGATE):
         own = getattr(made.__init__, "__wrapped__", None)
         if isinstance(own, FunctionType):
-            authors(frame, own, args, kwargs)
+            note_author_call(frame, own, args, kwargs)
         return _checked(made, args, kwargs)
-    authors(frame, made, args, kwargs)
+    note_author_call(frame, made, args, kwargs)
     return _of_constants(made, args, kwargs)
 
 
-def authors(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Note a call of the author's own Python. What it reads is not known, unless it is simple enough to say."""
+def note_author_call(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Record a compile-time call of the author's Python. The reads inside it are unknown, unless `read_by` can list them."""
     trace, given = frame.trace, (*args, *kwargs.values())
-    # What is read of a module is recorded attribute by attribute, which nobody does in there.
+    # The reader records attributes of modules one by one; inside the author's function nothing records them.
     known = not any(isinstance(value, ModuleType) for value in given) and read_by(trace, function)
     trace.opened |= not known
     foreign = tuple(value for value in given if not is_plain(value))
@@ -129,7 +129,7 @@ def authors(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[st
 
 
 def _instead_of_call(value: Any) -> str:
-    """What to write in place of calling a value."""
+    """The fix for a call of something that is not callable."""
     if isinstance(value, int):
         return (
             "drop the parentheses: shape and stride of a layout or view are tuples of integers here, as in t.shape[0]"
@@ -139,7 +139,7 @@ def _instead_of_call(value: Any) -> str:
 
 
 def _plain(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Functions and methods that neither the language nor the author has marked."""
+    """A call of a plain function or method, marked neither by the language nor by the author."""
     if not callable(function):
         raise fail(errors.NOT_CALLABLE, got=show(function), instead=_instead_of_call(function))
     owner = getattr(function, "__self__", None)
@@ -167,7 +167,7 @@ def _is_ours(function: Any) -> bool:
 
 
 def _is_constant_method(function: Any, owner: Any) -> bool:
-    """True for functions of `math` and methods of Python's own types; those that change a list are refused (lang-immutable)."""
+    """True for functions of `math` and methods of builtin types. Raises lang-immutable for methods that modify a container."""
     if isinstance(owner, ModuleType) or owner is None:
         return owner is math
     if isinstance(owner, (list, dict, set, bytearray)) and function.__name__ in MUTATORS:
@@ -194,7 +194,7 @@ def _demand_constants(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _guarded(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call the author's own code at compile time; whatever it raises is reported in the kernel's line."""
+    """Call the author's Python at compile time. An exception that it raises is reported at the kernel's line."""
     try:
         return unwrap(function(*args, **kwargs))
     except UserError:
@@ -204,7 +204,7 @@ def _guarded(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function of the language; Python's complaint about its arguments is told with the signature."""
+    """Call a function of the language. A TypeError about its arguments is reported together with its signature."""
     try:
         return unwrap(function(*args, **kwargs))
     except UserError:
@@ -220,7 +220,7 @@ def _checked(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Arguments as a message names them."""
+    """Arguments, formatted for a message."""
     return ", ".join([*map(show, args), *(f"{name}={show(value)}" for name, value in kwargs.items())])
 
 
@@ -232,7 +232,7 @@ def _name(function: Any) -> str:
 
 
 def inline(frame: Frame, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Read a helper in place of its call, and give what it returns.
+    """Read a helper in place of its call. Returns the call's value.
 
     Raises CompilationError: lang-recursion, lang-call-arguments, lang-not-constexpr, and what its source raises.
     """
@@ -253,7 +253,7 @@ def inline(frame: Frame, function: FunctionType, args: Sequence[Any], kwargs: Ma
 
 
 def read_function(frame: Frame) -> Any:
-    """Read a function's body; gives what it returns."""
+    """Read a function's body. Returns the function's result."""
     frame.trace.frames.append(frame)
     try:
         outcome = frame.suite(frame.source.body, function_end)
@@ -263,7 +263,7 @@ def read_function(frame: Frame) -> Any:
 
 
 def function_end(outcome: Outcome) -> Outcome:
-    """The rest of a function after its last statement."""
+    """The continuation at the end of a function: it returns None."""
     return Return(None) if outcome is Signal.NEXT else outcome
 
 
@@ -275,7 +275,7 @@ def _check_constants(frame: Frame) -> None:
 
 
 def _fill(instance: Any, frame: Frame) -> None:
-    """Give the fields that an `__init__` has set on its copy to the instance itself."""
+    """Copy the fields that an `__init__` has set from the environment's copy of `self` to the instance itself."""
     name = frame.source.node.args.args[0].arg
     made = frame.env[name].value
     for field in fields_of(class_of(instance)):

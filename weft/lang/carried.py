@@ -1,8 +1,9 @@
-"""Carried values: which leaves of which names go round a loop.
+"""Loop-carried values: which leaves of which names become arguments of a loop.
 
-A loop is read in good faith first: constants are assumed to stay as they are, everything else goes round. Numbers that turn
-out to change become scalars, tiles without a layout take the one that the body gives them, names whose type changes lose
-their value, and the body is read again with that known. The attempt in which nothing new turns up is the one that is kept.
+The loop is read to a fixpoint. The first attempt assumes that constants keep their values and carries every run-time value. An
+attempt may find that a constant changes (it becomes a carried scalar), that a tile without a layout gains one from the body
+(it is carried in that layout), or that a name changes its type (it has no value from then on). The body is then read again with
+this known. The first attempt that finds nothing new is kept.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from weft.language.tree import Structure, flatten, unflatten
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One leaf of a name at the entry of a loop. `type` is None for what stays as it is: memory that threads address and
-    constants, as long as the body does not change them, which it must not do to `fixed` ones."""
+    """One leaf of a name at the entry of a loop. `type` is None for a leaf that is not carried: a constant, or memory that
+    threads address, as long as the body does not change it. The body must not change a `fixed` one."""
 
     path: str
     entry: Any
@@ -46,7 +47,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A name that the loop may change: its structure, and a slot per leaf."""
+    """A name that the loop assigns: its structure, and a slot per leaf."""
 
     name: str
     loc: Loc | None
@@ -55,13 +56,15 @@ class Carried:
 
     @property
     def arguments(self) -> Iterator[Slot]:
-        """The slots that go round."""
+        """The slots that are arguments of the loop."""
         return (slot for slot in self.slots if slot.type is not None)
 
 
 @dataclass(slots=True)
 class Edge:
-    """The end of a loop's body: the values for the next round, and what the attempt got wrong. `again`: how it is left."""
+    """The back edge of a loop: the values for the next iteration, and the assumptions of this attempt that proved wrong.
+
+    `promote`: leaves that must be carried, by path. `drop`: names that lose their value. `again`: the loop's exits changed."""
 
     values: list[Value] = field(default_factory=list[Value])
     promote: dict[str, Type] = field(default_factory=dict[str, Type])
@@ -69,14 +72,14 @@ class Edge:
     again: bool = False
 
     @property
-    def settled(self) -> bool:
-        """True when nothing new turned up."""
+    def stable(self) -> bool:
+        """True at the fixpoint: the attempt's assumptions held."""
         return not (self.promote or self.drop or self.again)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A loop that was read: what its attempt made, the names carried, the body's last values, and names without a value."""
+class ReadLoop:
+    """A loop at its fixpoint: the result of the attempt, its carried names, its back edge, and names that lost their value."""
 
     made: Any
     carried: tuple[Carried, ...]
@@ -84,13 +87,13 @@ class Settled:
     dropped: dict[str, Unusable]
 
 
-def settle(
+def read_to_fixpoint(
     frame: Frame,
     line: Loc,
     names: Callable[[], Sequence[str]],
     attempt: Callable[[tuple[Carried, ...]], tuple[Any, Edge]],
-) -> Settled:
-    """Attempt to read a loop until the constants it was read with are right. `names` gives those that its body assigns."""
+) -> ReadLoop:
+    """Attempt to read a loop until its assumptions about carried values hold. `names` returns the names its body assigns."""
     trace, base = frame.trace, frame.env
     key = key_of(frame, line)
     promoted, dropped = trace.promoted.get(key, dict[str, Type]()), dict[str, Unusable]()
@@ -102,22 +105,23 @@ def settle(
             made, edge = attempt(carried)
         finally:
             frame.env = base
-        if edge.settled:
+        if edge.stable:
             trace.promoted[key] = promoted
-            return Settled(made, carried, edge, dropped)
+            return ReadLoop(made, carried, edge, dropped)
         del trace.errors[known:]
-        # With a constant in its place a name may have taken another type than it will have with the run-time value.
+        # A name may have changed its type only because this attempt read a constant where the next one reads a scalar. So
+        # names are dropped only by an attempt that promotes nothing.
         promoted |= edge.promote
         dropped |= {} if edge.promote else edge.drop
 
 
 def key_of(frame: Frame, line: Loc) -> object:
-    """What tells a loop from all others that are read."""
+    """The identity of a loop: its location (with the inlining calls) and the iterations of unrolled loops around it."""
     return line, tuple(frame.trace.unrolled)
 
 
 def has_value(env: Env, name: str) -> bool:
-    """True for a name that can be read."""
+    """True for a name that holds a value."""
     return name in env and not isinstance(env[name].value, Unusable)
 
 
@@ -137,19 +141,19 @@ def _entry_type(leaf: Any, promoted: Type | None) -> Type | None:
 
 
 def argument_types(carried: Sequence[Carried]) -> tuple[list[Type], list[str]]:
-    """Types and names of the loop's carried arguments."""
+    """Types and names of the loop's arguments."""
     slots = [slot for each in carried for slot in each.arguments]
     return [slot.type for slot in slots if slot.type is not None], [identifier(slot.path) for slot in slots]
 
 
 def initial_values(frame: Frame, carried: Sequence[Carried]) -> list[Value]:
-    """The carried arguments before the first round; emits the numbers among them."""
+    """The loop's arguments at entry. Emits constants for the Python numbers among them."""
     slots = (slot for each in carried for slot in each.arguments)
     return [materialise(frame.builder, slot.entry, slot.type) for slot in slots if slot.type is not None]
 
 
 def bind(frame: Frame, carried: Sequence[Carried], values: Sequence[Value], loc: Loc | None = None) -> None:
-    """Let the carried names hold `values`, one per argument; the constants among their leaves stay."""
+    """Bind the carried names to `values`, one per argument; leaves that are not carried keep their entry value."""
     rest = iter(values)
     for each in carried:
         leaves = [slot.entry if slot.type is None else wrap(next(rest)) for slot in each.slots]
@@ -157,14 +161,16 @@ def bind(frame: Frame, carried: Sequence[Carried], values: Sequence[Value], loc:
 
 
 def edge(frame: Frame, carried: Sequence[Carried], arguments: Sequence[Value], line: Loc) -> Edge:
-    """What the body made of the carried names; `arguments` are theirs at its start. Emits the numbers among the results."""
+    """Compare the carried names at the body's end with their slots; `arguments` are their values at the body's start.
+
+    Emits constants for the Python numbers among the next values."""
     found = Edge()
     rest = iter(arguments)
     for each in carried:
         mine = [next(rest) for _ in each.arguments]
         binding = frame.env[each.name]
         if binding.value is POISON:
-            found.values += mine  # reported already
+            found.values += mine  # The error has been reported; the value only keeps the types consistent.
         elif isinstance(binding.value, Unusable):
             found.drop[each.name] = binding.value
         else:
@@ -185,7 +191,7 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
             continue
         elif slot.type is None and not slot.fixed and is_number(slot.entry) and _is_single(leaf):
             found.promote[slot.path] = number_type(slot.entry)
-        elif isinstance(leaf, RuntimeValue) and _goes_round_as(slot, leaf.handle.type):
+        elif isinstance(leaf, RuntimeValue) and _carried_as(slot, leaf.handle.type):
             found.promote[slot.path] = leaf.handle.type
         else:
             fix = _start(slot, leaf)
@@ -193,8 +199,9 @@ def _edge_of(frame: Frame, each: Carried, binding: Binding, line: Loc, found: Ed
             return
 
 
-def _goes_round_as(slot: Slot, type: Type) -> bool:
-    """True for what goes round after all: a tile that gains its layout, memory that becomes another of the same type."""
+def _carried_as(slot: Slot, type: Type) -> bool:
+    """True for a leaf that must be carried in a new type: a tile that gains its layout, or memory that the body replaces by
+    other memory of the same type."""
     return gains_layout(slot.type, type) or (is_memory(slot.entry) and slot.entry.handle.type == type)
 
 
@@ -203,13 +210,13 @@ def _is_single(leaf: Any) -> bool:
 
 
 def _entry(slot: Slot) -> Any:
-    """The leaf as the body saw it: of the type that it goes round in."""
+    """The leaf as the body reads it: of the type in which it is carried."""
     as_it_came = isinstance(slot.entry, RuntimeValue) and slot.entry.handle.type == slot.type
     return slot.entry if slot.type is None or as_it_came else wrap(Value(slot.type))
 
 
 def _start(slot: Slot, leaf: Any) -> str | None:
-    """What to write before the loop where a Python number becomes a scalar of another type in it; None for anything else."""
+    """The fix for a Python number that the loop turns into a scalar of another type; None in other cases."""
     number = slot.entry
     if (
         not is_number(number)

@@ -1,4 +1,4 @@
-"""Reading expressions: constants are computed as Python does, run-time values through the operators of `tensor`."""
+"""Reading expressions: constants are folded by Python, run-time values go through the operators of `tensor`."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def binary(frame: Frame, node: ast.BinOp) -> Any:
 
 
 def combine(op: ast.operator, left: Any, right: Any, in_place: bool = False) -> Any:
-    """Apply a binary operator, `in_place` by `__iadd__` and its kind if there is one.
+    """Apply a binary operator; with `in_place` through `__iadd__` and its relatives where defined.
 
-    Raises CompilationError (lang-operator) where the operands have none.
+    Raises CompilationError (lang-operator) when the operands do not support it.
     """
     symbol, apply = _BINARY[type(op)]
     if in_place:
         apply = getattr(operator, f"i{apply.__name__.removesuffix('_')}")
     if type(op) is ast.Add and is_sequence(left) and is_sequence(right):
-        return type(left)([*left, *right])  # shapes are lists or tuples as it happens: both join
+        return type(left)([*left, *right])  # A shape may be a list or a tuple; the two can be concatenated here.
     _refuse_handles(symbol, left, right)
     try:
         return apply(left, right)
@@ -102,10 +102,10 @@ def unary(frame: Frame, node: ast.UnaryOp) -> Any:
 
 @expression(ast.BoolOp)
 def boolean(frame: Frame, node: ast.BoolOp) -> Any:
-    """`a and b`, `a or b`: as in Python on constants, the logic of int1 on run-time scalars.
+    """`a and b`, `a or b`: Python's semantics on constants, int1 logic on run-time scalars.
 
-    An operand behind a run-time one is computed by all threads if nobody can tell, and where it is needed only if it does
-    something: `i < n and t[i] > 0` reads no element beyond the end."""
+    An operand after a run-time one is evaluated unconditionally when its operations are pure. When it has effects, such as a
+    load, it is evaluated in a `control.if`: `i < n and t[i] > 0` reads no element out of bounds."""
     is_and = isinstance(node.op, ast.And)
     known: tensor | None = None
     value: Any = None
@@ -122,7 +122,7 @@ def boolean(frame: Frame, node: ast.BoolOp) -> Any:
         if not isinstance(holds, tensor):
             append(frame, ops)
             if holds is not is_and:
-                # `x and False` is False whatever x is, and `x or 3` holds.
+                # `x and False` is False for every x, and `x or 3` is true for every x.
                 return holds if known is not None else value
         elif known is None:
             known = holds
@@ -130,7 +130,7 @@ def boolean(frame: Frame, node: ast.BoolOp) -> Any:
             append(frame, ops)
             known = (logical_and if is_and else logical_or)(known, holds)
         else:
-            known = behind(frame, known, holds, ops, is_and)
+            known = short_circuit(frame, known, holds, ops, is_and)
     return value if known is None else known
 
 
@@ -144,26 +144,26 @@ def _condition(frame: Frame, node: ast.BoolOp, value: Any) -> Any:
 
 
 def append(frame: Frame, ops: Iterable[Op]) -> None:
-    """Move operations that were read into a region of their own to where the frame reads now."""
+    """Append operations that were read into a separate region to the current one."""
     for op in ops:
         frame.builder.append(op)
 
 
-def behind(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bool) -> tensor:
-    """`known and holds` (or `or`) where the operations that `holds` takes run only if `known` has not decided yet."""
+def short_circuit(frame: Frame, known: tensor, holds: tensor, ops: list[Op], is_and: bool) -> tensor:
+    """`known and holds` (or `or`) with short circuit: the operations of `holds` run only if `known` leaves the result open."""
     builder = frame.builder
-    with builder.region() as asked:
+    with builder.region() as evaluated:
         append(frame, ops)
         builder.emit(control.yield_, holds.handle)
     with builder.region() as decided:
         builder.emit(control.yield_, constant_of(not is_and, int1).handle)
-    regions = (asked.done, decided.done) if is_and else (decided.done, asked.done)
+    regions = (evaluated.done, decided.done) if is_and else (decided.done, evaluated.done)
     return wrap(builder.emit(control.if_, known.handle, regions=regions))
 
 
 @expression(ast.Compare)
 def compare(frame: Frame, node: ast.Compare) -> Any:
-    """`a < b`, and `a < b < c`, which is both."""
+    """`a < b`, and `a < b < c` as the conjunction of both comparisons."""
     _refuse_unbracketed(frame, node)
     left = frame.value(node.left)
     run_time: list[tensor] = []
@@ -196,7 +196,7 @@ def _refuse_unbracketed(frame: Frame, node: ast.Compare) -> None:
 
 
 def _tighter(node: ast.Compare) -> tuple[int, ast.BinOp] | None:
-    """The first comparison's number whose right side is bits combined, and compared once more."""
+    """The first operand of a comparison chain that is an unparenthesised bitwise operation, with its index."""
     for number, middle in enumerate(node.comparators[:-1]):
         if isinstance(middle, ast.BinOp) and type(middle.op) in _SYMBOLS:
             return number, middle
@@ -204,7 +204,7 @@ def _tighter(node: ast.Compare) -> tuple[int, ast.BinOp] | None:
 
 
 def _bracketed(node: ast.Compare) -> str:
-    """The text of comparisons that are combined, each of them in brackets."""
+    """The text of the chain as the author meant it, with parentheses around each comparison."""
     found = _tighter(node)
     if found is None:
         return f"({ast.unparse(node)})"
@@ -226,19 +226,19 @@ def _compare(frame: Frame, op: ast.cmpop, left: Any, right: Any) -> Any:
     if not isinstance(op, (ast.Is, ast.IsNot)):
         _refuse_handles("a comparison", left, right)
     if is_identity(left) and is_identity(right):
-        # Two objects may be one here and not there, while each alone says the same.
+        # Whether two names refer to one object is not among the recorded reads: each read alone may stay the same.
         frame.trace.opened = True
     return _COMPARE[type(op)](left, right)
 
 
 def _never_equal(left: Any, right: Any) -> bool:
-    """True for a run-time value and what is no number: `x == None` is answered as Python would."""
+    """True when one side is a run-time value and the other is neither that nor a number: `x == None` is False, as in Python."""
     known = [isinstance(value, RuntimeValue) for value in (left, right)]
     return any(known) and not all(is_number(value) or isinstance(value, RuntimeValue) for value in (left, right))
 
 
 def _refuse_handles(what: str, *operands: Any) -> None:
-    """Raise CompilationError (shared-handle-operand) for a handle where a number belongs."""
+    """Raise CompilationError (shared-handle-operand) for a memory handle used as an operand."""
     for operand in operands:
         if is_handle(operand):
             raise fail(HANDLE_OPERAND, what=what, got=show(operand))
@@ -252,12 +252,12 @@ def tuple_of(frame: Frame, node: ast.Tuple) -> tuple[Any, ...]:
 
 @expression(ast.List)
 def list_of(frame: Frame, node: ast.List) -> list[Any]:
-    """`[a, *b]`. Lists are values that never change, as tuples are."""
+    """`[a, *b]`. Lists are immutable values in kernels, as tuples are."""
     return list(elements(frame, node.elts))
 
 
 def elements(frame: Frame, nodes: list[ast.expr]) -> Iterator[Any]:
-    """The values of a display or of positional arguments, starred ones spread."""
+    """The values of a list display or of positional arguments, with starred ones unpacked."""
     for node in nodes:
         if isinstance(node, ast.Starred):
             yield from items(frame.value(node.value))
@@ -266,7 +266,7 @@ def elements(frame: Frame, nodes: list[ast.expr]) -> Iterator[Any]:
 
 
 def items(value: Any) -> list[Any]:
-    """What a constant sequence holds. Raises CompilationError (lang-unroll) for anything else."""
+    """The items of a constant sequence. Raises CompilationError (lang-unroll) for anything else."""
     if isinstance(value, RuntimeValue) or not isinstance(value, Iterable):
         raise fail(errors.UNROLL, value=show(value), instead=_instead_of_iterating(value))
     most = settings.current().max_statements
@@ -280,7 +280,7 @@ _SHORTER = "use range, which is a loop on the GPU, or a shorter static_range; WE
 
 
 def _instead_of_iterating(value: Any) -> str:
-    """What to write in place of a loop over a value that is no sequence."""
+    """The fix for a loop over a value that is not a sequence."""
     if is_tile(value):
         return "compute on the whole tile, as in gl.sum(x) or x * 2; positions are gl.arange, halves come from gl.split"
     if isinstance(value, tensor) and isinstance(value.element, Pointer):
@@ -294,7 +294,7 @@ def _instead_of_iterating(value: Any) -> str:
 
 @expression(ast.Subscript)
 def subscript(frame: Frame, node: ast.Subscript) -> Any:
-    """`a[i]`: of tiles and views what they make of it, of constants the item."""
+    """`a[i]`: indexing of a tile or view, or the item of a constant."""
     if names.is_outside(frame, node):
         return names.outer(frame, node)
     owner, index = frame.value(node.value), frame.value(node.slice)
@@ -311,7 +311,7 @@ def slice_of(frame: Frame, node: ast.Slice) -> slice:
 
 @expression(ast.JoinedStr)
 def format_string(frame: Frame, node: ast.JoinedStr) -> str | Text:
-    """An f-string: a `str` of constants; with run-time values a text that `device_print` prints in parts."""
+    """An f-string: a `str` for constants; with run-time values a `Text` whose parts `device_print` prints."""
     parts = [_piece(frame, value) for value in node.values]
     if all(isinstance(part, str) for part in parts):
         return "".join(map(str, parts))

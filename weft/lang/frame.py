@@ -1,14 +1,16 @@
-"""What the reader carries along: the kernel under construction, and the function being read with its names.
+"""State of the reader: the kernel under construction, and the function being read with its environment.
 
-One `Trace` lasts for a whole kernel; each function read, the kernel itself and every inlined helper, has a `Frame`. The
-methods of a construct are free functions entered into two tables, `expression` and `statement`; the frame looks them up.
+One `Trace` lasts for a whole kernel. Each function read (the kernel and every inlined helper) has a `Frame`. The reader of a
+construct is a free function, entered in one of two tables by `expression` and `statement`; the frame looks it up by node type.
 
-A statement ends in an outcome: the next one runs, a loop is left or goes on, or the function is done. Where a branch on a
-run-time condition contains a `return`, what follows the branch must become a part of it. Therefore compound statements get
-`after`, the rest of the function as a callable: given how they ended it reads on until the function is done.
+A statement ends in an outcome: continue with the next statement, break, continue, or return. When a branch on a run-time
+condition contains a `return`, the code after the branch must become part of the other branch, because the IR is structured and
+has no jumps. So a compound statement gets `after`, its continuation: a callable that takes the statement's outcome and reads
+the rest of the function.
 
-In a loop that runs on the GPU the rest ends with the loop's body. What leaves such a loop binds names that no author can write
-and ends the reading there: they are joined by branches as all names are, and the loop carries them (see `weft.lang.exits`).
+In a run-time loop the continuation ends with the loop's body. A `break` or `return` there binds hidden names (not identifiers,
+so no author can write them) and ends the reading of its branch. Branches join these names as they join all others, and the loop
+carries them (see `weft.lang.exits`).
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from weft.lang.source import Path, Source
 MOST_ERRORS = 10
 
 RESULT, GOING, RETURNED = "its result", "(going)", "(returned)"
-"""Names of what leaves a loop on the GPU: what the function returns, False after a break, True after a return."""
+"""Hidden names of a run-time loop: the function's result, a flag that is False after a break, a flag that is True after a
+return."""
 
 
 class Signal(enum.Enum):
-    """How a statement ended, other than by returning. END: nothing of the enclosing region is left to read.
+    """Outcomes of a statement other than a return. END: reading of the enclosing region ends here.
 
-    BREAK and CONTINUE are those of unrolled loops.
+    BREAK and CONTINUE occur in unrolled loops only.
     """
 
     NEXT = enum.auto()
@@ -47,14 +50,14 @@ class Signal(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The function is done, with this value; `loc` is the return's, None at the function's end."""
+    """The outcome of a return with its value; `loc` is the return's location, None at the function's end."""
 
     value: Any
     loc: Loc | None = None
 
     @property
     def binding(self) -> Binding:
-        """The value as a name would hold it."""
+        """The value as a binding of the result's hidden name."""
         return Binding(self.value, self.loc)
 
 
@@ -63,15 +66,15 @@ After = Callable[[Outcome], Outcome]
 
 
 def final(outcome: Outcome) -> bool:
-    """True when nothing of the function, or of the enclosing region, is left to read."""
+    """True when reading of the function, or of the enclosing region, ends here."""
     return outcome is Signal.END or isinstance(outcome, Return)
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """What a name holds when it has no value: the mistake to report where somebody reads it.
+    """The binding of a name without a value: the error to report when the name is read.
 
-    Without a `row` the mistake has been reported already. `loc` is the place of the mistake, if not the reading line.
+    Without a `row` the error has been reported already. `loc` is the location of the error, if it is not the reading line.
     """
 
     row: Row | None = None
@@ -80,7 +83,7 @@ class Unusable:
     related: tuple[tuple[str, Loc], ...] = ()
 
     def error(self, reader: Loc) -> UserError:
-        """The mistake, for a reader in this line. Raises Skip when it is known already."""
+        """The error for a read at this location. Raises Skip when it has been reported already."""
         if self.row is None:
             raise Skip
         if self.loc is None:
@@ -93,15 +96,15 @@ POISON = Unusable()
 
 
 class TooLong(Exception):
-    """Reading ends: no statement that contains this one goes on, as it would after a mistake."""
+    """The statement limit is reached. It is not a user error, so that no enclosing statement recovers from it."""
 
 
 class Skip(Exception):
-    """A statement needs a value whose making has failed before; it is passed over in silence."""
+    """A statement reads a value whose computation has failed. It is skipped without another error."""
 
 
 class Binding(NamedTuple):
-    """What a name holds, and where it was assigned."""
+    """The value of a name, and where it was assigned."""
 
     value: Any
     loc: Loc | None
@@ -111,16 +114,16 @@ Env = dict[str, Binding]
 
 
 def spell(path: Path) -> str:
-    """A path as the author writes it: `cfg.tiles[0]`."""
+    """A path in Python's syntax: `cfg.tiles[0]`."""
     spelled = {"name": ".{}", "attribute": ".{}", "item": "[{!r}]", "length": ".__len__()"}
     return "".join(spelled[kind].format(key) for kind, key in path).removeprefix(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A global or closure name, or a path of attributes and items from one, as `owner` saw it.
+    """A recorded read of a global or closure variable of `owner`, or of a path of attributes and items from one.
 
-    `owner` is a function, or a module or a class of which an attribute was read in another way than by a path.
+    `owner` is a function, or a module or class whose attribute was read other than by a path.
     """
 
     owner: Any
@@ -130,7 +133,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Python of the author's that was called while a kernel was read, and the author's objects that it was called with."""
+    """A call of the author's Python while a kernel was read, with those of its arguments that are the author's objects."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -138,13 +141,13 @@ class Ran:
 
 @dataclass(slots=True)
 class Trace:
-    """A kernel under construction: its builder, the functions being read, what was read from outside, and mistakes.
+    """A kernel under construction: its builder, the functions being read, the reads from outside, and the errors found.
 
-    `promoted` remembers for each loop the types of what goes round in another type than it came in, by path, and `left` how
-    it is left early; `unrolled` are the rounds of the unrolled loops around the current line, without which a place does not
-    say which loop is meant. `named` remembers how many calls deep a handle got its name. `ran` is the author's
-    Python that was called, `known` are those functions of which all reads are recorded too (by identity), and `opened` says
-    that the result depends on more than the reads say.
+    `promoted` keeps for each loop, by path, the types of leaves that are carried in another type than at entry; `left` keeps
+    its exits. Both spare attempts when the loop is read again as part of an enclosing one. `unrolled` lists the iteration
+    numbers of the unrolled loops around the current line: a location alone does not identify a loop inside them. `named` keeps
+    the call depth at which a handle got its name. `ran` lists the calls of the author's Python. `known` holds (by identity)
+    the functions whose reads are all recorded. `opened` is true when the result depends on more than the recorded reads.
     """
 
     builder: Builder
@@ -162,17 +165,17 @@ class Trace:
     most_statements: int = field(default_factory=lambda: settings.current().max_statements)
 
     def count(self) -> None:
-        """One more statement, or element of a comprehension, is read. Raises TooLong."""
+        """Count a statement, or an element of a comprehension. Raises TooLong above the limit."""
         self.statements += 1
         if self.statements > self.most_statements:
             raise TooLong
 
     def read(self, owner: Any, path: Path, value: Any) -> Any:
-        """Record a read; gives the value that was found when it was recorded first."""
+        """Record a read. Returns the value of the first recording, so that one compilation sees one value."""
         return self.reads.setdefault((id(owner), path), Read(owner, path, value)).value
 
     def report(self, error: UserError) -> None:
-        """Keep a mistake, once for each place. Raises them all when there are too many to go on."""
+        """Collect an error, once per location. Raises all of them when there are `MOST_ERRORS`."""
         found = error.errors if isinstance(error, ErrorGroup) else [error]
         known = {(e.code, e.message, e.loc) for e in self.errors}
         self.errors += [e for e in found if (e.code, e.message, e.loc) not in known]
@@ -180,7 +183,7 @@ class Trace:
             self.finish()
 
     def finish(self) -> None:
-        """Raise what was reported: the one mistake, or an ErrorGroup."""
+        """Raise the collected errors: the only one, or an ErrorGroup."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -189,10 +192,11 @@ class Trace:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A function being read. `caller` is the call that inlined it; `loops` says of each open loop whether it is unrolled."""
+    """A function being read. `caller` is the location of the inlining call; `loops` has a bool per enclosing loop, true for an
+    unrolled one."""
 
     trace: Trace
-    function: Any  # a FunctionType; a field annotated so would read as a bound method to type checkers
+    function: Any  # A FunctionType. Annotated as such, type checkers would take the field for a method.
     source: Source
     caller: Loc | None
     env: Env
@@ -200,31 +204,31 @@ class Frame:
 
     @property
     def builder(self) -> Builder:
-        """Where operations go."""
+        """The builder of the kernel."""
         return self.trace.builder
 
     def at(self, node: ast.stmt | ast.expr) -> Loc:
-        """The place of a node, with the call that inlined this function."""
+        """The location of a node, with the call that inlined this function."""
         source = self.source
         return Loc(
             source.file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, source.name, self.caller
         )
 
     def mark(self, node: ast.stmt | ast.expr) -> Loc:
-        """Stamp the node's place on what is built next; returns it."""
+        """Set the node's location on the operations that are built next. Returns it."""
         self.builder.loc = loc = self.at(node)
         return loc
 
     def bind(self, name: str, value: Any, loc: Loc | None) -> None:
-        """Let a name hold a value."""
+        """Bind a name to a value."""
         self.env[name] = Binding(value, loc)
 
     def value(self, node: ast.expr) -> Any:
-        """Read an expression. Raises the author's mistakes, without a place where only the builder knows it."""
+        """Read an expression. Errors that it raises may lack a location; the builder's current location applies then."""
         return EXPRESSIONS[type(node)](self, node)
 
     def returns(self, value: Any, loc: Loc | None) -> Outcome:
-        """Be done with the function. A loop on the GPU has to be left first: it says after its end that this is so."""
+        """Return from the function. Within a run-time loop the return sets hidden names, which are tested after the loop."""
         if all(self.loops):
             return Return(value, loc)
         self.bind(RETURNED, True, loc)
@@ -232,7 +236,7 @@ class Frame:
         return Signal.END
 
     def usable(self, result: Any, loc: Loc) -> Any:
-        """A function's result; where its returns differ the mistake is reported, and the result is poisoned."""
+        """A function's result. When its returns have different types, the error is reported and the result is poison."""
         if not isinstance(result, Unusable) or result is POISON:
             return result
         self.trace.report(result.error(result.loc or loc))
@@ -256,7 +260,7 @@ class Frame:
         return rest
 
     def statement(self, node: ast.stmt, after: After) -> Outcome:
-        """Read one statement. A mistake is reported, what the statement assigns is poisoned, and reading goes on."""
+        """Read one statement. After an error the names that the statement assigns are poisoned and reading continues."""
         self.mark(node)
         self.trace.count()
         env = self.env
@@ -269,17 +273,17 @@ class Frame:
         except EXPECTED as error:
             self.trace.report(explain(error).at(self.builder.loc))
         self.env = env
-        for name in self.source.spoiled(node):
+        for name in self.source.poisoned(node):
             self.bind(name, POISON, self.builder.loc)
         return self.returns(POISON, self.builder.loc) if isinstance(node, ast.Return) else Signal.NEXT
 
 
-# What computing with constants may raise, and what weft's own typing rules do.
+# Exceptions of constant folding (Python's) and of weft's typing rules (WeftError).
 EXPECTED = (WeftError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def explain(error: Exception) -> UserError:
-    """A user error that says what an exception said."""
+    """A user error with the text of an exception."""
     if isinstance(error, WeftError):
         found = fail(errors.INTERNAL, message=error)
     else:
@@ -295,7 +299,7 @@ STATEMENTS: dict[type[ast.stmt], Statement] = {}
 
 
 def expression(kind: type[ast.expr]) -> Callable[[Expression], Expression]:
-    """Enter a function as the way to read a kind of expression: frame and node in, value out."""
+    """Register the reader of a node type: it takes frame and node and returns the value."""
 
     def enter(read: Expression) -> Expression:
         EXPRESSIONS[kind] = read
@@ -305,7 +309,7 @@ def expression(kind: type[ast.expr]) -> Callable[[Expression], Expression]:
 
 
 def statement(kind: type[ast.stmt]) -> Callable[[Statement], Statement]:
-    """Enter a function as the way to read a kind of statement: frame, node and the rest in, outcome out."""
+    """Register the reader of a node type: it takes frame, node and continuation and returns the outcome."""
 
     def enter(read: Statement) -> Statement:
         STATEMENTS[kind] = read

@@ -1,4 +1,4 @@
-"""The ends of two branches become one: names that hold the same in both stay, leaves that differ become results of the `if`."""
+"""Joining two branches: a name with the same value in both keeps it; leaves that differ become phis, results of the `if`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from weft.language.runtime_value import RuntimeValue, wrap
 from weft.language.tree import Structure, flatten, unflatten
 
 VALUE = "its value"
-"""What a conditional expression's value is called in messages; that of a function is RESULT."""
+"""Name of a conditional expression's value in messages; that of a function's result is RESULT."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absent:
-    """Stands for the result of a function that has not returned yet, in a loop of line `line` on the GPU.
+    """The result of a function that has not returned yet, in a run-time loop at `line`.
 
-    `around` are the names before the loop, whose values exist after it. `fillers` are what the loop carries for the leaves of
-    the result, by their numbers: nobody reads them in a branch that does not return.
+    `around` is the environment before the loop, whose values are available after it. `fillers` are the loop's arguments for the
+    leaves of the result, by leaf number. A branch that does not return yields them; their value is never used.
     """
 
     line: Loc
@@ -42,12 +42,12 @@ class Absent:
     fillers: Mapping[int, Value] = field(default_factory=dict[int, Value])
 
     def carried(self, leaf: Any) -> Type | None:
-        """The type in which the loop carries a leaf of the result; None for what exists outside of the loop as well: constants,
-        and values from before it."""
+        """The type in which the loop carries a leaf of the result; None for constants and values from before the loop, which
+        need no carrying."""
         return None if self._exists(leaf) else leaf.handle.type
 
     def lost(self, path: str, leaf: object) -> Unusable | None:
-        """The mistake that a leaf can be neither, if that is so (lang-return-in-loop)."""
+        """The error (lang-return-in-loop) for a leaf that neither exists outside of the loop nor can be carried."""
         if self._exists(leaf) or (isinstance(leaf, RuntimeValue) and has_placeholder(leaf.handle.type)):
             return None
         return Unusable(errors.RETURN_IN_LOOP, {"path": path, "value": show(leaf), "line": self.line.line})
@@ -61,7 +61,7 @@ class Absent:
 
 @dataclass(slots=True)
 class Join:
-    """Two branches become one: leaves that differ are results of the `if`; `shape` rebuilds each name from them."""
+    """The join of two branches: leaves that differ are results of the `if`; `shapes` rebuild each name from them."""
 
     line: Loc
     types: list[Type] = field(default_factory=list[Type])
@@ -71,7 +71,7 @@ class Join:
     lost: dict[str, Unusable] = field(default_factory=dict[str, Unusable])
 
     def add(self, name: str, one: Binding, other: Binding, row: Row, **fields: Any) -> None:
-        """Join what a name holds after the two branches; a name whose types differ is lost, with `row` as the mistake."""
+        """Join the values of a name after the two branches. A name whose types differ is lost, with `row` as the error."""
         if isinstance(one.value, Unusable) or isinstance(other.value, Unusable):
             self.lost[name] = one.value if isinstance(one.value, Unusable) else other.value
             return
@@ -89,7 +89,7 @@ class Join:
         self._add_leaves(name, structure, (leaves, other_leaves), (one.loc, other.loc), row, fields)
 
     def _add_present(self, name: str, present: Binding, absent: Absent, is_first: bool) -> None:
-        """Join a result with none: in the branch without one anything may stand for it."""
+        """Join a result with an absent one. The branch without a result yields a filler or placeholder, which is never used."""
         leaves, structure = flatten(present.value)
         shape: list[Any] = []
         for number, (path, leaf) in enumerate(zip(structure.paths(name), leaves, strict=True)):
@@ -141,11 +141,11 @@ class Join:
         self.lost[name] = Unusable(row, {**named, "here": here, "there": there}, locs[0], related)
 
     def values(self, frame: Frame, leaves: Sequence[Any]) -> list[Value]:
-        """The results that one branch yields; emits the numbers among them into the open region."""
+        """The values that one branch yields. Emits constants for the Python numbers among them into the open region."""
         return [_value(frame, leaf, type) for leaf, type in zip(leaves, self.types, strict=True)]
 
     def bindings(self, results: Sequence[Value]) -> Iterator[tuple[str, Binding]]:
-        """Every joined name with its value after the `if`, and every lost one."""
+        """Bindings after the `if`: every joined name with its value, every lost one with its error."""
         for name, loc, structure, shape in self.shapes:
             leaves = [wrap(results[leaf.number]) if isinstance(leaf, _Result) else leaf for leaf in shape]
             value = unflatten(structure, leaves)
@@ -164,13 +164,13 @@ def _value(frame: Frame, leaf: Any, type: Type) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Nothing:
-    """Stands for a leaf in the branch that has no value for it."""
+    """A leaf in the branch that has no value for it."""
 
     filler: Value | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """Stands for a leaf that is a result of the `if`."""
+    """A leaf that is a result of the `if`."""
 
     number: int

@@ -1,7 +1,7 @@
-"""Reading loops: copies of the body for constants, structured operations for what runs on the GPU.
+"""Reading loops: unrolled for constant sequences, structured operations for loops that run on the GPU.
 
-A `for` over `range` is a `control.for`, unless a break or a return may leave it: then it is a `control.while` that carries its
-counter, and what leaves it (see `weft.lang.exits`).
+A `for` over `range` is a `control.for`. If a break or a return may leave it, it is a `control.while` that carries its counter
+and its exit flags (see `weft.lang.exits`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.ir.core import Region, Value
 from weft.ir.types import DType, ScalarType, int1, int32, int64
 from weft.lang.branches import fork, region_end, results_of
 from weft.lang.calls import call_value, positional
-from weft.lang.carried import Carried, Edge, Settled, argument_types, bind, edge, initial_values, settle
+from weft.lang.carried import Carried, Edge, ReadLoop, argument_types, bind, edge, initial_values, read_to_fixpoint
 from weft.lang.exits import Exits
-from weft.lang.expressions import append, behind, items
+from weft.lang.expressions import append, items, short_circuit
 from weft.lang.frame import (
     POISON,
     RESULT,
@@ -44,7 +44,7 @@ from weft.ops import arith, control
 
 @statement(ast.For)
 def for_statement(frame: Frame, node: ast.For, after: After) -> Outcome:
-    """`for` over `range`: a loop on the GPU; over `gl.static_range` and constant sequences: a copy of the body for each."""
+    """`for`: a run-time loop over `range`, unrolled over `gl.static_range` and constant sequences."""
     if node.orelse:
         refuse(frame, node.orelse[0], "else of a loop", "put it after the loop")
     if not isinstance(node.iter, ast.Call):
@@ -61,7 +61,8 @@ def _items(frame: Frame, node: ast.For, over: Any) -> list[Any]:
 
 
 def _unrolled(frame: Frame, node: ast.For, values: Sequence[Any], start: int, after: After) -> Outcome:
-    """Rounds from `start` on. A return in a branch may need the rest of them, and of the function, within that branch."""
+    """Iterations from `start` on. A branch that contains a return reads the remaining iterations, and the rest of the
+    function, as its continuation."""
     outside = frame.loops
     for number in range(start, len(values)):
 
@@ -76,7 +77,7 @@ def _unrolled(frame: Frame, node: ast.For, values: Sequence[Any], start: int, af
 
         frame.mark(node.target)
         assign(frame, node.target, values[number])
-        outcome = _round(frame, node.body, rest, number)
+        outcome = _iteration(frame, node.body, rest, number)
         if final(outcome):
             return outcome
         if outcome is Signal.BREAK:
@@ -84,7 +85,7 @@ def _unrolled(frame: Frame, node: ast.For, values: Sequence[Any], start: int, af
     return Signal.NEXT
 
 
-def _round(frame: Frame, body: list[ast.stmt], rest: After, number: int) -> Outcome:
+def _iteration(frame: Frame, body: list[ast.stmt], rest: After, number: int) -> Outcome:
     outside, frame.loops = frame.loops, (*frame.loops, True)
     frame.trace.unrolled.append(number)
     try:
@@ -104,10 +105,10 @@ def _run_time_for(frame: Frame, node: ast.For, call: ast.Call, after: After) -> 
 
 
 class _Counting:
-    """A `for` over `range` on the GPU. `lower`, `upper` and `step` are values of the counter's type.
+    """A run-time `for` over `range`. `lower`, `upper` and `step` are values of the counter's type.
 
-    Left early it is a `while`. That compares the counter with its end only where no step can lead beyond the type; otherwise it
-    carries the number of iterations that are `left`, too.
+    With early exits it is a `while`, which compares the counter with `upper` when the last step cannot overflow the counter's
+    type. When it can, the wrapped counter would pass the test again; the loop then carries the number of remaining iterations.
     """
 
     def __init__(
@@ -119,42 +120,43 @@ class _Counting:
         self.lower, self.upper, self.step = (_bound(frame, bound, self.type) for bound in bounds)
         self.descending = None if isinstance(bounds[2], tensor) else bounds[2] < 0
         self.runs = not any(isinstance(bound, tensor) for bound in bounds) and bool(range(*bounds))
-        self.left: list[Value] = []
+        self.remaining: list[Value] = []
         if exits.possible and _may_step_over(bounds, self.type):
-            self.left.append(frame.builder.emit(control.trips, self.lower, self.upper, self.step))
+            self.remaining.append(frame.builder.emit(control.trips, self.lower, self.upper, self.step))
 
     def read(self, after: After) -> Outcome:
-        """Read the loop, and what follows it where a return may have left it."""
+        """Read the loop; with a return in it, also the code after the loop, under the condition that it has not returned."""
         frame, line = self.frame, self.line
-        settled = settle(frame, line, self._names, self._attempt)
+        loop = read_to_fixpoint(frame, line, self._names, self._attempt)
         frame.builder.loc = line
-        bounds, initial = [self.lower, self.upper, self.step], initial_values(frame, settled.carried)
+        bounds, initial = [self.lower, self.upper, self.step], initial_values(frame, loop.carried)
         if not self.exits.any:
-            regions = (settled.made,)
+            regions = (loop.made,)
             made = frame.builder.emit(control.for_, *bounds, *initial, descending=self.descending, regions=regions)
-            _after_loop(frame, self.node, settled, results_of(made), line)
+            _after_loop(frame, self.node, loop, results_of(made), line)
             frame.bind(self.target, Unusable(errors.COUNTER, {"name": self.target, "line": line.line}), line)
             return Signal.NEXT
-        first, flags = [self.lower, *self.left], self.exits.initial(frame)
-        made = frame.builder.emit(control.while_, *first, *initial, *flags, regions=settled.made)
+        first, flags = [self.lower, *self.remaining], self.exits.initial(frame)
+        made = frame.builder.emit(control.while_, *first, *initial, *flags, regions=loop.made)
         results = results_of(made)[len(first) :]
-        _after_loop(frame, self.node, settled, results[: len(initial)], line)
-        return _left(frame, self.exits, results[len(initial) :], after)
+        _after_loop(frame, self.node, loop, results[: len(initial)], line)
+        return _after_exits(frame, self.exits, results[len(initial) :], after)
 
     def _names(self) -> list[str]:
-        """The counter is a name as others where it has a value after the loop: Python's, which is that of the last round."""
+        """The names that the body assigns. With early exits the counter is one of them: it has a value after the loop, as in
+        Python that of the last iteration."""
         names = self.frame.source.assigned(self.node)
         return [name for name in names if name != self.target or self.exits.any]
 
     def _attempt(self, carried: tuple[Carried, ...]) -> tuple[Any, Edge]:
         frame, exits = self.frame, self.exits
         types, titles = argument_types(carried)
-        left = self.left if exits.any else []
-        types = [self.type, *(value.type for value in left), *types, *exits.types]
-        titles = [self.target, *("left" for _ in left), *titles, *exits.titles]
+        remaining = self.remaining if exits.any else []
+        types = [self.type, *(value.type for value in remaining), *types, *exits.types]
+        titles = [self.target, *("left" for _ in remaining), *titles, *exits.titles]
         before = self._condition(types, titles) if exits.any else None
         with frame.builder.region(types, titles) as body:
-            counter, rest = body.args[0], body.args[1 + len(left) :]
+            counter, rest = body.args[0], body.args[1 + len(remaining) :]
             end = len(rest) - len(exits.types)
             bind(frame, carried, rest[:end])
             frame.bind(self.target, tensor(counter), frame.at(self.node.target))
@@ -163,31 +165,31 @@ class _Counting:
             frame.builder.loc = self.line
             found = edge(frame, carried, rest[:end], self.line)
             exits.close(frame, found, self.runs)
-            following = () if before is None else self._following(*body.args[: 1 + len(left)])
+            following = () if before is None else self._following(*body.args[: 1 + len(remaining)])
             frame.builder.emit(control.yield_, *following, *found.values)
         return body.done if before is None else (before, body.done), found
 
-    def _following(self, counter: Value, *left: Value) -> tuple[Value, ...]:
-        """The counter of the next iteration, and how many are left then."""
+    def _following(self, counter: Value, *remaining: Value) -> tuple[Value, ...]:
+        """The counter of the next iteration, and the number of iterations remaining after it."""
         builder = self.frame.builder
-        fewer = (builder.emit(arith.sub, value, materialise(builder, 1, value.type)) for value in left)
+        fewer = (builder.emit(arith.sub, value, materialise(builder, 1, value.type)) for value in remaining)
         return (builder.emit(arith.add, counter, self.step), *fewer)
 
     def _condition(self, types: list[Any], titles: list[str]) -> Region:
-        """While nothing has left the loop, and there are iterations left."""
+        """The loop's condition: no exit has been taken, and iterations remain."""
         frame = self.frame
         with frame.builder.region(types, titles) as before:
             frame.builder.loc = self.line
-            counter, upper, left = tensor(before.args[0]), tensor(self.upper), tensor(before.args[1])
-            going = self.exits.go_on(before.args[len(types) - len(self.exits.types) :])
-            inside = left > 0 if self.left else counter > upper if self.descending else counter < upper
+            counter, upper, remaining = tensor(before.args[0]), tensor(self.upper), tensor(before.args[1])
+            going = self.exits.still_running(before.args[len(types) - len(self.exits.types) :])
+            inside = remaining > 0 if self.remaining else counter > upper if self.descending else counter < upper
             test: tensor = inside if going is None else logical_and(going, inside)
             frame.builder.emit(control.condition, test.handle, *before.args)
         return before.done
 
 
 def _may_step_over(bounds: tuple[Any, Any, Any], type: ScalarType) -> bool:
-    """Whether the step from a loop's last number may lead beyond the type, or either way."""
+    """Whether the step after a loop's last iteration may overflow the counter's type, or the step's sign is unknown."""
     element, step = type.element, bounds[2]
     assert isinstance(element, DType)
     if isinstance(step, tensor):
@@ -208,21 +210,21 @@ def _read_body(frame: Frame, body: list[ast.stmt]) -> None:
         frame.loops = outside
 
 
-def _after_loop(frame: Frame, node: ast.For | ast.While, settled: Settled, results: Sequence[Value], line: Loc) -> None:
-    """Names after a loop: the carried ones hold its results, those that only its body assigns hold nothing."""
-    slots = [slot for each in settled.carried for slot in each.arguments]
+def _after_loop(frame: Frame, node: ast.For | ast.While, loop: ReadLoop, results: Sequence[Value], line: Loc) -> None:
+    """Bind names after a loop: the carried ones to its results; a read of one that only the body assigns is an error."""
+    slots = [slot for each in loop.carried for slot in each.arguments]
     for value, slot in zip(results, slots, strict=True):
         value.name = value.name or identifier(slot.path)
     for name in frame.source.assigned(node):
-        if name in settled.dropped:
-            frame.bind(name, settled.dropped[name], frame.env[name].loc)
+        if name in loop.dropped:
+            frame.bind(name, loop.dropped[name], frame.env[name].loc)
         elif name not in frame.env or _is_counter(frame.env[name].value):
             frame.bind(name, Unusable(errors.IN_LOOP, {"name": name, "line": line.line}), line)
-    bind(frame, settled.carried, results, line)
+    bind(frame, loop.carried, results, line)
 
 
 def _is_counter(value: Any) -> bool:
-    """True for what is left of a counter after its loop."""
+    """True for the binding of a counter after its loop."""
     return isinstance(value, Unusable) and value.row is errors.COUNTER
 
 
@@ -250,7 +252,7 @@ def _is_integer(bound: Any) -> bool:
 
 
 def _counter_type(*bounds: Any) -> ScalarType:
-    """int32, unless a bound is a run-time value that int32 does not hold all of, or a number that it does not hold."""
+    """int32, or int64 when the type of a run-time bound or the value of a constant one does not fit into int32."""
     return ScalarType(int64 if any(map(_is_wide, bounds)) else int32)
 
 
@@ -267,12 +269,12 @@ def _bound(frame: Frame, bound: Any, type: ScalarType) -> Value:
     return materialise(frame.builder, int(bound), type)
 
 
-def _left(frame: Frame, exits: Exits, results: Sequence[Value], after: After, always: bool = False) -> Outcome:
-    """After a loop that gave these results: a return in it goes on, and all that follows is for those that did not return.
+def _after_exits(frame: Frame, exits: Exits, results: Sequence[Value], after: After, always: bool = False) -> Outcome:
+    """After a loop with these results: a taken return continues outwards, and the code after the loop runs if none was taken.
 
-    `always`: nothing but a return ends the loop.
+    `always`: only a return ends the loop.
     """
-    returned, value = exits.hand_out(frame, results)
+    returned, value = exits.bind_results(frame, results)
     if returned is None:
         return Signal.NEXT
     loc = exits.last[RESULT].loc
@@ -286,7 +288,7 @@ def _left(frame: Frame, exits: Exits, results: Sequence[Value], after: After, al
 
 @statement(ast.While)
 def while_statement(frame: Frame, node: ast.While, after: After) -> Outcome:
-    """`while` on a run-time condition. A constant one must be false where nothing can leave the loop."""
+    """`while` on a run-time condition. A constant condition must be false, unless the loop has an exit."""
     if node.orelse:
         refuse(frame, node.orelse[0], "else of a loop", "put it after the loop")
     line = frame.at(node)
@@ -299,7 +301,7 @@ def while_statement(frame: Frame, node: ast.While, after: After) -> Outcome:
         types, titles = [*types, *exits.types], [*titles, *exits.titles]
         with frame.builder.region(types, titles) as before:
             bind(frame, carried, before.args[:end])
-            test, condition = _test(frame, node, exits.go_on(before.args[end:]))
+            test, condition = _test(frame, node, exits.still_running(before.args[end:]))
             if test is False:
                 return None, Edge()
             frame.builder.emit(control.condition, condition.handle, *before.args)
@@ -313,32 +315,32 @@ def while_statement(frame: Frame, node: ast.While, after: After) -> Outcome:
             frame.builder.emit(control.yield_, *found.values)
         if any(frame.env[each.name].value is POISON for each in carried):
             return (before.done, body.done, test), found
-        if test is True and not exits.any and found.settled and len(frame.trace.errors) == known:
+        if test is True and not exits.any and found.stable and len(frame.trace.errors) == known:
             frame.mark(node.test)
             raise fail(errors.ENDLESS, value=ast.unparse(node.test))
         return (before.done, body.done, test), found
 
-    settled = settle(frame, line, lambda: frame.source.assigned(node), attempt)
-    if settled.made is None:
+    loop = read_to_fixpoint(frame, line, lambda: frame.source.assigned(node), attempt)
+    if loop.made is None:
         return Signal.NEXT
-    *regions, test = settled.made
+    *regions, test = loop.made
     frame.builder.loc = line
-    initial = initial_values(frame, settled.carried)
+    initial = initial_values(frame, loop.carried)
     made = frame.builder.emit(control.while_, *initial, *exits.initial(frame), regions=tuple(regions))
     results, flags = results_of(made)[: len(initial)], results_of(made)[len(initial) :]
-    _after_loop(frame, node, settled, results, line)
-    return _left(frame, exits, flags, after, always=test is True and not exits.breaks)
+    _after_loop(frame, node, loop, results, line)
+    return _after_exits(frame, exits, flags, after, always=test is True and not exits.breaks)
 
 
 def _test(frame: Frame, node: ast.While, going: tensor | None) -> tuple[bool | tensor, tensor]:
-    """The author's condition, and the loop's: once something has left the loop nobody asks the author's."""
-    with frame.builder.region() as asked:
+    """The author's condition, and the loop's, which does not evaluate the author's after an exit was taken."""
+    with frame.builder.region() as evaluated:
         test = truth(frame.value(node.test), "while")
         held: tensor = test if isinstance(test, tensor) else constant(test, int1)
-    pure = all(op.kind.pure for op in asked.ops)
+    pure = all(op.kind.pure for op in evaluated.ops)
     if going is not None and test is True and pure:
         return test, going
     if going is not None and not pure:
-        return test, behind(frame, going, held, asked.ops, is_and=True)
-    append(frame, asked.ops)
+        return test, short_circuit(frame, going, held, evaluated.ops, is_and=True)
+    append(frame, evaluated.ops)
     return test, held if going is None else logical_and(going, held)

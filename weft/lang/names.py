@@ -1,6 +1,6 @@
-"""What a name means: a local variable, a closure cell, a global, or one of Python's own names; and attributes.
+"""Name lookup (local variables, closure cells, globals, builtins) and attributes.
 
-Whatever a kernel takes from its surroundings is recorded as a `Read`, at its longest path: a kernel that uses `cfg.block`
+Every value that a kernel takes from outside is recorded as a `Read` with its longest path: a kernel that uses `cfg.block`
 depends on that number and not on all of `cfg`.
 """
 
@@ -40,7 +40,7 @@ class Method:
 
 @expression(ast.Name)
 def name(frame: Frame, node: ast.Name) -> Any:
-    """A name: what was assigned to it here, else what it means where the function stands."""
+    """A name: the local variable, else the closure cell, global or builtin."""
     if node.id in frame.env:
         return local(frame, node.id, frame.at(node))
     if node.id in frame.source.locals:
@@ -50,7 +50,7 @@ def name(frame: Frame, node: ast.Name) -> Any:
 
 @expression(ast.Attribute)
 def attribute_of(frame: Frame, node: ast.Attribute) -> Any:
-    """`a.b`: of a value, or a path from something outside of the function."""
+    """`a.b`: an attribute of a value, or a path from outside of the function."""
     if is_outside(frame, node):
         return outer(frame, node)
     owner = frame.value(node.value)
@@ -59,7 +59,7 @@ def attribute_of(frame: Frame, node: ast.Attribute) -> Any:
 
 
 def local(frame: Frame, name: str, reader: Loc) -> Any:
-    """The value of an assigned name. Raises the mistake that left it without one; a second reader is passed over."""
+    """The value of an assigned name. The first read of a name without a value raises its error, later reads are skipped."""
     value = frame.env[name].value
     if isinstance(value, Unusable):
         frame.bind(name, POISON, frame.env[name].loc)
@@ -69,28 +69,28 @@ def local(frame: Frame, name: str, reader: Loc) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A value outside of the function and the path to it; or, without a path, what was made of one."""
+    """A value from outside of the function and the path to it; `path` is None for a value computed from one."""
 
     value: Any
     path: Path | None
 
 
 def is_outside(frame: Frame, node: ast.expr) -> bool:
-    """True for attributes and items of a name that is none of the function's own."""
+    """True for attributes and items of a name that is not local to the function."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return isinstance(node, ast.Name) and node.id not in frame.env and node.id not in frame.source.locals
 
 
 def outer(frame: Frame, node: ast.Name | ast.Attribute | ast.Subscript) -> Any:
-    """The value of something outside of the function. Raises what `reach` and `take` raise."""
+    """The value of an expression outside of the function. Raises what `reach` and `take` raise."""
     path = frame.source.path(node)
     known = frame.trace.reads.get((id(frame.function), path)) if path else None
     return unwrap(known.value) if known is not None else take(frame, reach(frame, node), frame.at(node))
 
 
 def reach(frame: Frame, node: ast.expr) -> Reached:
-    """Follow a path from outside of the function as far as it is one, without recording it; what is beyond is read.
+    """Follow a path from outside of the function without recording it. A part that is not a plain path is evaluated.
 
     Raises CompilationError: lang-undefined-name, lang-attribute, thread-host-view.
     """
@@ -121,14 +121,14 @@ def _reach_item(frame: Frame, node: ast.Subscript) -> Reached:
         try:
             return Reached(owner.value[index], (*owner.path, ("item", index)))
         except (LookupError, TypeError):
-            pass  # which the look itself says
+            pass  # `item` below reports the error.
     value = take(frame, owner, frame.at(node.value))
     frame.mark(node)
     return Reached(item(node, value, index), None)
 
 
 def length(frame: Frame, node: ast.expr) -> Any:
-    """`len` of something outside of the function, of whose items then none has been read."""
+    """`len` of a value outside of the function. Only the length is recorded as read, not the items."""
     reached = reach(frame, node)
     if reached.path is not None and (type(reached.value) in _CONTAINERS or _is_array(reached.value)):
         count = len(reached.value)
@@ -176,12 +176,12 @@ def take(frame: Frame, reached: Reached, loc: Loc) -> Any:
 
 
 def _is_array(value: object) -> bool:
-    """True for the arrays of any library, and not for NumPy's single numbers."""
+    """True for the arrays of any library, but not for NumPy scalars."""
     return hasattr(type(value), "__len__") and any(hasattr(value, protocol) for protocol in ARRAYS)
 
 
 def surrounding(function: FunctionType, name: str) -> Any:
-    """A closure cell, a global or a builtin as it is now, or a marker when there is none."""
+    """The current value of a closure cell, a global or a builtin, or `_MISSING`."""
     names = function.__code__.co_freevars
     if name in names:
         cell = (function.__closure__ or ())[names.index(name)]
@@ -194,9 +194,9 @@ def surrounding(function: FunctionType, name: str) -> Any:
 
 
 def attribute(frame: Frame, owner: Any, name: str) -> Any:
-    """`owner.name`, unwrapped; methods of aggregates come bound. Raises CompilationError (lang-attribute).
+    """`owner.name`, unwrapped; methods of aggregates are bound. Raises CompilationError (lang-attribute).
 
-    A constant's `.value` is the constant itself, since kernels see no `constexpr` boxes.
+    A constant's `.value` is the constant itself, since the reader unwraps `constexpr` objects.
     """
     record(frame, owner, name)
     if is_aggregate(owner):
@@ -206,7 +206,7 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
             is_static = isinstance(_in_class(cls, name), staticmethod)
             return method if is_static else Method(method, owner)
     if isinstance(owner, RuntimeValue):
-        # A property of a tile that a scalar lacks raises the author's mistake, which must pass.
+        # A property that raises a user error (one of tiles, read on a scalar) must not be mistaken for a missing attribute.
         return getattr(owner, name) if hasattr(type(owner), name) else _no_attribute(owner, name)
     found = getattr(owner, name, _MISSING)
     if found is not _MISSING:
@@ -215,7 +215,7 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
 
 
 def record(frame: Frame, owner: Any, name: str) -> None:
-    """Record that an attribute is looked up elsewhere than on a path: of a module, a class, or the class of an object."""
+    """Record an attribute lookup that is not on a path: in a module, a class, or the class of an object."""
     if isinstance(owner, RuntimeValue):
         return
     place: Any = owner if isinstance(owner, (type, ModuleType)) else class_of(owner)
@@ -237,7 +237,7 @@ def _no_attribute(owner: Any, name: str) -> Any:
 
 
 def _existing(owner: Any, name: str) -> str:
-    """What to write for an attribute that no table knows: a similar name, or those that there are."""
+    """The fix for an unknown attribute: a similar name, or the list of existing ones."""
     known = [each for each in getattr(owner, "__all__", dir(owner)) if not each.startswith("_")]
     close = suggestion(name, known)
     if close:
@@ -246,24 +246,25 @@ def _existing(owner: Any, name: str) -> str:
 
 
 _FEW = 12
-"""How many attributes a message lists."""
+"""A message lists at most this many attributes."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A clause that names a similar name; empty when there is none."""
+    """A clause that suggests a similar name; empty when there is none."""
     close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _spelling(annotation: ast.expr | None) -> str:
-    """`gl.constexpr` of itself and of `gl.constexpr[int]`, quoted or not."""
+    """The dotted name of an annotation: `gl.constexpr` for itself and for `gl.constexpr[int]`, quoted or not."""
     if isinstance(annotation, ast.Subscript):
         return _spelling(annotation.value)
     return str(annotation.value).partition("[")[0] if isinstance(annotation, ast.Constant) else dotted(annotation)
 
 
 def annotates_constexpr(frame: Frame, annotation: ast.expr | None) -> bool:
-    """True when an annotation means `constexpr`. Python never evaluates those of variables, so an unknown one is no mistake."""
+    """True when an annotation is `constexpr`. Python does not evaluate annotations of local variables, so an undefined name in
+    one is not an error."""
     text = _spelling(annotation)
     if not text:
         return False

@@ -1,6 +1,6 @@
-"""What authors look for under names of Python, NumPy, PyTorch or CUDA, and what the language calls it.
+"""Advice for messages: the language's equivalents of functions of Python, NumPy, PyTorch and CUDA.
 
-Nothing is decided here: the reader asks for advice once it has found a mistake.
+Nothing is decided here: the reader consults these tables once it has found an error.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ EXPRESSIONS: dict[str, str] = {
     "trunc": "x.to(gl.int32)",
     "view": "x.to(gl.int32, bitcast=True) for its bits, or gl.reshape for its shape",
 }
-"""What to write for a tile `x`."""
+"""Replacement expressions, for a tile `x`."""
 CLAUSES: dict[str, str] = {
     "T": ".permute([1, 0]) is the transpose",
     "append": "build a new list, as in xs + [x]",
@@ -99,7 +99,7 @@ CLAUSES: dict[str, str] = {
     "to_numpy": "results reach the host through gl.store",
     "tolist": "results reach the host through gl.store",
 }
-"""What to do about a name for which no expression stands in."""
+"""Advice for names that no expression replaces."""
 CUDA: dict[str, str] = {
     "__ldg": "write gl.load(ptr)",
     "__shfl_down_sync": "write gl.shuffle_down(x, offset)",
@@ -114,25 +114,25 @@ CUDA: dict[str, str] = {
     "threadIdx": "write gl.thread_idx",
     "warpSize": "write gl.WARP_SIZE",
 }
-"""What CUDA calls it."""
+"""Replacements for names of CUDA."""
 SHARED = (
     "SharedMemory", "__shared__", "alloc_shared", "allocate_shared", "shared", "shared_array", "shared_memory", "smem",
     "stack_allocation",
 )  # fmt: skip
-"""What shared memory is looked for under."""
+"""Names of shared memory in other languages."""
 NAMES = {
     "cuda": f"write functions of weft.language (gl): gl.thread_idx, gl.barrier(), and for shared memory {shared_array()}",
     "tl": "write gl, after from weft import language as gl",
 }
-"""What packages of other languages are called."""
+"""Common names of other languages' packages."""
 _OPERAND = re.compile(r"(?<![.\w])x(?!\w)")
 HOST_ONLY = "use functions of weft.language (gl), or compute it on the host and pass the result as an argument"
 
 
 def instead(name: str, x: object = None) -> str:
-    """What to write instead of a function or method of this name that the language has not; empty when nothing is known.
+    """What to write instead of a function or method that the language lacks; empty when nothing is known.
 
-    `x` is what it was called on, if that is known: the advice then speaks of it by its name.
+    `x` is the value that it was called on, if known: the advice then uses the value's name.
     """
     known = CLAUSES.get(name) or CUDA.get(name)
     if known:
@@ -146,18 +146,18 @@ def instead(name: str, x: object = None) -> str:
 
 
 def shared_memory() -> str:
-    """What allocates shared memory: in kernels of single threads an array that they index, else that or a buffer of tiles."""
+    """The call that allocates shared memory: an indexed array in thread-level kernels; elsewhere that, or a buffer of tiles."""
     tiles = "" if by_threads() else "gl.allocate_shared_memory(dtype, shape, layout) for tiles, or for single threads "
     return tiles + shared_array()
 
 
 def in_threads(name: str) -> str:
-    """A clause on what single threads write where they call a function of tiles; empty when nothing is known."""
+    """A clause with the thread-level equivalent of a function of tiles; empty when there is none."""
     return f"; single threads write {shared_array()}" if name == "allocate_shared_memory" and by_threads() else ""
 
 
 def instead_of_name(name: str) -> str:
-    """What to write instead of an undefined name, which mostly is the author's own; empty when nothing is known."""
+    """What to write instead of an undefined name; empty when nothing is known, as for most names."""
     if name in SHARED:
         return f"write {shared_memory()}"
     if name in CUDA or name in NAMES:
@@ -166,7 +166,7 @@ def instead_of_name(name: str) -> str:
 
 
 def library_of(function: Any) -> str:
-    """The library that a function belongs to, `Python` for Python's own; empty for functions of the author's."""
+    """The library that a function belongs to, `Python` for builtins; empty for functions of the author."""
     module = getattr(function, "__module__", None) or class_of(function).__module__
     root = module.partition(".")[0]
     if root in ("builtins", "io"):

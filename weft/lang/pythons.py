@@ -1,6 +1,6 @@
-"""Python's own functions in kernels: what `min`, `len`, `print` and their kind do with run-time values.
+"""Builtin functions of Python in kernels: the meaning of `min`, `len`, `print` and others for run-time values.
 
-Functions that are not in the table are refused, as any plain Python function is.
+Builtins that are not in the table are refused, as any plain Python function is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MISSING = object()
 
 
 def handles(*functions: Any) -> Callable[[Handler], Handler]:
-    """Enter a function as what these mean in a kernel; it gets the frame, then the arguments."""
+    """Register the handler of these builtins in kernels. It takes the frame and the arguments."""
 
     def enter(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(functions, handler))
@@ -42,7 +42,7 @@ def handles(*functions: Any) -> Callable[[Handler], Handler]:
 
 
 def _as_it_is(function: Any) -> Handler:
-    """Python's own function; an iterator that it gives becomes a list."""
+    """Handler that calls the builtin itself. An iterator as the result becomes a list."""
 
     def run(frame: Frame, *args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
@@ -51,14 +51,14 @@ def _as_it_is(function: Any) -> Handler:
     return run
 
 
-# `abs` asks the tile, the others take whatever there is.
+# `abs` calls the tile's `__abs__`; the others accept any value.
 for _function in (abs, type, callable, slice):
     HANDLERS[_function] = _as_it_is(_function)
 
 
 @handles(len)
 def length(frame: Frame, values: Any) -> int:
-    """`len(values)`: of a tile its first dimension."""
+    """`len(values)`: for a tile the size of its first dimension."""
     if hasattr(values, "__len__"):
         return len(values)
     advice = (
@@ -68,7 +68,7 @@ def length(frame: Frame, values: Any) -> int:
 
 
 def _refused(function: Any, value: Any) -> UserError:
-    """The mistake of a Python function on a run-time value (lang-python-function), with what to write instead."""
+    """The error (lang-python-function) for a builtin applied to a run-time value, with its fix."""
     name = function.__name__
     advice = instead(name, value) or "compute it on the host and pass the result as an argument"
     if isinstance(value, tensor) and value.is_scalar and name in _OF_TILES:
@@ -82,11 +82,11 @@ def _refused(function: Any, value: Any) -> UserError:
 
 _EXTREMES = ("max", "min")
 _OF_TILES = (*_EXTREMES, "sum", "any", "all")
-"""Functions of sequences which the language has for tiles."""
+"""Builtins of sequences that have an equivalent for tiles."""
 
 
 def _sequence(function: Any, value: Any) -> list[Any]:
-    """What a function of a sequence goes through. Raises lang-python-function for a tile, a scalar or a pointer."""
+    """The items of a builtin's sequence argument. Raises lang-python-function for a tile, a scalar or a pointer."""
     if isinstance(value, RuntimeValue):
         raise _refused(function, value)
     return items(value)
@@ -143,7 +143,7 @@ HANDLERS[max] = _extreme(max, maximum)
 
 @handles(sum)
 def total(frame: Frame, values: Any, start: Any = 0) -> Any:
-    """`sum` of a sequence; a tile is summed by `gl.sum`."""
+    """`sum` of a sequence. A tile is reduced by `gl.sum` instead."""
     found = _sequence(sum, values)
     return functools.reduce(operator.add, found, start) if start or not found else functools.reduce(operator.add, found)
 
@@ -196,7 +196,7 @@ HANDLERS[bool] = _number(bool, int1, DType.is_bool)
 
 @handles(isinstance)
 def is_instance(frame: Frame, value: Any, kinds: Any) -> bool:
-    """`isinstance`; `gl.constexpr` stands for everything that is known at compile time."""
+    """`isinstance`. Every compile-time value is an instance of `gl.constexpr`."""
     wanted: tuple[Any, ...] = tuple(kinds) if is_sequence(kinds) else (kinds,)
     if constexpr in wanted and not is_runtime(value):
         return True
@@ -227,7 +227,7 @@ def is_subclass(frame: Frame, kind: Any, kinds: Any) -> bool:
 
 @handles(print)
 def say(frame: Frame, *args: Any, sep: str = " ", end: str = "\n") -> None:
-    """`print`: at compile time when all is known then, else on the device, constants as text before the values."""
+    """`print`: at compile time when all arguments are constants, else on the device, with constants as text before values."""
     if not is_runtime(args):
         static_print(*args, sep=sep, end=end)
         return
@@ -247,7 +247,7 @@ def _parts(arg: Any) -> tuple[Any, ...]:
 
 @handles(builtins.breakpoint)
 def stop_here(frame: Frame) -> None:
-    """`breakpoint()`: every scalar and tile in view, by the author's names; fields as `mma.acc`."""
+    """`breakpoint()`: shows every scalar and tile of the environment by its name; fields as `mma.acc`."""
     names: list[str] = []
     values: list[tensor] = []
     for name, binding in frame.env.items():

@@ -1,6 +1,6 @@
 """Reading a whole kernel.
 
-What each construct of Python becomes stands in the modules named here: importing them fills the tables of `frame`.
+The readers of the single constructs are in the modules of `FAMILIES`: importing them fills the tables of `frame`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAMILIES = (branches, calls, expressions, loops, names, refused, statements)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParam:
-    """A parameter of the compiled kernel: its type, and what it is known to be a multiple of (a pointer in bytes)."""
+    """A parameter of the compiled kernel: its type, and a known divisor of its value (in bytes for a pointer)."""
 
     element: Element
     divisible: int = 1
@@ -42,8 +42,8 @@ class RuntimeParam:
 class DescriptorParam:
     """A tensor descriptor, which becomes several parameters of the compiled kernel.
 
-    `names` are theirs: of the descriptor itself, then of the tensor's extents, then of its strides. `divisible`: what every
-    stride but the last is a multiple of, in elements.
+    `names` are those of the parameters: the descriptor itself, then the tensor's extents, then its strides. `divisible` is a
+    known divisor of every stride but the last, in elements.
     """
 
     type: DescriptorType
@@ -60,8 +60,8 @@ class DescriptorParam:
 class ViewParam:
     """A view of global memory, which becomes several parameters of the compiled kernel.
 
-    `pointer` is that of its first element, `numbers` are what is known of it at run time only, each called by its name. `key`
-    is the rest (see `weft.views.LayoutTensor.from_argument`).
+    `pointer` points to its first element. `numbers` are its run-time extents and strides by name. `key` holds everything
+    known at compile time (see `weft.views.LayoutTensor.from_argument`).
     """
 
     pointer: RuntimeParam
@@ -78,15 +78,15 @@ class ConstexprParam:
 
 Param = RuntimeParam | DescriptorParam | ViewParam | ConstexprParam
 Argument = tuple[Value, dict[str, Any]]
-"""A parameter of the compiled kernel, and what is known of it: "divisible", and "optional" where it may go if unused."""
+"""A parameter of the compiled kernel and its facts: "divisible", and "optional" for one that is dropped when unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel's tile IR, and everything outside of its parameters that it depends on.
+    """A kernel's tile IR, and everything besides its parameters that it depends on.
 
-    `ran` is the author's Python that was called; of the functions in `known`, by identity, all reads are recorded. `opened`
-    says that the IR depends on more than the reads say.
+    `ran` lists the calls of the author's Python. `known` holds (by identity) the functions whose reads are all recorded.
+    `opened` is true when the IR depends on more than the recorded reads.
     """
 
     func: Func
@@ -106,11 +106,11 @@ def build_kernel(
     block: tuple[int, int, int] | None = None,
     name: str | None = None,
 ) -> Built:
-    """Read a kernel: its Python function, and what each parameter is, into tile IR for a target.
+    """Read a kernel's Python function into tile IR for a target and for the given kinds of parameters.
 
-    `block` is the shape of a block of threads, of a kernel that is launched with one.
+    `block` is the shape of the thread block for a kernel that is launched with one.
 
-    Raises the author's mistakes, each with its line: one CompilationError or LayoutError, or an ErrorGroup of several.
+    Raises the errors in the source, each with its line: one CompilationError or LayoutError, or an ErrorGroup of several.
     """
     source = source_of(fn)
     trace = Trace(Builder())
@@ -149,7 +149,7 @@ def _read(frame: Frame) -> None:
 
 
 def _arguments(name: str, param: Param) -> Iterator[Argument]:
-    """What a parameter of the Python function becomes."""
+    """The parameters of the compiled kernel for one parameter of the Python function."""
     if isinstance(param, RuntimeParam):
         yield Value(ScalarType(param.element), name), _divisible(param.divisible)
     elif isinstance(param, ViewParam):
@@ -177,7 +177,7 @@ def _environment(
 
 
 def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
-    """What the kernel sees of a parameter."""
+    """The value of a parameter inside the kernel."""
     if isinstance(param, ConstexprParam):
         return unwrap(param.value)
     if isinstance(param, RuntimeParam):
@@ -189,7 +189,7 @@ def _value(name: str, param: Param, values: Sequence[Value]) -> Any:
 
 
 def _check_target(source: Source, params: Mapping[str, Param], target: TargetLike) -> None:
-    """Refuse descriptors where there is no TMA (descriptor-target)."""
+    """Refuse descriptors on targets without TMA (descriptor-target)."""
     wanting = [name for name, p in params.items() if isinstance(p, DescriptorParam)]
     if not wanting or target.has_tma:
         return
@@ -214,7 +214,7 @@ def _divisible(divisor: int) -> dict[str, int]:
 
 
 def _inliner(trace: Trace) -> Any:
-    """How functions of the language call a helper, such as the combine function of a reduction."""
+    """The callback by which functions of the language call a helper, such as the combine function of a reduction."""
 
     def run(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return calls.invoke(trace.frames[-1], function, args, kwargs)

@@ -1,4 +1,4 @@
-"""Python that kernels do without: what each construct is called, and what to write instead."""
+"""Constructs of Python that kernels do not support: the name of each, and what to write instead."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EXPRESSIONS: dict[str, tuple[str, str]] = {
 
 
 def refuse(frame: Frame, node: ast.stmt | ast.expr, what: str, instead: str) -> NoReturn:
-    """Raise CompilationError (lang-unsupported) for a construct, in its place."""
+    """Raise CompilationError (lang-unsupported) at a construct's location."""
     raise fail(errors.UNSUPPORTED, loc=frame.at(node), what=what, instead=instead)
 
 
@@ -55,7 +55,7 @@ def _refuse_expression(frame: Frame, node: Any) -> NoReturn:
     refuse(frame, node, *_EXPRESSIONS[type(node).__name__])
 
 
-# Some of these are newer than the oldest Python that weft runs on.
+# Some of these node types do not exist in the oldest Python version that weft supports.
 for _name in _STATEMENTS:
     if hasattr(ast, _name):
         statement(getattr(ast, _name))(_refuse_statement)

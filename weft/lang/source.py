@@ -1,7 +1,7 @@
-"""A function's syntax tree with true positions, and what can be said of it before it is read.
+"""A function's syntax tree with positions of its file, and syntactic facts about it.
 
-The text is cut out of the file as it was when the function was decorated, from the first line to the end of the function,
-and parsed behind as many empty lines as stand above it: lines and columns then are those of the file, without correction.
+The text is that of the file at the time of decoration, from the function's first line to its end. It is parsed after as many
+empty lines as precede it in the file, so that line and column numbers need no correction.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.errors import lang as errors
 from weft.errors.text import NO_FILE, lines_of
 
 Path = tuple[tuple[str, Any], ...]
-"""Steps from a function, a module or a class to a value: ("name", n) first, of a function; ("attribute", n), ("item", key)
-and ("length", None) after it."""
+"""Steps from a function, a module or a class to a value: for a function ("name", n) first, then ("attribute", n),
+("item", key) and ("length", None)."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -27,14 +27,14 @@ MUTATORS = frozenset({
     "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort",
     "update",
 })  # fmt: skip
-"""Methods of constants that would change them; constants are shared between all that read them."""
+"""Methods that modify a container. They are refused on constants, which all readers share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A parsed function: its file, its name for messages, its tree, and the names that are local to it.
+    """A parsed function: its file, its name for messages, its tree, and its local names.
 
-    The tables remember what was asked of nodes before; a source is read many times.
+    Facts about nodes are cached: a helper is read once per call, and a loop's body once per attempt.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Source:
     locals: frozenset[str]
     _assigned: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
     _jumps: dict[ast.AST, bool] = field(default_factory=dict[ast.AST, bool])
-    _handed_out: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
+    _live_out: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict[ast.AST, "tuple[str, ...]"])
     _paths: dict[ast.AST, Path] = field(default_factory=dict[ast.AST, Path])
 
     @property
@@ -52,13 +52,13 @@ class Source:
         return self.node.body
 
     def assigned(self, node: ast.AST) -> tuple[str, ...]:
-        """Names that the statement, or a statement within it, assigns; for an attribute the name it starts from."""
+        """Names that the statement, or a statement within it, assigns; for an attribute target its root name."""
         if node not in self._assigned:
             self._assigned[node] = tuple(dict.fromkeys(_stores(node)))
         return self._assigned[node]
 
-    def spoiled(self, node: ast.AST) -> tuple[str, ...]:
-        """Names that hold nothing sure once the statement has failed: those that it assigns or would change in place."""
+    def poisoned(self, node: ast.AST) -> tuple[str, ...]:
+        """Names to poison after the statement has failed: those that it assigns or may modify in place."""
         changed = (
             each.func.value.id
             for each in ast.walk(node)
@@ -70,28 +70,28 @@ class Source:
         return (*self.assigned(node), *changed)
 
     def jumps(self, node: ast.If) -> bool:
-        """True when a return, or a break or continue of a loop around it, stands in the `if`."""
+        """True when the `if` contains a return, or a break or continue of an enclosing loop."""
         if node not in self._jumps:
             self._jumps[node] = any(True for child in (*node.body, *node.orelse) for _ in _jumps_out(child))
         return self._jumps[node]
 
     def leaves(self, node: ast.For | ast.While) -> bool:
-        """True when a return, or a break of the loop itself, stands in its body."""
+        """True when the loop's body contains a return, or a break of this loop."""
         if node not in self._jumps:
             found = (jump for child in node.body for jump in _jumps_out(child))
             self._jumps[node] = any(not isinstance(jump, ast.Continue) for jump in found)
         return self._jumps[node]
 
-    def handed_out(self, node: ast.For | ast.While) -> tuple[str, ...]:
-        """Names that the loop assigns, and that the function reads elsewhere."""
-        if node not in self._handed_out:
+    def live_out(self, node: ast.For | ast.While) -> tuple[str, ...]:
+        """Names that the loop assigns and that the function reads outside of it (live out, without regard to order)."""
+        if node not in self._live_out:
             inside = set(ast.walk(node))
             read = {name for child in ast.walk(self.node) if child not in inside for name in _reads(child)}
-            self._handed_out[node] = tuple(name for name in self.assigned(node) if name in read)
-        return self._handed_out[node]
+            self._live_out[node] = tuple(name for name in self.assigned(node) if name in read)
+        return self._live_out[node]
 
     def path(self, node: ast.expr) -> Path:
-        """The steps of names joined by dots (see `weft.lang.frame.Read`); empty for anything else."""
+        """The path of a dotted name (see `weft.lang.frame.Read`); empty for any other expression."""
         if node not in self._paths:
             name, *attributes = dotted(node).split(".")
             self._paths[node] = (("name", name), *(("attribute", each) for each in attributes)) if name else ()
@@ -120,7 +120,7 @@ def parameters(node: ast.FunctionDef) -> Iterator[ast.arg]:
 
 
 def _instead_of(file: str) -> str:
-    """What to do about a text that Python does not keep."""
+    """The fix for a function whose source text Python does not keep."""
     if file in ("<stdin>", NO_FILE):
         return "put the kernel into a file and import it: Python keeps no text of what is typed at its prompt or given to -c"
     return "put the kernel into a file, or compile its text under a name of its own and enter it into linecache"
@@ -151,7 +151,7 @@ def _parameter_names(code: CodeType) -> Sequence[str]:
 
 
 def _definition(lines: Sequence[str], code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The definition that starts in the code's first line; None when something else stands there."""
+    """The definition that starts at the code's first line; None when the text there is something else."""
     first = code.co_firstlineno - 1
     if first >= len(lines):
         return None
@@ -179,9 +179,9 @@ def _lines_of(code: CodeType) -> Iterator[int]:
 
 
 def _ends(lines: Sequence[str], first: int, last: int) -> Iterator[int]:
-    """Where the function may end: before each later line that is indented no more than its first.
+    """Candidates for the function's end: each later line that is indented no more than its first.
 
-    The first one nearly always is right; a bracket or a text that continues at the margin makes a later one right.
+    The first candidate is nearly always right. A bracket or string that continues at the margin makes a later one right.
     """
     margin = _indentation(lines[first])
     for number in range(last, len(lines)):
@@ -192,7 +192,7 @@ def _ends(lines: Sequence[str], first: int, last: int) -> Iterator[int]:
 
 
 def _indentation(line: str) -> int:
-    """Columns before the text; Python counts from a form feed on."""
+    """Width of a line's indentation. Python resets the count at a form feed."""
     lead = line[: len(line) - len(line.lstrip())]
     return len(lead) - (lead.rfind("\f") + 1)
 
@@ -209,7 +209,7 @@ def _stores(node: ast.AST) -> Iterator[str]:
     if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
         yield node.name
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return  # it changes memory, and no name
+        return  # A subscript assignment writes memory and binds no name.
     if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
         yield from _root(node)
         return
@@ -232,7 +232,7 @@ def _root(node: ast.expr) -> Iterator[str]:
 
 
 def _jumps_out(node: ast.stmt) -> Iterator[ast.Return | ast.Break | ast.Continue]:
-    """The statements by which control can leave a statement other than at its end, to where the caller stands."""
+    """The jumps out of a statement: returns, and breaks and continues of loops around it."""
     if isinstance(node, (ast.Return, ast.Break, ast.Continue)):
         yield node
     elif isinstance(node, ast.If):
@@ -243,7 +243,7 @@ def _jumps_out(node: ast.stmt) -> Iterator[ast.Return | ast.Break | ast.Continue
 
 
 def ends(statements: list[ast.stmt]) -> bool:
-    """True when control surely leaves the statements by a jump, however conditions turn out."""
+    """True when every path through the statements ends in a jump."""
     return any(
         isinstance(node, (ast.Return, ast.Break, ast.Continue))
         or (isinstance(node, ast.If) and ends(node.body) and ends(node.orelse))
@@ -252,7 +252,7 @@ def ends(statements: list[ast.stmt]) -> bool:
 
 
 def dotted(node: ast.expr | None) -> str:
-    """`a.b.c` for names joined by dots; empty for anything else."""
+    """`a.b.c` for a dotted name; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if not isinstance(node, ast.Attribute):

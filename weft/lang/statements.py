@@ -1,4 +1,4 @@
-"""Reading simple statements: assignments, expressions, assertions, return, and what leaves a loop or a round of it."""
+"""Reading simple statements: assignments, expressions, assertions, return, break and continue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def expression_statement(frame: Frame, node: ast.Expr, after: After) -> Outcome:
 
 
 def _check_used(frame: Frame, node: ast.Call, function: Any) -> None:
-    """Refuse to call for its effect what the author says has only a result."""
+    """Refuse to drop the result of a function that is marked `must_use_result`."""
     if must_use(function):
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         target = ast.unparse(owner) if isinstance(owner, (ast.Name, ast.Attribute)) else "result"
@@ -62,7 +62,7 @@ def assignment(frame: Frame, node: ast.Assign, after: After) -> Outcome:
 
 @statement(ast.AnnAssign)
 def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
-    """`a: gl.constexpr = value` demands a constant; other annotations say nothing."""
+    """`a: gl.constexpr = value` requires a constant; other annotations are ignored."""
     if node.value is None:
         return Signal.NEXT
     value = frame.value(node.value)
@@ -75,7 +75,7 @@ def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
 
 @statement(ast.AugAssign)
 def augmented(frame: Frame, node: ast.AugAssign, after: After) -> Outcome:
-    """`a += b` is `a = a + b`: values never change in place. Through a view memory does, as by `view[i] += b`."""
+    """`a += b` is `a = a + b`, since values are immutable. `view[i] += b` updates memory."""
     if isinstance(node.target, ast.Subscript):
         owner, key = _item(frame, node.target)
         old = owner[key]
@@ -108,7 +108,7 @@ def return_value(frame: Frame, node: ast.Return, after: After) -> Outcome:
 
 
 @statement(ast.Break)
-def leave(frame: Frame, node: ast.Break, after: After) -> Outcome:
+def break_loop(frame: Frame, node: ast.Break, after: After) -> Outcome:
     """`break`."""
     if frame.loops[-1]:
         return Signal.BREAK
@@ -117,14 +117,14 @@ def leave(frame: Frame, node: ast.Break, after: After) -> Outcome:
 
 
 @statement(ast.Continue)
-def go_on(frame: Frame, node: ast.Continue, after: After) -> Outcome:
+def continue_loop(frame: Frame, node: ast.Continue, after: After) -> Outcome:
     """`continue`."""
     return Signal.CONTINUE if frame.loops[-1] else Signal.END
 
 
 @statement(ast.Assert)
 def assertion(frame: Frame, node: ast.Assert, after: After) -> Outcome:
-    """`assert`: checked here for constants, on the device for run-time values."""
+    """`assert`: checked at compile time for constants, on the device for run-time values."""
     condition = frame.value(node.test)
     frame.mark(node)
     if isinstance(condition, tensor):
@@ -153,7 +153,7 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 
 def _name_outside(frame: Frame, value: Any) -> None:
-    """Take the name from a handle that an inlined function has made and named: its caller's name says more to the author."""
+    """Rename a handle that an inlined function created and named: messages use the caller's name for it."""
     if isinstance(value, RuntimeValue) and is_handle(value):
         depth, named = len(frame.trace.frames), frame.trace.named
         if value.handle.name and named.get(value.handle, 0) > depth:
@@ -163,19 +163,19 @@ def _name_outside(frame: Frame, value: Any) -> None:
 
 
 def name_leaves(name: str, value: Any) -> None:
-    """Give the author's name to the run-time values in a value that have none yet; a field's is `mma_acc`."""
+    """Give the author's name to the unnamed run-time values in a value; a field is named as in `mma_acc`."""
     if isinstance(value, RuntimeValue):
         value.handle.name = value.handle.name or name
     elif is_runtime(value):
         leaves, structure = flatten(value)
         for leaf, path in zip(leaves, structure.paths(name), strict=True):
             if isinstance(leaf, RuntimeValue) and not leaf.handle.name:
-                # An array behind a view is to the author what the view is.
+                # The memory of a view is named as the view, without the fields that lead to it.
                 leaf.handle.name = identifier(path.removesuffix(".storage.memory"))
 
 
 def identifier(path: str) -> str:
-    """A path as one word: `pair[0].acc` is `pair_0_acc`."""
+    """A path as one identifier: `pair[0].acc` is `pair_0_acc`."""
     return path.replace("[", "_").replace("]", "").replace(".", "_")
 
 
@@ -196,22 +196,22 @@ def _unpack(frame: Frame, targets: list[ast.expr], value: Any) -> None:
 
 
 def with_field(frame: Frame, owner: Any, name: str, value: Any) -> Any:
-    """A copy of an aggregate with one field set: two names of one aggregate stay two values.
+    """A copy of an aggregate with one field replaced. Aggregates have value semantics: another name keeps the old value.
 
-    Raises CompilationError: lang-immutable for anything but an aggregate, view-immutable for a view, lang-attribute for a field
-    that it does not have.
+    Raises CompilationError: lang-immutable for anything but an aggregate, view-immutable for a view, lang-attribute for an
+    unknown field.
     """
     if not is_aggregate(owner):
         raise fail(errors.IMMUTABLE, got=show(owner), instead="use a variable, or a field of an aggregate")
     fields = fields_of(class_of(owner))
     if isinstance(owner, (LayoutTensor, LayoutTensorIter)):
-        setattr(owner, name, value)  # which views refuse
+        setattr(owner, name, value)  # Views raise view-immutable here.
     if name not in fields:
         instead = f"use one that exists: its fields are {', '.join(fields)}"
         raise fail(errors.ATTRIBUTE, owner=type(owner).__name__, name=name, instead=instead)
     changed = copy.copy(owner)
     object.__setattr__(changed, name, value)
-    # `__init__` sets field after field; the aggregate checks them once it is done.
+    # `__init__` sets the fields one by one; the aggregate checks all of them when it is done.
     return changed if frame.source.node.name == "__init__" else seal(changed)
 
 
@@ -223,7 +223,7 @@ def _set_item(frame: Frame, target: ast.Subscript, value: Any) -> None:
 
 
 def _item(frame: Frame, target: ast.Subscript) -> tuple[Any, Any]:
-    """What an assignment to `owner[key]` changes: memory behind a view. Raises lang-immutable for anything else."""
+    """Owner and key of an assignment to `owner[key]`, which writes memory. Raises lang-immutable for other owners."""
     owner = frame.value(target.value)
     if isinstance(owner, (list, dict)) or not hasattr(owner, "__setitem__"):
         _immutable(owner)

@@ -1,9 +1,10 @@
-"""Which Python of the author's is simple enough to know what it reads.
+"""Which of the author's Python functions are simple enough that their reads can be listed.
 
 Most functions that a kernel calls at compile time compute with their arguments: the `__init__` of an aggregate that sets its
-fields, a function that picks a layout. Such a function reads globals that are constants, other functions of this kind, and the
-language; it imports nothing, and looks up nothing by a text. What it reads then is recorded as a kernel's reads are.
-Of any other function nobody knows what its result depends on.
+fields, a function that picks a layout. Such a function reads constant globals, other functions of this kind, and the language;
+it imports nothing and looks up nothing by a computed name. Its reads are recorded like a kernel's own.
+The result of any other function may depend on anything. A compilation that calls one is *open*: the disk cache finds it by its
+IR, not by its reads (see `weft.runtime.manifest`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _PURE = frozenset({
     abs, all, any, bool, complex, dict, divmod, enumerate, float, frozenset, int, isinstance, len, list, max, min, pow, range,
     reversed, round, set, slice, sorted, str, sum, tuple, zip,
 })  # fmt: skip
-"""Python's own functions whose result follows from their arguments."""
+"""Builtins whose result depends only on their arguments."""
 _LANGUAGE = ("weft.language", "weft.layout", "weft.ir.types", "math")
-"""Modules, with those below them, whose functions and classes are such too."""
+"""Modules, including their submodules, whose functions and classes are pure as well."""
 
 
 def read_by(trace: Trace, function: Any) -> bool:
-    """True when all is known that a function reads, which then is recorded; functions that it calls are too."""
+    """True when all reads of a function are known. They are recorded then, as are those of the functions it calls."""
     if id(function) in trace.known:
         return True
     raw = author_of(function)
@@ -39,7 +40,7 @@ def read_by(trace: Trace, function: Any) -> bool:
     reads = dict(_globals(raw))
     if not all(_is_plain_code(code) for code in _codes(raw.__code__)) or not all(map(_may_read, reads.values())):
         return False
-    trace.known[id(function)] = function  # so that functions may call each other
+    trace.known[id(function)] = function  # Assumed before its callees are visited, for recursion.
     for name, value in reads.items():
         trace.read(raw, (("name", name),), value)
     inner = [value for value in reads.values() if _is_authors(value)]
@@ -50,7 +51,7 @@ def read_by(trace: Trace, function: Any) -> bool:
 
 
 def author_of(function: Any) -> FunctionType | None:
-    """The author's function that `constexpr_function` and the like stand before; None for what is no Python function."""
+    """The author's function inside wrappers such as `constexpr_function`; None if there is no Python function inside."""
     while isinstance(function, FunctionType) and isinstance(inner := vars(function).get("__wrapped__"), FunctionType):
         function = inner
     return function if isinstance(function, FunctionType) else None
@@ -69,7 +70,7 @@ def _is_plain_code(code: CodeType) -> bool:
 
 
 def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Variables outside of a function that it or a function within it reads; one that is not there is no value of any kind."""
+    """Outer variables that a function, or a function nested in it, reads; `_NOTHING` for one that is not defined."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, getattr(cell, "cell_contents", _NOTHING)
     for code in _codes(function.__code__):

@@ -1,4 +1,4 @@
-"""Telling run-time values and constants apart, and turning one into the other where Python's rules say so."""
+"""Distinguishing run-time values from constants, and converting constants to run-time values by Python's rules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _KINDS = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 
 def is_runtime(value: object) -> bool:
-    """True for a value that exists on the GPU only, or that has a part which does."""
+    """True for a run-time value, and for a sequence or aggregate that contains one."""
     if isinstance(value, (RuntimeValue, Text)):
         return True
     if is_sequence(value) or is_aggregate(value):
@@ -57,17 +57,18 @@ def is_runtime(value: object) -> bool:
 
 
 def is_memory(value: object) -> bool:
-    """True for memory that threads address, of which it mostly is known at compile time which one is meant."""
+    """True for memory that threads address (scratch or local). It is not carried by loops unless the body replaces it."""
     return isinstance(value, RuntimeValue) and isinstance(value.handle.type, (ScratchType, LocalType))
 
 
 def class_of(value: object) -> type[Any]:
-    """`type(value)`, in a way that strict type checkers know the type of."""
+    """`type(value)`, with a type that strict type checkers accept."""
     return type(value)
 
 
 def is_plain(value: object) -> bool:
-    """True for run-time values, weft's own values, and constants whose text, order and hash say what they are."""
+    """True for run-time values, values of weft's classes, and constants whose text, order and hash depend on their value
+    alone, not on their address."""
     kind = class_of(value)
     if kind in _CONTAINERS:
         parts: Any = cast("dict[Any, Any]", value).items() if kind is dict else value
@@ -76,7 +77,7 @@ def is_plain(value: object) -> bool:
 
 
 def is_identity(value: object) -> bool:
-    """True for objects that compare as themselves: functions, and objects without values of their own."""
+    """True for objects that compare by identity: functions, and instances of classes other than plain constants."""
     return not is_plain(value) and not isinstance(value, (type, Enum))
 
 
@@ -86,17 +87,17 @@ def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
 
 
 def is_number(leaf: object) -> bool:
-    """True for Python's numbers and bools."""
+    """True for Python numbers and bools."""
     return isinstance(leaf, (int, float))
 
 
 def is_tile(value: object) -> bool:
-    """True for run-time values of many elements."""
+    """True for run-time tiles."""
     return isinstance(value, tensor) and not value.is_scalar
 
 
 def same_constant(a: object, b: object) -> bool:
-    """True when two constants cannot be told apart: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    """True when two constants are indistinguishable: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -105,21 +106,21 @@ def same_constant(a: object, b: object) -> bool:
 
 
 def same_leaf(a: object, b: object) -> bool:
-    """True when two leaves are one run-time value, or one constant."""
+    """True when two leaves are the same run-time value or indistinguishable constants."""
     if isinstance(a, RuntimeValue) or isinstance(b, RuntimeValue):
         return isinstance(a, RuntimeValue) and isinstance(b, RuntimeValue) and a.handle is b.handle
     return same_constant(a, b)
 
 
 def number_type(number: int | float | bool) -> ScalarType:
-    """The type that a Python number has as a scalar."""
+    """The scalar type of a Python number."""
     return ScalarType(literal_dtype(number))
 
 
 def accepts(type: Type, leaf: object) -> bool:
-    """True when a leaf is of a type, is a tile that takes its layout, or is a number that becomes a scalar of it.
+    """True when a leaf has a type, is a tile that can gain its layout, or is a number that converts to a scalar of it.
 
-    No float becomes an integer, no int a bool."""
+    A float does not convert to an integer type, an int not to bool."""
     if isinstance(leaf, RuntimeValue):
         return leaf.handle.type == type or gains_layout(leaf.handle.type, type)
     if not isinstance(leaf, (int, float)) or not isinstance(type, ScalarType) or not isinstance(type.element, DType):
@@ -131,14 +132,14 @@ def accepts(type: Type, leaf: object) -> bool:
 
 
 def gains_layout(type: Type | None, other: Type) -> bool:
-    """True when the first is a tile whose layout is left to the compiler, and the other is such a tile with a layout."""
+    """True when the first is a tile type with an unresolved layout, and the other is the same type with a layout."""
     if not isinstance(type, TileType) or not isinstance(other, TileType) or type.resolved or not other.resolved:
         return False
     return (type.element, type.shape) == (other.element, other.shape)
 
 
 def common_type(a: Any, b: Any) -> Type | None:
-    """The type that two leaves have or can take on; None when there is none."""
+    """The type that two leaves have in common or can both convert to; None when there is none."""
     if is_number(a) and is_number(b):
         return ScalarType(promote(literal_dtype(a), literal_dtype(b)))
     types = [x.handle.type for x in (a, b) if isinstance(x, RuntimeValue)]
@@ -146,7 +147,7 @@ def common_type(a: Any, b: Any) -> Type | None:
 
 
 def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
-    """The IR value of a leaf that a type accepts; a number becomes a constant of it, an open layout is settled."""
+    """The IR value of a leaf that a type accepts. Emits a constant for a number, and a layout for an unresolved tile."""
     if isinstance(leaf, RuntimeValue):
         if gains_layout(leaf.handle.type, type):
             assert isinstance(type, TileType)
@@ -158,12 +159,12 @@ def materialise(builder: Builder, leaf: Any, type: Type) -> Value:
 
 
 def has_placeholder(type: Type) -> bool:
-    """True for the types that `placeholder` knows: of scalars, tiles and vectors."""
+    """True for types that have a placeholder: scalars, tiles and vectors."""
     return isinstance(type, (ScalarType, TileType, RegsType))
 
 
 def placeholder(builder: Builder, type: Type) -> Value:
-    """A value that stands where nobody reads it: zeros, or the null pointer."""
+    """A value of a type whose contents are never used: zeros, or the null pointer."""
     element = type.element
     if isinstance(element, DType):
         return builder.emit(arith.constant, value=literal(0, element), type=type)
@@ -172,10 +173,10 @@ def placeholder(builder: Builder, type: Type) -> Value:
 
 
 def truth(value: Any, where: str) -> bool | tensor:
-    """What a condition means: a Python bool for a constant, an int1 scalar for a run-time scalar.
+    """The truth value of a condition: a Python bool for a constant, an int1 scalar for a run-time scalar.
 
-    Raises CompilationError (lang-tile-condition) for a tile, `where` naming what asked, (lang-truth) for an aggregate,
-    (shared-handle-operand) for a handle.
+    `where` names the construct in messages. Raises CompilationError: lang-tile-condition for a tile, lang-truth for an
+    aggregate, shared-handle-operand for a handle.
     """
     if isinstance(value, tensor):
         if not value.is_scalar:
@@ -189,7 +190,7 @@ def truth(value: Any, where: str) -> bool | tensor:
 
 
 def show(value: Any) -> str:
-    """A value in a message: the author's name and the kind of a run-time value, the text of a constant."""
+    """A value for a message: name and kind of a run-time value, the text of a constant."""
     if isinstance(value, RuntimeValue):
         return name_of(value)
     if is_runtime(value):
@@ -204,7 +205,7 @@ def show(value: Any) -> str:
 
 
 def show_type(leaf: Any, other: Any = None) -> str:
-    """A leaf's type in a message; with its layout where that is what tells it from `other`."""
+    """A leaf's type for a message; with its layout when only the layout distinguishes it from `other`."""
     if not isinstance(leaf, RuntimeValue):
         return repr(leaf)
     mine, theirs = leaf.handle.type, other.handle.type if isinstance(other, RuntimeValue) else None
@@ -222,7 +223,7 @@ def _full(tile: tensor, value: object) -> str:
 
 
 def conversion(path: str, wanted: Any, got: Any) -> str:
-    """What to write so that `got` has the type of `wanted`."""
+    """The fix that gives `got` the type of `wanted`."""
     if isinstance(wanted, tensor) and isinstance(got, tensor):
         want, have = wanted.handle.type, got.handle.type
         if isinstance(want, TileType) and isinstance(have, TileType) and want.shape == have.shape:
@@ -245,7 +246,7 @@ def conversion(path: str, wanted: Any, got: Any) -> str:
 
 
 def _common_type(one: Element, other: Element) -> str:
-    """How two values get one element type: that which arithmetic between them has."""
+    """The fix that gives two values a common element type, that of arithmetic between them."""
     if not isinstance(one, DType) or not isinstance(other, DType):
         return "keep it the same, or use another name"
     common = promote(one, other)
@@ -255,14 +256,14 @@ def _common_type(one: Element, other: Element) -> str:
 
 
 def require_constexpr(value: Any, what: str, instead: str = PASS_CONSTANT) -> Any:
-    """The value, which must be a constant; `instead` is what to write. Raises CompilationError (lang-not-constexpr)."""
+    """Returns a constant unchanged. Raises CompilationError (lang-not-constexpr) for a run-time value; `instead` is the fix."""
     if is_runtime(value):
         raise fail(errors.NOT_CONSTEXPR, what=what, got=show(value), instead=instead)
     return value
 
 
 def difference(path: str, one: Any, other: Any) -> tuple[str, str, str]:
-    """How two values differ: each in words, and what to write."""
+    """A description of each of two values that differ, and the fix."""
     (first, *more), structure = _leaves(one)
     (second, *others), other_structure = _leaves(other)
     if structure == other_structure and not more and not others:
