@@ -1,8 +1,8 @@
-"""What an argument of a launch is: an array somewhere, a number, or something a kernel cannot take.
+"""Classification of launch arguments: arrays on a device or the host, numbers, and objects that a kernel cannot take.
 
 No framework is imported. An array is anything with `data_ptr()` (PyTorch and look-alikes), `__cuda_array_interface__`
-(CuPy, Numba, JAX), `__array_interface__` (NumPy) or DLPack. This is the general way; the launch path has a shorter one
-for `torch.Tensor` itself.
+(CuPy, Numba, JAX), `__array_interface__` (NumPy) or DLPack. This is the general path; the generated launch function has a fast
+path for `torch.Tensor` (see `weft.runtime.binder`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Array:
 
     @property
     def on_host(self) -> bool:
-        """True for memory that the simulator works on."""
+        """True for host memory, on which kernels are simulated."""
         return self.device == HOST
 
 
@@ -46,10 +46,10 @@ class Array:
 class HostBuffer:
     """An array in host memory, and the storage that it is a view of.
 
-    `pointer` is the address of the first element. `address` and `nbytes` bound the whole storage, which tells arguments that
-    share memory. `low` and `high` bound what is the array's own, from its lowest byte to its highest: what a kernel may
-    access. The gaps of a strided array count, since a tile may load and drop them. `keepalive` owns the memory. `form` ends a
-    sentence with how the elements lie in memory, where they do not follow one another.
+    `pointer` is the address of the first element. `address` and `nbytes` bound the whole storage, by which arguments that share
+    memory are recognised. `low` and `high` bound the array itself, from its lowest byte to its highest: the bytes that a kernel
+    may access. They include the gaps of a strided array, which a tile may load and discard. `keepalive` owns the memory.
+    `form` is a clause for messages about a non-contiguous array's shape and strides.
     """
 
     pointer: int
@@ -63,7 +63,7 @@ class HostBuffer:
     form: str = ""
 
     def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The whole storage as bytes, shared with the owner and not copied; read-only where the owner is."""
+        """The whole storage as bytes, without a copy; read-only if the owner is."""
         import numpy as np
 
         if self.nbytes == 0:
@@ -74,7 +74,7 @@ class HostBuffer:
         return view
 
     def elements(self) -> np.ndarray[Any, Any]:
-        """The storage as a flat array of `dtype`, in step with `pointer`: element `first` is the argument's first."""
+        """The storage as a flat array of `dtype`, aligned to `pointer`: element `first` is the argument's first."""
         itemsize = ITEMSIZE[self.dtype]
         skip = (self.pointer - self.address) % itemsize
         count = max(self.nbytes - skip, 0) // itemsize
@@ -87,9 +87,9 @@ class HostBuffer:
 
 
 def array(value: Any) -> Array | None:
-    """Where an array argument lies, or None when `value` is no array.
+    """Dtype, address and device of an array argument, or None when `value` is not an array.
 
-    Raises LaunchError: launch-array-dtype for element types without a home on a GPU, launch-array-device for memory that
+    Raises LaunchError: launch-array-dtype for element types that kernels do not support, launch-array-device for memory that
     is neither CUDA's nor the host's, launch-array-form for lazily negated, sparse, fake and masked arrays.
     """
     if isinstance(value, type):
@@ -112,9 +112,9 @@ def array(value: Any) -> Array | None:
 
 
 def extents(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
-    """Shape and strides of an array, in elements; None for what has no shape.
+    """Shape and strides of an array, in elements; None for objects without a shape.
 
-    A stride is no integer where fields of a structure are taken: then it is no whole number of elements.
+    The strides of a field of a structured array may be fractions, since its records need not be a multiple of the field.
     """
     if callable(getattr(value, "stride", None)):
         return tuple(value.shape), tuple(value.stride())
@@ -142,7 +142,7 @@ def host_buffer(value: Any) -> HostBuffer:
 
 
 def _form(shape: tuple[int, ...], strides: tuple[float, ...]) -> str:
-    """Words for an array whose elements do not follow one another, for which a pointer is easily mistaken."""
+    """A clause for messages about a non-contiguous array, in which pointer arithmetic easily goes wrong."""
     steps = dlpack.contiguous(shape)
     if 0 in shape or all(one == other or size == 1 for size, one, other in zip(shape, strides, steps, strict=True)):
         return ""
@@ -170,9 +170,9 @@ def _own_bytes(pointer: int, shape: Sequence[int], strides: Sequence[int], items
 
 
 def joined(buffers: Sequence[HostBuffer]) -> list[HostBuffer]:
-    """The same buffers; where storages overlap, as those of an array and of a tensor made of it, each gets all of both.
+    """The same buffers, with the union of overlapping storages, such as those of an array and of a tensor made from it.
 
-    So the simulator sees by their storages which arguments share memory.
+    The simulator recognises arguments that share memory by their common storage.
     """
     spans: list[tuple[int, int]] = []
     for start, end in sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in buffers if buffer.nbytes):
@@ -200,7 +200,7 @@ def _numpy_buffer(value: np.ndarray[Any, Any]) -> HostBuffer:
     while base is not None:
         if isinstance(base, np.ndarray):
             owner = cast("np.ndarray[Any, Any]", base)
-        # `as_strided` puts an object between a view and its base that is no array and has a base of its own.
+        # NumPy's `as_strided` puts an object that is not an array between a view and its base; it has a `base` of its own.
         base = getattr(cast("Any", base), "base", None)
     low, high = byte_bounds(owner)
     pointer = value.__array_interface__["data"][0]
@@ -222,7 +222,7 @@ def _interface_dtype(value: Any, interface: dict[str, Any]) -> str:
 
 
 def _device_of(value: Any, pointer: int) -> int:
-    """The CUDA ordinal of an array: its own word where it has one (`cuda:1`, CuPy's `device.id`), else the driver's."""
+    """The CUDA ordinal of an array: from its `device` attribute (`cuda:1`, CuPy's `device.id`), else from the driver."""
     device = getattr(value, "device", None)
     kind = getattr(device, "type", None)
     if kind == "cpu":

@@ -1,12 +1,12 @@
-"""A folder of compiled kernels, shared by any number of processes.
+"""The disk cache: a folder of compiled kernels, shared by any number of processes.
 
-An entry is one file, see `weft.runtime.entry`. Whatever stands in the folder, a look-up gives a sound entry or none: a file
-that is damaged, swapped, of another version or of another user costs one warning in a process, and is replaced once the kernel
-is compiled again. `weft.runtime.folder` decides whether the folder is weft's at all, and which files in it may be deleted. When
-the entries outgrow their bound, those used longest ago go.
+An entry is one file, see `weft.runtime.entry`. A look-up returns a valid entry or none, whatever the folder contains: a file
+that is damaged, swapped, of another version or of another user costs one warning per process and is replaced once the kernel is
+compiled again. `weft.runtime.folder` decides whether the folder belongs to weft, and which files in it may be deleted. When the
+entries exceed their limit, the least recently used ones are deleted.
 
-The time of a file is that of its last use. Clocks go back, so times are only compared with each other: the entry just written
-is the newest whatever its time says, and times in the future are brought back, in the order they have.
+A file's modification time is the time of its last use. Clocks may be set back, so times are only compared with each other: the
+entry just written counts as the newest whatever its time, and times in the future are moved to the present in their order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECOND = 10**9
 _ABANDONED = 3600 * _SECOND
 """Age in nanoseconds at which a temporary file belongs to a process that died."""
 _SLACK = 60 * _SECOND
-"""Clocks of machines that share a folder may differ by this much; what is further ahead lies in the future."""
+"""Clocks of machines that share a folder may differ by this much. A time further ahead lies in the future."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Cache:
     max_bytes: int
 
     def get(self, key: str, read: Callable[[Entry], T]) -> T | None:
-        """What `read` finds in the entry of a key; None where there is none, or none that it can read (it raises Unusable)."""
+        """The result of `read` for the entry of a key; None without an entry, or when `read` raises Unusable."""
         path = self._path(key)
         try:
             if not folder.usable(self.directory):
@@ -67,7 +67,7 @@ class Cache:
         return found
 
     def put(self, key: str, entry: Entry) -> None:
-        """Keep an entry. Where that is impossible, warns and goes on: the kernel is compiled again next time."""
+        """Store an entry. A failure only warns, since the kernel can be compiled again next time."""
         path, data = self._path(key), encode(key, entry)
         try:
             folder.claim(self.directory)
@@ -78,7 +78,7 @@ class Cache:
             self._keeps_nothing(reason)
 
     def trim(self) -> None:
-        """Delete what other processes left half-written, then the entries used longest ago until the bound holds."""
+        """Delete abandoned temporary files, then the least recently used entries until the limit holds."""
         with contextlib.suppress(Unusable):
             self._trim(None, time.time_ns())
 
@@ -87,7 +87,7 @@ class Cache:
         return sum(file.size for file in self._files() if file.finished)
 
     def clear(self) -> None:
-        """Delete every entry. Does nothing where the folder is not weft's."""
+        """Delete every entry. Does nothing in a folder that is not weft's."""
         with contextlib.suppress(Unusable):
             if folder.owned(self.directory):
                 for file in self._files():
@@ -95,13 +95,13 @@ class Cache:
                         _delete(file.path)
 
     def _path(self, key: str) -> str:
-        """Where an entry stands. A string, since a `Path` takes longer to make than the file to be opened."""
+        """The path of an entry. A string, because constructing a `Path` takes longer than opening the file."""
         if not _KEY.fullmatch(key):
             raise ValueError(f"{key!a} is no key of the cache: those have 64 hexadecimal digits")
         return f"{self.directory}/{key[:2]}/{key[2:]}.entry"
 
     def _trim(self, newest: str | None, now: int) -> None:
-        """`now` is by the clock of the file system: that of another machine may be ahead of ours."""
+        """`now` is by the file system's clock, since another machine's clock may be ahead of ours."""
         if not folder.owned(self.directory):
             return
         found = sorted(self._files(), key=lambda file: (file.path == newest, file.time, file.path))
@@ -141,7 +141,7 @@ def default() -> Cache | None:
 
 
 def _bring_back(late: list[_File], now: int) -> None:
-    """Give files whose times lie in the future times up to now, in the same order: the clock has gone back since."""
+    """Set times in the future to times up to now, in the same order. They arise when the clock was set back."""
     for age, file in zip(range(len(late), 0, -1), late, strict=True):
         with contextlib.suppress(OSError):
             os.utime(file.path, ns=(now - age, now - age))

@@ -1,7 +1,7 @@
-"""What a launch asks the compiler for, and what it gets back.
+"""The interface between launches and the compiler.
 
-`CompileRequest` is the whole question: the kernel, a type for each argument, the options, the target. `CompiledKernel` is
-the answer, made of thunks: a stage of it is computed when someone looks, so a simulated launch never runs NVRTC.
+`CompileRequest` is the input: the kernel, a type for each argument, the options, the target. `CompiledKernel` is the result.
+Its stages are thunks, computed on first use, so that a simulated launch never runs NVRTC.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ WARP_SIZE = 32
 class Options:
     """Launch options that change the compiled code.
 
-    `block` counts a block's threads in x, y and z, for kernels that are written for threads; `num_warps` is then how many warps
-    they fill, the last one perhaps in part.
+    `block` is the number of threads of a block in x, y and z, for thread-level kernels; `num_warps` is then their number of
+    warps, the last of which may be partial.
     """
 
     num_warps: int = 4
@@ -41,7 +41,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """A kernel to be compiled. Hashable; equal when the compiled code would be.
+    """A kernel to be compiled. Hashable; equal requests have equal code.
 
     `fn` is the `weft.kernel.JITFunction`, `arguments` holds a type for every parameter in order, `target` is an
     architecture as CUDA's tools spell it (`sm_90a`).
@@ -58,18 +58,19 @@ class CompileRequest:
 
     @property
     def run_time(self) -> dict[str, ArgumentType]:
-        """The arguments that the compiled kernel takes, in the order of its CUDA parameters; some have several of those."""
+        """The run-time arguments, in the order of the CUDA parameters; a view or descriptor has several parameters."""
         return {name: kind for name, kind in self.arguments.items() if not isinstance(kind, Constexpr)}
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Machine code and what it uses: registers and spilled bytes per thread, shared bytes per block.
+    """Machine code and its resource usage: registers and spilled bytes per thread, shared bytes per block.
 
-    `dynamic_shared` is given at launch, `static_shared` is part of the code. `unused` are parts of descriptors and of views, by
-    the names of `weft.runtime.descriptor.parts` and `weft.runtime.views.names`, that the code has no parameters for.
-    `worker_warps` run in a block beside the kernel's own (see `warp_specialize`). `workspace` is how many bytes of global
-    memory each block needs while it runs; where it needs some, the code has a last parameter for the address of all of them.
+    `dynamic_shared` is set at launch, `static_shared` is part of the code. `unused` lists parts of descriptors and views, by
+    the names of `weft.runtime.descriptor.parts` and `weft.runtime.views.names`, for which the code has no parameters.
+    `worker_warps` is the number of warps of worker partitions in a block, besides `num_warps` (see `warp_specialize`).
+    `workspace` is the global memory in bytes that each block needs while it runs; if nonzero, the code has a last parameter
+    with the address of the workspace of all blocks.
     """
 
     cubin: bytes
@@ -86,7 +87,7 @@ TextStage = Literal["ir", "lowered", "cuda", "ptx", "sass", "sync"]
 
 
 class Stages(Mapping[str, "str | bytes"]):
-    """The texts of a kernel's stages by name, each made at its first look and then kept."""
+    """The texts of a kernel's stages by name, each computed on first use and then kept."""
 
     def __init__(self, thunks: Mapping[str, Callable[[], str | bytes]], kernel: str) -> None:
         self._thunks = dict(thunks)
@@ -133,11 +134,11 @@ def _once(make: Callable[[], Binary]) -> Callable[[], Binary]:
 
 
 class CompiledKernel:
-    """A kernel compiled for one request, or one about to be: what is not looked at is not computed.
+    """A kernel compiled for one request. Its stages are computed on first use.
 
     Attributes: `request`, `name` (its symbol), `num_warps`, `block`, `threads`, `asm` (stage -> text: "ir", "cuda", "ptx",
-    "sass", "sync"; "cubin" is bytes), `reads` (what compilation read, see `weft.runtime.manifest`), `ran` (the author's
-    Python that compilation called, with its arguments), and `report` of a simulated launch.
+    "sass", "sync"; "cubin" is bytes), `reads` (values that the compilation read, see `weft.runtime.manifest`), `ran` (the
+    author's Python that the compilation called, with its arguments), and `report` of a simulated launch.
     """
 
     def __init__(
@@ -152,9 +153,9 @@ class CompiledKernel:
         resident_blocks: Callable[[int, int, int], int] | None = None,
         front: Any = None,
     ) -> None:
-        """`resident_blocks(threads, registers, shared)` is the target's own occupancy formula, for where no GPU is.
+        """`resident_blocks(threads, registers, shared)` is the target's occupancy formula, used without a GPU.
 
-        `front` is what the compiler keeps of its front half, for the simulator.
+        `front` holds the compiler's stages, of which the simulator needs the tile IR.
         """
         self.request = request
         self.name = name
@@ -171,47 +172,47 @@ class CompiledKernel:
 
     @property
     def binary(self) -> Binary:
-        """The machine code; made at the first look."""
+        """The machine code; compiled on first use."""
         return self._binary()
 
     @property
     def num_warps(self) -> int:
-        """Warps of a block that the launch asked for; workers have others beside them."""
+        """Warps of a block as set at the launch; warps of worker partitions come on top."""
         return self.request.options.num_warps
 
     @property
     def block(self) -> tuple[int, int, int] | None:
-        """Threads of a block in x, y and z, where the launch asked for them; None for kernels that are written for tiles."""
+        """Threads of a block in x, y and z for thread-level kernels; None for tile kernels."""
         return self.request.options.block
 
     @property
     def num_ctas(self) -> int:
-        """Blocks of a program: more than one make a cluster."""
+        """Blocks of a program; more than one form a cluster."""
         return self.request.options.num_ctas
 
     @property
     def threads(self) -> int:
-        """Threads of a block, those of workers included."""
+        """Threads of a block, including those of worker partitions."""
         own = self.num_warps * WARP_SIZE if self.block is None else prod(self.block)
         return own + self.binary.worker_warps * WARP_SIZE
 
     @property
     def n_regs(self) -> int:
-        """Registers of a thread."""
+        """Registers per thread."""
         return self.binary.n_regs
 
     @property
     def n_spills(self) -> int:
-        """Bytes a thread spills and reloads; 0 in a good kernel."""
+        """Bytes of spill stores and loads per thread; 0 in a good kernel."""
         return self.binary.n_spills
 
     @property
     def shared(self) -> int:
-        """Shared memory of a block, in bytes."""
+        """Shared memory per block, in bytes."""
         return self.binary.dynamic_shared + self.binary.static_shared
 
     def occupancy(self) -> int:
-        """Blocks that a multiprocessor holds at a time: the driver's word, or the target's formula without a GPU."""
+        """Resident blocks per multiprocessor: from the driver, or from the target's formula without a GPU."""
         if driver.available() or self._resident_blocks is None:
             loaded = self.on_device(driver.active.get_current_device())
             return driver.occupancy(loaded, self.threads, self.binary.dynamic_shared)
@@ -233,8 +234,8 @@ class CompiledKernel:
     ) -> None:
         """Launch on the current device with packed values, one for each of `request.run_time`.
 
-        That is an address for an array; for a view it is that of its first element, in a tuple with its numbers where it has
-        some. The short way for hosts that have bound their arguments already; `kernel[grid](...)` is the checked one.
+        The value of an array is its address. The value of a view is the address of its first element, in a tuple with its
+        run-time extents and strides if it has any. Nothing is checked; `kernel[grid](...)` is the checked launch.
         """
         from weft.runtime.launch import launcher
 
@@ -264,7 +265,7 @@ class CompiledKernel:
 
 
 class Launch(Protocol):
-    """A kernel with its grid, as `kernel[grid]` gives it: called with the kernel's arguments and the options of the launch."""
+    """The type of `kernel[grid]`: called with the kernel's arguments and launch options."""
 
     def __call__(
         self,

@@ -1,7 +1,7 @@
-"""Tensor descriptors on the host: what a launch needs of one. `weft.nvidia.hopper` makes and checks them.
+"""Tensor descriptors as launch arguments. `weft.nvidia.hopper` creates and checks them.
 
-A kernel's parameter that is a descriptor becomes several parameters of the compiled kernel: the tensor map, then an extent
-and a stride for each dimension. All of them lie ready in one piece of memory, and a launch passes addresses into it:
+A descriptor parameter becomes several parameters of the compiled kernel: the tensor map, then an extent and a stride for each
+dimension. Their values are prepared in one block of host memory, and a launch passes addresses into it:
 
     bytes 0 to 127    the tensor map
     bytes 128 to 147  five extents, int32
@@ -33,7 +33,7 @@ _STRIDES_AT = _SHAPE_AT + struct.calcsize(f"<{MOST_DIMS}i4x")
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The type of a descriptor argument: what a kernel is compiled for.
+    """The type of a descriptor argument, on which a kernel is specialised.
 
     `dtype` is a canonical name, `layout` the `weft.layout.NVMMASharedLayout` of blocks in shared memory.
     """
@@ -47,14 +47,14 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A parameter of the compiled kernel that a descriptor becomes: its name, and where its value lies in the memory."""
+    """One parameter of the compiled kernel for a descriptor: its name, and its value's offset in the descriptor's memory."""
 
     name: str
     offset: int
 
 
 def parts(name: str, rank: int) -> Iterator[Part]:
-    """The parameters that a descriptor argument `name` becomes, in order.
+    """The parameters of the compiled kernel for a descriptor argument `name`, in order.
 
     >>> [part.name for part in parts("a", 2)]
     ['a', 'a.shape_0', 'a.shape_1', 'a.stride_0', 'a.stride_1']
@@ -67,11 +67,11 @@ def parts(name: str, rank: int) -> Iterator[Part]:
 
 
 class TensorMap:
-    """The memory of a descriptor's parameters, and what tells launches apart.
+    """The memory with a descriptor's parameter values, and the key of launches with it.
 
-    Attributes: `kind` (a `Descriptor`); `spec` (what the map says; without a pointer for stand-ins); `shape` and `strides` (in
-    elements); `device` (CUDA ordinal, `HOST`, or None for stand-ins); `key` (one object for each kind, device and framework:
-    compared by identity, since launches do); `address` (of the memory, 0 until the map is encoded).
+    Attributes: `kind` (a `Descriptor`); `spec` (contents of the map; without a pointer for stand-ins); `shape` and `strides`
+    (in elements); `device` (CUDA ordinal, `HOST`, or None for stand-ins); `key` (one object per kind, device and framework, so
+    that launches compare it by identity); `address` (of the memory, 0 until the map is encoded).
     """
 
     __slots__ = ("_memory", "address", "device", "key", "kind", "shape", "spec", "strides")
@@ -95,9 +95,9 @@ class TensorMap:
         self._memory: Any = None
 
     def encode(self) -> int:
-        """Encode the map and fill the memory; gives its address. Of threads that meet here, the first one's memory stays.
+        """Encode the map and fill the memory. Returns its address. If several threads do so, the first one's memory is kept.
 
-        Raises DeviceError where there is no driver, or where it refuses the tensor.
+        Raises DeviceError without a driver, or when the driver refuses the tensor.
         """
         memory = (ctypes.c_char * (_SHAPE_AT + _VALUES.size + tensormap.ALIGNMENT))()
         start = ctypes.addressof(memory)
@@ -121,9 +121,9 @@ def _key(kind: Descriptor, device: int | None, of_torch: bool) -> object:
 
 
 class HostDescriptor:
-    """Base of the descriptors that a host makes: the array that keeps the memory alive, and its map.
+    """Base class of host-side descriptors: the array, which is kept alive, and its map.
 
-    `base` is the array, or what stands for it in `kernel.warmup`.
+    `base` is the array, or its stand-in in `kernel.warmup`.
     """
 
     __slots__ = ("base", "tensor_map")
@@ -137,7 +137,7 @@ class HostDescriptor:
 
     @property
     def dtype(self) -> Any:
-        """The element type, as the array says it."""
+        """The array's dtype."""
         return getattr(self.base, "dtype", self.tensor_map.kind.dtype)
 
     @property
@@ -152,17 +152,17 @@ class HostDescriptor:
 
     @property
     def block_shape(self) -> list[int]:
-        """The block that one request copies."""
+        """The shape of the block that one TMA copy transfers."""
         return list(self.tensor_map.kind.block_shape)
 
     @property
     def layout(self) -> Any:
-        """How a block lies in shared memory: an `NVMMASharedLayout`."""
+        """The layout of a block in shared memory: an `NVMMASharedLayout`."""
         return self.tensor_map.kind.layout
 
     @property
     def padding(self) -> str:
-        """What is read outside of the tensor: 'zero' or 'nan'."""
+        """The value of elements out of bounds: 'zero' or 'nan'."""
         return self.tensor_map.spec.padding
 
     @property
@@ -185,13 +185,13 @@ class HostDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class HostMap:
-    """A descriptor of host memory, for the simulator: the storage that it points into, and its map."""
+    """A descriptor of host memory for the simulator: the storage that it points into, and its map."""
 
     buffer: HostBuffer
     tensor_map: TensorMap
 
 
 def host_map(descriptor: HostDescriptor) -> HostMap:
-    """What the simulator needs of a descriptor of a host array: its storage, from where the map's tensor begins."""
+    """A descriptor of a host array for the simulator: the array's storage, with the map's tensor as its first element."""
     tensor_map = descriptor.tensor_map
     return HostMap(replace(host_buffer(descriptor.base), pointer=tensor_map.spec.pointer), tensor_map)

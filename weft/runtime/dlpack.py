@@ -1,7 +1,7 @@
-"""Reading a DLPack capsule: pointer, device, dtype and extent of an array of any framework.
+"""Reading a DLPack capsule: pointer, device, dtype and extents of an array of any framework.
 
-Only what a launch needs is read, nothing is imported from the producer and nothing is copied. The capsule stays
-unconsumed, so its own destructor gives the memory back once the last reference to it is gone.
+The capsule is only read: nothing is copied, and nothing is imported from the producer. It is never marked as consumed, so its
+destructor releases the memory when the last reference to it is dropped.
 Struct layout: dlpack.h, versions 0.x (`DLManagedTensor`).
 """
 
@@ -41,7 +41,7 @@ class _Tensor(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a capsule says. `low` and `high` bound the bytes its elements occupy; `keepalive` owns the memory.
+    """Contents of a capsule. `low` and `high` bound the bytes that its elements occupy; `keepalive` owns the memory.
 
     `strides` are in elements.
     """
@@ -56,8 +56,8 @@ class Exported:
 
 
 def export(value: Any) -> Exported:
-    """Open the capsule of `value.__dlpack__()`. Raises LaunchError: launch-array-dtype for a type weft has not,
-    launch-array-form for what its library does not share.
+    """Read the capsule of `value.__dlpack__()`. Raises LaunchError: launch-array-dtype for an unsupported element type,
+    launch-array-form for an array that its library refuses to export.
     """
     try:
         capsule = value.__dlpack__()
@@ -78,7 +78,7 @@ def export(value: Any) -> Exported:
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of an array whose elements follow one another.
+    """Strides of a contiguous array, in elements.
 
     >>> contiguous((2, 3, 4))
     (12, 4, 1)

@@ -1,4 +1,4 @@
-"""The CUDA driver: devices, modules, launches. Everything is loaded at first use, so importing this touches no GPU.
+"""The CUDA driver: devices, modules, launches. Everything is loaded on first use, so importing this touches no GPU.
 
 Handles are those of `cuda.bindings.driver`; device numbers are CUDA ordinals of this process. Contexts are the devices'
 primary ones, the same that PyTorch and the CUDA runtime use.
@@ -17,7 +17,7 @@ from weft.errors.launch import DRIVER_ERROR, NO_DEVICE, NO_DRIVER, REGISTER_LIMI
 from weft.loading import uninterrupted
 
 _STATIC_SHARED_BYTES = 48 * 1024
-"""Dynamic shared memory above this needs the opt-in of the function."""
+"""A function must opt in to more dynamic shared memory than this (MAX_DYNAMIC_SHARED_SIZE_BYTES), or its launch fails."""
 
 _NO_DEVICE_CODES = (100, 101)
 _WRONG_IMAGE_CODES = (200, 209, 218, 222)
@@ -35,7 +35,7 @@ _STICKY_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What kernels are compiled for: `arch` is compute capability times ten."""
+    """A compilation target; `arch` is the compute capability times ten."""
 
     backend: str
     arch: int
@@ -51,12 +51,12 @@ class Device:
     arch: int
     multiprocessors: int
     shared_bytes: int
-    """Most shared memory of one block."""
+    """Maximum shared memory of one block."""
     context: Any
 
     @property
     def target(self) -> Target:
-        """The target that runs here."""
+        """The target of this device."""
         return Target("cuda", self.arch, 32)
 
 
@@ -70,7 +70,7 @@ class Loaded:
 
 
 class ActiveDriver:
-    """The driver of this process, under the name that Triton's hosts know: `weft.runtime.driver.active`."""
+    """The driver of this process, as `weft.runtime.driver.active`: the name that host code written for Triton uses."""
 
     def get_current_target(self) -> Target:
         """The target of the current device; without a GPU, the simulated one of `WEFT_TARGET`."""
@@ -111,7 +111,7 @@ def bindings() -> Any:
 
 @cache
 def available() -> bool:
-    """True when a driver and a GPU are there."""
+    """True when the process has a driver and a GPU."""
     try:
         return device_count() > 0
     except DeviceError:
@@ -120,7 +120,7 @@ def available() -> bool:
 
 @cache
 def device_count() -> int:
-    """GPUs that this process sees. Raises DeviceError without a driver."""
+    """Number of GPUs visible to this process. Raises DeviceError without a driver."""
     return int(call("cuDeviceGetCount"))
 
 
@@ -163,7 +163,7 @@ def load(cubin: bytes, name: str, ordinal: int, shared: int) -> Loaded:
         if int(status) in _WRONG_IMAGE_CODES:
             raise fail(WRONG_ARCHITECTURE, name=name, device=f"{gpu.name} (sm_{gpu.arch})")
         _check("cuModuleLoadData", status)
-        # A cubin of weft's has one kernel; its symbol is the emitter's business (C++ does not take every name).
+        # A cubin of weft has exactly one kernel. Its symbol may differ from `name`, since not every Python name is valid C++.
         (function,) = call("cuModuleEnumerateFunctions", 1, module)
         if shared > _STATIC_SHARED_BYTES:
             limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -172,7 +172,7 @@ def load(cubin: bytes, name: str, ordinal: int, shared: int) -> Loaded:
 
 
 def occupancy(loaded: Loaded, threads: int, shared: int) -> int:
-    """Blocks of `threads` threads and `shared` dynamic bytes that a multiprocessor holds at a time."""
+    """Resident blocks per multiprocessor, for blocks of `threads` threads and `shared` bytes of dynamic shared memory."""
     with current_context(loaded.device):
         return int(call("cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared))
 
@@ -197,7 +197,7 @@ class current_context:  # noqa: N801 - used as a statement: `with current_contex
 
 
 def call(function: str, *arguments: Any) -> Any:
-    """Call a driver function by name; its one value, or None. Raises DeviceError (device-driver-error)."""
+    """Call a driver function by name. Returns its first value, or None. Raises DeviceError (device-driver-error)."""
     status, *values = getattr(bindings(), function)(*arguments)
     _check(function, status)
     return values[0] if values else None
@@ -209,7 +209,7 @@ def _check(function: str, status: Any) -> None:
 
 
 def no_context(status: Any) -> bool:
-    """True for the failures of a launch from a thread without the right context; nothing has happened yet then."""
+    """True when a launch failed because its thread lacks the right context. The driver checks this before doing anything."""
     return int(status) in _NO_CONTEXT_CODES
 
 
@@ -221,7 +221,7 @@ def launch_error(name: str, status: Any, threads: int, registers: int) -> UserEr
 
 
 def driver_error(what: str, status: Any) -> UserError:
-    """The error of a driver call, with its name, NVIDIA's text, and advice where the context is lost or a graph is captured."""
+    """The error of a driver call, with NVIDIA's name and text, and advice for a lost context or a graph capture."""
     name, text = _describe(bindings(), status)
     return fail(DRIVER_ERROR, what=what, error=name, text=text, advice=_advice(int(status)))
 

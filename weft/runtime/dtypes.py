@@ -1,4 +1,4 @@
-"""Names of element types, as arrays of any framework and type texts spell them.
+"""Names of element types, as dtypes of any framework and type strings spell them.
 
 Canonical names are NumPy's and ml_dtypes' (`float32`, `bfloat16`, `float8_e4m3fn`, `bool`). This module imports neither
 until a NumPy dtype is asked for.
@@ -18,7 +18,7 @@ ITEMSIZE: dict[str, int] = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
-"""Every element type an argument can have, and its bytes."""
+"""Element types of arguments, with their size in bytes."""
 
 _ALIASES: dict[str, str] = {
     "int1": "bool", "i1": "bool", "bool_": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -39,10 +39,9 @@ def canonical(text: str) -> str | None:
 
 
 def dtype_name(dtype: object) -> str:
-    """The canonical name of a dtype of NumPy, PyTorch, ml_dtypes or weft, or of its text.
+    """The canonical name of a dtype of NumPy, PyTorch, ml_dtypes or weft, or of its string.
 
-    Raises LaunchError (launch-array-dtype) for complex, object, structured, byte-swapped and other types without a home
-    on a GPU.
+    Raises LaunchError (launch-array-dtype) for complex, object, structured, byte-swapped and other unsupported types.
     """
     text = _text(dtype)
     name = canonical(text)

@@ -1,7 +1,7 @@
-"""Launches inside of functions that `torch.compile` compiles: the graph ends before a launch and begins anew behind it.
+"""Launches inside functions compiled by `torch.compile`: each launch is a graph break.
 
-Dynamo would trace a launch as it does any Python, down into the simulator, with tensors that have no memory. It leaves out
-functions with the attributes that `opaque` sets, and runs what they call as it is. PyTorch is not imported for it.
+Dynamo would trace into a launch as into any Python function, down into the simulator, with fake tensors that have no memory.
+It does not trace functions with the attributes that `opaque` sets. PyTorch is not imported for this.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from weakref import WeakValueDictionary
 F = TypeVar("F", bound=Callable[..., Any])
 _REASON = "a weft kernel is launched outside of the graph"
 _waiting: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
-"""Codes of opaque functions that PyTorch has not been told of, by `id`: two kernels' launch functions may be equal codes."""
+"""Code objects of opaque functions that are not yet registered with PyTorch. The key is the `id`, because the launch functions
+of two kernels may have equal code objects."""
 
 
 def opaque(function: F) -> F:
-    """Mark a function as one that Dynamo calls and neither traces nor, called outside of a graph, compiles by itself."""
+    """Mark a function that Dynamo must neither trace nor, when it is called outside of a graph, compile as a frame."""
     vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_REASON)
     code = cast("FunctionType", function).__code__
     _waiting[id(code)] = code
@@ -28,12 +29,12 @@ def opaque(function: F) -> F:
 
 
 def pass_over() -> None:
-    """Have all opaque functions so far, and whatever they call, run as they are, if PyTorch is loaded.
+    """If PyTorch is loaded, register all opaque functions with Dynamo's frame evaluation, so that it skips them and their
+    callees.
 
-    The attributes alone do not suffice: what stands behind the graph calls the function under Dynamo's eye, which would
-    compile its frame by itself. `torch._dynamo` need not be loaded, which takes a second, and may happen after a kernel's
-    first launch: its evaluation of frames is a part of PyTorch's core. Before PyTorch 2.7 there is no such strategy, and a
-    launch under `torch.compile` may be traced.
+    The attributes alone do not suffice: the code after a graph break calls the function with Dynamo's frame hook active, which
+    would compile its frame. The hook is part of PyTorch's core, so `torch._dynamo`, whose import takes a second, need not be
+    loaded and may be loaded later. PyTorch before 2.7 has no such strategy; a launch under `torch.compile` may be traced there.
     """
     evaluation: Any = sys.modules.get("torch._C._dynamo.eval_frame")
     if not hasattr(evaluation, "set_code_exec_strategy"):

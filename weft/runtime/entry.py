@@ -1,16 +1,16 @@
 """The file of an entry of the disk cache.
 
-    magic                5 bytes, the last of them the number of this format
-    SHA-256              of all that follows
+    magic                5 bytes, the last of which is the format's version
+    SHA-256              of everything that follows
     length               of the header, 8 bytes, little-endian
     header               JSON: {"key": "<64 digits>", "metadata": {...}, "parts": [["cubin", 4096], ...]}
     parts                raw bytes, one after the other
 
-The key stands in the file, so the file of another key is not mistaken for the one that is sought. Entries are data: nothing in
-a file is unpickled or run as Python. Whatever a file says, `decode` gives the entry that was encoded or raises `Unusable`; what
-the metadata of each kind of entry may be is checked by `weft.runtime.kept`.
+The file contains its key, so a renamed file of another key is detected. Entries are data: nothing in a file is unpickled or run
+as Python. For any bytes, `decode` returns the entry that was encoded or raises `Unusable`. `weft.runtime.kept` checks the
+metadata of each kind of entry.
 
-The checksum finds damage, not forgery: who may write the folder can write a file with any code and its right checksum.
+The checksum detects damage, not forgery: whoever can write to the folder can write a file with any code and a valid checksum.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _START = len(MAGIC) + _DIGEST_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is kept under a key: `metadata` that JSON can express, and named bytes."""
+    """The value of a key: JSON `metadata`, and named byte strings."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     parts: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 def encode(key: str, entry: Entry) -> bytes:
-    """The bytes of the file of an entry."""
+    """The file contents of an entry."""
     sizes = [(name, len(data)) for name, data in entry.parts.items()]
     header = json.dumps({"key": key, "metadata": entry.metadata, "parts": sizes}, allow_nan=False).encode()
     body = b"".join((_LENGTH.pack(len(header)), header, *entry.parts.values()))
@@ -49,10 +49,10 @@ def encode(key: str, entry: Entry) -> bytes:
 
 
 def decode(key: str, data: bytes) -> Entry:
-    """The entry of a key in the bytes of its file. Raises Unusable unless `encode` wrote them, for this key."""
+    """The entry of a key from its file contents. Raises Unusable unless `encode` wrote them for this key."""
     if not data.startswith(MAGIC):
         raise Unusable("it is no entry, or one of another version of weft")
-    # A view, so that neither the checksum nor the header copies the code.
+    # A memoryview, so that neither the checksum nor the header copies the cubin.
     body = memoryview(data)[_START:]
     if hashlib.sha256(body).digest() != data[len(MAGIC) : _START]:
         raise Unusable("its checksum is wrong")

@@ -1,4 +1,4 @@
-"""Exceptions of launching that programs catch by name, as an autotuner does."""
+"""Exceptions of launches that programs catch by name, as an autotuner does."""
 
 from __future__ import annotations
 

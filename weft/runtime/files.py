@@ -1,8 +1,8 @@
-"""Files in folders that others may have touched: read without trust, written whole.
+"""Files in folders that other users may have modified: validated on reading, written atomically.
 
-`read` opens nothing but a plain file of a trusted owner, follows no link, waits for no writer and reads no more than a bound.
-`write` renames a finished file into its place, so that a reader sees a whole file or none. What a file says is checked by
-`parse` and the functions below it, which either give a value of the type they are named after or raise `Unusable`.
+`read` opens only a regular file of a trusted owner, follows no symbolic link, does not block on a FIFO and reads no more than a
+limit. `write` renames a finished file into place, so that a reader sees a complete file or none. `parse` and the functions
+after it validate contents: each returns a value of the type that it is named after or raises `Unusable`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any, NoReturn, cast
 
 
 def _flags(*names: str) -> int:
-    """Flags of `os.open` together; not every system has all of them."""
+    """The union of flags of `os.open`; flags that the system does not have count as zero."""
     return reduce(int.__or__, (getattr(os, name, 0) for name in names))
 
 
 _READ = _flags("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 _CREATE = _flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
 _ABSENT = (errno.ENOENT, errno.ESTALE)
-"""A file that is not there, and one that another machine removed from a network file system while it was opened."""
+"""Errors of a missing file. ESTALE: another machine removed it from a network file system while it was being opened."""
 HAS_OWNERS = hasattr(os, "geteuid")
-"""False on Windows, where neither the owner nor the mode of a file says who may write it."""
+"""False on Windows, where owner and mode of a file do not determine who may write it."""
 
 
 class Unusable(Exception):
-    """What stands on disk is not what weft keeps there, or not safe to use; the text says why."""
+    """The contents of a file or folder are not weft's, or not safe to use; the text gives the reason."""
 
 
 def read(path: str, most: int) -> tuple[bytes, os.stat_result] | None:
-    """The bytes of a file and its status, or None where there is no file. Raises Unusable for anything but a file of ours."""
+    """The bytes of a file and its status, or None without a file. Raises Unusable for anything but a regular, trusted file."""
     try:
         handle = os.open(path, _READ)
     except OSError as error:
@@ -57,7 +57,7 @@ def read(path: str, most: int) -> tuple[bytes, os.stat_result] | None:
 
 
 def write(path: Path, data: bytes) -> os.stat_result:
-    """Put a whole file in place, or none; the status that the file system gives it. Raises OSError."""
+    """Write a file atomically. Returns its status from the file system. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     handle = os.open(temporary, _CREATE, 0o600)
     try:
@@ -74,7 +74,7 @@ def write(path: Path, data: bytes) -> os.stat_result:
 
 
 def why_untrusted(status: os.stat_result) -> str | None:
-    """Why others may have written a file or a folder, as a clause about "it"; None where only this user, or root, can."""
+    """Why other users may have written a file or a folder, as a clause about "it"; None when only this user and root can."""
     if not HAS_OWNERS:
         return None
     if status.st_uid not in (os.geteuid(), 0):
@@ -101,7 +101,7 @@ def _all_of(handle: int, size: int) -> bytes:
     if len(data) == size:
         return data
     parts = [data]
-    # A signal, or a file system over a network, may cut a read short; the end of the file gives an empty one.
+    # A signal or a network file system may return a short read. An empty read is the end of the file.
     while parts[-1]:
         parts.append(os.read(handle, size))
         if sum(map(len, parts)) > size:
@@ -109,11 +109,11 @@ def _all_of(handle: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-# What a file says
+# Validation of contents
 
 
 def parse(data: bytes | str) -> object:
-    """The value of a JSON text. Raises Unusable, also for what is nested too deeply to be read."""
+    """The value of a JSON text. Raises Unusable for other texts, including JSON nested too deeply for the parser."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -137,7 +137,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def sequence(value: object, length: int | None = None) -> list[object]:
-    """A JSON array, of `length` items where that is given; its items are of any type."""
+    """A JSON array, of `length` items if given; its items are of any type."""
     if not isinstance(value, list):
         _refuse(value, "no list")
     found = cast("list[object]", value)
@@ -147,7 +147,7 @@ def sequence(value: object, length: int | None = None) -> list[object]:
 
 
 def text(value: object) -> str:
-    """A string that has an encoding: no half of a surrogate pair alone."""
+    """A string that can be encoded: one without unpaired surrogates."""
     if not isinstance(value, str):
         _refuse(value, "no text")
     if not value.isascii():
@@ -159,15 +159,15 @@ def text(value: object) -> str:
 
 
 def whole(value: object, most: int) -> int:
-    """A whole number from 0 to `most`; a bool is none."""
+    """An integer from 0 to `most`. A bool is refused."""
     if type(value) is not int or not 0 <= value <= most:
         _refuse(value, f"no whole number up to {most}")
     return value
 
 
 def number(value: object) -> float:
-    """A finite number; a bool is none."""
-    # Of integers those that a double holds exactly: larger ones may not be convertible at all.
+    """A finite number. A bool is refused."""
+    # Only integers that a double represents exactly: `float` raises OverflowError for very large ones.
     if type(value) is int and abs(value) <= 1 << 53:
         return float(value)
     if type(value) is not float or not math.isfinite(value):
@@ -176,7 +176,7 @@ def number(value: object) -> float:
 
 
 def _refuse(value: object, what: str) -> NoReturn:
-    # Lists and objects are not shown: printing them would fail where they are nested deeply.
+    # Lists and objects are not shown: `repr` of deeply nested ones raises RecursionError.
     kind = type(value).__name__
     shown = f"a {kind}" if kind in ("list", "dict") else ascii(value)
     raise Unusable(f"{shown if len(shown) <= 40 else shown[:37] + '...'} in it is {what}")

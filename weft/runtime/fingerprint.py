@@ -1,17 +1,16 @@
-"""Texts that change whenever something a kernel depends on changes.
+"""Fingerprints: strings that change whenever a value that a kernel depends on changes.
 
-`fingerprint` is for values a kernel reads: constants, dtypes, layouts, helpers, classes, enumerations, objects with fields.
-`key0` is for a whole request. Equal fingerprints mean equal behaviour across processes, as long as no Python of the author's
-runs; the converse need not hold. What runs the author's Python when it is used (a property, `__eq__`, a metaclass, an object
-of a type that another library implements in C) has no fingerprint: a compilation that reads it is *open*, and its entry in
-the cache is found by its IR instead (see `weft.compiler`).
+`fingerprint` is for values that a kernel reads: constants, dtypes, layouts, helpers, classes, enumerations, objects with
+fields. `key0` is for a whole request. Equal fingerprints mean equal behaviour across processes; the converse need not hold. A
+value whose use runs the author's Python (a property, `__eq__`, a metaclass), or whose type another library implements in C, has
+no fingerprint. A compilation that reads one is *open*: its entry in the cache is found by its IR instead (see `weft.compiler`).
 
-A walk enters each object once and refers back to it where it meets it again, by the order in which it was first met. It takes
-time in proportion to the objects and ends on cycles. Where it begins therefore matters to the text of a cycle; that is as
-it should be, since a fingerprint is only ever compared with that of the same read, which begins at the same place.
+A walk visits each object once and writes a back reference, by the order of first visits, when it meets the object again. It
+takes linear time and ends on cycles. The text of a cycle depends on where the walk starts. That is harmless: a fingerprint is
+only compared with that of the same read, whose walk starts at the same object.
 
-No function is followed: a `@jit` helper's reads are recorded as reads of its own, and any other function is not called by
-what has a fingerprint. Classes and functions of installed packages stand for themselves by name and file.
+No function body is followed: the reads of a `@jit` helper are recorded separately, and other functions are not called during
+compilation by a value that has a fingerprint. Classes and functions of installed packages are identified by name and file.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from weft.runtime.toolchain import toolchain
 _REPRESENTED = frozenset(
     (bool, int, str, bytes, complex, range, slice, type(None), type(Ellipsis), type(NotImplemented))
 )
-"""Types whose `repr` says everything."""
+"""Types whose `repr` determines the value."""
 _DTYPE_TYPES = ("torch.dtype", "numpy.dtype")
 _BASES = (int, float, str, bytes, tuple, list, dict, set, frozenset)
-"""Types that an author's class may extend, and what is then within its objects."""
+"""Builtin types that an author's class may extend; their part of the object's state is included in the walk."""
 _KEPT_BY_PYTHON = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__",
      "__dataclass_fields__", "__dataclass_params__", "__abstractmethods__", "_abc_impl", "__annotations__")
 )  # fmt: skip
-"""What Python keeps in a class beside the author's text; of a dataclass, its generated methods say the same."""
+"""Entries of a class that Python adds to the author's text. Those of a dataclass are redundant with its generated methods."""
 
 Known = dict[int, tuple[object, "str | None"]]
-"""Fingerprints that one look at a kernel's surroundings has found, each beside its value, by the value's identity."""
+"""Fingerprints already computed during one look-up, by the value's identity, each with its value."""
 
 
 def fingerprint(value: object, known: Known | None = None) -> str | None:
-    """The fingerprint of a value that a kernel reads, or None; taken from `known` where it is there, and else entered."""
+    """The fingerprint of a value that a kernel reads, or None. `known` caches results."""
     if known is not None and id(value) in known:
         return known[id(value)][1]
     walk = _Walk()
@@ -71,13 +70,14 @@ def fingerprint(value: object, known: Known | None = None) -> str | None:
     if text is not None and len(text) > _LONGEST:
         text = digest(text)
     if known is not None:
-        # The value stays alive as long as its identity stands for it.
+        # Keeping the value alive keeps its id from being reused.
         known[id(value)] = value, text
     return text
 
 
 def inert(value: object, called: frozenset[int] = frozenset()) -> str | None:
-    """The fingerprint of a value that holds no plain function of the author's outside of a class but those in `called`."""
+    """The fingerprint of a value, or None if it contains a plain function of the author (outside of a class) not in
+    `called`."""
     walk = _Walk()
     try:
         walk.visit(value)
@@ -90,11 +90,11 @@ _LONGEST = 200
 
 
 class _Unknown(Exception):
-    """Nothing is known of a value, or using it runs the author's Python."""
+    """The value has no fingerprint: its state is not visible, or using it runs the author's Python."""
 
 
 class _Walk:
-    """One walk over a value: `out` is its text in parts, `met` numbers the objects by identity as they were met."""
+    """One walk over a value: `out` collects the text, `met` maps the identity of each visited object to its number."""
 
     def __init__(self) -> None:
         self.out: list[str] = []
@@ -104,7 +104,7 @@ class _Walk:
         self.classes = 0
 
     def visit(self, value: object) -> None:
-        """Append what a value is."""
+        """Append the text of a value."""
         kind = origin.class_of(value)
         if kind in _REPRESENTED:
             self.out.append(f"{kind.__name__}:{value!r}")
@@ -125,7 +125,7 @@ class _Walk:
         elif kind in (set, frozenset):
             self._items(kind.__name__, sorted(value, key=_rank))
         elif issubclass(kind, ModuleType):
-            # What is read of it is a read of its own, but not where it lies within something.
+            # Attributes read from a module are recorded as separate reads, but only if the module itself is the value read.
             if len(self.met) > 1:
                 raise _Unknown
             self.out.append(f"module:{value.__name__}")
@@ -153,7 +153,7 @@ class _Walk:
             self.visit(owner)
 
     def _function(self, value: Any, kind: type) -> bool:
-        """A function, a `@jit` object, or what a class makes of one; False for anything else."""
+        """Append a function, a `@jit` object or a static or class method; False for anything else."""
         if kind in (staticmethod, classmethod):
             self.out.append(kind.__name__)
             self.visit(value.__func__)
@@ -176,7 +176,7 @@ class _Walk:
         return True
 
     def _described(self, value: Any, kind: type) -> bool:
-        """Wrapped constants, dtypes of other frameworks, annotations, and weft's own values; False for anything else."""
+        """Append a wrapped constant, a dtype, an annotation or a value of weft's classes; False for anything else."""
         if any(f"{base.__module__}.{base.__name__}" in _DTYPE_TYPES for base in kind.__mro__):
             self.out.append(f"dtype:{value}")
         elif kind in (GenericAlias, UnionType) or (kind.__module__ == "typing" and get_origin(value) is not None):
@@ -196,7 +196,7 @@ class _Walk:
         return True
 
     def _instance(self, value: Any, kind: type) -> None:
-        """An object of an author's class: its class, what it extends, and its state."""
+        """Append an object of an author's class: its class, the value of its builtin base, and its attributes."""
         if kind is not SimpleNamespace and (origin.of_class(kind) is origin.OURS or not _laid_out_by_python(kind)):
             raise _Unknown
         self.out.append("object")
@@ -209,7 +209,7 @@ class _Walk:
             self.visit(part)
 
     def _class(self, cls: type) -> None:
-        """A class by name where the toolchain or a file vouches for it, else with everything in its body."""
+        """Append a class: by name if it is covered by the toolchain digest or a file's stamp, else with its whole body."""
         whose = origin.of_class(cls)
         self.out.append(f"class:{_name(cls)}")
         if whose is origin.INSTALLED:
@@ -231,7 +231,7 @@ class _Walk:
     def _entry(self, part: Any) -> None:
         if isinstance(part, FunctionType) and origin.of_function(part) is not origin.AUTHORS:
             self.out.append(f"function:{part.__qualname__}")
-            # Of an aggregate, what the author wrote stands within what the decorator made of it.
+            # The aggregate decorator wraps the author's functions; they are in the wrapper's closure.
             inner = [cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]
             self._items("made of", (each for each in inner if function_of(each) is not None))
         elif type(part).__name__ == "_tuplegetter":
@@ -247,7 +247,7 @@ class _Walk:
 
 
 def state_of(value: object) -> list[tuple[str, Any]]:
-    """The attributes that an object itself has, in its dictionary or its slots."""
+    """The attributes of an object, from its dictionary and its slots."""
     found: list[tuple[str, Any]] = sorted((space_of(value) or {}).items())
     for cls in type(value).__mro__:
         for name, member in vars(cls).items():
@@ -260,7 +260,7 @@ def state_of(value: object) -> list[tuple[str, Any]]:
 
 
 def space_of(value: object) -> dict[str, Any] | None:
-    """The dictionary of an object's attributes, or None where it has none. Runs no Python of the author's."""
+    """The attribute dictionary of an object, or None. Runs none of the author's Python."""
     try:
         return object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -268,13 +268,13 @@ def space_of(value: object) -> dict[str, Any] | None:
 
 
 def _laid_out_by_python(kind: type) -> bool:
-    """True when nothing of an object lies where Python cannot see it: its C part is `object`'s or one of `_BASES`."""
+    """True when all of an object's state is visible from Python: its C layout is that of `object` or one of `_BASES`."""
     layouts = [base for base in kind.__mro__ if not base.__flags__ & (1 << 9)]
     return all(base is object or base in _BASES for base in layouts)
 
 
 def _within(base: type, value: Any) -> Any:
-    """What an object of a class that extends `base` is as one of `base` itself."""
+    """The value of an object's builtin `base`, without calling methods that its class overrides."""
     if base is dict:
         return dict(cast("Any", dict.items(value)))
     if base in (tuple, list, set, frozenset):
@@ -285,7 +285,7 @@ def _within(base: type, value: Any) -> Any:
 
 
 def _rank(item: Any) -> str:
-    """An order of the items of a set that is the same in each process."""
+    """A sort key for the items of a set that is the same in every process (string hashes are not)."""
     kind = origin.class_of(item)
     if kind in _REPRESENTED:
         return f"{kind.__name__}:{item!r}"
@@ -306,7 +306,7 @@ def _rank(item: Any) -> str:
 
 
 def _annotation(cls: type, kind: Any) -> str:
-    """What a field's annotation means: its text, and the kinds of things that this names in the class's module."""
+    """The text of a field's annotation, with the kinds of the classes that it names in the class's module."""
     if not isinstance(kind, str):
         return f"{_name(kind)} {hasattr(kind, '__weft_aggregate__')}" if isinstance(kind, type) else repr(kind)
     scope = getattr(sys.modules.get(cls.__module__), "__dict__", {})
@@ -318,15 +318,15 @@ def _annotation(cls: type, kind: Any) -> str:
 
 
 def source_digest(function: FunctionType) -> str | None:
-    """The digest of a function's text, place and defaults; None where nothing is known of a default."""
+    """The digest of a function's text, location and defaults; None when a default has no fingerprint."""
     defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
     return None if defaults is None else digest(source_text(function), defaults)
 
 
 def key0(request: CompileRequest, known: Known | None = None) -> str | None:
-    """The digest of all that is known of a request before its source is read: source, types, options, target, tools.
+    """The digest of what is known of a request before its source is read: source text, types, options, target, toolchain.
 
-    None where nothing is known of an argument or a default. What the kernel reads from its surroundings is not in it; see
+    None when an argument or a default has no fingerprint. Values that the kernel reads from outside are not included; see
     `weft.runtime.manifest`.
     """
     function = function_of(request.fn)
@@ -352,7 +352,7 @@ def _name(cls: type) -> str:
 
 
 def _file_of(cls: type) -> str:
-    """Size, times and inode of the file that an installed package's class is from."""
+    """Size, modification time and inode of the file that defines an installed package's class."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     try:
         status = Path(cast("str", file)).stat()

@@ -1,16 +1,16 @@
-"""The folder of the cache: which folders weft takes for its own, which it refuses, and which files in them are its own.
+"""Ownership of cache folders: which folders belong to weft, which it refuses, and which files in them it may delete.
 
     weft-cache                                     the marker
     ab/<62 digits>.entry                           an entry; its key is the 64 digits of the path (`weft.runtime.cache`)
     tune/format-1/<kernel>-<24 digits>/<32>.json   a choice of a tuner (`weft.tune.store`)
     <any of these>.<16 digits>.tmp                 a file that is being written
 
-A folder is weft's when it has the marker. weft writes it where it makes the folder, finds it empty, or finds nothing in it but
-files with these names, as after something deleted the marker. A folder that holds other things is refused: weft neither writes
-nor deletes there. Where there is a marker, only files with these names are deleted.
+A folder is weft's when it has the marker. weft writes the marker into a folder that it creates, finds empty, or finds to
+contain only files with these names (as after the marker was deleted). A folder with other contents is refused: weft neither
+writes nor deletes there. In a folder with a marker, only files with these names are deleted.
 
-Whoever can write to the folder can have weft run code on a GPU. So a folder that belongs to somebody else, or that others can
-write to, is not read either.
+Whoever can write to the folder can make weft run any code on the GPU. So a folder that belongs to another user, or that others
+can write to, is not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.runtime.files import Unusable
 
 MARKER = "weft-cache"
 LAYOUT = 1
-"""Number of the arrangement above, which the marker tells. A weft of another arrangement owns other names."""
+"""Version of the file names above, recorded in the marker. Other versions of weft may use other names."""
 _MARK = f"weft makes and deletes the files in this folder (layout {LAYOUT})\n".encode()
 _ANY_MARK = re.compile(rb"weft makes and deletes the files in this folder \(layout ([0-9]{1,9})\)\n")
 
@@ -44,9 +44,9 @@ _warned: dict[tuple[str, str], object] = {}
 
 
 def usable(folder: Path) -> bool:
-    """True where the folder may be read, False where there is none. Raises Unusable for one that others may have filled."""
+    """True when the folder may be read, False when it does not exist. Raises Unusable when other users may have written it."""
     try:
-        status = os.stat(folder)  # noqa: PTH116  (half the time of Path.stat, at each look into the cache)
+        status = os.stat(folder)  # noqa: PTH116  (half the time of Path.stat, at each look-up in the cache)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -60,12 +60,12 @@ def usable(folder: Path) -> bool:
 
 
 def owned(folder: Path) -> bool:
-    """True where files of the folder may be deleted: it is usable and has the marker. Raises Unusable as `usable` does."""
+    """True when files of the folder may be deleted: it is usable and has the marker. Raises Unusable as `usable` does."""
     return usable(folder) and _marked(folder)
 
 
 def claim(folder: Path) -> None:
-    """Make the folder weft's, unless it is already. Raises Unusable where it holds other things, OSError if it is read-only."""
+    """Mark the folder as weft's, unless it is already. Raises Unusable for other contents, OSError if it is read-only."""
     if not usable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         usable(folder)
@@ -78,7 +78,7 @@ def claim(folder: Path) -> None:
 
 
 def below(folder: Path, *names: str) -> Path:
-    """A folder inside a claimed one, made if need be. Raises OSError, and Unusable where a link or a file has its name."""
+    """A folder inside a claimed one, created if missing. Raises OSError, and Unusable if a link or a file has its name."""
     for name in names:
         folder /= name
         try:
@@ -90,12 +90,12 @@ def below(folder: Path, *names: str) -> Path:
 
 
 def folders(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
-    """The folders inside a folder whose names match, in no order; links are none. Nothing where it cannot be read."""
+    """Subfolders with matching names, in no order, without links. Empty for an unreadable folder."""
     return (Path(entry.path) for entry in _entries(folder) if name.fullmatch(entry.name) and _is_folder(entry))
 
 
 def plain_files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str], os.stat_result]]:
-    """The plain files inside a folder whose names match: path, match, status. Nothing where it cannot be read."""
+    """Regular files with matching names: path, match, status. Empty for an unreadable folder."""
     for entry in _entries(folder):
         match = name.fullmatch(entry.name)
         if match is None:
@@ -110,15 +110,15 @@ def plain_files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[str, re.M
 
 
 def warn_once(folder: Path, subject: str, text: str) -> None:
-    """Warn of something about a folder that every launch meets again: of each `subject` once in a process."""
-    # Without a lock, which a fork could leave locked: setting a default is one step.
+    """Warn about a folder, once per process and `subject`; otherwise every launch would repeat the warning."""
+    # `dict.setdefault` is atomic, so no lock is needed, which a fork could leave held.
     ours = object()
     if _warned.setdefault((str(folder), subject), ours) is ours:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _marked(folder: Path) -> bool:
-    """True where the marker is there. Raises Unusable where something else has its name, or it tells another layout."""
+    """True when the folder has the marker. Raises Unusable for another file of that name, or another layout's marker."""
     try:
         found = files.read(f"{folder}/{MARKER}", len(_MARK) + 8)
     except Unusable as error:
@@ -134,7 +134,7 @@ def _marked(folder: Path) -> bool:
 
 
 def _other(folder: Path, within: str = "") -> str | None:
-    """Something in a folder that weft does not put there, by its path from `folder`; None where there is nothing."""
+    """The relative path of an entry that weft does not create; None when there is none."""
     for entry in _entries(folder / within):
         path = f"{within}/{entry.name}" if within else entry.name
         is_folder = _is_folder(entry)

@@ -1,4 +1,4 @@
-"""What to say to a keyword that no launch, decorator or config has: the name meant, or what weft has in its place."""
+"""Advice on unknown keywords of launches, decorators and configs: the name that was meant, or weft's equivalent."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _INSTEAD: dict[str, str] = {
     "maxRegisters": "the bound on registers is maxnreg=", "maxregs": "the bound on registers is maxnreg=",
     "target": "the arrays decide where a kernel runs; warmup takes target=",
 }  # fmt: skip
-"""Options of other languages, of CUDA and of PyTorch, and what weft has in their place."""
+"""Options of other languages, of CUDA and of PyTorch, with weft's equivalents."""
 
 
 def meant(keyword: str, known: Iterable[str]) -> str:
-    """A clause on a keyword that is not among the known ones; empty when nothing can be said.
+    """A clause about an unknown keyword; empty when there is no advice.
 
     >>> meant("num_warp", ["num_warps", "stream"])
     '; did you mean num_warps?'
@@ -48,7 +48,7 @@ def meant(keyword: str, known: Iterable[str]) -> str:
 
 
 def refuse_of_jit(option: str, value: object, launch: Sequence[str]) -> NoReturn:
-    """Raise LaunchError for what is no option of `weft.jit`: launch-option-of-jit, launch-no-option-of-jit."""
+    """Raise LaunchError for an unknown option of `weft.jit`: launch-option-of-jit, launch-no-option-of-jit."""
     if option in launch:
         raise fail(LAUNCH_OPTION, option=option, value=value)
     known = "debug", "sync", "do_not_specialize"

@@ -1,4 +1,4 @@
-"""The text of a Python function as a part of keys: its lines, its place and its byte code."""
+"""The text of a Python function as a part of cache keys: its lines, its location and its byte code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weft.errors.text import lines_of
 from weft.runtime import origin
 
 _digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDictionary()
-"""The lines of the file beside the digest, since equal code can come of another text: annotations are not in it."""
+"""Digests by code object, each with the file's lines: equal code objects may have different texts, as they lack annotations."""
 
 
 def digest(*texts: str) -> str:
-    """A hexadecimal SHA-256 of texts, unambiguous in where one ends and the next begins."""
+    """A hexadecimal SHA-256 of texts, each prefixed by its length so that their boundaries count."""
     state = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -24,7 +24,7 @@ def digest(*texts: str) -> str:
 
 
 def function_of(value: object) -> FunctionType | None:
-    """The Python function behind a function or a `@jit` object, else None. Runs no Python of the author's."""
+    """The Python function behind a function or a `@jit` object, else None. Runs none of the author's Python."""
     if isinstance(value, FunctionType):
         inner = vars(value).get("__weft_jit__", value)
     elif origin.of_class(type(value)) is origin.OURS:
@@ -35,10 +35,10 @@ def function_of(value: object) -> FunctionType | None:
 
 
 def source_text(function: FunctionType) -> str:
-    """The digest of a function's place, text and byte code. The text is in it for annotations, the byte code tells functions
-    of one line apart, and stands alone where there is no text (REPL, exec).
+    """The digest of a function's location, text and byte code.
 
-    The place counts because compiled kernels carry line numbers for profilers and reports.
+    The text covers annotations; the byte code distinguishes functions on one line and is all there is without a text (REPL,
+    exec). The location is included because compiled kernels carry line numbers for profilers and reports.
     """
     code = function.__code__
     lines = lines_of(function)
@@ -50,13 +50,13 @@ def source_text(function: FunctionType) -> str:
 
 
 def text_of(function: FunctionType, lines: list[str]) -> list[str]:
-    """The lines of a function in those of its file; its byte code where there is no text (REPL, exec)."""
+    """The function's lines among those of its file; its byte code when there is no text (REPL, exec)."""
     code = function.__code__
     first = code.co_firstlineno - 1
     if first >= len(lines):
         return _code_texts(code)
-    # Python's own search reads the function word by word, which takes ten times as long. Nothing in a function is indented less
-    # than its first line but strings and brackets. Where those end the function, what they say is in the byte code.
+    # `inspect.getblock` tokenises the function, which takes ten times as long. Only continued strings and brackets may be
+    # indented less than a function's first line; if they cut the lines short here, the byte code still covers their contents.
     end, margin = _last_line(code), _indentation(lines[first])
     while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > margin):
         end += 1
@@ -64,7 +64,7 @@ def text_of(function: FunctionType, lines: list[str]) -> list[str]:
 
 
 def _last_line(code: CodeType) -> int:
-    """The last line in which an instruction begins, counted from 1."""
+    """The last line with an instruction, counted from 1."""
     inner = [_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return max([code.co_firstlineno, *(line for _, _, line in code.co_lines() if line is not None), *inner])
 
@@ -74,16 +74,16 @@ def _indentation(line: str) -> int:
 
 
 def _code_texts(code: CodeType) -> list[str]:
-    """Byte code, names and constants, nested functions included; free of addresses."""
+    """Byte code, names and constants, including those of nested functions; without addresses."""
     texts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), repr(code.co_freevars)]
     for constant in code.co_consts:
-        # Not `repr` where it can be helped: the order of a set is another in each process.
+        # `repr` of a code object contains an address, and that of a set depends on string hashes, which vary by process.
         texts += _code_texts(constant) if isinstance(constant, CodeType) else [_constant(constant)]
     return texts
 
 
 def _constant(constant: object) -> str:
-    """A constant's text, in which the items of a set stand in an order that is the same in each process."""
+    """A constant's text, with the items of a set sorted, so that it is the same in every process."""
     if isinstance(constant, (tuple, frozenset)):
         items = map(_constant, cast("tuple[object, ...]", constant))
         shown = sorted(items) if isinstance(constant, frozenset) else list(items)

@@ -1,4 +1,4 @@
-"""Grids: an int, a tuple of one to three, or a function of the arguments that returns one; and blocks of threads."""
+"""Grids (an int, a tuple of one to three, or a function of the arguments that returns one) and thread blocks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.errors.launch import GRID_EMPTY, GRID_FUNCTION, GRID_KIND, GRID_LIMIT,
 from weft.plain import whole
 
 LIMITS = (2**31 - 1, 65535, 65535)
-"""Most programs per dimension, on every GPU that weft compiles for."""
+"""Maximum programs per dimension, on every GPU that weft compiles for (CUDA programming guide, compute capabilities)."""
 MOST_THREADS = 1024
-"""Threads of a block at most, on all of them."""
+"""Maximum threads of a block, on all of them."""
 THREADS_LIMIT = 2**31
-"""So many threads along an axis are too many for their numbers, which have 32 bits."""
+"""Thread numbers along an axis are int32, so their count must stay below this."""
 
 
 def normalise(kernel: str, grid: Any) -> tuple[int, int, int]:
@@ -49,7 +49,7 @@ def evaluate(kernel: str, grid: Any, bound: Mapping[str, Any]) -> tuple[int, int
 
 
 def split(brackets: Any) -> tuple[Any, Any]:
-    """What `kernel[...]` was given as a grid and a block of threads; the block is None where there is none.
+    """The grid and the thread block in `kernel[...]`; the block is None if not given.
 
     A pair of ints is a grid of two dimensions; a pair with a tuple in it is a grid and a block.
 
@@ -63,7 +63,7 @@ def split(brackets: Any) -> tuple[Any, Any]:
 
 
 def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
-    """Threads of a block in x, y and z, of an int or a tuple of up to three. Raises LaunchError (launch-option-value).
+    """Threads of a block in x, y and z, from an int or a tuple of up to three. Raises LaunchError (launch-option-value).
 
     >>> block_of("copy", (8, 8))
     (8, 8, 1)
@@ -79,7 +79,7 @@ def block_of(kernel: str, block: Any) -> tuple[int, int, int]:
 
 
 def check_threads(kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int] | None) -> None:
-    """Threads along each axis of a launch with `block=` can be counted. Raises LaunchError (launch-grid-threads)."""
+    """Check that int32 can number the threads along each axis of a launch with `block=`. Raises launch-grid-threads."""
     for axis, size, count in zip("xyz", grid, block or (), strict=False):
         if size * count >= THREADS_LIMIT:
             raise fail(
@@ -88,7 +88,7 @@ def check_threads(kernel: str, grid: tuple[int, int, int], block: tuple[int, int
 
 
 def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int, int, int]:
-    """The grid counted in blocks, of which each program has so many along x. Raises LaunchError (launch-grid-limit)."""
+    """The grid in blocks, for programs of `blocks` blocks along x. Raises LaunchError (launch-grid-limit)."""
     x, y, z = grid
     if x * blocks > LIMITS[0]:
         raise fail(GRID_LIMIT, name=kernel, dim=0, size=x, limit=LIMITS[0] // blocks)
@@ -97,12 +97,12 @@ def in_blocks(kernel: str, grid: tuple[int, int, int], blocks: int) -> tuple[int
 
 @lru_cache(maxsize=4096, typed=True)
 def _checked(kernel: str, *given: Any) -> tuple[int, int, int]:
-    """`normalise` of sizes, remembered: a function of the arguments gives the same few grids again and again."""
+    """`normalise` of sizes, cached: a grid function returns the same few grids repeatedly."""
     if not 1 <= len(given) <= 3:
         raise fail(GRID_KIND, name=kernel, grid=repr(given))
     sizes = _wholes(given)
     if sizes is None:
-        raise TypeError(f"{given} are no sizes")  # which `normalise` words, for what it was given
+        raise TypeError(f"{given} are no sizes")  # `normalise` turns this into the user's error.
     if any(size <= 0 for size in sizes):
         raise fail(GRID_EMPTY, name=kernel, grid=sizes)
     for dim, (size, limit) in enumerate(zip(sizes, LIMITS, strict=False)):
@@ -113,6 +113,6 @@ def _checked(kernel: str, *given: Any) -> tuple[int, int, int]:
 
 
 def _wholes(given: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """Integers, as Python's own; None where something else is among them."""
+    """The values as Python integers; None if one of them is not an integer."""
     found = tuple(size for size in map(whole, given) if size is not None)
     return found if len(found) == len(given) else None

@@ -1,7 +1,8 @@
-"""Whether using a class, or an object of it, may run Python that its author wrote without anyone calling it.
+"""Whether using a class, or an instance of it, may implicitly run Python that its author wrote.
 
-Such are a metaclass, operators such as `__eq__`, `__getattr__`, properties and other descriptors. What dataclasses generate is
-not meant: it follows from the fields. Nor are methods that only run where a class is made, called or shown.
+Hooks are a metaclass, operators such as `__eq__`, `__getattr__`, properties and other descriptors. Methods that dataclasses
+generate do not count, since they follow from the fields. Neither do methods that run only when a class is created, called or
+shown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PASSIVE = frozenset((
     "__setattr__", "__delattr__", "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__",
     "__getnewargs_ex__", "__replace__", "__enter__", "__exit__", "__sizeof__", "__dir__", "__subclasshook__",
 ))  # fmt: skip
-"""Methods that reading a kernel does not run: nothing in it makes an object of a class unless it calls that class."""
+"""Special methods that reading a kernel does not run implicitly; an instance is created only by an explicit call."""
 _PASSIVE_DESCRIPTORS = (
     staticmethod, classmethod, MemberDescriptorType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType,
     BuiltinFunctionType,
@@ -31,14 +32,14 @@ _PASSIVE_DESCRIPTORS = (
 
 
 def found(cls: type) -> bool:
-    """True when the class, a base of it or its metaclass has such code."""
+    """True when the class, a base of it or its metaclass has a hook."""
     if any(True for _ in origin.foreign_bases(type(cls))):
         return True
     return any(runs(base, name, entry) for base in origin.foreign_bases(cls) for name, entry in vars(base).items())
 
 
 def runs(cls: type, name: str, entry: Any) -> bool:
-    """True when an entry of a class's body is Python of the author's that using an object may run."""
+    """True when an entry of a class's body is a hook written by the author."""
     if isinstance(entry, FunctionType):
         is_special = name.startswith("__") and name.endswith("__") and name not in _PASSIVE
         return is_special and origin.of_function(entry) is not origin.OURS and not _generated(cls, entry)
@@ -46,7 +47,7 @@ def runs(cls: type, name: str, entry: Any) -> bool:
 
 
 def binds(entry: Any) -> bool:
-    """True when looking up an attribute that is this entry of a class runs Python of the author's."""
+    """True when looking up an attribute that is this entry of a class runs the author's Python."""
     if isinstance(entry, (FunctionType, *_PASSIVE_DESCRIPTORS)) or not hasattr(origin.class_of(entry), "__get__"):
         return False
     parts = (getattr(entry, name, None) for name in ("fget", "func"))

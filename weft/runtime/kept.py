@@ -1,6 +1,6 @@
-"""What the kinds of entries of the disk cache hold: for each, the function that makes an entry, and the one that reads it.
+"""The kinds of entries in the disk cache: for each, a function that makes an entry and one that reads it.
 
-Readers check every field and raise `Unusable`, so that what comes out of them needs no further check.
+Readers validate every field and raise `Unusable`, so that their results need no further check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NUMBERS = {
     "worker_warps": 1 << 10,
     "workspace": 1 << 48,
 }
-"""The numbers of a Binary, each with a bound far above what a GPU has; a larger one is damage."""
+"""The integer fields of a Binary, each with a limit far above that of any GPU; a larger value means damage."""
 
 EncodedRead = list[str]
 """A read of `weft.runtime.manifest` as `[owner, path, fingerprint]`."""
@@ -44,7 +44,7 @@ def binary(entry: Entry) -> Binary:
 
 
 def of_variants(variants: Sequence[Sequence[EncodedRead]]) -> Entry:
-    """The entry of a manifest: what each variant of a kernel read."""
+    """The entry of a manifest: the reads of each variant of a kernel."""
     return Entry({"variants": variants})
 
 
@@ -56,7 +56,7 @@ def variants(entry: Entry) -> list[list[EncodedRead]]:
 
 def _reads(variant: object) -> list[EncodedRead]:
     reads = [sequence(read, 3) for read in sequence(variant)]
-    # All at once: a matrix product reads many things, and this stands in the way of its launch.
+    # One check for all parts: a matmul kernel has many reads, and this is on the path of its first launch.
     flat = [part for read in reads for part in read]
     if set(map(type, flat)) - {str}:
         raise Unusable("a read in it is not of texts")

@@ -1,12 +1,12 @@
-"""From values to `cuLaunchKernelEx`: what happens after a launch has found its compiled kernel.
+"""From bound values to `cuLaunchKernelEx`: the part of a launch after its compiled kernel has been found.
 
-Every number and array of the Python signature has a slot of eight bytes; a kernel's parameter table points at the slots it
-takes and skips those that specialisation folded. A view has a slot for its address and one for each of its numbers. What a
-tensor descriptor passes lies in memory of its own, so its entries of the table are written at each launch. The driver copies
-parameters before it returns, but it returns without Python's lock, so each launch in flight has a frame of slots and table to
-itself, taken from a pool.
+Every number and array of the Python signature has a slot of eight bytes. The kernel's parameter table points at the slots that
+it takes and skips those that specialisation folded. A view has a slot for its address and one for each run-time extent and
+stride. A tensor descriptor's values are in its own memory, so its table entries are written at each launch. The driver copies
+parameters before it returns, but cuda-bindings releases the GIL around the call, so each launch in flight has a frame (slots
+and table) of its own, taken from a pool.
 
-Kernels that make tensor descriptors need a workspace in global memory, which each launch allocates for itself.
+Kernels that create tensor descriptors need a workspace in global memory, which each launch allocates for itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from weft.runtime.specialise import ArgumentType, Constexpr, Pointer, Scalar, Vi
 
 Grid = tuple[int, int, int]
 Run = Callable[..., CompiledKernel]
-"""`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, anything for what is folded. For a view its
-address, or a tuple of that and its numbers where it has some."""
+"""`run(grid, stream, *values)`: addresses for arrays, `TensorMap`s for descriptors, any value for folded arguments. For a view
+its address, or a tuple of the address and its run-time extents and strides."""
 
 SLOT_BYTES = 8
 _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "?7x"}
@@ -39,11 +39,10 @@ _CODES = {"int32": "q", "int64": "q", "uint64": "Q", "float32": "f4x", "bool": "
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How the values of a launch become kernel parameters.
+    """The conversion of a launch's values to kernel parameters.
 
-    `format` packs the slots, whose values are those numbered `packed`; those of them in `spread` are tuples with several slots.
-    `table` has an entry per kernel parameter: the number of a slot, or of a descriptor's value and how far into its memory the
-    parameter lies.
+    `format` packs the slots from the values with the indices `packed`; those in `spread` are tuples with several slots. `table`
+    has an entry per kernel parameter: the index of a slot, or of a descriptor's value with the offset into its memory.
     """
 
     format: struct.Struct
@@ -53,11 +52,11 @@ class Packing:
 
     @property
     def slots(self) -> int:
-        """Slots, which lie before the table."""
+        """The number of slots, which precede the table."""
         return self.format.size // SLOT_BYTES
 
     def frame(self) -> tuple[Any, int]:
-        """A buffer of words for one launch in flight and the address of its parameter table."""
+        """A buffer for one launch in flight, and the address of its parameter table."""
         buffer = (ctypes.c_uint64 * (self.slots + len(self.table)))()
         start = ctypes.addressof(buffer)
         for position, entry in enumerate(self.table):
@@ -69,8 +68,8 @@ class Packing:
 def packing(kinds: Sequence[ArgumentType], names: Sequence[str] = (), unused: Collection[str] = ()) -> Packing:
     """The packing of argument types, one per value. Slots are little-endian, as GPUs and their hosts are.
 
-    `names` are the values' parameters, needed where there are descriptors or views; `unused` the parts of these that the kernel
-    does not take.
+    `names` are the values' parameter names, needed for descriptors and views; `unused` lists the parts of these that the kernel
+    has no parameters for.
     """
     packed = tuple(number for number, kind in enumerate(kinds) if not isinstance(kind, Descriptor))
     spread = frozenset(number for number, kind in enumerate(kinds) if isinstance(kind, View) and kind.numbers)
@@ -90,7 +89,7 @@ def packing(kinds: Sequence[ArgumentType], names: Sequence[str] = (), unused: Co
 
 
 def _codes(kind: ArgumentType) -> tuple[str, ...]:
-    """How the slots of a value are packed."""
+    """The `struct` codes of a value's slots."""
     if isinstance(kind, View):
         return tuple(map(_code, (kind.pointer, *kind.numbers)))
     return (_code(kind),)
@@ -99,7 +98,7 @@ def _codes(kind: ArgumentType) -> tuple[str, ...]:
 def _code(kind: ArgumentType) -> str:
     if isinstance(kind, Pointer):
         return "Q"
-    # A folded slot still gets a value, which nobody reads: None arrives as 0.
+    # A folded slot is packed too, although no parameter points at it: None is passed as 0.
     return _CODES[kind.dtype] if isinstance(kind, Scalar) else "q"
 
 
@@ -112,8 +111,8 @@ def launcher(
 ) -> Run:
     """A function that launches `compiled` on the device `ordinal` with values of `kinds`.
 
-    `current_stream(ordinal)` answers the stream to use when a launch names none; without it that is the default stream.
-    `names` are the values' parameters. Raises what loading the kernel raises; the function raises
+    `current_stream(ordinal)` returns the stream of launches that name none; without it that is the default stream.
+    `names` are the values' parameter names. Raises what loading the kernel raises; the function raises
     LaunchError (launch-argument-range), OutOfResources (launch-registers) and DeviceError (device-driver-error).
     """
     loaded = compiled.on_device(ordinal)
@@ -139,7 +138,7 @@ def launcher(
         "launch": _launch_function(loaded), "function": loaded.function, "compiled": compiled,
         "success": driver.bindings().CUresult.CUDA_SUCCESS, "failed": failed,
     }  # fmt: skip
-    # One function per number of values: Python calls those faster than one that takes `*values`.
+    # One function per number of values: CPython calls it faster than one with `*values`, which builds a tuple.
     values = [f"v{i}" for i in range(len(kinds))]
     text = _RUN.format(
         values="".join(f", {v}" for v in values),
@@ -147,7 +146,7 @@ def launcher(
         packed="".join(f", {'*' * (number in layout.spread)}{values[number]}" for number in layout.packed),
         pointed=_pointed(layout),
     )
-    exec(_program(text), names_in_scope)  # noqa: S102 - as dataclasses make `__init__`
+    exec(_program(text), names_in_scope)  # noqa: S102 - generated, as dataclasses generate `__init__`
     run = names_in_scope["run"]
     if compiled.binary.workspace:
         run = _with_workspace(run, compiled, loaded, current_stream or _default_stream)
@@ -156,12 +155,12 @@ def launcher(
 
 @lru_cache(256)
 def _program(text: str) -> CodeType:
-    """The code of a launcher; kernels with as many arguments of the same kinds share it."""
+    """The code of a launcher; kernels with the same number and kinds of arguments share it."""
     return compile(text, "<run of a kernel>", "exec")
 
 
 _CONFIGS_KEPT = 256
-"""Grids and streams whose launch configuration a launcher keeps; a configuration costs more than a launch."""
+"""A launcher caches this many launch configurations, by grid and stream; building one takes longer than a launch."""
 
 _RUN = """
 def run(grid, stream{values}):
@@ -192,10 +191,10 @@ _WORKSPACE = Pointer("uint8")
 
 
 def _with_workspace(run: Run, compiled: CompiledKernel, loaded: driver.Loaded, stream_now: Callable[[int], int]) -> Run:
-    """`run` with memory for the workspace of all blocks as its last value.
+    """`run` with the address of the workspace of all blocks as its last value.
 
-    It is allocated and freed in the order of the stream, so that no launch waits for another's, and a captured graph does both
-    each time it runs."""
+    The workspace is allocated and freed in stream order (`cuMemAllocAsync`), so that launches do not wait for one another, and
+    a captured graph allocates and frees it at each replay."""
     cuda, device = driver.bindings(), loaded.device
 
     def with_workspace(grid: Grid, stream: Any, *values: Any) -> CompiledKernel:
@@ -212,9 +211,9 @@ def _with_workspace(run: Run, compiled: CompiledKernel, loaded: driver.Loaded, s
 
 
 def _pointed(layout: Packing) -> str:
-    """Lines that write the table's entries of descriptors, each of which is encoded when it is first launched with.
+    """Lines that write the table entries of descriptors. A descriptor is encoded at its first launch.
 
-    A frame that pointed at the same memory in its last launch points at it still."""
+    The entries are skipped when the frame's last launch had the same descriptor."""
     entries: dict[int, list[tuple[int, int]]] = {}
     for position, entry in enumerate(layout.table, layout.slots):
         if isinstance(entry, tuple):
@@ -239,7 +238,7 @@ def _default_stream(ordinal: int) -> int:
 
 
 def _config(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
-    """The launch of a grid of programs. A program of several blocks is a cluster along x.
+    """The launch configuration of a grid of programs. A program of several blocks is a cluster along x.
 
     Raises LaunchError: launch-grid-limit, launch-grid-threads."""
     cuda, blocks = driver.bindings(), compiled.num_ctas
@@ -257,7 +256,7 @@ def _config(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
 
 
 def _cluster_of(blocks: int) -> Any:
-    """The attribute of a launch in clusters."""
+    """The launch attribute for clusters of `blocks` blocks."""
     cuda = driver.bindings()
     attribute = cuda.CUlaunchAttribute()
     attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -267,7 +266,7 @@ def _cluster_of(blocks: int) -> Any:
 
 
 def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:
-    """`cuLaunchKernelEx`, with a look at the current context before each launch where there is more than one GPU."""
+    """`cuLaunchKernelEx`; with several GPUs the context is checked before each launch, since it may be another GPU's."""
     bare: Callable[..., Any] = driver.bindings().cuLaunchKernelEx
     if driver.device_count() == 1:
         return bare
@@ -280,7 +279,7 @@ def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:
 
 
 def _again(compiled: CompiledKernel, loaded: driver.Loaded, status: Any, arguments: tuple[Any, ...]) -> None:
-    """Launch once more from a thread that had no context, which the driver says before doing anything; else raise."""
+    """Handle a failed launch: from a thread without a context, push one and launch again; otherwise raise."""
     if driver.no_context(status):
         with driver.current_context(loaded.device):
             (status,) = driver.bindings().cuLaunchKernelEx(*arguments)

@@ -1,13 +1,13 @@
-"""Which entry of the cache a request means, given what its kernel read from its surroundings last time.
+"""Manifests: finding the cache entry of a request by the values that its kernel read when it was compiled.
 
-Before a kernel's source is read nobody knows which globals, helpers and constants it depends on. So a manifest stands
-between: under the key of all that is known beforehand (`fingerprint.key0`) it lists variants, each a list of reads with
-their fingerprints. A variant counts only if every read, evaluated again, has the same fingerprint; an edited helper or
-constant is therefore never served stale. The key of a variant's entry is computed from that first key and its reads, so a
-manifest cannot lead to the entry of anything else.
+Before a kernel's source is read, it is unknown which globals, helpers and constants it depends on. A manifest bridges this:
+under the key of everything known beforehand (`fingerprint.key0`) it lists variants, each a list of reads with their
+fingerprints. A variant matches if every read, evaluated again, has the same fingerprint, so an edited helper or constant never
+yields stale code. The key of a variant's entry is computed from the first key and the reads, so a manifest cannot lead to
+the entry of another kernel.
 
-The reads of an *open* compilation do not say everything that it depends on: its manifest has no variant, which says so, and its
-entry is found by its IR.
+The reads of an *open* compilation do not cover everything that it depends on. Its manifest has no variants, and its entry is
+found by its IR.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from weft.runtime.paths import Path
 from weft.runtime.specialise import Constexpr
 
 _VARIANTS = 8
-"""Variants kept per manifest, newest first."""
+"""Maximum variants of a manifest, newest first."""
 _ABSENT = "absent"
-"""The fingerprint of what was looked for and is not there."""
+"""The fingerprint of a name or attribute that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One thing a kernel read: `path` as seen from `owner`, a Python function, a module or a class.
+    """One value that a kernel read: the `path` from `owner`, which is a Python function, a module or a class.
 
-    The fingerprint is None where nothing is known of the value, or reading it runs the author's Python.
+    The fingerprint is None when the value has none.
     """
 
     owner: Any
@@ -47,10 +47,10 @@ class Read:
 
 
 def read(owner: Any, path: Path, called: frozenset[int] = frozenset()) -> Read:
-    """Record a read, with the fingerprint of what is there now.
+    """Record a read with the fingerprint of its current value.
 
-    A plain function of the author's in the value may be called by what the value is given to; then nothing is known. `called`
-    are those, by identity, of which it is known what they read.
+    A value that contains a plain function of the author has none, since the compilation may call the function. `called` lists
+    (by identity) the functions whose reads are recorded.
     """
     try:
         return Read(owner, path, fp.inert(paths.resolve(owner, path), called))
@@ -65,14 +65,14 @@ _NOT_THERE = (LookupError, AttributeError, TypeError)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A compiled kernel, and what it read, as that is now. Without a binary: the compilation is open."""
+    """A compiled kernel and its reads, evaluated again. Without a binary the compilation is open."""
 
     binary: Binary | None
     reads: tuple[Read, ...] = ()
 
 
 def find(cache: Cache, request: CompileRequest) -> Found | None:
-    """What fits a request and its kernel's surroundings as they are now, or None."""
+    """The cached kernel of a request whose reads still have the same values, or None."""
     known: fp.Known = {}
     key0 = fp.key0(request, known)
     variants = None if key0 is None else cache.get(key0, kept.variants)
@@ -89,10 +89,10 @@ def find(cache: Cache, request: CompileRequest) -> Found | None:
 
 
 def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binary: Binary, *, is_open: bool) -> bool:
-    """Keep a compiled kernel for a request whose kernel read `reads`.
+    """Store a compiled kernel for a request whose kernel read `reads`.
 
-    Returns False when the compilation is open: it says so, or a read has no fingerprint, or a read belongs to a function that a
-    later process could not find again. The manifest then says this.
+    Returns False for an open compilation: it is marked `is_open`, or a read has no fingerprint, or a read belongs to a function
+    that a later process could not find. The manifest then has no variants.
     """
     key0 = fp.key0(request)
     if key0 is None:
@@ -109,12 +109,12 @@ def remember(cache: Cache, request: CompileRequest, reads: Sequence[Read], binar
 
 def _key(key0: str, encoded: Sequence[kept.EncodedRead]) -> str:
     """The key of the entry of a variant."""
-    # Each read has three parts, none with a zero byte in it, so this text tells where they end.
+    # Each read has three parts without zero bytes, so the joined text is unambiguous.
     return digest(key0, "\0".join([part for read in encoded for part in read]))
 
 
 def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.EncodedRead] | None:
-    """Reads as `[owner, path, fingerprint]`, the owner spelled as the way to it from the kernel; None if there is none."""
+    """Reads as `[owner, path, fingerprint]`, with the owner as an access path from the kernel; None if it has none."""
     ways = {id(anchor): way for way, anchor in _roots(request)}
     encoded: list[kept.EncodedRead] = []
     for entry in reads:
@@ -123,7 +123,7 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.Encoded
             return None
         if way is None:
             if isinstance(entry.owner, type):
-                continue  # a class that lies within something read is in the fingerprint of that
+                continue  # A class inside a value that was read is part of that value's fingerprint.
             return None
         encoded.append([way, json.dumps(entry.path), entry.fingerprint])
         if entry.fingerprint != _ABSENT:
@@ -136,7 +136,7 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.Encoded
 def _evaluated(
     request: CompileRequest, encoded: Iterable[kept.EncodedRead], known: fp.Known
 ) -> tuple[Read, ...] | None:
-    """The reads again, or None when one of them no longer gives what it gave."""
+    """The reads, evaluated again; None when one of them has another fingerprint."""
     owners: dict[str, Any] = dict(_roots(request))
     opened: set[int] = set()
     reads: list[Read] = []
@@ -155,11 +155,11 @@ def _evaluated(
                 return None
             reads.append(Read(owner, path, _ABSENT))
             continue
-        # Of a function in the value it is known what it read: the reads say so, or there would be no variant.
+        # Functions in the value need no check here: their reads are recorded, otherwise the variant would not exist.
         if fp.fingerprint(value, known) != expected:
             return None
         reads.append(Read(owner, path, expected))
-        # What was read before under another name gave its functions their ways then; `known` keeps it alive.
+        # The functions of a value that was read before, under another name, are already in `owners`; `known` keeps it alive.
         if id(value) not in opened:
             opened.add(id(value))
             for inner, anchor in _anchors(_way(way, path), value, set()):
@@ -172,7 +172,7 @@ def _way(way: str, path: Path) -> str:
 
 
 def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:
-    """What is known before any read: the kernel, and functions and classes among its compile-time arguments."""
+    """Owners known before any read: the kernel, and functions and classes among its compile-time arguments."""
     yield from _anchors("", request.fn, set())
     for name, argument in request.arguments.items():
         if isinstance(argument, Constexpr):
@@ -180,7 +180,7 @@ def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:
 
 
 def _anchors(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """The functions and classes in a value, each with the way to it: itself, items, methods of a class and its bases."""
+    """Functions and classes inside a value (itself, items, methods of a class and its bases), each with its access path."""
     function = fp.function_of(value)
     if function is not None:
         yield way, function

@@ -1,6 +1,6 @@
-"""What type checkers see of a kernel function in the body of an aggregate: a method.
+"""The type of kernel functions in the body of an aggregate, for type checkers: a method.
 
-At run time there is nothing to it: the reader of kernels binds the function, and Python never does.
+It has no run-time behaviour: the reader of kernels binds the function, Python never does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Method(Generic[P, R]):
-    """Base of objects that stand for a function of these parameters and result."""
+    """Base class of objects that replace a function of these parameters and result."""
 
     if TYPE_CHECKING:
 

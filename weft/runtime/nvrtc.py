@@ -1,7 +1,7 @@
-"""CUDA C++ text to a cubin, through NVRTC. Needs no GPU and no driver.
+"""Compilation of CUDA C++ to a cubin by NVRTC. Needs no GPU and no driver.
 
-The binding is `cuda.bindings.nvrtc`: it loads in a third of the time of cuda-core's compiler classes, gives PTX and cubin
-of one compilation, and asks nothing of the driver. The library itself is loaded at the first compilation.
+The binding is `cuda.bindings.nvrtc`: it loads in a third of the time of cuda-core's compiler classes, returns PTX and cubin
+from one compilation, and does not initialise the driver. The library itself is loaded at the first compilation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PTX_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 class CompiledCuda:
     """One compilation. Sizes are per thread (`n_spills`, `stack`) or per block (`shared`), in bytes.
 
-    `n_spills` adds spill stores and loads; `shared` is static shared memory; `log` is what ptxas and NVRTC said.
+    `n_spills` is the sum of spill stores and loads; `shared` is static shared memory; `log` is the output of ptxas and NVRTC.
     """
 
     cubin: bytes
@@ -51,10 +51,10 @@ class CompiledCuda:
 def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> CompiledCuda:
     """Compile the CUDA C++ `source` of the kernel `name` for `arch` (as in `sm_90a`).
 
-    Floating-point contraction is off: weft contracts in a pass, so that the simulator agrees. `debug` keeps variables for
-    cuda-gdb and turns optimisation off. A cap on registers stands in the text (`__maxnreg__`).
+    Floating-point contraction is off (`--fmad=false`): a pass of weft forms FMAs, so that the simulator agrees bit by bit.
+    `debug` keeps variables for cuda-gdb and turns optimisation off. A register limit is part of the text (`__maxnreg__`).
 
-    Raises CompilationError (nvrtc-rejected) with NVRTC's log, at the Python line where its `#line` says so;
+    Raises CompilationError (nvrtc-rejected) with NVRTC's log, at the Python line that `#line` gives, if any;
     OutOfResources (compile-shared-memory); DeviceError (device-no-nvrtc, nvrtc-architecture).
     """
     nvrtc = _library()
@@ -74,7 +74,8 @@ def compile_cuda(source: str, *, name: str, arch: str, debug: bool = False) -> C
 
 @cache
 def version() -> str:
-    """The installed NVRTC, for cache keys: from package metadata, loading the library only without it. "none" where none is."""
+    """Version of the installed NVRTC, for cache keys; "none" without one. Taken from package metadata if there is any, since
+    loading the library takes longer."""
     for name in _DISTRIBUTIONS:
         try:
             return importlib.metadata.version(name)
@@ -84,8 +85,9 @@ def version() -> str:
 
 
 def _options(arch: str, debug: bool) -> list[bytes]:
-    # NVRTC's own cache answers without ptxas' log, so registers and spills would be unknown; weft has a cache of its own.
-    # Kernels need no runtime library: without its declarations NVRTC starts 4 ms sooner, and the code is the same.
+    # `--no-cache`: a hit in NVRTC's own cache returns no ptxas log, so register count and spills would be unknown; weft has its
+    # own cache. `--minimal` leaves out the declarations of the device runtime, which kernels do not use: NVRTC starts 4 ms
+    # sooner and emits the same code. `-lineinfo` keeps `#line` in the cubin for profilers.
     options = [f"-arch={arch}", "-std=c++17", "--fmad=false", "--ptxas-options=-v", "--no-cache", "--minimal"]
     options += ["--device-debug"] if debug else ["-lineinfo"]
     return [option.encode() for option in options]
@@ -113,7 +115,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _value(result: tuple[Any, ...]) -> Any:
-    """The value of a call that cannot fail for a reason of the user's."""
+    """The value of a call that fails only if NVRTC itself is broken."""
     status, *values = result
     if int(status) != 0:
         raise fail(NO_NVRTC, reason=f"it answered {status!s}")
@@ -121,10 +123,10 @@ def _value(result: tuple[Any, ...]) -> Any:
 
 
 def _bytes(size: Any, read: Any, program: Any) -> bytes:
-    """What NVRTC writes into a buffer of the size it asks for."""
+    """The contents that NVRTC writes into a buffer of the size that it returns."""
     count: int = _value(size(program))
     if count <= 1:
-        # An empty text. Python shares byte strings of one byte, so this one must not be written into.
+        # An empty text. CPython shares byte strings of length one, so NVRTC must not write into one.
         return b""
     buffer = bytes(count)
     read(program, buffer)
@@ -136,7 +138,7 @@ def _text(size: Any, read: Any, program: Any) -> str:
 
 
 def _ptx_of(nvrtc: ModuleType, source: str, name: str, arch: str) -> str:
-    """The PTX that ptxas was given: of the same text, for the architecture without its code."""
+    """The PTX that ptxas rejected: from compiling the same text for `compute_*`, which stops before ptxas."""
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         options = _options(arch.replace("sm_", "compute_"), debug=False)
@@ -147,7 +149,7 @@ def _ptx_of(nvrtc: ModuleType, source: str, name: str, arch: str) -> str:
 
 
 def python_line(ptx: str, number: int) -> Loc | None:
-    """The Python line that a line of PTX comes from: that of the last `.loc` before it, whose file `.file` names."""
+    """The Python line of a line of PTX: from the last `.loc` before it, whose file number `.file` resolves."""
     before = ptx.splitlines()[:number]
     found = next((match for line in reversed(before) if (match := _PTX_LOC.match(line))), None)
     files = {match[1]: match[2] for match in _PTX_FILE.finditer(ptx)}
@@ -156,7 +158,7 @@ def python_line(ptx: str, number: int) -> Loc | None:
 
 
 def _rejected(nvrtc: ModuleType, name: str, arch: str, log: str, ptx: Callable[[], str]) -> UserError:
-    """The error of a failed compilation, at the Python line that the log names, when it is one. ptxas names lines of `ptx`."""
+    """The error of a failed compilation, at a Python line if the log names one. ptxas names lines of the PTX instead."""
     if "invalid value for --gpu-architecture" in log:
         return fail(NVRTC_ARCHITECTURE, version=_library_version(nvrtc), arch=arch)
     if match := _TOO_MUCH_SHARED.search(log):
@@ -169,7 +171,7 @@ def _rejected(nvrtc: ModuleType, name: str, arch: str, log: str, ptx: Callable[[
 
 
 def _resources(log: str) -> tuple[int, int, int, int]:
-    """Registers, spilled bytes, static shared bytes and stack bytes, from the log of `ptxas -v`."""
+    """Registers, spilled bytes, static shared bytes and stack bytes, parsed from the log of `ptxas -v`."""
     registers = max((int(count) for count in _REGISTERS.findall(log)), default=0)
     stacks = [tuple(map(int, sizes)) for sizes in _STACK.findall(log)]
     spills = sum(stores + loads for _, stores, loads in stacks)

@@ -1,4 +1,4 @@
-"""Launch options, checked: from what a launch was given to what a kernel is compiled for."""
+"""Checks of launch options."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NUMBERS: dict[str, tuple[Collection[int], str, str]] = {
 def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: str) -> Options:
     """The options of a launch. `given` has a value for each of `weft.runtime.binder.COMPILE_OPTIONS`.
 
-    `debug` is what the kernel says where the launch says nothing; without either it is the settings'. Raises LaunchError:
-    launch-option-value, launch-overflow, and of a block of threads launch-block-warps, launch-block-cluster.
+    `debug` is the kernel's default; without it that of the settings applies. Raises LaunchError: launch-option-value,
+    launch-overflow, and for a thread block launch-block-warps, launch-block-cluster.
     """
     value = dict(given)
     for option in _NUMBERS:
@@ -43,7 +43,7 @@ def checked(kernel: str, given: Mapping[str, Any], *, debug: bool | None, sync: 
 
 
 def number_of(name: str, option: str, value: object) -> int:
-    """The value of one of the options that are numbers, given to `name`. Raises LaunchError (launch-option-value)."""
+    """The checked value of a numeric option of `name`. Raises LaunchError (launch-option-value)."""
     allowed, expected, example = _NUMBERS[option]
     found = whole(value)
     if found is None or found not in allowed:
@@ -52,7 +52,7 @@ def number_of(name: str, option: str, value: object) -> int:
 
 
 def truth_of(name: str, option: str, value: object) -> bool:
-    """The value of one of the options that are on or off. Raises LaunchError (launch-option-value)."""
+    """The checked value of a boolean option of `name`. Raises LaunchError (launch-option-value)."""
     found = truth(value)
     if found is None:
         raise fail(
@@ -62,7 +62,7 @@ def truth_of(name: str, option: str, value: object) -> bool:
 
 
 def _threads(kernel: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a block of threads decides."""
+    """The options that follow from a thread block."""
     block = block_of(kernel, value["block"])
     threads = prod(block)
     warps, given = -(-threads // WARP_SIZE), value["num_warps"]

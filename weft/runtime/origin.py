@@ -1,7 +1,7 @@
-"""Where an object comes from: weft or Python's own library, an installed package, or the author.
+"""The origin of an object: weft or the standard library, an installed package, or the author.
 
-The question is answered by the file that a module was loaded from, never by its name: an author's `profile.py` is the author's.
-Only what a module really holds under its name counts as that module's, since a class may claim any module.
+It is decided by the file from which a module was loaded, never by the module's name: an author's `profile.py` is the author's.
+A class belongs to a module only if the module has it under its name, since `__module__` can be set to anything.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _origins: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDictionary()
 _homes: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 OURS, INSTALLED, AUTHORS = "ours", "installed", "author's"
-"""`ours` is what `weft.runtime.toolchain` stands for: weft, and Python with its library."""
+"""`ours`: weft and Python with its library, which are covered by the digest of `weft.runtime.toolchain`."""
 
 
 @cache
 def _root() -> str:
-    # As the import system spells it: a path within an archive where weft is imported from one.
+    # As the import system spells it: a path inside the archive if weft is imported from one.
     return str(Path(__file__).parent.parent) + "/"
 
 
 @cache
 def _library() -> tuple[str, ...]:
-    # What `sysconfig` answers for "stdlib" and "platstdlib"; it reads all of Python's build variables first, for 2 ms.
+    # The same as `sysconfig`'s "stdlib" and "platstdlib", but that reads all of Python's build variables first (2 ms).
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     known = {Path(os.__file__).parent, Path(sys.base_exec_prefix, sys.platlibdir, version)}
     found = {str(path) for path in known} | {str(path.resolve()) for path in known}
@@ -39,7 +39,7 @@ def _library() -> tuple[str, ...]:
 
 
 def of_module(module: ModuleType) -> str:
-    """Whose a module is."""
+    """The origin of a module."""
     file: Any = getattr(getattr(module, "__spec__", None), "origin", None) or vars(module).get("__file__")
     known = _origins.get(module)
     if known is None or known[0] != file:
@@ -51,7 +51,7 @@ def _of_file(module: ModuleType, file: Any) -> str:
     if file in ("built-in", "frozen"):
         return OURS
     if not isinstance(file, str):
-        # The interpreter's own, such as `builtins` where it is embedded.
+        # Modules of the interpreter itself have no file, such as `builtins` in an embedded interpreter.
         return OURS if module.__name__ in sys.builtin_module_names else AUTHORS
     if file.startswith(_root()):
         return OURS
@@ -61,7 +61,7 @@ def _of_file(module: ModuleType, file: Any) -> str:
 
 
 def of_class(cls: type) -> str:
-    """Whose a class is."""
+    """The origin of a class."""
     known = _homes.get(cls)
     if known is None:
         _homes[cls] = known = _of_class(cls)
@@ -79,16 +79,16 @@ def _of_class(cls: type) -> str:
     for part in cls.__qualname__.split("."):
         space = vars(held) if isinstance(held, (ModuleType, type)) else {}
         held = space.get(part)
-    # `make_dataclass` once said that its classes are those of `types`.
+    # `dataclasses.make_dataclass` of some Python versions sets `__module__` of its classes to `types`.
     return found if held is cls else AUTHORS
 
 
 _HEAP = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: a class made by a `class` statement or its like, and no static one of C."""
+"""Py_TPFLAGS_HEAPTYPE: set for classes created at run time, clear for static types of C."""
 
 
 def of_function(function: FunctionType) -> str:
-    """Whose a Python function is."""
+    """The origin of a Python function."""
     module = sys.modules.get(function.__globals__.get("__name__", ""))
     if module is None or vars(module) is not function.__globals__:
         return AUTHORS
@@ -96,7 +96,7 @@ def of_function(function: FunctionType) -> str:
 
 
 def ours(value: object) -> bool:
-    """True for modules, classes and functions that the toolchain stands for."""
+    """True for modules, classes and functions covered by the toolchain digest."""
     if isinstance(value, ModuleType):
         return of_module(value) is OURS
     if isinstance(value, type):
@@ -105,12 +105,12 @@ def ours(value: object) -> bool:
 
 
 def foreign_bases(cls: type) -> Iterator[type]:
-    """The classes of a class's resolution order that the toolchain does not stand for."""
+    """The classes of a class's MRO that the toolchain digest does not cover."""
     return (base for base in cls.__mro__ if of_class(base) is not OURS)
 
 
 def entry(cls: type, name: str) -> Any:
-    """What a class or a base of it has in its body under a name, as it stands there; `ABSENT` where there is nothing."""
+    """The raw entry of a name in the body of a class or its bases (descriptors unbound), or `ABSENT`."""
     for base in cls.__mro__:
         if name in vars(base):
             return vars(base)[name]
@@ -118,7 +118,7 @@ def entry(cls: type, name: str) -> Any:
 
 
 def class_of(value: object) -> type[Any]:
-    """`type(value)`, in a way that strict type checkers know the type of."""
+    """`type(value)`, with a type that strict type checkers accept."""
     return type(value)
 
 

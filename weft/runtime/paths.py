@@ -1,7 +1,7 @@
-"""Following a path from a function to a value that it names, without running any Python of the author's.
+"""Following an access path from a function to a value, without running any of the author's Python.
 
-A path is a tuple of steps: first a name as the function sees it, then attributes and items. From a module or a class the first
-step is an attribute already. A step that would run the author's Python (a property, a module's `__getattr__`) raises `Opened`.
+A path is a tuple of steps: first a variable of the function, then attributes and items. From a module or a class the first step
+is an attribute. A step that would run the author's Python (a property, a module's `__getattr__`) raises `Opened`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.runtime import hooks, origin
 
 NAME, ATTRIBUTE, ITEM, LENGTH = "name", "attribute", "item", "length"
 KEYS = (int, str, bool, bytes, type(None))
-"""Types of the keys that a path can have."""
+"""Types of keys in a path."""
 CONTAINERS = (tuple, list, dict)
 """Types whose items are steps of paths."""
 
@@ -31,7 +31,7 @@ Path = tuple[Step, ...]
 
 
 class Opened(Exception):
-    """A step that runs Python of the author's; `ran` are the functions that are known to, each with its first argument."""
+    """A step would run the author's Python; `ran` lists the functions known to be called, each with its first argument."""
 
     def __init__(self, ran: tuple[tuple[Any, Any], ...] = ()) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def path(steps: Iterable[tuple[str, Any]]) -> Path:
 
 
 def path_of(text: str) -> Path:
-    """The path of names joined by dots.
+    """The path of a dotted name.
 
     >>> path_of("cfg.block")
     (Step(kind='name', key='cfg'), Step(kind='attribute', key='block'))
@@ -54,7 +54,7 @@ def path_of(text: str) -> Path:
 
 
 def resolve(owner: Any, path: Path) -> Any:
-    """What lies at the end of a path. Raises LookupError or AttributeError when nothing is there, and Opened."""
+    """The value at the end of a path. Raises LookupError or AttributeError when it does not exist, and Opened."""
     value = owner
     for step in path:
         value = follow(value, step)
@@ -73,7 +73,7 @@ def follow(value: Any, step: Step) -> Any:
 
 
 def variable(function: FunctionType, name: str) -> Any:
-    """A variable of a function: of its closure, then its globals, then Python's own."""
+    """A variable of a function: from its closure, else its globals, else the builtins."""
     if name in function.__code__.co_freevars:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:
@@ -110,7 +110,7 @@ def _of_module(module: ModuleType, name: str) -> Any:
 
 
 def _runs(owner: Any, name: str) -> list[Any]:
-    """The functions of the author's that looking for an attribute may call."""
+    """The author's functions that an attribute lookup may call."""
     found: list[Any] = []
     for cls in origin.foreign_bases(origin.class_of(owner)):
         found += [vars(cls)[special] for special in ("__getattribute__", "__getattr__") if special in vars(cls)]

@@ -1,4 +1,4 @@
-"""How what a decorator makes of a function travels between processes: by name, as functions do."""
+"""Pickling of objects that a decorator returns in place of a function: by name, as functions are pickled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Referenced:
-    """Base of objects that take the place of a function in its module. Copies are the object itself."""
+    """Base class of objects that replace a function in its module. Copying returns the object itself."""
 
     __module__: str
     __qualname__: str
@@ -21,9 +21,9 @@ class Referenced:
         raise NotImplementedError
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        # By name where the module has it. Else only serialisers that copy the code of functions (cloudpickle) go on; they
-        # have to for what `__main__` defines, which is another module in the process that reads. Of the serialiser,
-        # `__reduce__` learns no more than who called it.
+        # By name if the module has the object under it. Otherwise only serialisers that copy code (cloudpickle) succeed. They
+        # must copy objects of `__main__`, which is another module in the reading process. `__reduce__` is not told which
+        # serialiser calls it, so the caller's module is looked up in its frame.
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)

@@ -1,7 +1,7 @@
-"""Launches that are checked and compiled, and do not run.
+"""Rehearsed launches: checked and compiled, but not run.
 
-A tuner wants to compile the kernels of a host function before it measures any of them, in many threads, perhaps on a machine
-without a GPU. So it runs the function with its launches rehearsed: each gives its compiled kernel to a visitor and ends there.
+A tuner compiles the kernels of a host function before it measures any of them, in many threads, perhaps on a machine without a
+GPU. It runs the function with its launches rehearsed: each passes its compiled kernel to a visitor and returns.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from weft.runtime.compiled import CompiledKernel
 from weft.scoped import Scoped
 
 Visitor = Callable[[CompiledKernel], object]
-"""Gets each kernel that would have been launched; what it raises, the launch raises."""
+"""Called with each kernel that would have been launched. Its exceptions propagate from the launch."""
 
 under_way = 0
-"""Rehearsals in this process. Launches look at this number first, since a context variable costs them more."""
+"""Number of open rehearsals in this process. Launches test it first, since reading a context variable takes longer."""
 
 _lock = Lock()
 _visitor: Scoped[Visitor | None] = Scoped("weft.runtime.rehearsal")
 
 
 def visitor() -> Visitor | None:
-    """Who gets the kernels of this thread's launches, if they are rehearsed."""
+    """The visitor of this thread's launches, if they are rehearsed."""
     return _visitor.innermost(None)
 
 

@@ -1,7 +1,7 @@
-"""Machine code as text, with the scheduling that each instruction carries.
+"""SASS listings with the scheduling control of each instruction.
 
-NVIDIA's tools print instructions and their encoding; the control bits in that encoding (bits 105 to 125 of the 128, since
-Volta) say what an instruction waits for. They stand before each instruction as
+NVIDIA's tools print instructions and their encoding. The control bits in the encoding (bits 105 to 125 of 128, since Volta)
+hold stall count, yield hint and scoreboard barriers. They are printed before each instruction as
 
     wait mask : read barrier : write barrier : yield : stall cycles
 
@@ -34,7 +34,8 @@ _NONE = 7
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Scheduling of one instruction: barriers to wait for (a mask of six), barriers it sets, yield hint, stall cycles."""
+    """Scheduling control of one instruction: barriers to wait for (a mask of six), barriers it sets, yield hint, stall
+    cycles."""
 
     wait: int
     read_barrier: int | None
@@ -49,7 +50,7 @@ class Control:
 
 
 def control(encoding: int) -> Control:
-    """The scheduling in a 128-bit instruction.
+    """The scheduling control of a 128-bit instruction.
 
     >>> str(control(0x001fc800078e38ff_0000000607077211))
     '01:-:-:Y:4'
@@ -60,14 +61,14 @@ def control(encoding: int) -> Control:
         wait=bits >> 11 & 0x3F,
         read_barrier=None if read == _NONE else read,
         write_barrier=None if write == _NONE else write,
-        # The bit is set where the scheduler should stay with this warp.
+        # The yield hint is inverted: a set bit means that the scheduler should stay with this warp.
         yields=not bits >> 4 & 1,
         stall=bits & 0xF,
     )
 
 
 def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin, one instruction a line, each under its scheduling; labels and function names kept.
+    """The SASS of a cubin: one instruction per line, preceded by its scheduling control, with labels and function names.
 
     Raises DeviceError (device-no-disassembler, device-disassembler-failed).
     """
@@ -82,7 +83,7 @@ def disassemble(cubin: bytes) -> str:
 
 
 def annotate(listing: str) -> Iterator[str]:
-    """The lines of a tool's listing that matter, with the scheduling decoded from the encodings beside them."""
+    """Instructions, labels and function names of a tool's listing, with the control decoded from the encodings."""
     lines = iter(listing.splitlines())
     for line in lines:
         if match := _INSTRUCTION.match(line):
@@ -109,7 +110,7 @@ def _tool() -> tuple[str, str]:
 
 
 def _directories() -> Iterator[str | None]:
-    """Where the tools may lie: pip packages, PATH (None), the toolkit, Triton's own copies."""
+    """Folders to search for the tools: pip packages, PATH (None), the toolkit, the copies in Triton's package."""
     for folder in _package_folders("nvidia"):
         yield from map(str, sorted(folder.glob("*/bin"), reverse=True))
     yield None

@@ -1,4 +1,4 @@
-"""What a traceback shows of a launch: the author's lines and the message, and nothing of the way between them through weft."""
+"""Tracebacks of launches: the author's frames and the message, without weft's frames between them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from weft.errors import LaunchError, WeftError
 
 
 def short(error: WeftError) -> WeftError:
-    """The error without the frames that it came through so far, unless the settings ask for them; to be raised again."""
+    """The error without the traceback collected so far, for raising again. The settings can keep it."""
     try:
         whole = settings.current().traceback
-    except LaunchError:  # a setting that cannot be read, which then is the error
+    except LaunchError:  # The settings themselves are invalid; that is the error being raised.
         whole = False
     if whole:
         return error

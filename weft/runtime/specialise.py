@@ -1,9 +1,9 @@
-"""What of an argument a kernel is compiled for.
+"""Specialisation: the properties of an argument for which a kernel is compiled.
 
-An array gives its dtype and whether its address is a multiple of 16 bytes; an integer its width, whether it is 1 (then
-it is a constant) and whether 16 divides it; a float is fp32, a bool one bit, None a constant; a tensor descriptor gives
-everything but its address, extents and strides; a view its layout, as far as it is static, and for the rest what an array and
-integers give. Values the kernel knows at compile time stand as they are.
+Array: dtype, and whether its address is a multiple of 16 bytes. Integer: width, whether it is 1 (then it is folded), and
+whether 16 divides it. A float is fp32, a bool one bit, None a constant. Tensor descriptor: everything except address, extents
+and strides. View: the static part of its layout; its address and run-time extents count as those of an array and of integers.
+Constexpr: its value.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.runtime.descriptor import Descriptor, HostDescriptor
 from weft.runtime.dtypes import canonical, dtype_name
 
 ALIGNMENT = 16
-"""Bytes of the widest access of one thread, and the divisor that matters for strides."""
+"""The widest access of one thread in bytes, and the divisor of integers that lets rows start at such an address."""
 
 _FLOAT32_LIMIT = 2.0**128 - 2.0**103
-"""The least number that rounds to no finite float32."""
+"""The smallest number that rounds to infinity in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Constexpr:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view of an array: where its first element is, what of it is static, and numbers that a launch passes.
+    """A view of an array: pointer to its first element, static part (`key`), and run-time extents and strides (`numbers`).
 
-    `names` says what each number is ("dim_0", "stride_1"). A number that is 1 is no constant, unlike an integer argument: what
-    is to be static stands in the layout.
+    `names` has a name for each number ("dim_0", "stride_1"). Unlike an integer argument, a number that is 1 is not folded: the
+    layout decides what is static.
     """
 
     pointer: Pointer
@@ -78,9 +78,9 @@ ArgumentType = Pointer | Scalar | View | Descriptor | Constexpr
 
 @dataclass(frozen=True, slots=True)
 class MockTensor:
-    """Stands for an array of a dtype in `kernel.warmup`, where nothing is launched.
+    """Stand-in for an array of a dtype in `kernel.warmup`, where nothing is launched.
 
-    `dtype` is that of any framework, or a text such as 'fp32'; `aligned` says that the address is a multiple of 16.
+    `dtype` is that of any framework, or a string such as 'fp32'; `aligned` means an address that is a multiple of 16.
     """
 
     dtype: object
@@ -93,19 +93,19 @@ class MockTensor:
 
 
 def stand_in(value: Any) -> Any:
-    """A dtype in place of an array means an array of that dtype."""
+    """The value itself, or a `MockTensor` for a dtype."""
     return MockTensor(value) if _is_dtype(value) else value
 
 
 def _is_dtype(value: Any) -> bool:
-    """A dtype of weft, NumPy or PyTorch, or one of NumPy's scalar classes, which name theirs: `np.float32`."""
+    """True for a dtype of weft, NumPy or PyTorch, and for NumPy's scalar classes such as `np.float32`."""
     if isinstance(value, type):
         return any(kind.__name__ == "generic" for kind in value.__mro__)
     return any(kind.__name__ in ("dtype", "DType") for kind in type(value).__mro__)
 
 
 def freeze(value: object) -> Hashable:
-    """A key that tells constexpr values apart by type as well. Raises TypeError for what cannot be hashed.
+    """A key of a constexpr value that includes its type. Raises TypeError for unhashable values.
 
     >>> freeze(1) == freeze(True), freeze((1, 2)) == freeze((1, 2)), freeze(0.0) == freeze(-0.0)
     (False, True, False)
@@ -120,14 +120,14 @@ def freeze(value: object) -> Hashable:
 
 
 def _constant(value: object) -> str:
-    """What to pass to a compile-time parameter in place of a value."""
+    """The fix for a value that a compile-time parameter does not accept."""
     if any(hasattr(value, protocol) for protocol in ("__array_interface__", "__cuda_array_interface__", "__dlpack__")):
         return "pass arrays to parameters without gl.constexpr: is the order of the arguments that of the parameters?"
     return "pass a number, a string, a dtype, a layout, a function, or a tuple of those"
 
 
 def passable(parameter: str, value: object) -> str:
-    """What to pass to a run-time parameter in place of a value."""
+    """The fix for a value that a run-time parameter does not accept."""
     instead = array_of(parameter, value)
     if isinstance(value, (list, tuple, range, bytes)):
         return f"make an array of it, as in {instead}, or annotate {parameter}: gl.constexpr"
@@ -140,7 +140,7 @@ def passable(parameter: str, value: object) -> str:
 
 
 def constexpr(kernel: str, parameter: str, value: object) -> Constexpr:
-    """The type of a compile-time argument. Raises LaunchError (launch-constexpr-kind) for what cannot be a key."""
+    """The type of a compile-time argument. Raises LaunchError (launch-constexpr-kind) for unhashable values."""
     try:
         return Constexpr(value)
     except TypeError:
@@ -150,10 +150,10 @@ def constexpr(kernel: str, parameter: str, value: object) -> Constexpr:
 
 
 def specialise(kernel: str, parameter: str, value: Any, *, facts: bool = True) -> ArgumentType:
-    """The type of a run-time argument; `facts=False` leaves out everything but its dtype (`do_not_specialize`).
+    """The type of a run-time argument; `facts=False` keeps only its dtype (`do_not_specialize`).
 
     Raises LaunchError: launch-argument-kind for objects a kernel cannot take, launch-argument-range for integers beyond
-    64 bits and floats beyond 32, and what `weft.runtime.arguments.array` raises.
+    64 bits and floats beyond fp32, and what `weft.runtime.arguments.array` raises.
     """
     if value is None:
         return Constexpr(None)
@@ -190,12 +190,12 @@ def is_view(value: object) -> bool:
 
 
 def view_argument(value: Any) -> Any:
-    """How a view describes itself (a `weft.runtime.views.ViewArgument`), or None for what is no view."""
+    """The `weft.runtime.views.ViewArgument` of a view, or None for other objects."""
     return value.__weft_view__() if is_view(value) else None
 
 
 def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True) -> View:
-    """The type of a view that is described so. Raises LaunchError (launch-argument-kind) where it views no array."""
+    """The type of a view from its description. Raises LaunchError (launch-argument-kind) if it is not a view of an array."""
     pointer = _pointer(argument.array, argument.byte_offset, facts)
     if pointer is None:
         raise fail(
@@ -211,7 +211,7 @@ def view_type(kernel: str, parameter: str, argument: Any, *, facts: bool = True)
 
 
 def integer_dtype(value: int) -> str | None:
-    """The narrowest of int32, int64 and uint64 that holds a Python integer; None where none does."""
+    """The narrowest of int32, int64 and uint64 that holds a Python integer, or None."""
     if -(1 << 31) <= value < 1 << 31:
         return "int32"
     if -(1 << 63) <= value < 1 << 63:
@@ -220,7 +220,7 @@ def integer_dtype(value: int) -> str | None:
 
 
 def parse_type(text: str) -> ArgumentType:
-    """The type of a text: `*fp32:16` an aligned array, `i32:16` a number that 16 divides, `i32:1` the constant 1.
+    """The type that a string denotes: `*fp32:16` an aligned array, `i32:16` a multiple of 16, `i32:1` the constant 1.
 
     Raises LaunchError (launch-type-text) for anything else.
     """
@@ -234,7 +234,7 @@ def parse_type(text: str) -> ArgumentType:
 
 
 def _pointer(value: Any, byte_offset: int, facts: bool) -> Pointer | None:
-    """The type of an address within an array, so many bytes behind its first element; None for what is no array."""
+    """The type of an address at `byte_offset` from an array's first element; None if the value is not an array."""
     if isinstance(value, MockTensor):
         return Pointer(value.name, facts and value.aligned and byte_offset % ALIGNMENT == 0)
     found = array(value)

@@ -1,7 +1,4 @@
-"""CUDA streams as any library gives them, and the stream a launch goes to when nobody says.
-
-A stream is a raw handle (an int) here.
-"""
+"""CUDA streams of any library as raw handles (ints), and the default stream of a launch."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from weft.errors.launch import STREAM
 from weft.plain import whole
 
 _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
-"""How PyTorch, CuPy and cuda-core or Numba name the raw handle."""
+"""Attributes with the raw handle: in PyTorch, CuPy, and cuda-core or Numba."""
 
 
 def raw(stream: Any) -> int:
@@ -41,6 +38,6 @@ def raw(stream: Any) -> int:
 
 
 def current_of_torch() -> Callable[[int], int] | None:
-    """PyTorch's own look-up of its current stream on a device, when PyTorch with CUDA is loaded."""
+    """PyTorch's function that returns its current stream on a device, if PyTorch with CUDA is loaded."""
     torch = sys.modules.get("torch")
     return getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)

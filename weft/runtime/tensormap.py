@@ -1,7 +1,7 @@
-"""Tensor maps: what the driver makes of a tensor and a box, and TMA reads when a kernel names the tensor.
+"""Tensor maps (`CUtensorMap`): the driver encodes a tensor and a box, and TMA reads the result during a copy.
 
-A map is 128 opaque bytes at an address that is a multiple of 64. Here dimensions are outermost first, as everywhere in weft;
-the driver counts them from the innermost.
+A map is 128 opaque bytes at an address that is a multiple of 64 (CUDA driver API, Tensor Map Object Management). Dimensions
+here are outermost first, as everywhere in weft; the driver's arrays start at the innermost.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ _DATA_TYPES = {
     "int32": "INT32", "uint32": "UINT32", "float32": "FLOAT32",
     "int64": "INT64", "uint64": "UINT64", "float64": "FLOAT64",
 }  # fmt: skip
-"""The driver's names of element types. Signs matter to reductions only, which 8 and 16 bits do not have."""
+"""The driver's names of element types. Signedness matters only to TMA reductions, which do not support 8 and 16-bit
+integers."""
 _FP4 = "16U4_ALIGN16B"
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
-# How much of DRAM a miss brings to L2, by the bytes of a box's rows. A block with long rows asks for the rest by itself:
-# measured on an H200, 256 bytes gain 1 % with rows of 256 and 512 bytes, and lose 0.5 to 0.7 % with rows of 2 KiB and more.
+# L2 promotion: the bytes that an L2 miss fetches from DRAM, by the bytes of a box's rows. For long rows the following boxes
+# fetch the rest anyway: measured on an H200, 256 bytes gain 1 % with rows of 256 and 512 bytes, and lose 0.5 to 0.7 % with rows
+# of 2 KiB and more.
 _L2_PROMOTIONS = ((128, "L2_256B"), (64, "L2_128B"), (32, "L2_64B"), (0, "NONE"))
 _LONG_ROW_BYTES = 1024
 _LONG_ROW_PROMOTION = "L2_128B"
@@ -37,7 +39,7 @@ _FILLS = {"zero": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 
 @dataclass(frozen=True, slots=True)
 class Im2Col:
-    """Of an im2col map: corners of the pixels' box, one offset per spatial dimension, and a step per dimension."""
+    """Parameters of an im2col map: corners of the pixel box, one offset per spatial dimension, and a step per dimension."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
@@ -46,12 +48,12 @@ class Im2Col:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a map says.
+    """Contents of a map.
 
-    `pointer`: address of element 0. `dtype`: canonical name. `strides`: in bytes, of all dimensions but the last. `box`: what
-    one instruction copies, in elements (im2col: pixels and channels). `swizzle`: bytes of its span, 0 for none. `row_bytes`: of
-    a row of the whole block, which may take several boxes. `fp4`: bytes are pairs of fp4, which the driver counts one by one,
-    and 8 bytes of them take 16 of shared memory.
+    `pointer`: address of element 0. `dtype`: canonical name. `strides`: in bytes, of all dimensions but the last. `box`:
+    extents that one instruction copies, in elements (im2col: pixels and channels). `swizzle`: its span in bytes, 0 for none.
+    `row_bytes`: size of a row of the whole block, which may consist of several boxes. `fp4`: each byte is a pair of fp4; the
+    driver counts single fp4 elements, and 8 bytes of them occupy 16 in shared memory (16U4_ALIGN16B).
     """
 
     pointer: int
@@ -67,7 +69,7 @@ class Spec:
 
 
 def encode(spec: Spec, into: int) -> None:
-    """Have the driver write a map to an address. Raises DeviceError (device-driver-error) for what it refuses."""
+    """Have the driver write a map to an address. Raises DeviceError (device-driver-error) for a tensor that it refuses."""
     cuda = driver.bindings()
 
     def words(values: Sequence[int]) -> list[Any]:
@@ -76,7 +78,7 @@ def encode(spec: Spec, into: int) -> None:
     def long_words(values: Sequence[int]) -> list[Any]:
         return [cuda.cuuint64_t(value) for value in reversed(values)]
 
-    # A tensor of one dimension has no outer stride, but the driver's array of them is not empty.
+    # A tensor of one dimension has no outer stride, but the driver call takes an array, so it gets a dummy.
     strides = spec.strides or (ALIGNMENT,)
     rank, tensor = len(spec.shape), (spec.pointer, long_words(_elements(spec, spec.shape)), long_words(strides))
     kind = _FP4 if spec.fp4 else _DATA_TYPES[spec.dtype]
@@ -95,7 +97,7 @@ def encode(spec: Spec, into: int) -> None:
 
 
 def _elements(spec: Spec, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes as the driver counts them."""
+    """Sizes in the driver's elements."""
     return (*sizes[:-1], 2 * sizes[-1]) if spec.fp4 else sizes
 
 

@@ -1,7 +1,7 @@
-"""What turns source into a cubin, as one digest: Python, weft and NVRTC.
+"""The toolchain that turns source into a cubin (Python, weft, NVRTC) as one digest.
 
-Of an installed weft it is the wheel's `RECORD`, which lists a digest of every file; of an archive its bytes; of a source tree
-the size, the times and the inode of every file, so that an edit counts even where it keeps size and date.
+For an installed weft the digest covers the wheel's `RECORD`, which lists a hash of every file; for an archive its bytes; for a
+source tree the size, times and inode of every file, so that an edit counts even if it keeps size and modification time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PACKAGE = Path(__file__).parent.parent
 
 @cache
 def toolchain() -> str:
-    """The digest, found once per process."""
+    """The digest, computed once per process."""
     python = (sys.version, sys.implementation.cache_tag, sys.flags.optimize)
     parts = (repr(python), nvrtc.version(), identity(_PACKAGE, getattr(__spec__, "loader", None)))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def identity(package: Path, loader: Any = None) -> str:
-    """What tells the files of a package from any other version of them; `loader` is what imported it."""
+    """A digest that identifies the version of a package's files; `loader` is the loader that imported it."""
     archive = getattr(loader, "archive", None)
     if archive is not None:
         return f"archive {hashlib.sha256(Path(archive).read_bytes()).hexdigest()}"

@@ -1,9 +1,8 @@
-"""Views as arguments of launches: what a launch needs of an object that has `__weft_view__()`.
+"""Views as launch arguments: objects with `__weft_view__()`.
 
-The method gives a description of the view (`ViewArgument`), which a launch turns into several parameters of the compiled
-kernel: the address of the view's first element, then its numbers, such as sizes and strides that are known at run time only.
-Everything else about a view is part of what the kernel is compiled for. The view keeps its array alive, so a launch needs to
-keep nothing.
+The method returns a description of the view (`ViewArgument`). A launch turns it into several parameters of the compiled kernel:
+the address of the view's first element, then its numbers, which are run-time extents and strides. The kernel is specialised on
+everything else. The view keeps its array alive, so a launch holds no reference.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from weft.runtime.arguments import HostBuffer, array, host_buffer
 from weft.runtime.specialise import ALIGNMENT, View, view_argument, view_type
 
 Raw = int | tuple[int, ...]
-"""What a launch is given for a view: the address of its first element, and with it the numbers where it has some."""
+"""The value that a launch passes for a view: the address of its first element, in a tuple with its numbers if it has any."""
 
 
 class ViewArgument(Protocol):
     """The description of a view.
 
-    `array` owns the memory, and the view's first element lies `byte_offset` bytes behind the array's own. `key` is what the
-    compiled kernel depends on; `numbers` are the values it is told at a launch, called `names`, all of 64 bits where the view
-    is `wide`. `memo` is for launches: what they found out about this description.
+    `array` owns the memory; the view's first element is `byte_offset` bytes after the array's. The kernel is specialised on
+    `key`. `numbers` are passed at each launch under the names `names`, as int64 if the view is `wide`. `memo` caches what
+    launches derive from this description.
     """
 
     array: Any
@@ -39,11 +38,11 @@ class ViewArgument(Protocol):
 
 
 class Memo:
-    """What does not change between launches with a view.
+    """The part of a view argument that does not change between launches.
 
-    `address()` and `device()` are asked at each launch: where the array begins, and on which CUDA device (or `HOST`). `offset`
-    and `numbers` are the view's. `exact` and `plain` stand for all that kernels are compiled for but alignment, the former with
-    facts about the numbers; they are compared by identity, since launches do.
+    `address()` and `device()` are called at each launch: the array's address, and its CUDA device (or `HOST`). `offset` and
+    `numbers` are the view's. `exact` and `plain` are keys of everything that kernels are specialised on except alignment;
+    `exact` includes facts about the numbers. Equal keys are one object, so that launches compare them by identity.
     """
 
     __slots__ = ("address", "device", "exact", "numbers", "offset", "plain")
@@ -69,15 +68,15 @@ _keys: dict[Hashable, object] = {}
 
 
 def base(value: Any) -> Any:
-    """The array behind an argument: of a view its own, of anything else itself."""
+    """The array behind a view; any other argument itself."""
     argument = view_argument(value)
     return value if argument is None else argument.array
 
 
 def bind(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
-    """Value and key of a view for one launch, as `weft.runtime.binder` wants them.
+    """Value and key of a view for one launch, as `weft.runtime.binder` expects them.
 
-    A view of what is no array gets a key that matches nothing, so that the launch goes the checked way.
+    A view of something other than an array gets a key that matches nothing, so that the launch takes the checked path.
     """
     argument: ViewArgument = value.__weft_view__()
     memo: Memo | None = argument.memo
@@ -94,13 +93,13 @@ def bind(value: Any, facts: bool) -> tuple[Any, Any, Any, Any]:
 
 
 def raw(argument: ViewArgument) -> Raw:
-    """What a launch passes for a view of an array."""
+    """The value that a launch passes for a view of an array."""
     pointer = _address(argument.array) + argument.byte_offset
     return (pointer, *argument.numbers) if argument.numbers else pointer
 
 
 def names(name: str, kind: View) -> tuple[str, ...]:
-    """The parameters of the compiled kernel that a view argument becomes, in order.
+    """The parameters of the compiled kernel for a view argument, in order.
 
     >>> from weft.runtime.specialise import Pointer, Scalar
     >>> names("x", View(Pointer("float32"), "a layout", (Scalar("int32"),), ("dim_0",)))
@@ -110,10 +109,11 @@ def names(name: str, kind: View) -> tuple[str, ...]:
 
 
 def host_values(name: str, kind: View, value: Any) -> dict[str, HostBuffer | int]:
-    """What the simulator is given for the parameters of a view of a host array, by their names."""
+    """The simulator's values for the parameters of a view of a host array, by parameter name."""
     argument = view_argument(value)
     buffer = host_buffer(argument.array)
-    moved = replace(buffer, pointer=buffer.pointer + argument.byte_offset, form="")  # a view knows its strides
+    # `form` warns about pointer arithmetic on a strided array; a view indexes with its own strides.
+    moved = replace(buffer, pointer=buffer.pointer + argument.byte_offset, form="")
     return dict(zip(names(name, kind), (moved, *argument.numbers), strict=True))
 
 

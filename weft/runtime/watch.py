@@ -1,12 +1,12 @@
-"""What a launch looks at again before it trusts its tables: what its kernel read when it was compiled.
+"""Watches: each launch checks that the values its kernel read at compile time are unchanged.
 
-A watch is `(get, name, value)` and holds while `get(name) is value`, for that test is all a launch has time for. Of a path
-it is every variable, attribute and item on the way; of a list, dictionary or set that a kernel reads as a whole, its items.
-What belongs to weft or to Python's library is not watched, nor what is behind it: the environment, files, the clock. Those are
-read once, and again after `kernel.forget()`.
+A watch is `(get, name, value)` and holds while `get(name) is value`; a launch has no time for a more expensive test. For a path
+every variable, attribute and item on it is watched; for a list, dictionary or set that a kernel reads as a whole, its items.
+Objects of weft and of the standard library are not watched, nor is external state: the environment, files, the clock. Those are
+read once per compilation, and again after `kernel.forget()`.
 
-Of the author's Python that a compilation ran nobody knows what it read. So everything is watched that it names: its
-globals and captures, attributes of modules and objects among those, and in turn the functions among them.
+It is unknown what the author's Python that a compilation called has read. So everything that it names is watched: its globals
+and captured variables, attributes of modules and objects among those, and recursively the functions among them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from weft.runtime.specialise import Constexpr
 
 Watch = tuple[Any, Any, Any]
 Watches = dict[tuple[int, Any], Watch]
-"""Watches by the identity of where they look and what for; each keeps the place alive."""
+"""Watches by the identity of the object that they read and the name in it."""
 
 GONE = (AttributeError, LookupError, ValueError, TypeError)
-"""What a look raises when what was there is gone."""
+"""Exceptions of `get(name)` when the variable, attribute or item no longer exists."""
 _ATOMS = frozenset((int, str, float, bool, bytes, complex, type(None), type(Ellipsis), range, slice))
 
 
 def changed(watched: Iterable[Watch]) -> bool:
-    """True when a watch does not hold any more."""
+    """True when some watch no longer holds."""
     try:
         return any(get(name) is not value for get, name, value in watched)
     except GONE:
@@ -45,7 +45,7 @@ def changed(watched: Iterable[Watch]) -> bool:
 
 
 def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
-    """Add to `found` what to watch for a compiled kernel, and return what is new."""
+    """Add the watches of a compiled kernel to `found`, and return the new ones."""
     seen = len(found)
     surroundings = Surroundings(found)
     for entry in compiled.reads:
@@ -59,7 +59,7 @@ def find(compiled: CompiledKernel, found: Watches) -> list[Watch]:
 
 
 class Whole:
-    """A test of contents as a watch has it: `same(container)` is the test itself while nothing has changed."""
+    """A watch on the contents of a container: the test returns itself while the items are the same objects."""
 
     __slots__ = ("items", "keys")
 
@@ -70,20 +70,20 @@ class Whole:
             self.keys, self.items = self.items, tuple(container.values())
 
     def sequence(self, container: Any) -> Any:
-        """Of a list or a set."""
+        """The test of a list or a set."""
         if len(container) != len(self.items) or any(map(is_not, container, self.items)):
             return None
         return self
 
     def mapping(self, container: Any) -> Any:
-        """Of a dictionary."""
+        """The test of a dictionary."""
         if len(container) != len(self.keys) or any(map(is_not, container, self.keys)):
             return None
         return None if any(map(is_not, container.values(), self.items)) else self
 
 
 class _Equal:
-    """A test of what is made anew at each look and compares by value: a length, the bytes of an array."""
+    """A watch on a value that is computed at each test and compared by equality: a length, the bytes of an array."""
 
     __slots__ = ("first", "make")
 
@@ -96,7 +96,7 @@ class _Equal:
 
 
 class Surroundings:
-    """Finds watches; `found` has them all, and what is there already is not looked at again."""
+    """Collects watches in `found`. Objects that were visited before are skipped."""
 
     def __init__(self, found: Watches) -> None:
         self.found = found
@@ -105,7 +105,7 @@ class Surroundings:
         self._alive: list[object] = []
 
     def read(self, owner: Any, path: Path, *, unknown: bool) -> None:
-        """Watch what a read depends on (see `weft.runtime.manifest.Read`); of an unknown value, all that its Python reads."""
+        """Watch the steps of a read (see `weft.runtime.manifest.Read`); for an unknown value also what its code names."""
         value: Any = owner
         for step in path:
             try:
@@ -123,7 +123,7 @@ class Surroundings:
             self.used(value, frozenset())
 
     def _opened(self, owner: Any, step: paths.Step, opened: paths.Opened) -> None:
-        """Watch what a step that runs the author's Python may read."""
+        """Watch what the author's Python behind a step may read."""
         if isinstance(owner, ModuleType):
             self._absent(owner, step)
             self._attribute(owner, "__getattr__", vars(owner).get("__getattr__"))
@@ -133,7 +133,7 @@ class Surroundings:
             self.ran(function, (first,))
 
     def argument(self, value: Any) -> None:
-        """Watch what can change within an object that is an argument; a launch compares the object itself."""
+        """Watch the state of an object that is a constexpr argument; its identity is part of the launch's key."""
         if _is_authors(value):
             self.contents(value)
 
@@ -162,7 +162,7 @@ class Surroundings:
             cell = (function.__closure__ or ())[code.co_freevars.index(name)]
             self._add(cell, name, _OF_CELL, cell, value)
         elif name not in space:
-            self._add(space, name, space.get, name, None)  # Python's own, as long as nothing hides it
+            self._add(space, name, space.get, name, None)  # A builtin, as long as no global shadows it.
         elif not (isinstance(value, ModuleType) and origin.ours(value)) and not origin.ours(function):
             self._add(space, name, space.get, name, value)
 
@@ -176,7 +176,7 @@ class Surroundings:
         if get(owner) is value:
             self._add(owner, name, get, owner, value)
             return
-        # Made at each look, as bound methods are: then what stands in the class is watched.
+        # The attribute is created at each access, as bound methods are: the class's entry is watched instead.
         for base in origin.foreign_bases(owner if isinstance(owner, type) else type(owner)):
             if name in vars(base):
                 self._add(base, ("entry", name), vars(base).get, name, vars(base)[name])
@@ -188,7 +188,7 @@ class Surroundings:
             self._equal(owner, functools.partial(_has, step.key), f"has {step.key}")
 
     def contents(self, value: Any) -> None:
-        """Watch what can change within a value that is read as a whole."""
+        """Watch the mutable parts of a value that is read as a whole."""
         kind = class_of(value)
         if kind in _ATOMS or id(value) in self._deep or isinstance(value, (type, ModuleType, Enum)):
             return
@@ -221,7 +221,7 @@ class Surroundings:
                 self.contents(part)
 
     def _mapping(self, value: Any) -> None:
-        """Watch which keys a dictionary has, and what each holds."""
+        """Watch the keys of a dictionary and their values."""
         same = Whole(value)
         self._add(value, "contents", same.mapping, value, same)
 
@@ -231,14 +231,14 @@ class Surroundings:
                 self.contents(item)
 
     def ran(self, function: Any, arguments: Iterable[Any] = ()) -> None:
-        """Watch what a function of the author's names, and what its arguments hold."""
+        """Watch what one of the author's functions names, and the contents of its arguments."""
         self.used(function, frozenset())
         for argument in arguments:
             self.contents(argument)
             self.used(argument, frozenset())
 
     def used(self, value: Any, names: frozenset[str]) -> None:
-        """Watch what code that has a value, and mentions these names, may read of it. Entered once for each object."""
+        """Watch what code that has this value, and mentions these names, may read from it. Each object is visited once."""
         waiting = [(value, names)]
         while waiting:
             value, names = waiting.pop()
@@ -307,7 +307,7 @@ class Surroundings:
                 yield found, names
             for imported in (name, f"{function.__globals__.get('__package__')}.{name}"):
                 if imported in sys.modules and name not in function.__globals__:
-                    yield sys.modules[imported], names  # imported within the function
+                    yield sys.modules[imported], names  # A module that the function imports itself.
         yield from ((default, names) for default in function.__defaults__ or ())
 
     def _of_class(self, cls: type) -> Iterator[tuple[Any, frozenset[str]]]:
@@ -325,7 +325,7 @@ class Surroundings:
 
 _BY_TEXT = ("getattr", "hasattr", "vars", "dir", "__dict__", "eval", "exec")
 _OF_GLOBALS = ("globals", "eval", "exec")
-"""Names in a function that looks up others by their text: then all of the modules is watched that it names, or its own."""
+"""Functions that mention these may look up any name: all of the modules that they name, or of their own, is watched."""
 _OF_CELL = attrgetter("cell_contents")
 
 
