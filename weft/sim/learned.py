@@ -25,15 +25,18 @@ from weft.sim.warps import SEVERAL, is_one
 
 Key: TypeAlias = Hashable
 """Where something is published: an address, and for whom."""
+Threads: TypeAlias = dict[int, int]
+"""Events of one task that come before, by the notes of threads and warps that did them; never changed in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """Events that come before: of each task so many, and more than that of some of its threads and warps, which stand as notes
-    of accesses have them (`weft.sim.warps`)."""
+    of accesses have them (`weft.sim.warps`). By task, so that what is merged shares the tasks that did not change: an atomic
+    by every thread of a thousand programs on one counter would copy what each of them published, each time."""
 
     counts: Array
-    threads: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    threads: dict[int, Threads] = field(default_factory=dict[int, Threads])
 
     def has(self, owners: Array, positions: Array, notes: Any) -> Array:
         """Which events are among these, by their tasks, their numbers there, and threads."""
@@ -50,8 +53,11 @@ class Known:
 
     def _count(self, task: int, note: int) -> int:
         """How many events of a task are known where they are by threads of this note, beside those of all threads."""
+        counts = self.threads.get(task)
+        if counts is None:
+            return 0
         in_warp = SEVERAL + note // WARP_SIZE if note < SEVERAL else note
-        return max(self.threads.get((task, note), 0), self.threads.get((task, in_warp), 0))
+        return max(counts.get(note, 0), counts.get(in_warp, 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +197,26 @@ def later(first: Known | None, second: Known) -> Known:
     one, other = first.counts, second.counts
     size = max(one.size, other.size)
     one, other = (each if each.size == size else np.pad(each, (0, size - each.size)) for each in (one, other))
-    threads = first.threads | second.threads
-    for place in first.threads.keys() & second.threads.keys():
-        threads[place] = max(first.threads[place], second.threads[place])
-    return Known(np.maximum(one, other), threads)
+    counts = one if one is other else np.maximum(one, other)
+    return Known(counts, _merged(first.threads, second.threads))
+
+
+def _merged(first: dict[int, Threads], second: dict[int, Threads]) -> dict[int, Threads]:
+    """The larger counts of threads; tasks of one side, or alike on both, are shared and not copied."""
+    if len(first) < len(second):
+        first, second = second, first
+    if not second:
+        return first
+    out = first.copy()
+    for task, counts in second.items():
+        before = out.get(task, counts)
+        out[task] = counts if before is counts else larger(before, counts)
+    return out
+
+
+def larger(first: Threads, second: Threads) -> Threads:
+    """The larger count of each note."""
+    out = first.copy()
+    for note, count in second.items():
+        out[note] = max(out.get(note, 0), count)
+    return out

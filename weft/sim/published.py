@@ -13,7 +13,7 @@ from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.sim.data import Array
 from weft.sim.heap import Segment
-from weft.sim.learned import Known, later
+from weft.sim.learned import Known, larger, later
 from weft.sim.steering import Steering
 from weft.sim.tracks import Touch
 from weft.sim.warps import SEVERAL
@@ -65,14 +65,17 @@ class Published:
         # An address of many stands for all that threads do by one operation.
         single = threads is not None and len(places) == 1 + threads.size
         tellers = [None, *threads.tolist()] if single and threads is not None else [None] * len(places)
-        made: dict[int | None, Known] = {}
+        told = {thread: self._all(task, op, thread) for thread in dict.fromkeys(tellers)}
+        # Threads that tell at one address are joined first: what has been published there is copied once.
+        made: dict[Address, Known] = {}
         for address, thread in zip(places, tellers, strict=True):
-            if thread not in made:
-                made[thread] = self._all(task, op, thread)
+            alone = replaces and isinstance(address, int)
+            made[address] = later(None if alone else made.get(address), told[thread])
+        for address, known in made.items():
             for reach in self._reaches(task, op):
                 key = address, reach
                 before = None if replaces and isinstance(address, int) else self._known.get(key)
-                self._known[key] = later(before, made[thread])
+                self._known[key] = later(before, known)
                 self._tellers[key] = task.place
 
     def _all(self, task: Task, op: Op, thread: int | None) -> Known:
@@ -90,9 +93,10 @@ class Published:
         else:
             now[task.place] = max(now[task.place], task.settled)
             warp = thread // WARP_SIZE
-            threads[task.place, thread] = clock.position
+            own = {thread: clock.position}
             if met := clock.warps.get(warp, {}).get(task.slot, 0):
-                threads[task.place, SEVERAL + warp] = met
+                own[SEVERAL + warp] = met
+            threads[task.place] = larger(threads.get(task.place, {}), own)
         return Known(now, threads)
 
     def overwrites(self, task: Task, place: Touched) -> None:
