@@ -13,7 +13,7 @@ from weft.errors import Loc
 from weft.ir.build import Builder
 from weft.ir.core import Func, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, int32
-from weft.ops import arith, control, globals, program, regs
+from weft.ops import arith, control, memory, program, regs
 from weft.passes.assign_registers import assign_registers
 from weft.runtime.nvrtc import CompiledCuda, available, compile_cuda
 
@@ -53,13 +53,13 @@ class Kernel(Builder):
         self, ptr: Value, count: int, vec: int = 1, name: str = "", mask: Value | None = None, **attrs: Any
     ) -> Value:
         return self.emit(
-            globals.load, ptr, mask, attrs.pop("other", None), vec=vec, count=count, name=name,
+            memory.load_regs, ptr, mask, attrs.pop("other", None), vec=vec, count=count, name=name,
             **_neighbours(count, vec), **attrs,
         )  # fmt: skip
 
     def store(self, ptr: Value, value: Value, vec: int = 1, mask: Value | None = None, **attrs: Any) -> None:
         count = value.type.count if isinstance(value.type, RegsType) else 1
-        self.emit(globals.store, ptr, value, mask, vec=vec, **_neighbours(count, vec), **attrs)
+        self.emit(memory.store_regs, ptr, value, mask, vec=vec, **_neighbours(count, vec), **attrs)
 
 
 def _neighbours(count: int, vec: int) -> dict[str, Any]:

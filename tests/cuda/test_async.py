@@ -24,7 +24,7 @@ from weft.ir.types import (
     uint8,
 )
 from weft.layout import NVMMASharedLayout
-from weft.ops import arith, async_copy, control, mbarrier, memory, program, regs, scratch, tma
+from weft.ops import arith, async_copy, control, mbarrier, memory, program, regs, scratch, shared, tma
 from weft.runtime.sass import disassemble
 
 HOPPER = ("sm_90a", "sm_100a")
@@ -44,7 +44,7 @@ def room(k: Kernel, dtype: DType, count: int, offset: int, name: str = "") -> Va
 
 def barriers(k: Kernel, count: int = 1, offset: int = 0) -> list[Value]:
     bars = room(k, int64, count, offset, "bars")
-    return [k.emit(scratch.view, bars, k.number(8 * i), element=int64, count=1) for i in range(count)]
+    return [k.emit(shared.view, bars, k.number(8 * i), element=int64, count=1) for i in range(count)]
 
 
 def sass(func: Func, arch: str = "sm_90a") -> str:
@@ -185,9 +185,9 @@ def test_matrices_compile(arch, element):
                 "offsets": (0, 64), "registers": (tuple(range(each)), tuple(range(each, 2 * each))),
                 "matrices": matrices, "transposed": transposed, "added": (0, 256),
             }  # fmt: skip
-            k.store(ptr, k.emit(scratch.load_matrix, smem, thread, **places))
+            k.store(ptr, k.emit(shared.load_matrix, smem, thread, **places))
             for mask in (None, on) if arch != "sm_80" else ():
-                k.emit(scratch.store_matrix, smem, thread, k.load(ptr, 2 * each), mask, **places)
+                k.emit(shared.store_matrix, smem, thread, k.load(ptr, 2 * each), mask, **places)
     text = sass(k.done(), arch)
     for words in ("", ".2", ".4"):
         assert re.search(rf"LDSM\.16\.M88{re.escape(words)} ", text)
@@ -206,11 +206,11 @@ def test_chosen_places_compile(element):
     on = k.emit(arith.cmp, thread, k.params[1], predicate="lt")
     for pads in ((), ((64, 4),), ((16, 1), (64, 4))):
         for mask in (None, on):
-            k.emit(scratch.store_at, smem, index, k.load(ptr, 4), mask, pads=pads)
-        k.store(ptr, k.emit(scratch.load_at, smem, index, pads=pads))
+            k.emit(shared.store_at, smem, index, k.load(ptr, 4), mask, pads=pads)
+        k.store(ptr, k.emit(shared.load_at, smem, index, pads=pads))
         places = {"offsets": (0, 64), "registers": ((0,), (1,)), "vec": 1, "pads": pads, "added": (0, 3)}
-        k.emit(scratch.store, smem, thread, k.load(ptr, 2), on, **places)
-        k.store(ptr, k.emit(scratch.load, smem, thread, **places))
+        k.emit(shared.store_regs, smem, thread, k.load(ptr, 2), on, **places)
+        k.store(ptr, k.emit(shared.load_regs, smem, thread, **places))
     assert "LDS" in sass(k.done())
 
 

@@ -29,7 +29,7 @@ from weft.ir.types import (
     uint32,
     uint64,
 )
-from weft.ops import arith, asm, control, debug, globals, memory, program, reduce, regs, scratch, tile
+from weft.ops import arith, asm, control, debug, memory, program, reduce, regs, scratch, shared, tile
 
 pytestmark = needs_nvrtc
 INTEGERS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
@@ -132,8 +132,8 @@ def test_global_memory(arch):
             k.store(ptr, k.number(0, dtype, count), vec, cache=".wt")
             turned = (tuple(range(vec - 1, -1, -1)), tuple(range(2 * vec - 1, vec - 1, -1)))
             places = {"offsets": ((0, 128),), "registers": turned, "vec": vec}
-            value = k.emit(globals.load, ptr, flag, k.number(1, dtype, count), count=count, **places)
-            k.emit(globals.store, ptr, value, flag, **places)
+            value = k.emit(memory.load_regs, ptr, flag, k.number(1, dtype, count), count=count, **places)
+            k.emit(memory.store_regs, ptr, value, flag, **places)
     assert compiled(k.done(), arch).n_regs > 0
 
 
@@ -143,9 +143,9 @@ def test_strides_and_pointer_arrays(arch):
     x, stride, long_stride = k.params
     places = {"registers": ((0,), (1,), (2,), (3,)), "vec": 1}
     offsets = ((0, 0, 2, 2), (0, 1, 0, 1), (0, 0, 3, 3))
-    value = k.emit(globals.load, x, None, None, stride, long_stride, offsets=offsets, count=4, **places)
+    value = k.emit(memory.load_regs, x, None, None, stride, long_stride, offsets=offsets, count=4, **places)
     many = k.emit(regs.concat, *(k.emit(memory.addptr, x, k.number(i)) for i in range(4)))
-    k.emit(globals.store, many, value, None, offsets=((0, 2**33, 5, 7),), **places)
+    k.emit(memory.store_regs, many, value, None, offsets=((0, 2**33, 5, 7),), **places)
     assert compiled(k.done(), arch).n_regs > 0
 
 
@@ -157,7 +157,7 @@ def test_constants_that_an_int_does_not_hold(arch):
         k.store(out, k.emit(regs.affine, n, n, offsets=(table, table)))
         k.store(wide, k.emit(regs.affine, m, m, offsets=(table, table)))
         places = {"registers": ((0,), (1,), (2,), (3,)), "vec": 1, "count": 4}
-        k.store(out, k.emit(globals.load, out, None, None, offsets=(table,), **places))
+        k.store(out, k.emit(memory.load_regs, out, None, None, offsets=(table,), **places))
     assert compiled(k.done(), arch).n_regs > 0
 
 
@@ -178,10 +178,10 @@ def test_atomics(arch):
         value = k.number(3, dtype, 2)
         ptr = k.emit(regs.concat, *[k.emit(memory.addptr, parameter(k, dtype), k.number(i)) for i in range(2)])
         for mask in (None, k.emit(regs.splat, flag, count=2)):
-            old = k.emit(globals.atomic, ptr, value, mask, kind=kind, order=order, scope="gpu")
-            k.emit(globals.store, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
-            old = k.emit(globals.atomic_cas, ptr, value, value, mask, order=order, scope="sys")
-            k.emit(globals.store, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
+            old = k.emit(memory.atomic_regs, ptr, value, mask, kind=kind, order=order, scope="gpu")
+            k.emit(memory.store_regs, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
+            old = k.emit(memory.atomic_cas_regs, ptr, value, value, mask, order=order, scope="sys")
+            k.emit(memory.store_regs, ptr, old, None, offsets=((0, 0),), registers=((0,), (1,)), vec=1)
     assert compiled(k.done(), arch).n_regs > 0
 
 
@@ -228,14 +228,14 @@ def test_scratch(arch):
         for vec in (v for v in (1, 2, 4, 8, 16) if v * dtype.itemsize <= 16):
             places = {"offsets": (0, vec), "registers": (tuple(range(vec)), tuple(range(vec, 2 * vec))), "vec": vec}
             for mask in (None, flag):
-                k.emit(scratch.store, room, thread, k.load(ptr, 2 * vec), mask, **places)
+                k.emit(shared.store_regs, room, thread, k.load(ptr, 2 * vec), mask, **places)
             k.emit(program.barrier)
-            k.store(ptr, k.emit(scratch.load, room, thread, **places))
+            k.store(ptr, k.emit(shared.load_regs, room, thread, **places))
         index = k.emit(regs.affine, thread, offsets=((0, 3, 5, 9),))
-        k.store(ptr, k.emit(scratch.load_at, room, index))
+        k.store(ptr, k.emit(shared.load_at, room, index))
         if dtype is int32:
             for mask in (None, k.emit(regs.splat, flag, count=4)):
-                k.emit(scratch.add_at, room, index, index, mask)
+                k.emit(shared.add_at, room, index, index, mask)
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -11,7 +11,7 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from weft import targets
 from weft.cuda import emit
 from weft.ir.types import RegsType, ScalarType, bfloat16, float16, float32, int1, int32
-from weft.ops import arith, control, globals, memory, program, regs, scratch
+from weft.ops import arith, control, memory, program, regs, scratch, shared
 from weft.runtime.sass import disassemble
 
 
@@ -25,11 +25,11 @@ def add_kernel() -> Kernel:
     mask = k.at(4).emit(arith.cmp, offsets, k.emit(regs.splat, n, count=2), predicate="lt", name="mask")
     places = {"offsets": ((0, 512),), "registers": ((0, 1, 2, 3), (4, 5, 6, 7)), "vec": 4}
     values = [
-        k.at(5 + i).emit(globals.load, k.emit(memory.addptr, p, start), mask, other, count=8, name=name, **places)
+        k.at(5 + i).emit(memory.load_regs, k.emit(memory.addptr, p, start), mask, other, count=8, name=name, **places)
         for i, (p, name, other) in enumerate([(x, "a", None), (y, "b", k.number(0, float32, 8))])
     ]
     total = k.at(7).emit(arith.add, *values, name="total")
-    k.at(8).emit(globals.store, k.emit(memory.addptr, z, start), total, mask, **places)
+    k.at(8).emit(memory.store_regs, k.emit(memory.addptr, z, start), total, mask, **places)
     return k
 
 
@@ -63,7 +63,7 @@ def transpose() -> Kernel:
     room = k.at(4).emit(scratch.alloc, dtype=float16, count=4096, tag=0, offset=1024)
     turned = k.emit(regs.gather, value, table=(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15))
     k.emit(
-        scratch.store,
+        shared.store_regs,
         room,
         thread,
         turned,
@@ -74,7 +74,7 @@ def transpose() -> Kernel:
     )
     k.emit(program.barrier)
     odd = tuple([(i,) for i in (3, 1, 2, 0, 7, 5, 4, 6)])
-    back = k.emit(scratch.load, room, thread, offsets=(0, 32, 64, 96, 128, 160, 192, 224), registers=odd, vec=1)
+    back = k.emit(shared.load_regs, room, thread, offsets=(0, 32, 64, 96, 128, 160, 192, 224), registers=odd, vec=1)
     k.at(5).store(k.emit(memory.addptr, out, thread), back)
     return k
 

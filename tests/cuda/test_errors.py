@@ -7,7 +7,7 @@ import pytest
 from tests.cuda.build import Kernel, pointer, text_of
 from weft.errors import CompilationError
 from weft.ir.types import float8e4nv, float8e5, float16, float32, int8, int32
-from weft.ops import arith, asm, globals, regs
+from weft.ops import arith, asm, memory, regs
 
 
 def refused(kernel: Kernel, arch: str = "sm_90a") -> CompilationError:
@@ -52,7 +52,7 @@ def test_cache_and_eviction():
 def test_atomic_type():
     k = Kernel(("x", pointer(int8)))
     ptr = k.emit(regs.splat, *k.params, count=1)
-    k.emit(globals.atomic, ptr, k.number(1, int8, 1), None, kind="add", order="relaxed", scope="gpu")
+    k.emit(memory.atomic_regs, ptr, k.number(1, int8, 1), None, kind="add", order="relaxed", scope="gpu")
     assert refused(k).code == "cuda-atomic-type"
 
 

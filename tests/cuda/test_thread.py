@@ -20,7 +20,7 @@ from tests.passes.threads import (
 )
 from weft.ir.core import Func
 from weft.ir.types import DTYPES, Pointer, float32, float64, int32, int64, uint32, uint64
-from weft.ops import arith, globals, program, regs, scratch, thread
+from weft.ops import arith, memory, program, regs, shared, thread
 from weft.runtime.sass import disassemble
 
 KERNELS = {"add_one": add_one, "vector_copy": vector_copy, "transpose": transpose, "asynchronous": asynchronous}
@@ -64,7 +64,7 @@ def test_memory_of_every_type(arch):
     n, t = k.params[-1], k.emit(program.thread_id)
     on = k.emit(arith.cmp, t, n, predicate="lt")
     for tag, (dtype, ptr) in enumerate(zip(DTYPES, k.params, strict=False)):
-        room = k.emit(scratch.alloc, dtype=dtype, count=1024, tag=tag, offset=1024 * tag, ordered=True)
+        room = k.emit(shared.array, dtype=dtype, count=1024, tag=tag, offset=1024 * tag)
         own = k.emit(thread.alloc_local, dtype=dtype, count=32, tag=100 + tag)
         for vec in (v for v in (1, 2, 4, 8, 16) if v * dtype.itemsize <= 16):
             for index, offsets in ((t, (0, 5 * vec)), (k.number(4 * vec), (vec,)), (n, (16, 0, 48))):
@@ -96,7 +96,7 @@ def test_atomics_on_shared_memory(arch):
     k = Kernel(*pointers("p"), ("n", int32), shared_bytes=32768)
     on = k.emit(arith.cmp, k.emit(program.thread_id), k.params[1], predicate="lt")
     for tag, (kind, dtype) in enumerate(ATOMICS):
-        room = k.emit(scratch.alloc, dtype=dtype, count=64, tag=tag, offset=512 * tag, ordered=True)
+        room = k.emit(shared.array, dtype=dtype, count=64, tag=tag, offset=512 * tag)
         for mask in (None, on):
             old = k.emit(thread.atomic_shared, room, k.params[1], k.number(3, dtype), mask, kind=kind)
             k.emit(thread.store_shared, room, k.number(1), k.emit(regs.concat, old), None, offsets=(0,), vec=1)
@@ -111,7 +111,7 @@ def test_an_atomic_on_global_memory():
     """Of one register: a scalar in the text."""
     k = Threads(("p", Pointer(int32)))
     ptr, one = (k.emit(regs.concat, x) for x in (k.params[0], k.number(1)))
-    old = k.emit(globals.atomic, ptr, one, None, kind="add", order="relaxed", scope="gpu", name="old")
+    old = k.emit(memory.atomic_regs, ptr, one, None, kind="add", order="relaxed", scope="gpu", name="old")
     k.store(k.params[0], 1, old)
     func = lowered(k.done())
     assert "old = atomic_add_i32_relaxed_gpu(p, 1);" in text_of(func)
@@ -171,7 +171,7 @@ def test_bounds(arch):
 def test_a_barrier_of_a_warp(arch):
     """What is shared within a warp is stored before it and loaded after it, and no other warp is waited for."""
     k = Threads(*pointers("x", "out"), block=(64,))
-    smem = k.at(2).emit(scratch.alloc, dtype=float32, count=64, tag=1, ordered=True, name="smem")
+    smem = k.at(2).emit(shared.array, dtype=float32, count=64, tag=1, name="smem")
     i = k.at(3).emit(program.thread_id, name="i")
     k.emit(thread.store_shared, smem, i, k.emit(regs.splat, k.load(k.params[0], i), count=1), None, offsets=(0,), vec=1)
     k.at(4).emit(program.warp_barrier)

@@ -11,7 +11,7 @@ from weft.errors import LaunchError, Loc, hazard
 from weft.ir.core import Value
 from weft.ir.types import ScalarType, float32, int32, int64
 from weft.layout import BlockedLayout
-from weft.ops import arith, control, debug, memory, program, reduce, scratch, tile
+from weft.ops import arith, control, debug, memory, program, reduce, scratch, shared, tile
 
 
 def masked_load(k: Kernel, below: int = 100) -> tuple[Value, Value, Value]:
@@ -118,7 +118,7 @@ def test_gather_out_of_range():
 def test_scratch_out_of_range():
     k = Kernel(stage="lowered", shared_bytes=0)
     memory_ = k.emit(scratch.alloc, dtype=int32, count=8, tag=0)
-    k.emit(scratch.load, memory_, k.emit(program.lane_id), offsets=(0,), registers=((0,),), vec=1)
+    k.emit(shared.load_regs, memory_, k.emit(program.lane_id), offsets=(0,), registers=((0,),), vec=1)
     error = report("hazard-shared-range", hazard.OutOfBounds, k)
     assert "reads bytes 0 to 127 of the compiler's scratch memory, which has 32 bytes" in error.message
 

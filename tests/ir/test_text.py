@@ -18,7 +18,7 @@ from weft.ir.types import (
     Pointer,
     RegsType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     SharedType,
     bfloat16,
     float16,
@@ -99,9 +99,9 @@ def lowered() -> Func:
     build = Builder()
     p = Value(ScalarType(Pointer(float16)), "p")
     lane = build.emit(program.lane_id)
-    x = build.emit(ops.globals.load, p, None, None, lane, offsets=((0,), (1,)), registers=((0, 1),), vec=2, count=2)
+    x = build.emit(ops.memory.load_regs, p, None, None, lane, offsets=((0,), (1,)), registers=((0, 1),), vec=2, count=2)
     memory_ = build.emit(ops.scratch.alloc, dtype=float16, count=64, tag=0)
-    build.emit(ops.scratch.store, memory_, lane, x, None, offsets=(0,), registers=((0, 1),), vec=2)
+    build.emit(ops.shared.store_regs, memory_, lane, x, None, offsets=(0,), registers=((0, 1),), vec=2)
     build.emit(arith.cast, build.emit(ops.regs.gather, x, table=(1,)), dtype=float32)
     build.emit(arith.bitcast, build.emit(arith.constant, value=0, type=ScalarType(uint64)), element=Pointer(bfloat16))
     return finish(build, p, stage="lowered")
@@ -112,7 +112,7 @@ def threads() -> Func:
     build = Builder()
     x = Value(I32, "x")
     own = build.emit(ops.thread.alloc_local, dtype=float16, count=4, tag=1, name="own")
-    room = build.emit(ops.scratch.alloc, dtype=float16, count=64, tag=2, ordered=True, name="room")
+    room = build.emit(ops.shared.array, dtype=float16, count=64, tag=2, name="room")
     build.emit(program.barrier)
     value = build.emit(ops.thread.load_shared, room, x, None, offsets=(0, 8), vec=2)
     build.emit(ops.thread.store_local, own, None, value, None, offsets=(0, 1, 2, 3))
@@ -188,7 +188,7 @@ def test_any_name_prints(name):
     "type",
     [
         *map(ScalarType, DTYPES), ScalarType(Pointer(float16, "shared")), RegsType(Pointer(float32), 4), RegsType(int64, 1),
-        ScratchType(float32, 128), LocalType(bfloat16, 3), LocalType(int1, 64),
+        SharedArrayType(float32, 128), LocalType(bfloat16, 3), LocalType(int1, 64),
         tile_type(Pointer(float16), (16, 32), PLANE), tile_type(int32, (8,), SliceLayout(1, PLANE)),
         tile_type(int32, (8,), AutoLayout()), tile_type(float32, (8,), CoalescedLayout()),
         SharedType(float16, (3, 64, 64), NVMMASharedLayout(128, 16, 2), (3, 64, 64)),

@@ -146,5 +146,5 @@ def test_a_barrier_that_lowering_needs_anyway_is_not_doubled(run, rng):
     made = run(after_a_sum, 1, out, x, ROWS, COLUMNS)
     same(out, x - x.max())
     assert sum("shared.store of smem" in why for why in barriers(made)) == 0
-    assert sum("scratch.load" in why for why in barriers(made)) == 1
+    assert sum("shared.load_regs" in why for why in barriers(made)) == 1
     assert len(barriers(made)) == 3

@@ -182,7 +182,7 @@ def test_sync_none_inserts_nothing():
     without = turned_without_barriers.warmup(array, array, BLOCK=512, read=read, write=write, grid=1)
     assert "__syncthreads" in with_barriers.asm["cuda"]
     assert "__syncthreads" not in without.asm["cuda"]
-    assert "inserted before scratch.load" in with_barriers.asm["sync"]
+    assert "inserted before shared.load_regs" in with_barriers.asm["sync"]
 
 
 @pytest.mark.parametrize("debug", [False, True])

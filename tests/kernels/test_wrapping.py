@@ -64,7 +64,7 @@ def test_one_predicate_for_four_elements_only_where_their_mask_is_equal(unreport
     x = (np.int64(32768) * 65536 + np.arange(N)).astype(np.int32)
     same(tile, odd_quarters(x).astype(np.int32))
     front = of_programs[1](np.zeros(N, np.int32), LINE).front
-    stores = [op for op in front.lowered.body.ops if op.kind.name == "global.store"]
+    stores = [op for op in front.lowered.body.ops if op.kind.name == "memory.store_regs"]
     assert [op.attrs["vec"] for op in stores] == [1]
 
 

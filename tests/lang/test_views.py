@@ -52,8 +52,8 @@ def test_an_item_is_read_and_written():
         t[gl.thread_idx.x, 3] = t[0, gl.thread_idx.x] * 2
 
     func = read(kernel, t=view(64, 64))
-    assert len(ops(func, "global.load", "global.store")) == 2
-    (load,) = ops(func, "global.load")
+    assert len(ops(func, "memory.load_regs", "memory.store_regs")) == 2
+    (load,) = ops(func, "memory.load_regs")
     assert load.attrs["offsets"] == ((0,),)
 
 
@@ -63,8 +63,8 @@ def test_an_item_is_updated():
         t[gl.thread_idx.x] += 1
         t[gl.thread_idx.x] *= 2
 
-    assert [op.name for op in ops(read(kernel, t=view(64)), "global.load", "global.store")] == [
-        "global.load", "global.store", "global.load", "global.store",
+    assert [op.name for op in ops(read(kernel, t=view(64)), "memory.load_regs", "memory.store_regs")] == [
+        "memory.load_regs", "memory.store_regs", "memory.load_regs", "memory.store_regs",
     ]  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_an_iterator_goes_on():
             tiles += 1
         out[0] = total
 
-    assert len(ops(read(kernel, t=view(64), out=view(1), n=INT), "global.load")) == 2
+    assert len(ops(read(kernel, t=view(64), out=view(1), n=INT), "memory.load_regs")) == 2
 
 
 def test_layouts_agree_where_ways_meet():
@@ -171,7 +171,7 @@ def test_memory_is_named_and_stays_outside_of_loops():
             part = smem.tile[8](i)
 
     func = read(kernel, n=INT)
-    (shared,) = ops(func, "scratch.alloc")
+    (shared,) = ops(func, "shared.array")
     (local,) = ops(func, "thread.alloc_local")
     assert (shared.result.name, local.result.name) == ("smem", "mine")
     (loop,) = ops(func, "control.for")
@@ -193,7 +193,7 @@ def test_memory_that_changes_goes_round():
 
     func = read(kernel, n=INT)
     (loop,) = ops(func, "control.for")
-    assert [op.result in loop.operands for op in ops(func, "scratch.alloc")] == [True, True]
+    assert [op.result in loop.operands for op in ops(func, "shared.array")] == [True, True]
 
 
 def test_vectors_go_round_loops_and_through_branches():
@@ -207,7 +207,7 @@ def test_vectors_go_round_loops_and_through_branches():
         t.store(0, v)
 
     func = read(kernel, t=view(64), n=INT)
-    assert len(ops(func, "global.load", "global.store")) == 2
+    assert len(ops(func, "memory.load_regs", "memory.store_regs")) == 2
 
 
 def test_sizes_of_vectors_agree():
@@ -333,7 +333,7 @@ def test_an_atomic_operation_on_a_masked_part_is_masked():
         gl.atomic_add(t.tile[1](gl.thread_idx.x), 1.0)
 
     func = read(kernel, t=view(Layout(gl.UNKNOWN, 1), names=["t.dim_0"], masked=True))
-    (op,) = ops(func, "global.atomic")
+    (op,) = ops(func, "memory.atomic_regs")
     assert op.operands[2] is not None
 
 
@@ -360,7 +360,7 @@ def size(func: Func) -> dict[str, int]:
 
 _EVERYTHING = (
     "program.id", "program.thread", "arith.constant", "arith.add", "arith.mul", "arith.rem", "arith.div", "arith.cmp",
-    "arith.and", "memory.addptr", "global.load", "global.store", "regs.extract", "regs.splat", "arith.cast",
+    "arith.and", "memory.addptr", "memory.load_regs", "memory.store_regs", "regs.extract", "regs.splat", "arith.cast",
 )  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def test_a_view_costs_no_more_than_indexing_by_hand():
     layout = Layout((gl.UNKNOWN, gl.UNKNOWN), (gl.UNKNOWN, 1))
     t = view(layout, names=["t.rows", "t.columns", "t.stride"])
     mine = size(read(viewed, block=(8, 8, 1), t=t))
-    assert mine["global.load"] == mine["global.store"] == 1
+    assert mine["memory.load_regs"] == mine["memory.store_regs"] == 1
     assert mine == size(read(by_hand, block=(8, 8, 1), p=POINTER, rows=INT, columns=INT, stride=INT))
 
 

@@ -33,19 +33,19 @@ def vector(element=gl.float32, size=4, name="v"):
 def test_one_element_is_a_scalar(kernel):
     x = GlobalStorage(kernel.pointer()).load(0, Places((0,)), None)
     assert x.handle.type == ScalarType(gl.float32)
-    assert kernel.names == ["global.load", "regs.extract"]
+    assert kernel.names == ["memory.load_regs", "regs.extract"]
     assert kernel.ops[0].attrs["offsets"] == ((0,),)
 
 
 def test_a_known_base_costs_nothing(kernel):
     GlobalStorage(kernel.pointer()).load(12, Places((0, 8)), None)
-    assert kernel.names == ["global.load"]
+    assert kernel.names == ["memory.load_regs"]
     assert kernel.ops[0].attrs["offsets"] == ((12, 20),)
 
 
 def test_a_run_time_base_moves_the_pointer(kernel):
     GlobalStorage(kernel.pointer()).load(kernel.scalar(gl.int32), Places((0, 8)), None)
-    assert kernel.names == ["memory.addptr", "global.load"]
+    assert kernel.names == ["memory.addptr", "memory.load_regs"]
     assert kernel.ops[1].attrs["offsets"] == ((0, 8),)
 
 
@@ -63,21 +63,21 @@ def test_a_fragment_is_one_load(kernel):
 def test_accesses_are_as_wide_as_instructions(kernel):
     storage = GlobalStorage(kernel.pointer())
     storage.load(0, Places((0, 100), 8, (kernel.scalar(gl.int32),), ((0, 3),)), None)
-    op = kernel.last("global.load")
+    op = kernel.last("memory.load_regs")
     assert op.attrs["offsets"] == ((0, 4, 100, 104), (0, 0, 3, 3))
     assert (op.attrs["vec"], op.attrs["count"]) == (4, 16)
     storage.load(0, Places((0,), 6), None)
-    assert kernel.last("global.load").attrs["vec"] == 2
+    assert kernel.last("memory.load_regs").attrs["vec"] == 2
     storage.load(0, Places((0,), 3), None)
     assert kernel.ops[-1].attrs["vec"] == 1
     GlobalStorage(kernel.pointer(gl.float64)).load(0, Places((0,), 4), None)
-    assert kernel.last("global.load").attrs["vec"] == 2
+    assert kernel.last("memory.load_regs").attrs["vec"] == 2
 
 
 def test_strides_are_of_one_type(kernel):
     strides = (kernel.scalar(gl.int32), kernel.scalar(gl.int64))
     GlobalStorage(kernel.pointer()).load(0, Places((0,), 2, strides, ((1,), (1,))), None)
-    assert kernel.names == ["arith.cast", "global.load"]
+    assert kernel.names == ["arith.cast", "memory.load_regs"]
 
 
 def test_masks(kernel):
@@ -85,7 +85,7 @@ def test_masks(kernel):
 
     def mask_of(mask, width=1):
         storage.load(0, Places((0, 8), width), mask)
-        return kernel.last("global.load").operands[1]
+        return kernel.last("memory.load_regs").operands[1]
 
     assert mask_of(None) is None
     assert mask_of((True, True)) is None
@@ -99,11 +99,11 @@ def test_masks(kernel):
 def test_stores_convert_and_repeat_a_number(kernel):
     storage = GlobalStorage(kernel.pointer(gl.float16))
     storage.store(0, Places((0,), 4), vector(), None)
-    assert kernel.names == ["arith.cast", "global.store"]
+    assert kernel.names == ["arith.cast", "memory.store_regs"]
     storage.store(0, Places((0,), 4), 1, None)
-    assert kernel.names[2:] == ["arith.constant", "global.store"]
+    assert kernel.names[2:] == ["arith.constant", "memory.store_regs"]
     storage.store(0, Places((0,)), kernel.scalar(gl.float16), None)
-    assert kernel.names[4:] == ["regs.splat", "global.store"]
+    assert kernel.names[4:] == ["regs.splat", "memory.store_regs"]
 
 
 def test_a_value_of_another_size(kernel):
@@ -126,7 +126,7 @@ def test_an_index_is_one_whole_number(kernel):
 
 def test_shared_memory_is_the_authors(kernel):
     one, other = shared(), shared()
-    assert [op.attrs["ordered"] for op in kernel.ops] == [True, True]
+    assert kernel.names == ["shared.array", "shared.array"]
     assert len({op.attrs["tag"] for op in kernel.ops}) == 2
     assert one.memory.describe() == "256 float32 of shared memory"
     assert other.space is AddressSpace.SHARED
@@ -145,7 +145,7 @@ def test_shared_accesses(kernel):
 
 def test_a_64_bit_index_of_shared_memory_is_narrowed(kernel):
     shared().load(kernel.scalar(gl.int64), Places((0,)), None)
-    assert kernel.names == ["scratch.alloc", "arith.cast", "thread.load_shared", "regs.extract"]
+    assert kernel.names == ["shared.array", "arith.cast", "thread.load_shared", "regs.extract"]
 
 
 def test_run_time_strides_of_shared_memory_make_an_operation_each(kernel):

@@ -161,10 +161,10 @@ def test_a_scalar_access_is_each_threads_own_in_a_kernel_of_threads(block):
     kernel = block(64)
     p = kernel.pointer()
     gl.store(p, 1)
-    assert kernel.names == ["arith.constant", "regs.splat", "global.store"]
+    assert kernel.names == ["arith.constant", "regs.splat", "memory.store_regs"]
     assert gl.load(p).handle.type == ScalarType(gl.float32)
-    assert kernel.names[-2:] == ["global.load", "regs.extract"]
+    assert kernel.names[-2:] == ["memory.load_regs", "regs.extract"]
     gl.atomic_add(p, 1)
-    assert "global.atomic" in kernel.names
+    assert "memory.atomic_regs" in kernel.names
     gl.atomic_cas(p, 0, 1)
-    assert "global.atomic_cas" in kernel.names
+    assert "memory.atomic_cas_regs" in kernel.names

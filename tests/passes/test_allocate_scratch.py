@@ -13,7 +13,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Value, walk
 from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, scratch
+from weft.ops import arith, control, scratch, shared
 from weft.passes.allocate_scratch import allocate_scratch
 
 SM90 = targets.get("sm_90a")
@@ -37,10 +37,10 @@ class Kernel:
 
     def write(self, memory):
         x = self(arith.constant, value=0.0, type=RegsType(memory.type.element, 1))
-        self(scratch.store, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
+        self(shared.store_regs, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
 
     def read(self, memory):
-        self(scratch.load, memory, self.zero, offsets=(0,), registers=((0,),), vec=1)
+        self(shared.load_regs, memory, self.zero, offsets=(0,), registers=((0,),), vec=1)
 
     def loop(self, body):
         with self.build.region([I32]) as region:
@@ -211,7 +211,7 @@ class LoweredKernel:
 
     def write(self, memory: Value) -> None:
         x = self.build.emit(arith.constant, value=0.0, type=RegsType(float32, 1))
-        self.build.emit(scratch.store, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
+        self.build.emit(shared.store_regs, memory, self.zero, x, None, offsets=(0,), registers=((0,),), vec=1)
 
     def offsets(self, **attrs: object) -> tuple[list[int], int]:
         self.build.emit(control.return_)

@@ -6,7 +6,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Value, walk
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, debug, globals, program, regs, scratch
+from weft.ops import arith, control, debug, memory, program, regs, scratch, shared
 from weft.passes.insert_sync import insert_sync
 
 I32 = ScalarType(int32)
@@ -30,19 +30,19 @@ class Kernel:
         return self(scratch.alloc, dtype=float32, count=16, tag=tag, offset=offset)
 
     def write(self, memory):
-        self(scratch.store, memory, self.zero, self.x, None, offsets=(0,), registers=((0,),), vec=1)
+        self(shared.store_regs, memory, self.zero, self.x, None, offsets=(0,), registers=((0,),), vec=1)
 
     def read(self, memory):
-        self(scratch.load, memory, self.zero, offsets=(0,), registers=((0,),), vec=1)
+        self(shared.load_regs, memory, self.zero, offsets=(0,), registers=((0,),), vec=1)
 
     def load(self):
-        self(globals.load, self.p, None, None, offsets=((0,),), registers=((0,),), vec=1, count=1)
+        self(memory.load_regs, self.p, None, None, offsets=((0,),), registers=((0,),), vec=1, count=1)
 
     def store(self):
-        self(globals.store, self.p, self.x, None, offsets=((0,),), registers=((0,),), vec=1)
+        self(memory.store_regs, self.p, self.x, None, offsets=((0,),), registers=((0,),), vec=1)
 
     def atomic(self, order):
-        self(globals.atomic, self.at, self.x, None, kind="add", order=order, scope="gpu")
+        self(memory.atomic_regs, self.at, self.x, None, kind="add", order=order, scope="gpu")
 
     def loop(self, *steps):
         with self.build.region([I32]) as body:
@@ -98,9 +98,11 @@ class Kernel:
             return op.kind.name.removeprefix("control.") + "("
         if op.kind in (control.yield_, control.condition):
             return ")"
-        if op.kind in (scratch.load, scratch.store):
-            return ("R" if op.kind is scratch.load else "W") + "abc"[[self.a, self.b, self.c].index(op.operands[0])]
-        return {globals.load: "L", globals.store: "S", globals.atomic: op.attrs.get("order")}.get(op.kind, "")
+        if op.kind in (shared.load_regs, shared.store_regs):
+            return ("R" if op.kind is shared.load_regs else "W") + "abc"[[self.a, self.b, self.c].index(op.operands[0])]
+        return {memory.load_regs: "L", memory.store_regs: "S", memory.atomic_regs: op.attrs.get("order")}.get(
+            op.kind, ""
+        )
 
 
 @pytest.mark.parametrize(
@@ -216,8 +218,8 @@ def test_adding_up_meets_itself():
     k = Kernel()
     index, one = (k(arith.constant, value=v, type=RegsType(int32, 1)) for v in (0, 1))
     memory = k(scratch.alloc, dtype=int32, count=4, tag=9, offset=0)
-    k(scratch.add_at, memory, index, one, None)
-    k(debug.print_, k(scratch.load_at, memory, index), prefix="")
+    k(shared.add_at, memory, index, one, None)
+    k(debug.print_, k(shared.load_at, memory, index), prefix="")
     assert k.shown().strip() == "!"
 
 
@@ -227,4 +229,4 @@ def test_says_why():
     k(control.return_)
     func = insert_sync(k.build.func("k", (k.n, k.p), {"num_warps": 4}))
     (barrier,) = (op for op in func.body.ops if op.kind is program.barrier)
-    assert barrier.attrs["reason"] == "before scratch.load"
+    assert barrier.attrs["reason"] == "before shared.load_regs"

@@ -8,7 +8,7 @@ from tests.passes.threads import Threads, lowered, pointers
 from weft.ir.core import Func, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import RegsType, ScalarType, float32, int1, int32
-from weft.ops import arith, globals, regs, thread
+from weft.ops import arith, memory, regs, thread
 from weft.passes.dce import dce
 from weft.passes.simplify import simplify
 
@@ -74,7 +74,7 @@ def test_all_elements_of_one_vector(table):
     k.keep(k.emit(regs.concat, *(k.emit(regs.extract, v, index=i) for i in table)))
     func = k.done()
     kind, attrs = maker(stored(func), func)
-    assert kind is (globals.load if table == (0, 1, 2, 3) else regs.gather)
+    assert kind is (memory.load_regs if table == (0, 1, 2, 3) else regs.gather)
     assert attrs.get("table", (0, 1, 2, 3)) == table
 
 
@@ -83,7 +83,7 @@ def test_permutations_of_permutations():
     once = k.emit(regs.gather, k.vector(), table=(3, 2, 1, 0))
     k.keep(k.emit(regs.gather, once, table=(3, 2, 1, 0)))
     func = k.done()
-    assert maker(stored(func), func)[0] is globals.load
+    assert maker(stored(func), func)[0] is memory.load_regs
 
 
 def test_equal_elements():
@@ -114,7 +114,7 @@ def test_an_array_of_one_register():
     one = k.load(k.params[0], 0)
     k.keep(one)
     func = k.done()
-    assert maker(stored(func), func)[0] is globals.load and kinds(func) == []
+    assert maker(stored(func), func)[0] is memory.load_regs and kinds(func) == []
 
 
 def test_masks():
@@ -125,13 +125,13 @@ def test_masks():
     places = {"offsets": ((0, 1),), "registers": ((0,), (1,)), "vec": 1}
     masks = [k.emit(regs.splat, c, count=2) for c in (on, k.number(True, int1), k.number(False, int1))]
     for mask in masks:
-        k.emit(globals.store, p, v, mask, **places)
-    k.keep(k.emit(globals.load, p, masks[1], v, count=2, **places))
-    k.emit(globals.store, p, k.emit(globals.load, p, masks[2], v, count=2, **places), None, **places)
+        k.emit(memory.store_regs, p, v, mask, **places)
+    k.keep(k.emit(memory.load_regs, p, masks[1], v, count=2, **places))
+    k.emit(memory.store_regs, p, k.emit(memory.load_regs, p, masks[2], v, count=2, **places), None, **places)
     func = k.done()
-    stores = [op for op in walk(func.body) if op.kind is globals.store]
+    stores = [op for op in walk(func.body) if op.kind is memory.store_regs]
     assert [op.operand("mask") for op in stores] == [func.params[-1], None, None]
-    (load,) = (op for op in walk(func.body) if op.kind is globals.load)
+    (load,) = (op for op in walk(func.body) if op.kind is memory.load_regs)
     assert load.operand("mask") is load.operand("other") is None
     assert stores[2].operand("value") is stores[0].operand("value")
 
@@ -140,9 +140,9 @@ def test_constant_strides_are_offsets():
     k = Vectors()
     p, n = k.params[0], k.params[3]
     places = {"offsets": ((0, 1), (0, 2), (1, 3)), "registers": ((0,), (1,)), "vec": 1}
-    k.keep(k.emit(globals.load, p, None, None, k.number(8), n, count=2, **places))
+    k.keep(k.emit(memory.load_regs, p, None, None, k.number(8), n, count=2, **places))
     func = k.done()
-    (load,) = (op for op in walk(func.body) if op.kind is globals.load)
+    (load,) = (op for op in walk(func.body) if op.kind is memory.load_regs)
     assert load.attrs["offsets"] == ((0, 17), (1, 3))
     assert list(load.operands) == [func.params[0], None, None, func.params[3]]
 
@@ -158,7 +158,7 @@ def test_loads_from_memory_are_not_merged_and_stores_stay():
     func = dce(simplify(k.done()))
     names = [op.name for op in walk(func.body)]
     assert names.count("thread.store_local") == names.count("thread.store_shared") == 2
-    assert names.count("thread.load_local") == names.count("thread.load_shared") == names.count("global.load") == 2
+    assert names.count("thread.load_local") == names.count("thread.load_shared") == names.count("memory.load_regs") == 2
 
 
 def test_products_of_vectors_and_of_threads_are_contracted():

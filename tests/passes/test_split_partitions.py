@@ -13,7 +13,7 @@ from weft.ir.core import walk
 from weft.ir.types import Pointer, int1, int32
 from weft.ir.verify import verify
 from weft.lang import RuntimeParam
-from weft.ops import arith, control, globals, memory, program, scratch, shared, tile
+from weft.ops import arith, control, memory, program, scratch, shared, tile
 from weft.ops.control import run_by
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
@@ -30,7 +30,7 @@ INTS = RuntimeParam(Pointer(int32), divisible=16)
 def partitions_of(func):
     """The one operation that a function of several partitions consists of, beside memory that they share."""
     *allocs, op, end = func.body.ops
-    assert {alloc.kind for alloc in allocs} <= {shared.alloc, scratch.alloc, arith.constant}
+    assert {alloc.kind for alloc in allocs} <= {shared.alloc, shared.array, arith.constant}
     assert (op.kind, end.kind) == (control.partitions, control.return_)
     return op
 
@@ -306,7 +306,7 @@ def test_each_partition_has_an_entry_of_its_own():
     for region, warps in zip(op.regions, op.attrs["num_warps"], strict=True):
         assert kinds(region, program.thread_id) == [program.thread_id]
         assert region.ops.index(next(o for o in region.ops if o.kind is program.thread_id)) < 3
-        (load,) = (o for o in walk(region) if o.kind is globals.load)
+        (load,) = (o for o in walk(region) if o.kind is memory.load_regs)
         assert load.result.type.count == 128 // (32 * warps)
     assert scopes(func)
 

@@ -345,10 +345,10 @@ class Lowered(Kernel):
                 registers=((0, 1, 2, 3),),
             ),
             "Ws": lambda: self.emit(
-                scratch.store, self.memory, self.zero, self.words, None, offsets=(0,), registers=((0, 1, 2, 3),), vec=4
+                shared.store_regs, self.memory, self.zero, self.words, None, offsets=(0,), registers=((0, 1, 2, 3),), vec=4
             ),
             "Rs": lambda: self.emit(
-                scratch.load, self.memory, self.zero, offsets=(0,), registers=((0, 1, 2, 3),), vec=4
+                shared.load_regs, self.memory, self.zero, offsets=(0,), registers=((0, 1, 2, 3),), vec=4
             ),
             "b": lambda: self.emit(tcgen05.fence, before=True, reason="x"),
             "|": lambda: self.emit(program.barrier, reason="before tcgen05.mma"),
@@ -360,8 +360,8 @@ class Lowered(Kernel):
         func = insert_sync(self.done())
         verify(func)
         names = {
-            "tmem.store_regs": "T", "tmem.load_regs": "L", "scratch.store": "Ws", "scratch.load": "Rs", "!barrier": "!|",
-            "!before": "!b",
+            "tmem.store_regs": "T", "tmem.load_regs": "L", "shared.store_regs": "Ws", "shared.load_regs": "Rs",
+            "!barrier": "!|", "!before": "!b",
         }  # fmt: skip
         return " ".join(names.get(word, word) for word in shown(func).split())
 

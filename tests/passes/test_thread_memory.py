@@ -7,9 +7,9 @@ import pytest
 from tests.passes.threads import Threads, flag, lowered, pointers, tiled, transpose
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Value, walk
-from weft.ir.types import DescriptorType, RegsType, ScratchType, float32, int32
+from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float32, int32
 from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, control, memory, program, regs, scratch, shared, thread, tile, tma
+from weft.ops import arith, control, memory, program, regs, shared, thread, tile, tma
 from weft.passes.insert_sync import unneeded
 from weft.passes.sync_report import sync_report
 from weft.runtime.errors import OutOfResources
@@ -121,8 +121,8 @@ def test_lowered_memory_is_where_the_tile_is():
     bufs = k.emit(shared.alloc, element=float32, shape=(3, 128), layout=PLAIN, tag=k.tags, name="bufs")
     k.touch(k.of(k.emit(shared.index, bufs, k.number(2))))
     func = lowered(k.done())
-    (view,) = (op for op in walk(func.body) if op.kind is scratch.view)
-    assert view.result.type == ScratchType(float32, 128)
+    (view,) = (op for op in walk(func.body) if op.kind is shared.view)
+    assert view.result.type == SharedArrayType(float32, 128)
     (store,) = (op for op in walk(func.body) if op.kind is thread.store_shared)
     assert store.operand("memory") is view.result
 
@@ -261,5 +261,5 @@ def test_partitions_share_memory_of_threads():
     k.emit(control.warp_specialize, regions=(default.done, worker.done), num_warps=(4,), num_regs=())
     k.look(room)
     func = lowered(k.done())
-    assert len([op for op in walk(func.body) if op.kind is scratch.alloc]) == 1
+    assert len([op for op in walk(func.body) if op.kind is shared.array]) == 1
     assert func.attrs["total_warps"] == 8

@@ -11,7 +11,7 @@ from tests.sim.build import Kernel
 from weft import targets
 from weft.ir.core import Func, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, float32, int32
-from weft.ops import arith, async_copy, control, globals, program, regs, scratch, thread
+from weft.ops import arith, async_copy, control, memory, program, regs, shared, thread
 from weft.ops import memory as memory_ops
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
@@ -70,7 +70,7 @@ class Threads(Kernel):
     ) -> Value:
         """`vec` elements, or a scalar."""
         loaded = self.emit(
-            globals.load, self.emit(memory_ops.addptr, ptr, self.value(at)), mask, None, name=name, offsets=((0,),),
+            memory.load_regs, self.emit(memory_ops.addptr, ptr, self.value(at)), mask, None, name=name, offsets=((0,),),
             registers=(tuple(range(vec)),), vec=vec, count=vec, **attrs,
         )  # fmt: skip
         return loaded if vec > 1 else self.emit(regs.extract, loaded, index=0)
@@ -79,13 +79,13 @@ class Threads(Kernel):
         array = value if isinstance(value.type, RegsType) else self.emit(regs.concat, value)
         vec = array.type.count
         self.emit(
-            globals.store, self.emit(memory_ops.addptr, ptr, self.value(at)), array, mask, offsets=((0,),),
+            memory.store_regs, self.emit(memory_ops.addptr, ptr, self.value(at)), array, mask, offsets=((0,),),
             registers=(tuple(range(vec)),), vec=vec,
         )  # fmt: skip
 
     def share(self, dtype: DType, count: int, name: str) -> Value:
         self.tags += 1
-        return self.emit(scratch.alloc, dtype=dtype, count=count, tag=self.tags, ordered=True, name=name)
+        return self.emit(shared.array, dtype=dtype, count=count, tag=self.tags, name=name)
 
     def own(self, dtype: DType, count: int, name: str) -> Value:
         self.tags += 1

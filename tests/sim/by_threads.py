@@ -16,7 +16,7 @@ from weft.errors import Hazard
 from weft.ir.core import Func, Value
 from weft.ir.types import DType, Element, RegsType
 from weft.ir.verify import verify
-from weft.ops import arith, globals, program, regs, scratch, thread
+from weft.ops import arith, memory, program, regs, shared, thread
 
 
 class Threads(Kernel):
@@ -62,18 +62,20 @@ class Threads(Kernel):
     ) -> Value:
         """`ptr[index]`: a scalar, or `vec` elements from there on."""
         found = self.emit(
-            globals.load, ptr, mask, other, index, offsets=((0,), (1,)), registers=(tuple(range(vec)),), vec=vec, count=vec
+            memory.load_regs, ptr, mask, other, index, offsets=((0,), (1,)), registers=(tuple(range(vec)),), vec=vec, count=vec
         )  # fmt: skip
         return self.one(found) if vec == 1 else found
 
     def put(self, ptr: Value, index: Value, value: Value, mask: Value | None = None) -> None:
         value = value if isinstance(value.type, RegsType) else self.one(value)
         vec = value.type.count
-        self.emit(globals.store, ptr, value, mask, index, offsets=((0,), (1,)), registers=(tuple(range(vec)),), vec=vec)
+        self.emit(
+            memory.store_regs, ptr, value, mask, index, offsets=((0,), (1,)), registers=(tuple(range(vec)),), vec=vec
+        )
 
     def shared(self, dtype: DType, count: int, name: str = "smem") -> Value:
         self._tags += 1
-        return self.emit(scratch.alloc, dtype=dtype, count=count, tag=self._tags, ordered=True, name=name)
+        return self.emit(shared.array, dtype=dtype, count=count, tag=self._tags, name=name)
 
     def read(
         self, memory: Value, index: Value, mask: Value | None = None, offsets: Sequence[int] = (0,), vec: int = 1

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.build import Kernel, pointer, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, float16, float32, int1, int32
-from weft.ops import arith, control, globals, memory, program, reduce, regs, scratch
+from weft.ops import arith, control, memory, program, reduce, regs, scratch, shared
 from weft.sim import numbers
 
 RNG = np.random.default_rng(5)
@@ -32,7 +32,7 @@ def load(k: Kernel, ptr, count: int, vec: int = 1, mask=None, other=None):
     starts = tuple(range(0, count, vec))
     groups = tuple(tuple(range(i, i + vec)) for i in starts)
     return k.emit(
-        globals.load,
+        memory.load_regs,
         per_thread_address(k, ptr, count),
         mask,
         other,
@@ -47,7 +47,7 @@ def store(k: Kernel, ptr, value, vec: int = 1, mask=None):
     starts = tuple(range(0, value.type.count, vec))
     groups = tuple(tuple(range(i, i + vec)) for i in starts)
     address = per_thread_address(k, ptr, value.type.count)
-    k.emit(globals.store, address, value, mask, offsets=(starts,), registers=groups, vec=vec)
+    k.emit(memory.store_regs, address, value, mask, offsets=(starts,), registers=groups, vec=vec)
 
 
 @pytest.mark.parametrize("vec", [1, 2, 4])
@@ -67,7 +67,7 @@ def test_strides_tables_and_register_order():
     k = lowered(("x", pointer(int32)), ("out", pointer(int32)), ("stride", int32))
     at = k.emit(memory.addptr, k.params[0], thread(k))
     loaded = k.emit(
-        globals.load, at, None, None, k.params[2],
+        memory.load_regs, at, None, None, k.params[2],
         offsets=((0, 0, 0, 0), (0, 1, 2, 3)), registers=((3,), (2,), (1,), (0,)), vec=1, count=4,
     )  # fmt: skip
     store(k, k.params[1], loaded, 4)
@@ -140,9 +140,9 @@ def test_transpose_through_scratch(offset):
     memory_ = k.emit(scratch.alloc, dtype=float16, count=128, tag=3, offset=offset)
     mine = thread(k)
     values = k.emit(arith.cast, k.emit(regs.affine, k.mul(mine, k.number(2)), offsets=((0, 1),)), dtype=float16)
-    k.emit(scratch.store, memory_, k.mul(mine, k.number(2)), values, None, offsets=(0,), registers=((0, 1),), vec=2)
+    k.emit(shared.store_regs, memory_, k.mul(mine, k.number(2)), values, None, offsets=(0,), registers=((0, 1),), vec=2)
     k.emit(program.barrier)
-    store(k, k.params[0], k.emit(scratch.load, memory_, mine, offsets=(0, 64), registers=((1,), (0,)), vec=1), 2)
+    store(k, k.params[0], k.emit(shared.load_regs, memory_, mine, offsets=(0, 64), registers=((1,), (0,)), vec=1), 2)
     run(k.done(), out)
     n = np.arange(64)
     np.testing.assert_array_equal(out, np.stack([n + 64, n], axis=1).astype(np.float16))
@@ -155,9 +155,16 @@ def test_scratch_that_was_never_written():
     lane = k.emit(program.lane_id)
     mask = k.cmp("ne", lane, k.number(17))
     k.emit(
-        scratch.store, memory_, lane, k.emit(regs.splat, lane, count=1), mask, offsets=(0,), registers=((0,),), vec=1
+        shared.store_regs,
+        memory_,
+        lane,
+        k.emit(regs.splat, lane, count=1),
+        mask,
+        offsets=(0,),
+        registers=((0,),),
+        vec=1,
     )
-    store(k, k.params[0], k.emit(scratch.load, memory_, lane, offsets=(0,), registers=((0,),), vec=1))
+    store(k, k.params[0], k.emit(shared.load_regs, memory_, lane, offsets=(0,), registers=((0,),), vec=1))
     with pytest.raises(hazard.UndefinedValue, match=r"thread 17.*never written"):
         run(k.done(), out)
 
@@ -169,13 +176,13 @@ def test_counting_in_scratch():
     memory_ = k.emit(scratch.alloc, dtype=int32, count=8, tag=0, offset=0)
     slot = k.emit(arith.and_, thread(k), k.number(7))
     zero = k.emit(regs.splat, k.number(0), count=1)
-    k.emit(scratch.store, memory_, slot, zero, None, offsets=(0,), registers=((0,),), vec=1)
+    k.emit(shared.store_regs, memory_, slot, zero, None, offsets=(0,), registers=((0,),), vec=1)
     loaded = load(k, k.params[0], 2, 2)
     small = k.cmp("lt", loaded, k.number(6, loaded))
     k.emit(program.barrier)
-    k.emit(scratch.add_at, memory_, loaded, k.number(1, loaded), small)
+    k.emit(shared.add_at, memory_, loaded, k.number(1, loaded), small)
     k.emit(program.barrier)
-    store(k, k.params[1], k.emit(scratch.load_at, memory_, k.emit(regs.splat, slot, count=1)))
+    store(k, k.params[1], k.emit(shared.load_at, memory_, k.emit(regs.splat, slot, count=1)))
     run(k.done(), index, out)
     counts = np.bincount(index.ravel(), minlength=8) * (np.arange(8) < 6)
     np.testing.assert_array_equal(out[:, 0], counts[np.arange(128) % 8])
@@ -192,9 +199,9 @@ def test_matrices(matrices, transposed):
     row = k.mul(thread(k), k.number(8))
     inside = k.emit(arith.and_, row, k.number(64 * matrices - 1))
     form = {"offsets": (0,), "registers": (tuple(range(2 * matrices)),), "matrices": matrices}
-    k.emit(scratch.store_matrix, memory_, inside, load(k, k.params[0], 2 * matrices), None, transposed=False, **form)
+    k.emit(shared.store_matrix, memory_, inside, load(k, k.params[0], 2 * matrices), None, transposed=False, **form)
     k.emit(program.barrier)
-    store(k, k.params[1], k.emit(scratch.load_matrix, memory_, inside, transposed=transposed, **form))
+    store(k, k.params[1], k.emit(shared.load_matrix, memory_, inside, transposed=transposed, **form))
     run(k.done(), x, out)
     lane = np.arange(32)
     stored = np.zeros((matrices, 8, 8), np.float16)
@@ -233,10 +240,10 @@ def test_atomics_of_registers():
     at = k.emit(memory.addptr, k.emit(regs.splat, k.params[0], count=2), where)
     mine = k.emit(regs.splat, k.emit(program.lane_id), count=2)
     mask = k.cmp("lt", mine, k.number(10, mine))
-    got = k.emit(globals.atomic, at, mine, mask, kind="add", order="relaxed", scope="gpu")
+    got = k.emit(memory.atomic_regs, at, mine, mask, kind="add", order="relaxed", scope="gpu")
     got = k.emit(arith.select, mask, got, k.number(-1, got))
     store(k, k.params[1], got, 2)
-    swap = k.emit(globals.atomic_cas, at, k.number(45, mine), k.number(1, mine), mask, order="relaxed", scope="gpu")
+    swap = k.emit(memory.atomic_cas_regs, at, k.number(45, mine), k.number(1, mine), mask, order="relaxed", scope="gpu")
     assert swap.type == mine.type
     run(k.done(), cells, old)
     assert cells.tolist() == [1, 1]
@@ -285,9 +292,11 @@ def test_a_bool_through_scratch():
     memory_ = k.emit(scratch.alloc, dtype=int1, count=32, tag=0, offset=0)
     lane = k.emit(program.lane_id)
     flag = k.emit(regs.splat, k.cmp("lt", lane, k.number(5)), count=1)
-    k.emit(scratch.store, memory_, lane, flag, None, offsets=(0,), registers=((0,),), vec=1)
+    k.emit(shared.store_regs, memory_, lane, flag, None, offsets=(0,), registers=((0,),), vec=1)
     k.emit(program.barrier)
-    back = k.emit(scratch.load, memory_, k.emit(arith.xor, lane, k.number(31)), offsets=(0,), registers=((0,),), vec=1)
+    back = k.emit(
+        shared.load_regs, memory_, k.emit(arith.xor, lane, k.number(31)), offsets=(0,), registers=((0,),), vec=1
+    )
     store(k, k.params[0], back)
     run(k.done(), out)
     np.testing.assert_array_equal(out[:, 0], np.arange(32)[::-1] < 5)

@@ -10,7 +10,7 @@ from tests.sim.by_threads import Threads, run
 from weft.errors import hazard
 from weft.ir.core import Func
 from weft.ir.types import ScalarType, float32, int32, int64
-from weft.ops import arith, control, globals, regs, thread
+from weft.ops import arith, control, memory, regs, thread
 
 N = 32
 
@@ -262,7 +262,7 @@ def reads(shift):
 
 def updates(k):
     at = k.one(k.params[0])
-    k.emit(globals.atomic, at, k.one(k.tid), None, kind="add", order="relaxed", scope="gpu")
+    k.emit(memory.atomic_regs, at, k.one(k.tid), None, kind="add", order="relaxed", scope="gpu")
 
 
 CLASHES = {

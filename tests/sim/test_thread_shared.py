@@ -11,7 +11,7 @@ from tests.sim.by_threads import Threads, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, float16, float32, int32
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import arith, async_copy, control, regs, scratch, shared, thread
+from weft.ops import arith, async_copy, control, regs, shared, thread
 
 RNG = np.random.default_rng(9)
 DTYPES = (
@@ -43,7 +43,7 @@ def test_vectors_tables_and_parts():
     k = Threads(("x", pointer(float16)), ("out", pointer(float16)), block=(16,))
     whole = k.shared(float16, 256)
     k.shared(BY_NUMPY[np.dtype(np.uint8)], 16)
-    part = k.emit(scratch.view, whole, k.int(256), element=float16, count=128)
+    part = k.emit(shared.view, whole, k.int(256), element=float16, count=128)
     start = k.mul(k.tid, k.int(8))
     k.write(part, start, k.get(k.params[0], start, vec=8), offsets=(4, 0), vec=4)
     k.barrier()

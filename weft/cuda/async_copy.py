@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from weft.cuda.globals import address
+from weft.cuda.memory import address
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import emits
-from weft.cuda.scratch import place
+from weft.cuda.shared import place
 from weft.errors import fail
 from weft.errors.cuda import CACHE_AND_EVICTION
 from weft.ir.core import Op

@@ -16,7 +16,6 @@ from math import copysign
 from typing import TYPE_CHECKING
 
 from weft.cuda import tables
-from weft.cuda.globals import plus
 from weft.cuda.matrix_operands import (
     PACKERS,
     PER_LINE,
@@ -30,6 +29,7 @@ from weft.cuda.matrix_operands import (
     struct_of,
     word_at,
 )
+from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import emits

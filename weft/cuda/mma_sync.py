@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cuda.globals import plus
 from weft.cuda.matrix_operands import (
     PTX,
     PTX_SUM,
@@ -15,6 +14,7 @@ from weft.cuda.matrix_operands import (
     struct_of,
     word_operands,
 )
+from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import emits

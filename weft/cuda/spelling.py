@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from weft.ir.types import DescriptorType, DType, Element, Pointer, RegsType, ScratchType, Type, wrap
+from weft.ir.types import DescriptorType, DType, Element, Pointer, RegsType, SharedArrayType, Type, wrap
 
 C_NAMES: dict[str, str] = {
     "i1": "bool", "i8": "i8", "i16": "i16", "i32": "int", "i64": "i64",
@@ -37,7 +37,7 @@ def unnamed(element: Element) -> str:
 
 def c_type_of(type: Type) -> str:
     """The C type of a value, or of an element of its array; memory is its address, a descriptor a pointer to it."""
-    if isinstance(type, ScratchType):
+    if isinstance(type, SharedArrayType):
         return "u32"
     return "const CUtensorMap*" if isinstance(type, DescriptorType) else c_type(type.element)
 

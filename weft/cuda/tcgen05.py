@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cuda.globals import plus
+from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.rules import Repeated, elects

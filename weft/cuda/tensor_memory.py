@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from weft.cuda.globals import plus
 from weft.cuda.matrix_operands import WORD_BITS, in_place, operand_lines, ptx_vector, struct_of
+from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Variable
 from weft.cuda.rules import emits

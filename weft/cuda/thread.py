@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from weft.cuda import access, atomics
 from weft.cuda.access import Access, Masked
 from weft.cuda.debug import program_place
-from weft.cuda.globals import read_registers, write_registers
+from weft.cuda.memory import read_registers, write_registers
 from weft.cuda.refs import Index, Variable
 from weft.cuda.rules import emits, spells
 from weft.cuda.spelling import c_type_of, count_of, string
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
-from weft.ir.types import LocalType, ScratchType
+from weft.ir.types import LocalType, SharedArrayType
 from weft.ops import thread
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _store_local(e: Emitter, op: Op) -> None:
 
 def _address(e: Emitter, memory: Value, index: Value, offsets: Table, access: Index) -> str:
     """`smem + 4 * i + 16 * r`: the address of an access, constants last so that they end in the instruction."""
-    assert isinstance(memory.type, ScratchType)
+    assert isinstance(memory.type, SharedArrayType)
     itemsize, number = memory.type.element.itemsize, e.number(index)
     start = 0 if number is None else int(number)
     terms = [e.at(memory, 0)]
@@ -89,7 +89,7 @@ def _texts(e: Emitter, op: Op, mask: Value | None, index: Index) -> tuple[str, s
 def _moves(op: Op, mask: Value | None) -> tuple[Access, tuple[Table, ...]]:
     """What each access moves, and the registers of all accesses."""
     memory = op.operands[0]
-    assert memory is not None and isinstance(memory.type, ScratchType)
+    assert memory is not None and isinstance(memory.type, SharedArrayType)
     vec: int = op.attrs["vec"]
     masked: Masked = "" if mask is None else "if"
     registers = tuple([tuple(range(i * vec, (i + 1) * vec)) for i in range(len(op.attrs["offsets"]))])
@@ -118,7 +118,7 @@ def _store_shared(e: Emitter, op: Op) -> None:
 def _atomic_shared(e: Emitter, op: Op) -> None:
     memory, index, value, mask = op.operands
     assert memory is not None and index is not None and value is not None
-    assert isinstance(memory.type, ScratchType)
+    assert isinstance(memory.type, SharedArrayType)
     kind: str = op.attrs["kind"]
     atomic = atomics.Atomic(kind, memory.type.element, "relaxed", "cta", mask is not None, "shared")
     operands = [_address(e, memory, index, (0,), 0), e.at(value), *([] if mask is None else [e.at(mask)])]

@@ -16,7 +16,7 @@ from weft.explain.notes import Note, in_bytes
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import Pointer
-from weft.ops import async_copy, globals
+from weft.ops import async_copy, memory
 from weft.ops.check import pointer_of
 from weft.passes.lower.vectors import Reason, Width
 from weft.passes.pipeline import access_widths, tile_pipeline
@@ -24,8 +24,8 @@ from weft.runtime.specialise import ALIGNMENT
 
 _COPY = "async_copy.global_to_shared"
 _INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
-    globals.load: ("load", "registers"),
-    globals.store: ("store", "registers"),
+    memory.load_regs: ("load", "registers"),
+    memory.store_regs: ("store", "registers"),
     async_copy.copy: (_COPY, "places"),
 }
 """What they are called, and the attribute that has an entry for each."""

@@ -19,7 +19,7 @@ from weft.ir.types import (
     Pointer,
     RegsType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     SharedType,
     TensorType,
     Type,
@@ -44,9 +44,9 @@ def parse_type(text: str) -> Type:
     if head == "regs":
         (count,), element = _dims(inside)
         return RegsType(element, count)
-    if head == "scratch":
+    if head == "shared" and "," not in inside:
         (count,), element = _dims(inside)
-        return ScratchType(_number(element, text), count)
+        return SharedArrayType(_number(element, text), count)
     if head == "local":
         (count,), element = _dims(inside)
         return LocalType(_number(element, text), count)

@@ -296,14 +296,14 @@ class DescriptorType:
 
 
 @dataclass(frozen=True, slots=True)
-class ScratchType:
+class SharedArrayType:
     """`count` elements of shared memory one after another: what tiles' memory becomes, and what threads share."""
 
     element: DType
     count: int
 
     def __str__(self) -> str:
-        return f"scratch<{self.count}x{self.element}>"
+        return f"shared<{self.count}x{self.element}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class LocalType:
         return f"local<{self.count}x{self.element}>"
 
 
-Type = ScalarType | TileType | RegsType | SharedType | TensorType | DescriptorType | ScratchType | LocalType
+Type = ScalarType | TileType | RegsType | SharedType | TensorType | DescriptorType | SharedArrayType | LocalType
 
 
 def with_element(type: Type, element: Element) -> Type:

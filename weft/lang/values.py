@@ -17,7 +17,7 @@ from weft.ir.types import (
     LocalType,
     RegsType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     SharedType,
     TensorType,
     TileType,
@@ -57,8 +57,8 @@ def is_runtime(value: object) -> bool:
 
 
 def is_memory(value: object) -> bool:
-    """True for memory that threads address (scratch or local). It is not carried by loops unless the body replaces it."""
-    return isinstance(value, RuntimeValue) and isinstance(value.handle.type, (ScratchType, LocalType))
+    """True for memory that threads address (shared or local). It is not carried by loops unless the body replaces it."""
+    return isinstance(value, RuntimeValue) and isinstance(value.handle.type, (SharedArrayType, LocalType))
 
 
 def class_of(value: object) -> type[Any]:

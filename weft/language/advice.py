@@ -11,7 +11,7 @@ from weft.ir.types import DType
 from weft.language.context import current
 from weft.language.tensor import tensor
 from weft.layout import DistributedLayout
-from weft.ops import arith, globals, regs, thread
+from weft.ops import arith, memory, regs, thread
 
 CONVERT = "convert it with .to(gl.int32)"
 QUOTIENT = "write // in place of /: it divides integers into an integer, which / never does"
@@ -96,7 +96,7 @@ def _element_of_view(x: tensor) -> ast.Subscript | None:
     return node if isinstance(node, ast.Subscript) else None
 
 
-_READS = (globals.load, thread.load_shared)
+_READS = (memory.load_regs, thread.load_shared)
 
 
 def power(base: Any, exponent: Any) -> str:

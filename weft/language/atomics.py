@@ -19,7 +19,7 @@ from weft.language.places import alone, loaded
 from weft.language.promote import place
 from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
-from weft.ops import globals, memory
+from weft.ops import memory
 from weft.ops.memory import Atomic, MemoryOrder, MemoryScope
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
     values = (place(cmp, element, form), place(val, element, form))
     if form is None and each:
         own = [None if x is None else alone(x) for x in (address, *values, inside)]
-        return loaded(apply(globals.atomic_cas, *own, order=order, scope=reach))
+        return loaded(apply(memory.atomic_cas_regs, *own, order=order, scope=reach))
     return apply(memory.atomic_cas, fit(address, form), *values, order=order, scope=reach)
 
 

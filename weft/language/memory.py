@@ -19,7 +19,7 @@ from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.view_tiles import Addresses, addresses, both, check_stored
 from weft.layout import DistributedLayout
-from weft.ops import globals, memory, regs
+from weft.ops import memory, regs
 from weft.ops.memory import Eviction, LoadOrder, StoreOrder
 from weft.views import LayoutTensor
 
@@ -72,7 +72,9 @@ def load(
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", "volatile": bool(volatile), **ordered}
     if form is None and by_threads():
         other = None if rest is None else fit(rest, VectorForm(1))
-        read = apply(globals.load, pointer, kept, other, offsets=((0,),), registers=((0,),), vec=1, count=1, **attrs)
+        read = apply(
+            memory.load_regs, pointer, kept, other, offsets=((0,),), registers=((0,),), vec=1, count=1, **attrs
+        )
         return apply(regs.extract, read, index=0)
     return apply(memory.load, fit(pointer, form), kept, rest, **attrs)
 
@@ -110,7 +112,7 @@ def store(
     attrs = {"cache": cache_modifier or "", "eviction": eviction_policy or "", **ordered}
     if form is None and by_threads():
         operands = (pointer, fit(data, VectorForm(1)), kept)
-        apply_many(globals.store, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)
+        apply_many(memory.store_regs, operands, offsets=((0,),), registers=((0,),), vec=1, **attrs)
     else:
         apply_many(memory.store, (fit(pointer, form), data, kept), **attrs)
 

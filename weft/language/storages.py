@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.errors import LayoutError, fail
 from weft.errors import thread as errors
-from weft.ir.types import DType, LocalType, ScratchType, int32, int64
+from weft.ir.types import DType, LocalType, SharedArrayType, int32, int64
 from weft.language import arith
 from weft.language.aggregate import aggregate
 from weft.language.broadcast import constant
@@ -41,7 +41,7 @@ from weft.language.vector import SIMD, concat
 from weft.layout import MBarrierLayout, PaddedSharedLayout
 from weft.layout.strided import Layout
 from weft.layout.strided_linear import from_linear
-from weft.ops import async_copy, globals, regs, scratch, thread
+from weft.ops import async_copy, memory, regs, shared, thread
 from weft.ops.memory import Atomic
 from weft.views.storage import ALLOCATORS, KERNEL_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
@@ -60,10 +60,10 @@ class memory_array(RuntimeValue):
     place = ""
 
     @property
-    def memory(self) -> ScratchType | LocalType:
+    def memory(self) -> SharedArrayType | LocalType:
         """The IR type."""
         type = self.handle.type
-        assert isinstance(type, (ScratchType, LocalType))
+        assert isinstance(type, (SharedArrayType, LocalType))
         return type
 
     def describe(self) -> str:
@@ -71,7 +71,7 @@ class memory_array(RuntimeValue):
         return f"{self.memory.count} {self.memory.element.name} of {self.place}"
 
 
-@represents(ScratchType)
+@represents(SharedArrayType)
 class shared_array(memory_array):
     """An array in shared memory."""
 
@@ -175,7 +175,7 @@ class GlobalStorage(KernelStorage):
         """The elements, in order of accesses; one of them as a scalar."""
         each = accesses(places, self.dtype, base)
         made = apply(
-            globals.load, moved(self.pointer, base), predicate(mask, each.times), None, *strides_of(places),
+            memory.load_regs, moved(self.pointer, base), predicate(mask, each.times), None, *strides_of(places),
             offsets=(each.const, *each.factors), registers=each.registers, vec=each.vec, count=places.count,
         )  # fmt: skip
         return loaded(made)
@@ -186,7 +186,7 @@ class GlobalStorage(KernelStorage):
         each = accesses(places, self.dtype, base)
         operands = (moved(self.pointer, base), data, predicate(mask, each.times), *strides_of(places))
         tables = {"offsets": (each.const, *each.factors), "registers": each.registers, "vec": each.vec}
-        apply_many(globals.store, operands, **tables)
+        apply_many(memory.store_regs, operands, **tables)
 
     def address(self, offset: Index) -> tensor:
         """The pointer to an element."""
@@ -197,7 +197,7 @@ class GlobalStorage(KernelStorage):
         on = None if mask is None else predicate((mask,))
         operands = (self.address(offset), place(value, self.dtype, None), on)
         registers = [None if x is None else alone(x) for x in operands]
-        return loaded(apply(globals.atomic, *registers, kind=kind, order=order, scope=scope))
+        return loaded(apply(memory.atomic_regs, *registers, kind=kind, order=order, scope=scope))
 
 
 @aggregate
@@ -347,7 +347,7 @@ def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
     context.allocations += 1
     emit, tag = context.builder.emit, context.allocations
     if space is AddressSpace.SHARED:
-        return SharedStorage(wrap(emit(scratch.alloc, dtype=dtype, count=count, tag=tag, ordered=True)))
+        return SharedStorage(wrap(emit(shared.array, dtype=dtype, count=count, tag=tag)))
     return LocalStorage(wrap(emit(thread.alloc_local, dtype=dtype, count=count, tag=tag)))
 
 

@@ -8,7 +8,6 @@ from weft.ops import (
     cluster,
     control,
     debug,
-    globals,
     mbarrier,
     memory,
     mma,
@@ -25,6 +24,6 @@ from weft.ops import (
 )
 
 __all__ = [
-    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "globals", "mbarrier", "memory", "mma", "program",
+    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "mbarrier", "memory", "mma", "program",
     "reduce", "regs", "scratch", "shared", "tcgen05", "tensor_memory", "thread", "tile", "tma",
 ]  # fmt: skip

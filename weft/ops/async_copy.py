@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads
-from weft.ir.types import RegsType, ScratchType
+from weft.ir.types import RegsType, SharedArrayType
 from weft.layout.padding import Pads
 from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile
 from weft.ops.memory import Cache, Eviction
@@ -32,26 +32,26 @@ def global_to_shared(
     same_form(ptr, mask)
 
 
-COPIES = (reads("ptr"), Effect("write", "shared", "scratch", completes="cp.async"))
+COPIES = (reads("ptr"), Effect("write", "shared", "memory", completes="cp.async"))
 
 
 @op("async_copy.copy", effects=COPIES)
 def copy(
-    scratch: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
+    memory: Value, base: Value, ptr: Value, mask: Value | None, active: Value | None, *strides: Value,
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
     cache: Cache = "", eviction: Eviction = "",
 ) -> None:  # fmt: skip
     """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros arrive.
 
-    Copy i reads from address i of `ptr`, `strides` and `offsets` (as `global.load`'s) and writes to place i of `base`,
-    `places`, `added` and `pads` (as `scratch.store`'s `offsets`). `mask` is one predicate per copy, or one for all; threads
+    Copy i reads from address i of `ptr`, `strides` and `offsets` (as `memory.load_regs`'s) and writes to place i of `base`,
+    `places`, `added` and `pads` (as `shared.store_regs`'s `offsets`). `mask` is one predicate per copy, or one for all; threads
     where the scalar `active` does not hold copy nothing."""
-    t = scratch.type
+    t = memory.type
     count = len(places)
     scalar(base)
     boolean(mask)
     boolean(active)
-    require(isinstance(t, ScratchType) and pointer_of(ptr).element_ty == t.element, "{} copied to {}", ptr.type, t)
+    require(isinstance(t, SharedArrayType) and pointer_of(ptr).element_ty == t.element, "{} copied to {}", ptr.type, t)
     require(vec * t.element.itemsize in (4, 8, 16), "no such copy width")
     require(len(offsets) == len(strides) + 1 and all(len(table) == count for table in offsets), "an address per copy")
     require(len(added) in (0, count), "an added offset per copy, or none")

@@ -15,7 +15,7 @@ from weft.ir.types import (
     Pointer,
     RegsType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     SharedType,
     TensorType,
     TileType,
@@ -129,17 +129,17 @@ def tensor_memory(value: Value) -> TensorType:
     return value.type
 
 
-def scratch(value: Value) -> ScratchType:
+def shared_array(value: Value) -> SharedArrayType:
     """Shared memory as elements one after another; returns its type."""
-    if not isinstance(value.type, ScratchType):
-        raise TypingError(f"scratch memory is needed: {value.type}")
+    if not isinstance(value.type, SharedArrayType):
+        raise TypingError(f"an array in shared memory is needed: {value.type}")
     return value.type
 
 
 def barrier(value: Value) -> None:
     """A handle to one mbarrier; in the lowered stage its 8 bytes of memory."""
     t = value.type
-    if isinstance(t, ScratchType):
+    if isinstance(t, SharedArrayType):
         require((t.element.code, t.count) == ("i64", 1), "one mbarrier is needed: {}", t)
         return
     t = shared(value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads
-from weft.ir.types import ScalarType, ScratchType, Type, int1, int32, int64
+from weft.ir.types import ScalarType, SharedArrayType, Type, int1, int32, int64
 from weft.ops.check import barrier, require, scalar, shared
 
 ANSWER_BYTES = 16
@@ -58,7 +58,7 @@ def program_id(low: Value, high: Value, dim: int) -> Type:
 
 def _answer(result: Value) -> None:
     t = result.type
-    if isinstance(t, ScratchType):
+    if isinstance(t, SharedArrayType):
         require((t.element, t.count) == (int64, 2), "an answer is two int64, not {}", t)
         return
     t = shared(result)

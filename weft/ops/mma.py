@@ -15,7 +15,7 @@ from typing import Literal
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
-from weft.ir.types import RegsType, ScratchType, SharedType, TileType, Type
+from weft.ir.types import RegsType, SharedArrayType, SharedType, TileType, Type
 from weft.layout.wgmma import Operand
 from weft.ops.check import boolean, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
@@ -75,9 +75,11 @@ def wgmma(
     k of their accumulator registers obey `use_acc`, the others add. Instruction i updates registers `steps[i][0]` and the
     n / 2 - 1 after it, in place."""
     count = regs(acc).count
-    require(isinstance(b.type, ScratchType), "b is memory: {}", b.type)
+    require(isinstance(b.type, SharedArrayType), "b is memory: {}", b.type)
     require(
-        isinstance(a.type, ScratchType if left is not None else RegsType), "a does not lie where it should: {}", a.type
+        isinstance(a.type, SharedArrayType if left is not None else RegsType),
+        "a does not lie where it should: {}",
+        a.type,
     )
     require(all(0 <= first <= count - n // 2 for first, *_ in steps), "accumulator registers that are not there")
     if use_acc is not None:

@@ -1,15 +1,19 @@
-"""Shared memory that the author allocates, and handles to it. All of it is gone after `lower_tiles`.
+"""Shared memory: the author's tiles and handles to them; arrays of elements, which they are in the lowered stage.
 
 A handle is a value, what it points to is state. Forming one never fails; an access outside of the allocation does.
+What the compiler takes for itself is allocated by `weft.ops.scratch` and accessed by the operations here.
 """
 
 from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads, writes
-from weft.ir.types import DType, SharedType, TileType, Type, int32, tile_type
+from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout, SharedLayout
-from weft.ops.check import integer, require, scalar, shared, tile
+from weft.layout.padding import Pads
+from weft.layout.shared_size import VECTOR_BYTES
+from weft.ops.check import boolean, integer, regs, require, scalar, shared, shared_array, tile
+from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
 
@@ -119,3 +123,137 @@ def _along(t: SharedType, indices: TileType, axis: int) -> None:
 def keep_alive(handle: Value) -> None:
     """The memory is not given to another allocation before this place. No thread reads anything."""
     shared(handle)
+
+
+# Arrays: the memory of tiles in the lowered stage, and what threads share. Access `i` goes to element `base ^ offsets[i]`,
+# where `base` is each thread's own. `pads` (pairs of an interval and a padding) then spread elements out
+# (`weft.layout.padding`), and `added[i]`, if given, is added to that place.
+
+
+@op("shared.array")
+def array(dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES) -> Type:
+    """`count` elements of the author's, whose accesses are in order: tile IR brought them in order, or, where threads share
+    memory (`weft.ops.thread`), the author did. `tag` keeps allocations apart, so that they are never merged; `offset` (in
+    bytes, a multiple of `align`) is set by `allocate_shared`."""
+    require(count > 0, "an allocation has elements")
+    return SharedArrayType(dtype, count)
+
+
+@op("shared.view")
+def view(memory: Value, offset: Value, element: DType, count: int) -> Type:
+    """Part of an allocation: `count` elements from a byte on (int32 scalar). Nothing is checked before it is accessed."""
+    shared_array(memory)
+    scalar(offset, int32)
+    require(count > 0, "a view has elements")
+    return SharedArrayType(element, count)
+
+
+@op("shared.store_regs", effects=(writes("memory", "shared"),), stage="lowered")
+def store_regs(
+    memory: Value,
+    base: Value,
+    value: Value,
+    mask: Value | None,
+    offsets: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> None:
+    """Write registers; access `i` writes the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
+    t = shared_array(memory)
+    scalar(base)
+    boolean(mask)
+    require(regs(value).element == t.element, "{} into {}", value.type, t)
+    _accesses(offsets, added, registers, vec)
+
+
+@op("shared.load_regs", effects=(reads("memory", "shared"),), stage="lowered", scope="thread")
+def load_regs(
+    memory: Value,
+    base: Value,
+    offsets: Table,
+    registers: tuple[Table, ...],
+    vec: int,
+    added: Table = (),
+    pads: Pads = (),
+) -> Type:
+    """Read registers; `registers` names each register of the result once."""
+    t = shared_array(memory)
+    scalar(base)
+    _accesses(offsets, added, registers, vec)
+    return RegsType(t.element, _read_once(registers))
+
+
+def _accesses(offsets: Table, added: Table, registers: tuple[Table, ...], each: int) -> None:
+    count = len(offsets)
+    require(len(registers) == count and all(len(group) == each for group in registers), "an offset per access")
+    require(len(added) in (0, count), "an added offset per access, or none")
+
+
+def _read_once(registers: tuple[Table, ...]) -> int:
+    count = sum(map(len, registers))
+    require(sorted(r for group in registers for r in group) == list(range(count)), "each register is read once")
+    return count
+
+
+@op("shared.load_matrix", effects=(reads("memory", "shared"),), stage="lowered", needs="warp", scope="thread")
+def load_matrix(
+    memory: Value, base: Value, offsets: Table, registers: tuple[Table, ...], matrices: int, transposed: bool,
+    added: Table = (), pads: Pads = (),
+) -> Type:  # fmt: skip
+    """Read matrices of 8 rows of 16 bytes (PTX ldmatrix), `matrices` (1, 2 or 4) per instruction.
+
+    Lane l's place in access i is where row l % 8 of matrix l // 8 lies; `registers[i]` are the elements of its 32-bit word
+    of each matrix: word l % 4 of row l // 4, or with `transposed` column l // 4 of rows 2 * (l % 4) and one more (16-bit
+    elements only).
+    """
+    t = shared_array(memory)
+    scalar(base)
+    _matrices(t, matrices, transposed)
+    _accesses(offsets, added, registers, matrices * 4 // t.element.itemsize)
+    return RegsType(t.element, _read_once(registers))
+
+
+@op("shared.store_matrix", effects=(writes("memory", "shared"),), stage="lowered", needs="warp")
+def store_matrix(
+    memory: Value, base: Value, value: Value, mask: Value | None, offsets: Table, registers: tuple[Table, ...],
+    matrices: int, transposed: bool, added: Table = (), pads: Pads = (),
+) -> None:  # fmt: skip
+    """Write matrices of 8 rows of 16 bytes (PTX stmatrix), as `load_matrix` reads them. `mask` is a scalar of each warp."""
+    t = shared_array(memory)
+    scalar(base)
+    boolean(mask)
+    require(regs(value).element == t.element, "{} into {}", value.type, t)
+    _matrices(t, matrices, transposed)
+    _accesses(offsets, added, registers, matrices * 4 // t.element.itemsize)
+
+
+def _matrices(t: SharedArrayType, matrices: int, transposed: bool) -> None:
+    require(matrices in (1, 2, 4), "an instruction moves 1, 2 or 4 matrices")
+    require(t.element.itemsize == 2 or (t.element.itemsize <= 4 and not transposed), "no matrices of {}", t.element)
+
+
+@op("shared.load_at", effects=(reads("memory", "shared"),), stage="lowered", scope="thread")
+def load_at(memory: Value, index: Value, pads: Pads = ()) -> Type:
+    """Read element `index[i]` into register `i`."""
+    integer(index)
+    return RegsType(shared_array(memory).element, regs(index).count)
+
+
+@op("shared.store_at", effects=(writes("memory", "shared"),), stage="lowered")
+def store_at(memory: Value, index: Value, value: Value, mask: Value | None, pads: Pads = ()) -> None:
+    """Write register `i` to element `index[i]`. `mask` is a scalar."""
+    integer(index)
+    boolean(mask)
+    require(regs(index).count == regs(value).count, "an index per value")
+    require(value.type.element == shared_array(memory).element, "{} into {}", value.type, memory.type)
+
+
+@op("shared.add_at", effects=(reads("memory", "shared"), writes("memory", "shared")), stage="lowered")
+def add_at(memory: Value, index: Value, value: Value, mask: Value | None) -> None:
+    """Add `value[i]` to element `index[i]`, atomically among the block's threads, where `mask[i]` holds. int32 only."""
+    integer(index)
+    boolean(mask)
+    require(regs(index).count == regs(value).count, "an index per value")
+    require(shared_array(memory).element.code == "i32", "add_at counts in int32")

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
-from weft.ir.types import ScratchType, SharedType, TensorType, int32
+from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.tcgen05 import Step
 from weft.layout.tcgen05_copies import CopyStep
 from weft.layout.tcgen05_kinds import Format, Kind
 from weft.layout.wgmma import Operand
-from weft.ops.check import barrier, boolean, require, scalar, scratch, shared, tensor_memory
+from weft.ops.check import barrier, boolean, require, scalar, shared, shared_array, tensor_memory
 from weft.ops.tile import LOWER
 
 A = (
@@ -106,8 +106,8 @@ def issue(
 
     `left` and `right` say how the operands lie in shared memory. Steps that are the first along k of their columns obey
     `use_acc`, the others add."""
-    require(isinstance(b.type, ScratchType), "b is memory: {}", b.type)
-    require(isinstance(a.type, ScratchType) == (left is not None), "a does not lie where it should: {}", a.type)
+    require(isinstance(b.type, SharedArrayType), "b is memory: {}", b.type)
+    require(isinstance(a.type, SharedArrayType) == (left is not None), "a does not lie where it should: {}", a.type)
     for address in (acc, a_scale, b_scale, a if left is None else None):
         if address is not None:
             scalar(address, int32)
@@ -119,7 +119,7 @@ def copy_shared(
     src: Value, dst: Value, *, shape: str, operand: Operand, steps: tuple[CopyStep, ...], two_ctas: bool = False
 ) -> None:
     """Instructions tcgen05.cp of one copy; `shape` is PTX's, as in "32x128b.warpx4", `operand` says how the source lies."""
-    scratch(src)
+    shared_array(src)
     scalar(dst, int32)
 
 

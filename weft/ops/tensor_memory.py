@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
-from weft.ir.types import DType, RegsType, ScalarType, ScratchType, TensorType, Type, int32, tile_type, uint32
+from weft.ir.types import DType, RegsType, ScalarType, SharedArrayType, TensorType, Type, int32, tile_type, uint32
 from weft.layout import DistributedLayout
 from weft.layout.tensor_access import Variant
 from weft.layout.tensor_memory import TensorLayout
@@ -93,7 +93,7 @@ def reserve(room: Value, columns: int, two_ctas: bool) -> Type:
     """Take so many columns for the block (each of two, with `two_ctas`) and take no more; all threads meet. Their address.
 
     `room` is shared memory through which the first warp, which takes them, tells the others."""
-    require(room.type == ScratchType(uint32, 1), "{} cannot hold an address", room.type)
+    require(room.type == SharedArrayType(uint32, 1), "{} cannot hold an address", room.type)
     require(32 <= columns <= 512 and columns & (columns - 1) == 0, "{} columns cannot be had", columns)
     return ScalarType(int32)
 

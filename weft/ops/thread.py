@@ -12,9 +12,9 @@ from math import prod
 
 from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads, writes
-from weft.ir.types import DType, LocalType, RegsType, ScalarType, ScratchType, TileType, Type, int32, tile_type
+from weft.ir.types import DType, LocalType, RegsType, ScalarType, SharedArrayType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout
-from weft.ops.check import TypingError, boolean, integer, regs, require, scalar, scratch, shared, tile
+from weft.ops.check import TypingError, boolean, integer, regs, require, scalar, shared, shared_array, tile
 from weft.ops.memory import Atomic
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
@@ -47,7 +47,7 @@ def store_local(memory: Value, index: Value | None, value: Value, mask: Value | 
 @op("thread.load_shared", effects=(reads("memory", "shared"),), scope="thread")
 def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table, vec: int) -> Type:
     """Read shared memory; registers of accesses that are masked off are undefined."""
-    t = scratch(memory)
+    t = shared_array(memory)
     _accesses(t, index, mask, offsets, vec)
     return RegsType(t.element, len(offsets) * vec)
 
@@ -55,7 +55,7 @@ def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table,
 @op("thread.store_shared", effects=(writes("memory", "shared"),))
 def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, offsets: Table, vec: int) -> None:
     """Write shared memory; accesses that are masked off write nothing."""
-    t = scratch(memory)
+    t = shared_array(memory)
     _accesses(t, index, mask, offsets, vec)
     require(value.type == RegsType(t.element, len(offsets) * vec), "{} into {}", value.type, t)
 
@@ -63,7 +63,7 @@ def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, 
 @op("thread.atomic_shared", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")
 def atomic_shared(memory: Value, index: Value, value: Value, mask: Value | None, kind: Atomic) -> Type:
     """Combine a scalar into element `index` in one step; the old value, undefined where the scalar `mask` does not hold."""
-    t = scratch(memory)
+    t = shared_array(memory)
     _accesses(t, index, mask, (0,), 1)
     scalar(value, t.element)
     require(t.element.bits in (32, 64), "atomics on shared memory are of 32 or 64 bits: {}", t)
@@ -75,7 +75,7 @@ def shared_of(handle: Value) -> Type:
     """The memory of a whole tile as threads see it: as many elements as the tile has, in the order of their offsets."""
     t = shared(handle)
     require(len(t.shape) == t.layout.rank and t.shape == t.alloc_shape, "a whole tile is needed: {}", t)
-    return ScratchType(t.element, prod(t.shape))
+    return SharedArrayType(t.element, prod(t.shape))
 
 
 @op("thread.fragment", stage="tile", removed_by=LOWER, scope="thread")
@@ -129,7 +129,7 @@ def _mask(mask: Value | None, count: int) -> None:
         require(not isinstance(mask.type, RegsType) or mask.type.count == count, "one predicate per access")
 
 
-def _accesses(t: ScratchType, index: Value, mask: Value | None, offsets: Table, vec: int) -> None:
+def _accesses(t: SharedArrayType, index: Value, mask: Value | None, offsets: Table, vec: int) -> None:
     scalar(index, int32)
     _mask(mask, len(offsets))
     require(vec * t.element.itemsize in (1, 2, 4, 8, 16), "no such access width")

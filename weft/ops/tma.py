@@ -5,8 +5,8 @@ by its bytes; stores and reductions each are a bulk group of the elected thread,
 The requests of a load may be spread over `issuers` warps: request i is issued by the elected thread of warp
 (`first` + i) % `issuers` of the partition (`weft.passes.spread_requests`).
 
-In the lowered stage handles are `scratch` memory and `boxes` lists what the hardware moves in one instruction: how far a box
-lies from the block's coordinates, and its byte in shared memory (`weft.layout.tma`).
+In the lowered stage handles are arrays and `boxes` lists what the hardware moves in one instruction: how far a box lies from
+the block's coordinates, and its byte in shared memory (`weft.layout.tma`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 
 from weft.ir.core import Op, Value
 from weft.ir.define import Effect, op
-from weft.ir.types import DescriptorType, DType, ScratchType, Type, int16, int32, int64
+from weft.ir.types import DescriptorType, DType, SharedArrayType, Type, int16, int32, int64
 from weft.layout import SharedLayout
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
@@ -173,7 +173,7 @@ def write_descriptor(
     """As `make_descriptor`: the first warp forms the descriptor in `room` and puts it at byte `slot` of the block's workspace.
 
     `again`: an earlier one may lie there, of which stores have to be read first. Loads through it must be complete."""
-    require(room.type == ScratchType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
+    require(room.type == SharedArrayType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
     return _made(ptr, shape_and_strides, block_shape, layout)
 
 
@@ -209,7 +209,7 @@ def _four(rows: Value, steps: GatherSteps) -> None:
 
 def _block(d: DescriptorType, handle: Value) -> None:
     t = handle.type
-    if isinstance(t, ScratchType):
+    if isinstance(t, SharedArrayType):
         require(t.element == d.element, "{} copied by {}", t, d)
         return
     t = shared(handle)

@@ -24,13 +24,13 @@ from collections.abc import Iterable, Iterator
 
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OPS
-from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, thread, tile
+from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, shared, thread, tile
 from weft.passes.edges import Pair, edges
 
 Live = frozenset[Value]
 
 # Written inline by whoever uses them, so that they have no variable to share.
-_NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, scratch.alloc, thread.alloc_local})
+_NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, scratch.alloc, thread.alloc_local})
 # Read register `i` of their operands before they write register `i` of their result, and nothing else.
 _ELEMENTWISE = frozenset(
     {kind for name, kind in OPS.items() if name.startswith("arith.")}

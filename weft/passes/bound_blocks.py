@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import LocalType, RegsType, ScratchType
+from weft.ir.types import LocalType, RegsType, SharedArrayType
 from weft.ops import arith, mma, regs
 from weft.targets import Target
 
@@ -102,7 +102,7 @@ def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
 
 def _registers(value: Value, single: bool) -> int:
     """Of a value. Elements of less than 32 bits share a register, but not those that come in one at a time (`single`)."""
-    if isinstance(value.type, ScratchType):
+    if isinstance(value.type, SharedArrayType):
         return 0
     count = value.type.count if isinstance(value.type, RegsType | LocalType) else 1
     bits = value.type.element.bits

@@ -4,7 +4,7 @@
     %b = shared.index %a, 1                   a: bytes 256 to 512
     %c = shared.index %a, %i                  a: bytes 0 to 768, start unknown
 
-Works on tile IR, with the author's handles, and on lowered IR, with scratch memory and views of it. A handle that control
+Works on tile IR, with the author's handles, and on lowered IR, with arrays and views of them. A handle that control
 flow joins may point to what any of its sources does.
 """
 
@@ -16,7 +16,7 @@ from math import prod
 
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
-from weft.ir.types import ScratchType, SharedType, Type
+from weft.ir.types import SharedArrayType, SharedType, Type
 from weft.layout.shared_size import alignment, allocation_bytes, stage_bytes
 from weft.ops import arith, control, scratch, shared, thread
 
@@ -41,12 +41,12 @@ NOWHERE: Places = frozenset()
 
 def handles(func: Func) -> dict[Value, Places]:
     """The places of every handle of a function, of either stage."""
-    return Tracer((SharedType, ScratchType), _RULES).found(func)
+    return Tracer((SharedType, SharedArrayType), _RULES).found(func)
 
 
 def is_alloc(op: Op) -> bool:
     """Whether an operation allocates shared memory."""
-    return op.kind is shared.alloc or op.kind is scratch.alloc
+    return op.kind in (shared.alloc, shared.array, scratch.alloc)
 
 
 def bytes_of(alloc: Op) -> int:
@@ -63,7 +63,7 @@ def alignment_of(alloc: Op) -> int:
 
 def _type_bytes(handle: Value) -> int:
     t = handle.type
-    if isinstance(t, ScratchType):
+    if isinstance(t, SharedArrayType):
         return t.count * t.element.itemsize
     assert isinstance(t, SharedType)
     leading = len(t.shape) - t.layout.rank
@@ -239,19 +239,20 @@ def _reinterpret(found: Tracer, op: Op) -> None:
 
 
 def _view(found: Tracer, op: Op) -> None:
-    """Part of scratch memory."""
+    """Part of an array."""
     memory, offset = op.uses
     found.set(op, memory, lambda place: _onward(place, found.constants.get(offset), _type_bytes(op.result)))
 
 
 _RULES: dict[OpDef, Rule] = {
     shared.alloc: _alloc,
+    shared.array: _alloc,
     scratch.alloc: _alloc,
     shared.index: _index,
     shared.slice: _slice,
     shared.permute: same,
     shared.reshape: same,
     shared.reinterpret: _reinterpret,
-    scratch.view: _view,
+    shared.view: _view,
     thread.shared_of: same,
 }

@@ -21,7 +21,7 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.layout.shared_size import BARRIER_BYTES
 from weft.locks import lazy
-from weft.ops import control, mbarrier, scratch, thread
+from weft.ops import control, mbarrier, shared, thread
 from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc
 
 LOOPS = (control.for_, control.while_)
@@ -216,7 +216,7 @@ class _Liveness:
     def _shared_by_threads(self) -> Iterator[Op]:
         """Allocations that threads access by themselves."""
         for op in walk(self.func.body):
-            if op.kind is scratch.alloc:
+            if op.kind is shared.array:
                 yield op
             elif op.kind is thread.shared_of:
                 yield from (place.alloc for place in self.places[op.result])

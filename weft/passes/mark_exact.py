@@ -16,11 +16,11 @@ from __future__ import annotations
 from weft.analysis.facts import facts
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.types import DType
-from weft.ops import arith, async_copy, globals, memory, thread
+from weft.ops import arith, async_copy, memory, thread
 
 SUMS = (arith.add, arith.sub, arith.mul)
 SHARED = (thread.load_shared, thread.store_shared, thread.atomic_shared)
-STRIDED = (globals.load, globals.store, async_copy.copy)
+STRIDED = (memory.load_regs, memory.store_regs, async_copy.copy)
 
 
 def mark_exact(func: Func) -> Func:

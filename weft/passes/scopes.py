@@ -26,7 +26,7 @@ from weft.ir.types import (
     LocalType,
     RegsType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     SharedType,
     TensorType,
     TileType,
@@ -36,7 +36,7 @@ from weft.ops import control, program, regs
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
-HANDLES = (SharedType, TensorType, ScratchType, DescriptorType)
+HANDLES = (SharedType, TensorType, SharedArrayType, DescriptorType)
 SPELLED: dict[OpDef, str] = {
     program.barrier: "gl.barrier()",
     program.warp_barrier: "gl.syncwarp()",

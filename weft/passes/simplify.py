@@ -9,7 +9,7 @@
     control.for 0, 1, 1 {a}                      -->  a
     control.for carrying a value it hands on     -->  the value from before the loop (and so control.while)
     regs.extract (regs.concat %a, %b), 1         -->  %b            (see `weft.passes.registers`)
-    global.load %p, _, _, 8                      -->  the stride among the constant offsets
+    memory.load_regs %p, _, _, 8                      -->  the stride among the constant offsets
 
 Repeated pure operations are merged by value numbering in the rebuild. Both stages can be simplified.
 """
@@ -22,7 +22,7 @@ from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, TileType, Type, wrap
-from weft.ops import arith, async_copy, control, debug, globals, memory, program, regs, thread, tile
+from weft.ops import arith, async_copy, control, debug, memory, program, regs, thread, tile
 from weft.ops.control import trip_count
 from weft.passes.fold import COMPARE, Number, fold
 from weft.passes.registers import Registers
@@ -214,11 +214,11 @@ class _Simplifier:
         """As `masked`, with one predicate where that is all of them; constant strides are offsets."""
         place = op.kind.operand_index["mask"]
         mask = operands[place]
-        other = operands[op.kind.operand_index["other"]] if op.kind is globals.load else None
+        other = operands[op.kind.operand_index["other"]] if op.kind is memory.load_regs else None
         given = list(operands)
         if mask in self.constants:
             if self.constants[mask]:
-                given[place : place + 1 + (op.kind is globals.load)] = (None,) * (1 + (op.kind is globals.load))
+                given[place : place + 1 + (op.kind is memory.load_regs)] = (None,) * (1 + (op.kind is memory.load_regs))
             elif op.kind in _STORES:
                 return ()
             elif other is not None:
@@ -364,8 +364,8 @@ _ARRAYS = {
     regs.concat: Registers.concat, regs.gather: Registers.gather, regs.splat: Registers.splat,
     regs.extract: Registers.extract,
 }  # fmt: skip
-_STORES = (globals.store, thread.store_shared, thread.store_local)
-_ACCESSES = (globals.load, *_STORES, thread.load_shared, async_copy.copy)
+_STORES = (memory.store_regs, thread.store_shared, thread.store_local)
+_ACCESSES = (memory.load_regs, *_STORES, thread.load_shared, async_copy.copy)
 _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replacement]] = {
     arith.constant: _Simplifier.constant,
     arith.cast: _Simplifier.cast,

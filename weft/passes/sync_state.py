@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
-from weft.ir.types import ScratchType, SharedType, TensorType
+from weft.ir.types import SharedArrayType, SharedType, TensorType
 from weft.layout.base import WARPGROUP
-from weft.ops import mbarrier, scratch, shared, tensor_memory, tma
+from weft.ops import mbarrier, shared, tensor_memory, tma
 from weft.ops.control import run_by
 from weft.passes.handles import Place, Places, handles
 from weft.passes.sync_owners import Owners, owners
@@ -179,12 +179,12 @@ class Accesses:
                 found = self.bytes(value)
                 spread = op.attrs.get("each_warp") or tma.by_several(op)
                 one = replace(effect, elected=False) if spread else effect
-                single = self._tile and isinstance(value.type, ScratchType)
+                single = self._tile and isinstance(value.type, SharedArrayType)
                 apart = effect.space == "tensor" and not effect.elected and self._warps[op] == WARPGROUP
                 yield Access(op, one, found, _owners(op, found), single=single, apart=apart)
 
 
-_MEMORY: dict[str, tuple[type, ...]] = {"shared": (SharedType, ScratchType), "tensor": (TensorType,)}
+_MEMORY: dict[str, tuple[type, ...]] = {"shared": (SharedType, SharedArrayType), "tensor": (TensorType,)}
 """Types of handles to each space; in the lowered stage tensor memory has none, and all accesses to it are in order."""
 
 
@@ -206,7 +206,7 @@ def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
 
 def _in_order(alloc: Op) -> bool:
     """Whether tile IR has the accesses of an allocation in order already: the author's, in lowered IR."""
-    return alloc.kind is scratch.alloc and alloc.attrs["ordered"]
+    return alloc.kind is shared.array
 
 
 def _crosses(access: Access, engine: list[Access]) -> bool:

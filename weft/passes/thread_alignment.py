@@ -12,11 +12,11 @@ from weft.analysis.facts.congruence import power_of_two_part
 from weft.errors import fail
 from weft.errors import thread_passes as errors
 from weft.ir.core import Func, Op, Value, walk
-from weft.ops import async_copy, globals, memory
+from weft.ops import async_copy, memory
 from weft.ops.check import pointer_of
 
 ALIGNMENT = 16
-ACCESSES = (globals.load, globals.store, async_copy.copy)
+ACCESSES = (memory.load_regs, memory.store_regs, async_copy.copy)
 
 
 def check_alignment(func: Func) -> Func:

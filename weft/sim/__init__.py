@@ -14,14 +14,12 @@ from weft.sim import (
     debug,
     descriptors,
     gather,
-    globals,
     mbarrier,
     memory,
     mma,
     program,
     reduce,
     regs,
-    scratch,
     shared,
     tcgen05,
     tcgen05_issue,
@@ -36,8 +34,8 @@ from weft.sim.report import Advice, Report
 from weft.sim.rules import RULES
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, globals, mbarrier, memory, mma, program, reduce,
-    regs, scratch, shared, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma,
+    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, mbarrier, memory, mma, program, reduce,
+    regs, shared, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

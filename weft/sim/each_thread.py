@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.errors import Loc, UserError, number_hazard, thread_hazard
 from weft.ir.core import Op
-from weft.ir.types import DType, ScratchType
+from weft.ir.types import DType, SharedArrayType
 from weft.sim import places, wraps
 from weft.sim.data import Array, Data, Mark, arange, union, where, where_marked
 from weft.sim.machine import Task
@@ -39,7 +39,7 @@ class Form:
 @lru_cache(maxsize=4096)
 def _form(op: Op, threads: int) -> Form:
     memory = op.operands[0]
-    assert memory is not None and isinstance(memory.type, ScratchType)
+    assert memory is not None and isinstance(memory.type, SharedArrayType)
     vec = int(op.attrs.get("vec", 1))
     row = (np.array(op.attrs.get("offsets", (0,)), np.int32)[:, None] + arange(vec, dtype=np.int32)).ravel()
     numbers = np.repeat(arange(threads, dtype=np.int16)[:, None], row.size, axis=1)

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.errors import Hazard, Loc, Row, UserError, fail, hazard, number_hazard
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.types import ScratchType, SharedType, TileType
+from weft.ir.types import SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE
 from weft.ops import control
 from weft.sim import divisions
@@ -137,7 +137,7 @@ class Machine:
 def _shared_granule(func: Func) -> int:
     """Bytes of the smallest element in shared memory."""
     types = (value.type for op in walk(func.body) for value in op.results)
-    return min((t.element.itemsize for t in types if isinstance(t, (SharedType, ScratchType))), default=4)
+    return min((t.element.itemsize for t in types if isinstance(t, (SharedType, SharedArrayType))), default=4)
 
 
 def _task_count(func: Func) -> int:

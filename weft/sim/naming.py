@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import TileType
-from weft.ops import async_copy, thread
+from weft.ops import async_copy, memory, thread
+
+BY_REGISTER = (memory.load_regs, memory.store_regs, memory.atomic_regs, memory.atomic_cas_regs)
 
 
 class Naming:
@@ -39,7 +41,7 @@ class Naming:
         """Whether the author's threads do an operation, each for itself, and not those of a tile."""
         if op.name.startswith("thread."):
             return True
-        alike = op.name.startswith("global.") or op.kind is async_copy.copy
+        alike = op.kind in BY_REGISTER or op.kind is async_copy.copy
         return alike and (self._block is not None or not self._lowered)
 
     def nested(self, op: Op) -> bool:

@@ -1,4 +1,4 @@
-"""Shared memory that the author allocates: handles are values, what they point to lies in the block's memory."""
+"""Shared memory, by tiles and by elements: handles are values, what they point to lies in the block's memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op, Value
-from weft.ir.types import SharedType, TileType
-from weft.layout import LinearLayout, MBarrierLayout, PaddedSharedLayout
+from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
+from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout, PaddedSharedLayout
+from weft.layout.padding import padded
 from weft.layout.shared_size import allocation_bytes
-from weft.ops import shared
+from weft.ops import scratch, shared
 from weft.sim import places
-from weft.sim.data import Array, Data, arange, where
+from weft.sim.data import Array, Data, Mark, arange, where
 from weft.sim.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.places import Place
+from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 from weft.sim.shared_memory import Handle
 from weft.sim.verdicts import MANY
@@ -134,3 +136,159 @@ def _along(
     if mine is not None:
         elements, threads = where(mine, elements, chosen[0]), threads[part]
     return replace(places.some_place(task, handle, type.element, elements, chosen, threads), mine=mine)
+
+
+# Arrays: each thread's accesses, element by element, (threads, n), and along a last axis where an access moves several
+
+
+def element_of(value: Value | None) -> DType:
+    """The element of an array."""
+    assert value is not None and isinstance(value.type, SharedArrayType)
+    return value.type.element
+
+
+@rule(shared.array, scratch.alloc)
+def _array(task: Task, op: Op) -> Handle:
+    type = op.result.type
+    assert isinstance(type, SharedArrayType)
+    name = op.result.name or ("shared memory" if op.kind is shared.array else "")
+    return task.block.memory.allocate(op, type.count * type.element.itemsize, name)
+
+
+@rule(shared.view)
+def _view(task: Task, op: Op, handle: Handle, offset: Data) -> Handle:
+    offset = task.uniform(op, offset, "the place of a part of shared memory")
+    return Handle(handle.memory, handle.base + int(offset.array))
+
+
+def bases(task: Task, op: Op, base: Data, table: str = "offsets") -> Array:
+    """Where the accesses of each thread begin, (threads, n); `table` names the attribute with their offsets."""
+    task.demand(op, base, "an address")
+    offsets = np.array(op.attrs[table], np.int64)
+    return spread(op, np.broadcast_to(base.array.astype(np.int64) ^ offsets, (task.threads, len(offsets))))
+
+
+def spread(op: Op, index: Array) -> Array:
+    """Element numbers after padding, and what is added to them."""
+    added = op.attrs.get("added", ())
+    index = padded(index, op.attrs.get("pads", ()))
+    return index + np.array(added, np.int64) if added else index
+
+
+def _place(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
+    """The place of the active elements of an array whose first axis counts threads."""
+    shape = (task.threads,) + (1,) * (elements.ndim - 1)
+    threads = np.broadcast_to(arange(task.threads, dtype=np.int16).reshape(shape), elements.shape)
+    return places.some_place(task, handle, element_of(op.operands[0]), elements, elements[active], threads[active])
+
+
+def _mask(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
+    under = task.under(None if mask is None else mask.array)
+    if under is None:
+        return np.ones(shape, bool)
+    aligned = under[..., None] if len(shape) > 2 and np.ndim(under) else under
+    return np.broadcast_to(aligned, shape)
+
+
+def _write(task: Task, op: Op, handle: Handle, elements: Array, value: Data, mask: Data | None, table: Array) -> None:
+    """Write the registers `table` of each thread to elements of its shape, or (with threads in front) of each thread's."""
+    task.demand(op, mask, "a mask")
+    active = _mask(task, mask, elements.shape)
+    place = _place(task, op, handle, elements, active)
+    values = per_thread(task, value, _count(op.operands[2])).array[:, table]
+    undefined = None
+    if value.undefined is not None:
+        full = np.broadcast_to(value.undefined.mask, (task.threads, _count(op.operands[2])))
+        undefined = Mark(full[:, table][active], value.undefined.cause, value.undefined.loc)
+    places.write(
+        task, op, handle, place, element_of(op.operands[0]), place.elements[active], Data(values[active], undefined)
+    )  # fmt: skip
+
+
+def _count(value: Value | None) -> int:
+    assert value is not None and isinstance(value.type, RegsType)
+    return value.type.count
+
+
+def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
+    """Elements (threads, count); what inactive threads would read does not matter."""
+    place = _place(task, op, handle, elements, _mask(task, None, elements.shape))
+    return places.read(task, op, handle, place, element_of(op.operands[0]))
+
+
+@rule(shared.store_regs)
+def _store_regs(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    _write(task, op, handle, elements, value, mask, np.array(op.attrs["registers"]))
+
+
+@rule(shared.load_regs)
+def _load_regs(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    return _read(task, op, handle, _by_register(op, elements))
+
+
+def _by_register(op: Op, elements: Array) -> Array:
+    """Elements in the order of the registers that they belong to, (threads, count)."""
+    return elements.reshape(len(elements), -1)[:, np.argsort(np.array(op.attrs["registers"]).ravel())]
+
+
+@rule(shared.load_at)
+def _load_at(task: Task, op: Op, handle: Handle, index: Data) -> Data:
+    task.demand(op, index, "an address")
+    return _read(task, op, handle, spread(op, per_thread(task, index, _count(op.operands[1])).array.astype(np.int64)))
+
+
+@rule(shared.store_at)
+def _store_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+    task.demand(op, index, "an address")
+    count = _count(op.operands[1])
+    elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
+    _write(task, op, handle, elements, value, mask, arange(count))
+
+
+@rule(shared.add_at)
+def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+    own = None if mask is None else mask.array
+    task.demand(op, mask, "a mask")
+    task.demand(op, index, "an address", own)
+    task.demand(op, value, "an atomic", own)
+    elements = index.array.astype(np.int64)
+    active = _mask(task, mask, elements.shape)
+    place, element = _place(task, op, handle, elements, active), element_of(op.operands[0])
+    places.check_bounds(task, op, handle, place, element, "updates")
+    if not np.any(active):
+        return
+    cells = task.block.memory.view(handle, np.dtype(np.int32), place.low, place.high)
+    places.note(task, op, handle, place, "generic", writes=True, atomic=True)
+    places.marked_values(task, op, handle, place, element, cells[place.elements])
+    np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])
+
+
+# Matrices of 8 rows of 16 bytes
+
+
+def _rows(task: Task, op: Op, base: Data) -> Array:
+    """Where each lane's elements lie, (threads, accesses, elements), in the order of an access's registers."""
+    per_word = 4 // element_of(op.operands[0]).itemsize
+    threads = arange(task.threads)
+    lane, warp = threads % WARP_SIZE, threads // WARP_SIZE * WARP_SIZE
+    if op.attrs["transposed"]:
+        rows, columns = lane[:, None] % 4 * 2 + arange(2), lane[:, None] // 4
+    else:
+        rows, columns = lane[:, None] // 4, lane[:, None] % 4 * per_word + arange(per_word)
+    starts = bases(task, op, base)
+    parts = [starts[warp[:, None] + 8 * i + rows] + columns[..., None] for i in range(op.attrs["matrices"])]
+    # Of each matrix (threads, elements of a word, accesses).
+    elements: Array = np.concatenate(parts, axis=1)
+    return elements.transpose(0, 2, 1)
+
+
+@rule(shared.load_matrix)
+def _load_matrix(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    return _read(task, op, handle, _by_register(op, _rows(task, op, base)))
+
+
+@rule(shared.store_matrix)
+def _store_matrix(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    _write(task, op, handle, _rows(task, op, base), value, mask, np.array(op.attrs["registers"]))

@@ -31,8 +31,8 @@ from weft.sim.operands import operand_place
 from weft.sim.places import Place
 from weft.sim.products import multiply_exactly
 from weft.sim.rules import rule
-from weft.sim.scratch import element_of
 from weft.sim.shadow import ELECTED
+from weft.sim.shared import element_of
 from weft.sim.shared_memory import Handle
 from weft.sim.tcgen05 import COPIED, SINK
 from weft.sim.tensor_memory import reservation

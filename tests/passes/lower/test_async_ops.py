@@ -14,7 +14,18 @@ from tests.support import any_bits, count, ops_of, tile_kernel
 from weft import targets
 from weft.errors import CompilationError
 from weft.ir.core import Value
-from weft.ir.types import DescriptorType, ScalarType, ScratchType, float16, float32, int1, int16, int32, int64, uint8
+from weft.ir.types import (
+    DescriptorType,
+    ScalarType,
+    SharedArrayType,
+    float16,
+    float32,
+    int1,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 from weft.layout import (
     BlockedLayout,
     MBarrierLayout,
@@ -189,7 +200,7 @@ def test_barriers_are_eight_bytes():
     k.emit(async_copy.mbarrier_arrive, bar, increment=False)
     k.emit(mbarrier.invalidate, bar)
     func = lowered(k)
-    view = next(op for op in ops_of(func, scratch.view) if op.result.name == "bar")
+    view = next(op for op in ops_of(func, shared.view) if op.result.name == "bar")
     for kind in (
         mbarrier.init,
         mbarrier.expect,
@@ -199,7 +210,7 @@ def test_barriers_are_eight_bytes():
         mbarrier.invalidate,
     ):
         assert only(func, kind).operands[0] is view.result
-    assert view.result.type == ScratchType(int64, 1)
+    assert view.result.type == SharedArrayType(int64, 1)
     assert only(func, mbarrier.arrive).attrs["count"] == 3
     assert len(only(func, mbarrier.wait).operands) == 3, "what a wait keeps alive has its place already"
 
@@ -344,6 +355,6 @@ def test_stages_in_a_loop():
         k.emit(control.yield_)
     k.emit(control.for_, k.number(0), k.number(4), k.number(1), regions=(body.done,), descending=False)
     func = lowered(k)
-    assert [op.result.name for op in ops_of(func, scratch.view)] == ["bar", "buf"]
+    assert [op.result.name for op in ops_of(func, shared.view)] == ["bar", "buf"]
     assert count(func, memory.addptr) == 0
     assert not only(func, control.for_).results

@@ -9,9 +9,9 @@ from tests.passes.lower.test_shared import alloc
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError
-from weft.ir.types import ScalarType, ScratchType, int64
+from weft.ir.types import ScalarType, SharedArrayType, int64
 from weft.layout import MBarrierLayout, SwizzledSharedLayout
-from weft.ops import arith, clc, cluster, control, scratch, shared
+from weft.ops import arith, clc, cluster, control, shared
 from weft.passes.lower import lower_tiles
 
 LINE = SwizzledSharedLayout(1, 1, 1, [0])
@@ -40,10 +40,10 @@ def test_a_request_and_its_answer():
     func = lowered(k)
     asked, loaded = only(func, clc.try_cancel), only(func, clc.load)
     assert asked in func.body.ops, "a cluster of one block"
-    assert asked.operands[0].type == ScratchType(int64, 2) and asked.operands[1].type == ScratchType(int64, 1)
+    assert asked.operands[0].type == SharedArrayType(int64, 2) and asked.operands[1].type == SharedArrayType(int64, 1)
     assert loaded.operands[0] is asked.operands[0]
     assert tuple(only(func, clc.is_canceled).uses) == tuple(only(func, clc.program_id).uses) == loaded.results
-    views = [op for op in ops_of(func, scratch.view) if op.result.name == "answer"]
+    views = [op for op in ops_of(func, shared.view) if op.result.name == "answer"]
     assert len(views) == 1
 
 

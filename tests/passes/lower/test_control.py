@@ -12,7 +12,7 @@ from tests.support import TARGET, any_bits, check_pass, count, lowered, ops_of, 
 from weft.errors import UserError
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32, int64
 from weft.layout import BlockedLayout
-from weft.ops import arith, control, debug, globals, memory, regs
+from weft.ops import arith, control, debug, memory, regs
 from weft.passes.lower.elementwise import elementwise
 from weft.passes.lower.lower_tiles import RULES
 from weft.passes.lower.state import Lowering
@@ -63,7 +63,7 @@ def test_a_moving_pointer_carries_its_base_only():
     k.output(k.emit(memory.load, p, None, None))
     after = k.check()
     assert carried_types(after) == [ScalarType(Pointer(float32)), RegsType(float32, 4)]
-    assert all(op.attrs["vec"] == 4 for op in ops_of(after, globals.load))
+    assert all(op.attrs["vec"] == 4 for op in ops_of(after, memory.load_regs))
     assert not any(isinstance(op.operands[0].type, RegsType) for op in ops_of(after, memory.addptr))
 
 
@@ -78,7 +78,7 @@ def test_the_step_decides_how_wide_accesses_in_the_loop_are(step, vec):
         lambda i, p, s: (k.emit(memory.addptr, p, k.number(step, at)), k.add(s, k.emit(memory.load, p, None, None))),
     )  # fmt: skip
     k.output(total)
-    assert [op.attrs["vec"] for op in ops_of(k.check(), globals.load)] == [vec]
+    assert [op.attrs["vec"] for op in ops_of(k.check(), memory.load_regs)] == [vec]
 
 
 def test_offsets_and_scalars_are_carried_with_their_divisors():
@@ -95,7 +95,7 @@ def test_offsets_and_scalars_are_carried_with_their_divisors():
     k.output(total)
     after = k.check()
     assert carried_types(after) == [ScalarType(int32), ScalarType(int32), RegsType(float32, 4)]
-    assert ops_of(after, globals.load)[0].attrs["vec"] == 4
+    assert ops_of(after, memory.load_regs)[0].attrs["vec"] == 4
 
 
 @LAW
@@ -153,7 +153,7 @@ def test_a_loop_in_a_loop():
     _, total = loop(k, bounds(k, 3), (k.address(source, at), k.number(0, k.cast(at, float32))), outer)
     k.output(total)
     after = k.check()
-    assert [op.attrs["vec"] for op in ops_of(after, globals.load)] == [4]
+    assert [op.attrs["vec"] for op in ops_of(after, memory.load_regs)] == [4]
 
 
 def test_nested_loops_settle_without_lowering_the_body_again_and_again():

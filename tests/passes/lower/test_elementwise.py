@@ -28,7 +28,7 @@ from weft.ir.types import (
     uint64,
 )  # fmt: skip
 from weft.layout import BlockedLayout
-from weft.ops import arith, asm, control, globals, memory, reduce, regs, tile
+from weft.ops import arith, asm, control, memory, reduce, regs, tile
 
 LAW = settings(deadline=None, max_examples=40)
 LINE = BlockedLayout([4], [32], [4], [0])
@@ -260,7 +260,7 @@ def test_bases_and_constants_are_not_spelled_out_for_addresses():
     k.output(k.emit(memory.load, k.emit(memory.addptr, p, x), mask, None))
     after = k.check()
     assert count(after, regs.affine) == 0
-    assert ops_of(after, globals.load)[0].attrs["vec"] == 4
+    assert ops_of(after, memory.load_regs)[0].attrs["vec"] == 4
 
 
 @LAW
@@ -286,7 +286,7 @@ def test_parts_of_a_coordinate_are_no_arrays():
     offsets = k.emit(arith.add, inside, k.emit(arith.mul, outside, k.number(64, at)))
     k.output(k.load(row, offsets))
     after = k.check()
-    assert [op.attrs["vec"] for op in ops_of(after, globals.load)] == [4]
+    assert [op.attrs["vec"] for op in ops_of(after, memory.load_regs)] == [4]
     assert count(after, arith.div, arith.rem, regs.affine) == 0
 
 

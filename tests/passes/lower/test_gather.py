@@ -13,11 +13,11 @@ from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError
 from weft.ir.core import Value
-from weft.ir.types import DescriptorType, RegsType, ScratchType, float16, float32, int1, int32, int64, uint8
+from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float16, float32, int1, int32, int64, uint8
 from weft.layout import BlockedLayout, DistributedLinearLayout, MBarrierLayout, NVMMASharedLayout, SliceLayout
 from weft.layout.shared_size import allocation_bytes
 from weft.layout.wgmma import swizzled
-from weft.ops import arith, cluster, control, regs, scratch, tile, tma
+from weft.ops import arith, cluster, control, regs, shared, tile, tma
 from weft.passes.lower import lower_tiles
 
 LAW = settings(deadline=None, max_examples=40)
@@ -51,7 +51,7 @@ def test_a_gather():
     op = only(func, tma.gather4)
     desc, bar, smem, pred, rows, at = op.operands
     assert desc is func.params[2] and (pred, at) == (func.params[1], func.params[0])
-    assert bar.type == ScratchType(int64, 1) and smem.type == ScratchType(float16, 16 * 128)
+    assert bar.type == SharedArrayType(int64, 1) and smem.type == SharedArrayType(float16, 16 * 128)
     assert rows.type == RegsType(int32, 16)
     assert op.attrs["steps"] == (
         (0, 0, 0), (4, 0, 512), (8, 0, 1024), (12, 0, 1536),
@@ -100,7 +100,7 @@ def test_every_thread_has_all_rows(layout):
     k.emit(tma.scatter, desc, smem, indices, k.number(0))
     func = lowered(k)
     assert only(func, tma.scatter4).operands[2].type == RegsType(int32, 32)
-    assert count(func, scratch.store, regs.shuffle_idx, regs.shuffle_xor) >= 1
+    assert count(func, shared.store_regs, regs.shuffle_idx, regs.shuffle_xor) >= 1
 
 
 def test_rows_that_every_thread_has_already():
@@ -110,7 +110,7 @@ def test_rows_that_every_thread_has_already():
     k.emit(tma.scatter, desc, smem, indices, k.number(0))
     k.emit(tma.scatter, desc, smem, k.emit(tile.splat, k.number_in(5), shape=(8,), layout=LINE), k.number(0))
     func = lowered(k)
-    assert not count(func, scratch.store, regs.shuffle_idx, regs.shuffle_xor)
+    assert not count(func, shared.store_regs, regs.shuffle_idx, regs.shuffle_xor)
     assert len(ops_of(func, tma.scatter4)) == 2
 
 

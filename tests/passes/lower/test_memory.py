@@ -14,7 +14,7 @@ from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
 from weft import targets
 from weft.ir.types import ScalarType, bfloat16, float8e5, float16, float32, float64, int1, int8, int32, int64, uint64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
-from weft.ops import arith, globals, memory, program, regs, scratch, tile
+from weft.ops import arith, memory, program, regs, shared, tile
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
 
@@ -81,7 +81,7 @@ def test_everything_is_stored_once(case, element):
     k.output(k.emit(memory.atomic, address, ones, None, kind="add"))
     k.emit(memory.atomic, address, ones, k.below(at, prod(shape) // 2), kind="add")
     after = k.check()
-    assert count(after, globals.atomic) == 2
+    assert count(after, memory.atomic_regs) == 2
 
 
 @LAW
@@ -154,7 +154,7 @@ def copied(per_thread, element=float32, divisible=16, limit=None, shape=2048):
     x = k.load(k.pointer_in(data, element, divisible), at, mask)
     k.store(k.pointer_in(np.zeros_like(data), element, divisible), at, x, mask)
     after = k.check(grid=(2,))
-    (load,), (store,) = ops_of(after, globals.load), ops_of(after, globals.store)
+    (load,), (store,) = ops_of(after, memory.load_regs), ops_of(after, memory.store_regs)
     assert load.attrs["vec"] == store.attrs["vec"]
     assert isinstance(load.operands[0].type, ScalarType)
     assert isinstance(store.operands[0].type, ScalarType)
@@ -190,7 +190,7 @@ def test_a_target_with_wider_accesses_uses_them():
     data = any_bits(k.rng, float32, 2048)
     k.store(k.pointer_in(np.zeros_like(data), float32, 32), at, k.load(k.pointer_in(data, float32, 32), at))
     after = k.check(lambda func: dce(lower_tiles(func, targets.get("sm_100a"))))
-    assert [op.attrs["vec"] for kind in (globals.load, globals.store) for op in ops_of(after, kind)] == [8, 8]
+    assert [op.attrs["vec"] for kind in (memory.load_regs, memory.store_regs) for op in ops_of(after, kind)] == [8, 8]
 
 
 def axes(k, shape, layout):
@@ -210,7 +210,7 @@ def strided(order, stride, divisible, layout=GRID, element=float32):
     x = k.load(k.pointer_in(any_bits(k.rng, element, 64 * stride + 64), element), at)
     k.output(x)
     after = k.check()
-    load = ops_of(after, globals.load)[0]
+    load = ops_of(after, memory.load_regs)[0]
     assert not any("regs" in str(v.type) for v in load.uses)
     return load.attrs["vec"]
 
@@ -236,10 +236,10 @@ def test_strides_of_one_tile_are_one_vector():
     at = k.add(k.mul(rows, k.splat(step, rows)), columns)
     k.output(k.load(k.pointer_in(any_bits(k.rng, float32, 4096), float32), at))
     after = k.check()
-    load = ops_of(after, globals.load)[0]
+    load = ops_of(after, memory.load_regs)[0]
     assert len(load.attrs["offsets"]) == 2
     assert load.attrs["vec"] == 4
-    assert count(after, regs.affine, regs.xor, scratch.store) == 0
+    assert count(after, regs.affine, regs.xor, shared.store_regs) == 0
 
 
 def test_the_mask_is_compared_once_per_vector():
@@ -253,7 +253,7 @@ def test_repeated_registers_are_loaded_once():
     at = k.positions((256,), layout)
     k.output(k.broadcast(k.expand(k.load(k.pointer_in(any_bits(k.rng, float32, 256), float32), at), 1), (256, 8)))
     after = k.check()
-    assert ops_of(after, globals.load)[0].attrs["count"] == 2
+    assert ops_of(after, memory.load_regs)[0].attrs["count"] == 2
 
 
 def test_a_volatile_scalar_is_read_once_for_the_block():
@@ -261,6 +261,6 @@ def test_a_volatile_scalar_is_read_once_for_the_block():
     flag = k.emit(memory.load, k.pointer_in(np.array([7], "i4"), int32), None, None, volatile=True)
     k.output(k.splat(flag, k.positions((128,), BlockedLayout([1], [32], [4], [0]))))
     after = k.check()
-    (load,) = ops_of(after, globals.load)
+    (load,) = ops_of(after, memory.load_regs)
     assert load.operand("mask") is not None, "one thread reads"
     assert count(after, program.barrier) == 1, "and the others wait for what it read"

@@ -14,7 +14,7 @@ from tests.support import count, tile_kernel, warps_of
 from weft.errors import LayoutError
 from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int32, int64, uint8
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_ordered_reduction, plan_scan
-from weft.ops import arith, control, reduce, regs, scratch
+from weft.ops import arith, control, reduce, regs, shared
 
 LAW = settings(deadline=None, max_examples=40)
 ROWS = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
@@ -144,7 +144,7 @@ def test_a_reduction_inside_a_loop_waits_for_its_memory():
         row = k.emit(reduce.reduce, body.args[1], axis=1, regions=total(k, float32))
         k.emit(control.yield_, k.emit(arith.sub, body.args[1], k.broadcast(k.expand(row, 1), (32, 64))))
     k.output(k.emit(control.for_, k.number(0), k.number_in(3), k.number(1), x, descending=False, regions=(body.done,)))
-    assert count(k.check(), scratch.store) == 1
+    assert count(k.check(), shared.store_regs) == 1
 
 
 def test_sums_within_a_warp_need_no_memory():
@@ -152,7 +152,7 @@ def test_sums_within_a_warp_need_no_memory():
     x = k.input(float32, (32, 64), BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0]))
     k.output(k.emit(reduce.reduce, x, axis=1, regions=total(k, float32)))
     after = k.check()
-    assert count(after, scratch.store) == 0
+    assert count(after, shared.store_regs) == 0
     assert count(after, regs.shuffle_xor) == 4
     assert count(after, arith.select) == 0
 

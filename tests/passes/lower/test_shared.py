@@ -22,7 +22,7 @@ from weft.layout import (
     SwizzledSharedLayout,
     shared_views,
 )
-from weft.ops import arith, control, regs, scratch, shared, tile
+from weft.ops import arith, control, regs, shared, tile
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
 LAW = settings(deadline=None, max_examples=30)
@@ -157,39 +157,39 @@ def stored_and_loaded(layout, memory, element=float16, shape=(64, 64), target=TA
 @pytest.mark.parametrize("memory", [PLAIN, SWIZZLED, NVMMASharedLayout(128, 16), NVMMASharedLayout(64, 16)])
 def test_rows_move_sixteen_bytes_at_a_time(memory):
     func = stored_and_loaded(GRID, memory)
-    assert only(func, scratch.load).attrs["vec"] == only(func, scratch.store).attrs["vec"] == 8
+    assert only(func, shared.load_regs).attrs["vec"] == only(func, shared.store_regs).attrs["vec"] == 8
 
 
 def test_what_only_the_access_knows_is_added():
     """Rows further down differ in constants, which end in the instruction; the swizzle is in the thread's base."""
-    op = only(stored_and_loaded(GRID, SWIZZLED), scratch.load)
+    op = only(stored_and_loaded(GRID, SWIZZLED), shared.load_regs)
     assert set(op.attrs["offsets"]) == {0}
     assert op.attrs["added"] == (0, 1024, 2048, 3072)
 
 
 def test_padding():
     func = stored_and_loaded(GRID, PaddedSharedLayout.with_identity_for([[64, 8]], [64, 64], [1, 0]))
-    op = only(func, scratch.store)
+    op = only(func, shared.store_regs)
     assert (op.attrs["pads"], op.attrs["vec"]) == (((64, 8),), 8)
     assert op.attrs["added"] == (0, 1152, 2304, 3456)
 
 
 def test_matrices_where_registers_lie_so():
     func = stored_and_loaded(MMA, NVMMASharedLayout(128, 16))
-    assert only(func, scratch.load_matrix).attrs["matrices"] == only(func, scratch.store_matrix).attrs["matrices"] == 4
-    assert not only(func, scratch.load_matrix).attrs["transposed"]
-    assert not count(func, scratch.load, scratch.store)
+    assert only(func, shared.load_matrix).attrs["matrices"] == only(func, shared.store_matrix).attrs["matrices"] == 4
+    assert not only(func, shared.load_matrix).attrs["transposed"]
+    assert not count(func, shared.load_regs, shared.store_regs)
 
 
 def test_transposed_matrices():
     func = stored_and_loaded(MMA, NVMMASharedLayout(128, 16, transposed=True))
-    assert only(func, scratch.load_matrix).attrs["transposed"]
-    assert only(func, scratch.store_matrix).attrs["transposed"]
+    assert only(func, shared.load_matrix).attrs["transposed"]
+    assert only(func, shared.store_matrix).attrs["transposed"]
 
 
 def test_no_stmatrix_before_hopper():
     func = stored_and_loaded(MMA, NVMMASharedLayout(128, 16), target=targets.get("sm_80"))
-    assert count(func, scratch.load_matrix) == count(func, scratch.store) == 1
+    assert count(func, shared.load_matrix) == count(func, shared.store_regs) == 1
 
 
 def test_warps_that_hold_the_same_store_it_once():
@@ -199,7 +199,7 @@ def test_warps_that_hold_the_same_store_it_once():
     layout = NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
     k.emit(shared.store, smem, k.input(float16, (16, 64), layout))
     k.output_of_all(k.emit(shared.load, smem, layout=layout))
-    assert only(check(k), scratch.store_matrix).operand("mask") is not None
+    assert only(check(k), shared.store_matrix).operand("mask") is not None
 
 
 def test_a_slice_reads_each_element_once():
@@ -224,9 +224,9 @@ def test_an_index_is_a_multiplication():
     k.output(k.emit(shared.load, stage, layout=GRID))
     k.emit(shared.store, k.emit(shared.index, smem, k.number(3)), k.input(float32, (32, 32), GRID))
     func = check(k)
-    views = ops_of(func, scratch.view)
+    views = ops_of(func, shared.view)
     assert [view.result.name for view in views] == ["stage", ""]
-    assert only(func, scratch.alloc).attrs["count"] == 4 * 1024
+    assert only(func, shared.array).attrs["count"] == 4 * 1024
 
 
 # Control flow
@@ -336,6 +336,6 @@ def test_views_cost_no_registers():
     turned = k.emit(shared.permute, smem, order=(1, 0), layout=NVMMASharedLayout(128, 16, transposed=True))
     k.output(k.emit(shared.load, k.emit(shared.slice, turned, start=32, length=32, dim=0), layout=ACROSS))
     func = check(k)
-    assert not count(func, scratch.view, regs.gather)
-    assert prod(only(func, scratch.load).result.type.element.bits for _ in range(1)) == 16
+    assert not count(func, shared.view, regs.gather)
+    assert prod(only(func, shared.load_regs).result.type.element.bits for _ in range(1)) == 16
     assert not count(func, tile.convert)

@@ -13,7 +13,7 @@ from weft.ir.core import Value, walk
 from weft.ir.types import (
     DescriptorType,
     ScalarType,
-    ScratchType,
+    SharedArrayType,
     float8e4nv,
     float16,
     float32,
@@ -30,7 +30,7 @@ from weft.layout import (
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
 )
-from weft.ops import cluster, control, mbarrier, scratch, shared, tcgen05, tensor_memory, tma
+from weft.ops import cluster, control, mbarrier, shared, tcgen05, tensor_memory, tma
 from weft.passes.lower import lower_tiles
 
 PAIR = [[1, 0]]
@@ -63,7 +63,7 @@ def test_a_product():
     func = lowered(k)
     op = only(func, tcgen05.issue)
     left, right, acc, *scales, use_acc, pred = op.operands
-    assert (left.type, right.type) == (ScratchType(float16, 128 * 64), ScratchType(float16, 64 * 64))
+    assert (left.type, right.type) == (SharedArrayType(float16, 128 * 64), SharedArrayType(float16, 64 * 64))
     assert number(func, acc, {}) == 64 and scales == [None, None]
     assert (use_acc, pred) == func.params
     assert op.attrs["kind"] == "f16" and not op.attrs["two_ctas"]
@@ -98,7 +98,7 @@ def test_a_product_in_a_loop_on_stages():
     func = lowered(k)
     op = only(func, tcgen05.issue)
     counter = only(func, control.for_).regions[0].args[0]
-    views = {each.result: each for each in ops_of(func, scratch.view)}
+    views = {each.result: each for each in ops_of(func, shared.view)}
     for memory, stride in ((op.operands[0], 16384), (op.operands[1], 16384)):
         assert number(func, views[memory].operands[1], {counter: 2}) == 2 * stride
     assert number(func, op.operands[2], {func.params[0]: 1}) == 128
@@ -203,7 +203,7 @@ def test_the_first_of_two_blocks_multiplies_for_both():
     op = only(func, tcgen05.issue)
     assert op.attrs["two_ctas"]
     left, right = op.operands[:2]
-    assert (left.type, right.type) == (ScratchType(float16, 128 * 64), ScratchType(float16, 64 * 32)), (
+    assert (left.type, right.type) == (SharedArrayType(float16, 128 * 64), SharedArrayType(float16, 64 * 32)), (
         "a block's own parts"
     )
     commit = only(func, tcgen05.commit)
@@ -276,7 +276,7 @@ def test_a_copy_of_scales():
     func = lowered(k)
     op = only(func, tcgen05.copy_shared)
     src, dst = op.operands
-    assert src.type == ScratchType(uint8, 512) and number(func, dst, {}) == 32
+    assert src.type == SharedArrayType(uint8, 512) and number(func, dst, {}) == 32
     assert op.attrs["shape"] == "32x128b.warpx4" and op.attrs["steps"] == ((0, 0),)
     assert not op.attrs["two_ctas"]
 
@@ -304,7 +304,7 @@ def test_a_commit_where_a_predicate_holds_and_fences_as_they_are():
     k.emit(tcgen05.fence, before=False)
     func = lowered(k)
     bar, pred = only(func, tcgen05.commit).operands
-    assert bar.type == ScratchType(int64, 1) and pred is func.params[0]
+    assert bar.type == SharedArrayType(int64, 1) and pred is func.params[0]
     assert [op.attrs["before"] for op in ops_of(func, tcgen05.fence)] == [True, False]
     assert ops_of(func, tcgen05.fence)[0].attrs["reason"] == "ahead of an arrival"
 

@@ -20,7 +20,7 @@ from tests.passes.lower.tensors import (
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError
-from weft.ir.types import RegsType, ScalarType, ScratchType, float16, float32, int1, int32, uint8, uint32
+from weft.ir.types import RegsType, ScalarType, SharedArrayType, float16, float32, int1, int32, uint8, uint32
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_access import register_layout
@@ -36,7 +36,7 @@ def test_a_kernel_takes_its_columns_first_and_gives_them_back_last():
     tensor(k)
     func = lowered(k)
     room, reserve, *_ = func.body.ops
-    assert room.kind is scratch.alloc and room.result.type == ScratchType(uint32, 1)
+    assert room.kind is scratch.alloc and room.result.type == SharedArrayType(uint32, 1)
     assert reserve.kind is tensor_memory.reserve and reserve.operands[0] is room.result
     assert reserve.attrs == {"columns": 64, "two_ctas": False}
     release, end = func.body.ops[-2:]

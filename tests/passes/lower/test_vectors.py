@@ -13,7 +13,7 @@ from tests.layout.strategies import tiles
 from tests.support import any_bits, ops_of, tile_kernel, warps_of
 from weft.ir.types import bfloat16, float16, float32, int8, int32, int64
 from weft.layout import BlockedLayout
-from weft.ops import arith, globals, memory, tile
+from weft.ops import arith, memory, tile
 from weft.sim.numbers import numpy_dtype
 
 LAW = settings(deadline=None, max_examples=80)
@@ -26,7 +26,7 @@ def hint(k, x, **promises):
 
 
 def widths(after):
-    return [op.attrs["vec"] for op in ops_of(after, globals.load)]
+    return [op.attrs["vec"] for op in ops_of(after, memory.load_regs)]
 
 
 def loaded_offsets(k, data):

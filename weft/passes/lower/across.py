@@ -9,7 +9,7 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, int32, uint32, uint64
 from weft.layout import LinearLayout
-from weft.ops import arith, reduce, regs, scratch
+from weft.ops import arith, reduce, regs, scratch, shared
 from weft.passes.lower.exchange import allocate, load_row_major, restored, storable, store_row_major
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.placement import owned, register_table
@@ -32,7 +32,7 @@ def gather(lo: Lowering, op: Op) -> None:
         term = _scaled(lo, part, prod(shape[d + 1 :]))
         total = term if total is None else lo.emit(arith.add, total, term)
     assert total is not None
-    lo.define(op, Array(restored(lo, lo.emit(scratch.load_at, memory, total), value)))
+    lo.define(op, Array(restored(lo, lo.emit(shared.load_at, memory, total), value)))
 
 
 def _int32(lo: Lowering, value: Value) -> Value:
@@ -67,7 +67,7 @@ def histogram(lo: Lowering, op: Op) -> None:
     if owner is not None:
         active = lo.emit(arith.and_, active, lo.emit(regs.splat, owner, count=len(registers)))
     index = _int32(lo, index)
-    lo.emit(scratch.add_at, counts, index, _everywhere(lo, 1, index), active)
+    lo.emit(shared.add_at, counts, index, _everywhere(lo, 1, index), active)
     lo.define(op, Array(load_row_major(lo, counts, out)))
 
 

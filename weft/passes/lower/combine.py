@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir.core import Op, Region, Value
 from weft.ir.types import RegsType, ScalarType, int32
 from weft.layout.reduction import WarpStep
-from weft.ops import arith, reduce, regs, scratch
+from weft.ops import arith, reduce, regs, shared
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array
 from weft.passes.lower.state import Lowering
@@ -75,11 +75,11 @@ def slots(lo: Lowering, step: WarpStep, values: Values) -> list[Values]:
         data = storable(lo, value)
         memory = allocate(lo, data, step.elements)
         lo.emit(
-            scratch.store, memory, writing, data, lo.has_clear(step.lane_free, step.warp_free),
+            shared.store_regs, memory, writing, data, lo.has_clear(step.lane_free, step.warp_free),
             offsets=own, registers=tuple((i,) for i in range(count)), vec=1,
         )  # fmt: skip
         loaded = lo.emit(
-            scratch.load, memory, reading, offsets=every, registers=tuple((i,) for i in range(len(every))), vec=1
+            shared.load_regs, memory, reading, offsets=every, registers=tuple((i,) for i in range(len(every))), vec=1
         )
         loaded = restored(lo, loaded, value)
         for slot in range(step.count):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.ir.core import Op, Region, Value
 from weft.ir.define import OpDef
-from weft.ir.types import DType, RegsType, ScalarType, ScratchType, SharedType, TensorType, TileType, Type, int32
+from weft.ir.types import DType, RegsType, ScalarType, SharedArrayType, SharedType, TensorType, TileType, Type, int32
 from weft.ops import control
 from weft.ops import reduce as reduce_ops
 from weft.passes.lower.forms import Affine, Array, Form
@@ -78,7 +78,7 @@ def _around(lo: Lowering, form: Form, type: TileType) -> Affine | None:
 def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
     """Inside the loop (or after it) `new` stands for the carried value."""
     if isinstance(carried.around, Handle):
-        whole = isinstance(new.type, ScratchType)
+        whole = isinstance(new.type, SharedArrayType)
         place = {"room": new, "bytes": lo.constant(0, int32)} if whole else {"bytes": new}
         lo.handles[old] = replace(carried.around, **place)
         lo.divides(new, carried.divisor)
@@ -106,7 +106,7 @@ def _leave(lo: Lowering, value: Value, carried: Carried) -> Value:
         if isinstance(around, TensorHandle):
             return address_like(lo, value, around)
         assert isinstance(around, Handle)
-        return (memory_like if isinstance(carried.type, ScratchType) else bytes_like)(lo, value, around)
+        return (memory_like if isinstance(carried.type, SharedArrayType) else bytes_like)(lo, value, around)
     if not isinstance(value.type, TileType):
         return lo.scalar(value)
     form = lo.form(value)

@@ -7,7 +7,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
-from weft.ops import arith, regs, scratch, tile
+from weft.ops import arith, regs, shared, tile
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
 from weft.passes.lower.shape import linear_of
@@ -79,7 +79,7 @@ def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
     """Store to scratch memory in one layout, load in the other. `insert_sync` places the barriers."""
     memory = allocate(lo, value, plan.elements)
     lo.emit(
-        scratch.store, memory, _thread_offset(lo, plan.store), value,
+        shared.store_regs, memory, _thread_offset(lo, plan.store), value,
         lo.has_clear(plan.store.lane_mask, plan.store.warp_mask),
         offsets=plan.store.offsets, registers=plan.store.registers, vec=plan.store.vec,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
     slot = {register: i for i, register in enumerate(loaded)}
     registers = tuple(tuple(slot[r] for r in group) for group in plan.load.registers)
     value = lo.emit(
-        scratch.load, memory, _thread_offset(lo, plan.load),
+        shared.load_regs, memory, _thread_offset(lo, plan.load),
         offsets=plan.load.offsets, registers=registers, vec=plan.load.vec,
     )  # fmt: skip
     return lo.gather(value, tuple(slot[r] for r in plan.result))

@@ -7,7 +7,7 @@ from math import prod
 from weft.ir.core import Value
 from weft.ir.types import DType, RegsType, int32, uint8, uint64
 from weft.layout import LinearLayout
-from weft.ops import arith, regs, scratch
+from weft.ops import arith, regs, scratch, shared
 from weft.passes.lower.forms import Table
 from weft.passes.lower.placement import flat_table, free_threads, leaders, owned
 from weft.passes.lower.state import Lowering
@@ -43,8 +43,8 @@ def broadcast_scalar(lo: Lowering, value: Value, used: bool) -> Value:
     stored = storable(lo, value)
     memory = allocate(lo, stored, 1)
     zero = lo.constant(0, int32)
-    lo.emit(scratch.store, memory, zero, stored, lo.first_thread(), offsets=(0,), registers=((0,),), vec=1)
-    loaded = lo.emit(scratch.load, memory, zero, offsets=(0,), registers=((0,),), vec=1)
+    lo.emit(shared.store_regs, memory, zero, stored, lo.first_thread(), offsets=(0,), registers=((0,),), vec=1)
+    loaded = lo.emit(shared.load_regs, memory, zero, offsets=(0,), registers=((0,),), vec=1)
     return lo.emit(regs.extract, restored(lo, loaded, value), index=0)
 
 
@@ -79,7 +79,7 @@ def store_row_major(lo: Lowering, memory: Value, value: Value, linear: LinearLay
     assert isinstance(value.type, RegsType)
     places = registers if value.type.count == len(table) else tuple(range(len(registers)))
     lo.emit(
-        scratch.store, memory, base, value, lo.owns(linear),
+        shared.store_regs, memory, base, value, lo.owns(linear),
         offsets=tuple([table[r] for r in registers]), registers=tuple([(r,) for r in places]), vec=1,
     )  # fmt: skip
 
@@ -88,7 +88,7 @@ def load_row_major(lo: Lowering, memory: Value, linear: LinearLayout) -> Value:
     """All registers of a tile."""
     base, table = row_major(lo, linear)
     every = tuple([(r,) for r in range(len(table))])
-    return lo.emit(scratch.load, memory, base, offsets=table, registers=every, vec=1)
+    return lo.emit(shared.load_regs, memory, base, offsets=table, registers=every, vec=1)
 
 
 def _through_scratch(lo: Lowering, value: Value, linear: LinearLayout) -> Value:

@@ -1,8 +1,8 @@
 """Lowering of handles to shared memory: where a tile lies is a byte in an allocation and a start within the tile.
 
     %t = shared.index %bufs, %i          -->    %b = arith.mul %i, 16384
-    shared.store %t, %x                         %t = scratch.view %bufs, %b {element=f16, count=8192}
-                                                scratch.store %t, ...
+    shared.store %t, %x                         %t = shared.view %bufs, %b {element=f16, count=8192}
+                                                shared.store_regs %t, ...
 
 Forming a handle costs at most the arithmetic of its run-time indices. What is inside of a tile (slices, permutations, other
 shapes) is known while compiling and ends in the offsets of accesses.
@@ -17,14 +17,14 @@ from weft.errors import Loc, fail
 from weft.errors import lowering as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import ScratchType, SharedType, int32
+from weft.ir.types import SharedArrayType, SharedType, int32
 from weft.layout import PaddedSharedLayout, SharedLayout
 from weft.layout.access import solved
 from weft.layout.f2 import Span
 from weft.layout.flat import join
 from weft.layout.padding import Pads, padded
 from weft.layout.shared_size import allocation_bytes, stage_bytes, tile_bytes
-from weft.ops import scratch, shared
+from weft.ops import shared
 from weft.passes.lower.forms import Table
 from weft.passes.lower.state import Lowering, LowerRule
 
@@ -58,19 +58,19 @@ def view(lo: Lowering, value: Value | None) -> Value:
     assert value is not None
     t = type_of(value)
     count = tile_bytes(t.layout, t.alloc_shape, t.element.bits) // t.element.itemsize
-    return memory_as(lo, value, ScratchType(t.element, count))
+    return memory_as(lo, value, SharedArrayType(t.element, count))
 
 
-def memory_as(lo: Lowering, value: Value, type: ScratchType) -> Value:
+def memory_as(lo: Lowering, value: Value, type: SharedArrayType) -> Value:
     """The memory from a handle's first tile on, as so many elements."""
     return _memory(lo, value, lo.handles[value].bytes, type)
 
 
-def _memory(lo: Lowering, value: Value, begin: Value, type: ScratchType) -> Value:
+def _memory(lo: Lowering, value: Value, begin: Value, type: SharedArrayType) -> Value:
     room = lo.handles[value].room
     if lo.constants.get(begin) == 0 and room.type == type:
         return room
-    return lo.emit(scratch.view, room, begin, element=type.element, count=type.count, name=value.name)
+    return lo.emit(shared.view, room, begin, element=type.element, count=type.count, name=value.name)
 
 
 def _define(lo: Lowering, op: Op, handle: Handle) -> None:
@@ -91,9 +91,7 @@ def alloc(lo: Lowering, op: Op) -> None:
     t = type_of(op.result)
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
-    memory = lo.emit(
-        scratch.alloc, dtype=t.element, count=count, tag=lo.tag(), offset=offset, ordered=True, name=op.result.name
-    )
+    memory = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
     start = (0,) * t.layout.rank
     lo.handles[op.result] = Handle(memory, start, lo.constant(0, int32))
 
@@ -171,11 +169,13 @@ def bytes_like(lo: Lowering, value: Value, common: Handle) -> Value:
     return (handle if handle.start == common.start else _levelled(lo, handle, type_of(value))).bytes
 
 
-def memory_type(t: SharedType) -> ScratchType:
+def memory_type(t: SharedType) -> SharedArrayType:
     """All memory of a handle: what is carried for one that may lie in different rooms."""
     leading = t.shape[: len(t.shape) - t.layout.rank]
     bits = t.element.bits
-    return ScratchType(t.element, allocation_bytes(t.layout, (*leading, *t.alloc_shape), bits) // t.element.itemsize)
+    return SharedArrayType(
+        t.element, allocation_bytes(t.layout, (*leading, *t.alloc_shape), bits) // t.element.itemsize
+    )
 
 
 def memory_like(lo: Lowering, value: Value, common: Handle) -> Value:

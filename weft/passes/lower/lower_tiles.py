@@ -5,7 +5,7 @@
     %v = memory.load %p
 -->
     %t = lane * 4 + warp * 128
-    %v = global.load (memory.addptr %in, %t) {offsets=((0,),), registers=((0, 1, 2, 3),), vec=4}
+    %v = memory.load_regs (memory.addptr %in, %t) {offsets=((0,),), registers=((0, 1, 2, 3),), vec=4}
 
 Each family of operations has its rules in a module beside this one; whatever has none works element by element.
 """

@@ -6,7 +6,7 @@ from weft.analysis.facts.congruence import MOST
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import ScalarType, TileType
-from weft.ops import arith, globals, memory, regs
+from weft.ops import arith, memory, regs
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import both, in_first, owns_first
 from weft.passes.lower.exchange import broadcast_from_owner, broadcast_scalar
@@ -69,7 +69,7 @@ def load(lo: Lowering, op: Op) -> None:
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     reader = _scalar_owner(lo, op) if scalar and op.attrs["volatile"] else None
     value: Value = lo.emit(
-        globals.load, base, predicate(lo, masked, vectors.leaders, reader),
+        memory.load_regs, base, predicate(lo, masked, vectors.leaders, reader),
         None if default is None else lo.array(lo.picked(default, wanted)), *strides,
         offsets=offsets, registers=tuple(tuple([slot[r] for r in group]) for group in vectors.groups),
         vec=vectors.vec, count=len(wanted), name=op.result.name, **op.attrs,
@@ -95,7 +95,7 @@ def _ordered_load(lo: Lowering, op: Op) -> None:
     owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
     base, strides, offsets = address_operands(lo, address, registers)
     value: Value = lo.emit(
-        globals.load, base, predicate(lo, masked, registers, owner),
+        memory.load_regs, base, predicate(lo, masked, registers, owner),
         None if default is None else lo.array(lo.picked(default, registers)), *strides,
         offsets=offsets, registers=tuple([(i,) for i in range(len(registers))]), vec=1, count=len(registers),
         name=op.result.name, **op.attrs,
@@ -121,7 +121,7 @@ def store(lo: Lowering, op: Op) -> None:
     vectors = vectorize(lo, Tiles(ptr, mask), address, masked, registers, pointer_of(ptr).element_ty.itemsize, limit)
     base, strides, offsets = address_operands(lo, address, vectors.leaders)
     lo.emit(
-        globals.store, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,
+        memory.store_regs, base, lo.array(data), predicate(lo, masked, vectors.leaders, owner), *strides,
         offsets=offsets, registers=vectors.groups, vec=vectors.vec, **op.attrs,
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def _exchange(lo: Lowering, op: Op, operands: tuple[Value | None, ...], mask: Va
     on = predicate(lo, operand_form(lo, mask), registers, owner)
     if on is not None and isinstance(on.type, ScalarType):
         on = lo.emit(regs.splat, on, count=len(registers))
-    kind = globals.atomic if op.kind is memory.atomic else globals.atomic_cas
+    kind = memory.atomic_regs if op.kind is memory.atomic else memory.atomic_cas_regs
     old: Value = lo.emit(kind, *arrays, on, name=op.result.name, **op.attrs)
     if scalar:
         lo.env[op.result] = broadcast_scalar(lo, old, op.result in lo.used and owner is not None)

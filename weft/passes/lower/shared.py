@@ -11,7 +11,7 @@ from weft.layout.access import Access, solved
 from weft.layout.f2 import Span
 from weft.layout.flat import join
 from weft.layout.shared_access import SharedAccess, plan_access
-from weft.ops import arith, regs, scratch, shared
+from weft.ops import arith, regs, shared
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.handles import pads_of, type_of, view
 from weft.passes.lower.placement import bit_terms, owned, register_coordinates
@@ -48,12 +48,12 @@ def load(lo: Lowering, op: Op) -> None:
     memory = view(lo, handle)
     if matrix:
         value = lo.emit(
-            scratch.load_matrix, memory, base, offsets=offsets, registers=registers, matrices=matrix.matrices,
+            shared.load_matrix, memory, base, offsets=offsets, registers=registers, matrices=matrix.matrices,
             transposed=matrix.transposed, added=added, pads=access.pads,
         )  # fmt: skip
     else:
         value = lo.emit(
-            scratch.load, memory, base,
+            shared.load_regs, memory, base,
             offsets=offsets, registers=registers, vec=access.vec, added=added, pads=access.pads,
         )  # fmt: skip
     lo.define(op, lo.picked(Array(value), tuple([slot[r] for r in found.result])))
@@ -70,13 +70,13 @@ def store(lo: Lowering, op: Op) -> None:
     if matrix:
         # The mask of lanes tells which give no address; all of a warp that takes part are needed.
         lo.emit(
-            scratch.store_matrix, memory, base, data, lo.has_clear(0, access.warp_mask),
+            shared.store_matrix, memory, base, data, lo.has_clear(0, access.warp_mask),
             offsets=offsets, registers=access.registers, matrices=matrix.matrices, transposed=matrix.transposed,
             added=added, pads=access.pads,
         )  # fmt: skip
         return
     lo.emit(
-        scratch.store, memory, base, data, lo.has_clear(access.lane_mask, access.warp_mask),
+        shared.store_regs, memory, base, data, lo.has_clear(access.lane_mask, access.warp_mask),
         offsets=offsets, registers=access.registers, vec=access.vec, added=added, pads=access.pads,
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def gather(lo: Lowering, op: Op) -> None:
     every = tuple(range(linear_of(indices).in_size("register")))
     elements = _elements(lo, handle, indices, op.attrs["axis"], every)
     pads = pads_of(type_of(handle).layout)
-    lo.define(op, Array(lo.emit(scratch.load_at, view(lo, handle), elements, pads=pads)))
+    lo.define(op, Array(lo.emit(shared.load_at, view(lo, handle), elements, pads=pads)))
 
 
 def scatter(lo: Lowering, op: Op) -> None:
@@ -101,7 +101,7 @@ def scatter(lo: Lowering, op: Op) -> None:
     elements = _elements(lo, handle, indices, op.attrs["axis"], registers)
     data = lo.array(lo.picked(lo.form(value), registers))
     pads = pads_of(type_of(handle).layout)
-    lo.emit(scratch.store_at, view(lo, handle), elements, data, lo.owns(linear), pads=pads)
+    lo.emit(shared.store_at, view(lo, handle), elements, data, lo.owns(linear), pads=pads)
 
 
 def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table) -> Value:

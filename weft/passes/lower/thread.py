@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.ir.core import Op
 from weft.ir.define import OpDef
-from weft.ir.types import ScratchType
+from weft.ir.types import SharedArrayType
 from weft.ops import thread
 from weft.passes.lower.forms import Array
 from weft.passes.lower.handles import memory_as
@@ -14,7 +14,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 def shared_of(lo: Lowering, op: Op) -> None:
     """The memory of the handle's tile, from its first byte on."""
     (handle,) = op.uses
-    assert isinstance(op.result.type, ScratchType)
+    assert isinstance(op.result.type, SharedArrayType)
     lo.env[op.result] = memory_as(lo, handle, op.result.type)
 
 

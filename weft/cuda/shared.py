@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from weft.cuda import access
 from weft.cuda.access import Access, Masked, Matrix
-from weft.cuda.globals import plus, read_registers, write_registers
+from weft.cuda.memory import plus, read_registers, write_registers
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref
 from weft.cuda.rules import emits, refers
 from weft.cuda.spelling import count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
-from weft.ir.types import ScratchType
+from weft.ir.types import SharedArrayType
 from weft.layout.padding import Pads
-from weft.ops import scratch
+from weft.ops import scratch, shared
 
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
@@ -31,12 +31,12 @@ _ADD_IF = (
 )
 
 
-def _type(value: Value) -> ScratchType:
-    assert isinstance(value.type, ScratchType)
+def _type(value: Value) -> SharedArrayType:
+    assert isinstance(value.type, SharedArrayType)
     return value.type
 
 
-@refers(scratch.alloc)
+@refers(shared.array, scratch.alloc)
 def _alloc(e: Emitter, op: Op) -> Ref:
     """The author's memory has a name, which the kernel's head defines."""
     offset = op.attrs["offset"]
@@ -48,7 +48,7 @@ def _alloc(e: Emitter, op: Op) -> Ref:
     return Inline(name)
 
 
-@refers(scratch.view)
+@refers(shared.view)
 def _view(e: Emitter, op: Op) -> Ref:
     """A sum, which has a variable where it is computed at run time."""
     memory, offset = op.uses
@@ -106,7 +106,7 @@ def _moves(op: Op, masked: Masked = "") -> Access:
     return Access("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
 
 
-@emits(scratch.store, scratch.store_matrix)
+@emits(shared.store_regs, shared.store_matrix)
 def _store(e: Emitter, op: Op) -> None:
     _, _, value, mask = op.operands
     assert value is not None
@@ -115,7 +115,7 @@ def _store(e: Emitter, op: Op) -> None:
     write_registers(e, a, value, op.attrs["registers"], lambda index: (_place(e, op, index), on))
 
 
-@emits(scratch.load, scratch.load_matrix)
+@emits(shared.load_regs, shared.load_matrix)
 def _load(e: Emitter, op: Op) -> None:
     if count_of(op.result.type) is None:
         e.define(op.result, access.read(e, _moves(op), _place(e, op, 0), None))
@@ -125,7 +125,7 @@ def _load(e: Emitter, op: Op) -> None:
     )
 
 
-@emits(scratch.load_at)
+@emits(shared.load_at)
 def _load_at(e: Emitter, op: Op) -> None:
     memory, element = op.uses
     a = Access("shared", _type(memory).element, 1)
@@ -140,7 +140,7 @@ def _load_at(e: Emitter, op: Op) -> None:
     e.unrolled(into.count or 1, [(op.loc, read)])
 
 
-@emits(scratch.store_at)
+@emits(shared.store_at)
 def _store_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
@@ -155,7 +155,7 @@ def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
     return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
 
 
-@emits(scratch.add_at)
+@emits(shared.add_at)
 def _add_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
