@@ -2,9 +2,11 @@
 
     python tests/stress/interrupter.py lines 50 --seed 0      # KeyboardInterrupt at a random line of weft
     python tests/stress/interrupter.py signals 50 --seed 0    # SIGINT after a random time
+    python tests/stress/interrupter.py compiles 50 --seed 0   # the same in NVRTC's first compilation
 
-The processes are forks of one that has imported NumPy and nothing of weft. Prints one line of JSON: how many were tried, how
-many were interrupted, and what went wrong in the others by the line or the time of the interrupt.
+The processes are forks of one that has imported NumPy and nothing of weft, or for "compiles" NVRTC and what needs it.
+Prints one line of JSON: how many were tried, how many were interrupted, and what went wrong in the others by the line or the
+time of the interrupt.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -26,6 +29,7 @@ import ml_dtypes  # noqa: F401 - loaded before the forks, as NumPy is
 import numpy as np  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 5
 OURS = (str(ROOT / "weft"), str(Path(__file__).with_name("first_launch.py")))
 
 
@@ -36,10 +40,18 @@ def first_launch() -> str:
     return first_launch.launch()
 
 
-def healthy(expected: str) -> str:
-    """What is broken in this process; empty if a launch succeeds now and leaves what it found."""
+def first_compilation() -> str:
+    """Compile a text with NVRTC."""
+    from weft.runtime import nvrtc
+
+    text = 'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = 1; }'
+    return nvrtc.compile_cuda(text, name="fill", arch="sm_90a").ptx
+
+
+def healthy(work: Callable[[], str], expected: str) -> str:
+    """What is broken in this process; empty if the work succeeds now and leaves what it found."""
     try:
-        text = first_launch()
+        text = work()
         from weft import settings, simulation
     except BaseException:  # noqa: BLE001 - whatever it is, it is reported
         return traceback.format_exc(limit=-4)
@@ -48,10 +60,6 @@ def healthy(expected: str) -> str:
     if settings.current().target != "sm_90a" or simulation.current() != simulation.Simulation():
         return f"still set: {settings.current()} {simulation.current()}"
     return "" if signal.getsignal(signal.SIGINT) is signal.default_int_handler else "SIGINT has another handler"
-
-
-STARTED_S = 0.02
-"""After this time a fork is ready for a signal."""
 
 
 class Lines:
@@ -73,15 +81,16 @@ class Lines:
         return self
 
 
-def child(work: Callable[[], Any]) -> tuple[int, int]:
-    """Run a function in a fork, and give the process and where its result can be read."""
+def child(work: Callable[[Callable[[], Any]], Any]) -> tuple[int, int]:
+    """Run a function in a fork, and give the process and where its result can be read. What the function gets, it calls when a
+    signal may come: that writes a space, which JSON may begin with."""
     out, into = os.pipe()
     process = os.fork()
     if process:
         os.close(into)
         return process, out
     os.close(2)
-    os.write(into, json.dumps(work()).encode())
+    os.write(into, json.dumps(work(lambda: os.write(into, b" "))).encode())
     os._exit(0)
 
 
@@ -90,7 +99,7 @@ def result(process: int, out: int) -> Any:
     with os.fdopen(out, "rb") as stream:
         text = stream.read()
     status = os.waitpid(process, 0)[1]
-    return json.loads(text) if text else [True, f"the process ended with status {status}"]
+    return json.loads(text) if text.strip() else [True, f"the process ended with status {status}"]
 
 
 def at_line(line: int, expected: str) -> tuple[bool, str]:
@@ -105,33 +114,38 @@ def at_line(line: int, expected: str) -> tuple[bool, str]:
         return True, "not a KeyboardInterrupt: " + traceback.format_exc(limit=-4)
     finally:
         sys.settrace(None)
-    return seen, healthy(expected)
+    return seen, healthy(first_launch, expected)
 
 
-def after(expected: str) -> tuple[bool, str]:
-    """Wait for the signal in a first launch and after it."""
+def after(work: Callable[[], str], expected: str, ready: Callable[[], Any]) -> tuple[bool, str]:
+    """Wait for the signal in the work and after it: for a lock, as no handler ends that has become one that restarts calls."""
+    signal.alarm(PATIENCE_S)
     try:
-        first_launch()
-        time.sleep(60)
+        ready()
+        work()
+        threading.Event().wait()
         seen = False
     except KeyboardInterrupt:
         seen = True
-    except BaseException:  # noqa: BLE001 - whatever it is, it is reported
-        return True, "not a KeyboardInterrupt: " + traceback.format_exc(limit=-4)
-    return seen, healthy(expected)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
+        # So Python before 3.12 says it where the interrupt met `__set_name__` of a class.
+        seen = isinstance(error.__cause__, KeyboardInterrupt)
+        if not seen:
+            return True, "not a KeyboardInterrupt: " + traceback.format_exc(limit=-4)
+    return seen, healthy(work, expected)
 
 
-def calibrate() -> tuple[str, int, float]:
-    """The text of the kernel, and the lines and the seconds of a first launch."""
+def calibrate(work: Callable[[], str]) -> tuple[str, int, float]:
+    """The text that the work gives, and its lines and its seconds in a new process."""
 
-    def timed() -> tuple[str, float]:
+    def timed(_: object) -> tuple[str, float]:
         start = time.perf_counter()
-        return first_launch(), time.perf_counter() - start
+        return work(), time.perf_counter() - start
 
-    def counted() -> int:
+    def counted(_: object) -> int:
         lines = Lines(0)
         sys.settrace(lines)
-        first_launch()
+        work()
         sys.settrace(None)
         return lines.count
 
@@ -142,20 +156,29 @@ def calibrate() -> tuple[str, int, float]:
 def main() -> None:
     """Read the command line, interrupt, and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("way", choices=("lines", "signals"))
+    parser.add_argument("way", choices=("lines", "signals", "compiles"))
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     os.environ.update(WEFT_CACHE="0", WEFT_TARGET="sm_90a")
-    expected, lines, seconds = calibrate()
+    work = first_launch
+    if given.way == "compiles":
+        from cuda.bindings import nvrtc
+
+        import weft.runtime.nvrtc  # noqa: F401
+
+        nvrtc.nvrtcVersion()
+        work = first_compilation
+    expected, lines, seconds = calibrate(work)
     chance, seen, wrong = random.Random(given.seed), 0, {}
     for _ in range(given.count):
         if given.way == "lines":
             place: float = chance.randint(1, lines)
-            interrupted, broken = result(*child(lambda line=place: at_line(line, expected)))
+            interrupted, broken = result(*child(lambda _, line=place: at_line(line, expected)))
         else:
-            place = chance.uniform(STARTED_S, seconds * 1.2)
-            process, out = child(lambda: after(expected))
+            place = chance.uniform(0, seconds * 1.2)
+            process, out = child(lambda ready: after(work, expected, ready))
+            os.read(out, 1)
             time.sleep(place)
             os.kill(process, signal.SIGINT)
             interrupted, broken = result(process, out)

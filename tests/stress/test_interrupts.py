@@ -1,4 +1,5 @@
-"""Ctrl-C during the first launch of a process, at any line and at any time, leaves a process that can launch."""
+"""Ctrl-C during the first launch of a process, at any line and at any time, leaves a process that can launch; and in NVRTC's
+first compilation, which replaces the handlers of signals."""
 
 from __future__ import annotations
 
@@ -10,14 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from weft.runtime import nvrtc
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 SCRIPT = Path(__file__).with_name("interrupter.py")
 ROOT = Path(__file__).parents[2]
 TRIES = 50
 
 
-@pytest.mark.parametrize("way", ["lines", "signals"])
+@pytest.mark.parametrize("way", ["lines", "signals", "compiles"])
 def test_an_interrupted_first_launch(way, scale, stress_report):
+    if way == "compiles" and not nvrtc.available():
+        pytest.skip("needs NVRTC (pip install nvidia-cuda-nvrtc)")
     count = TRIES * scale
     command = [sys.executable, str(SCRIPT), way, str(count), "--seed", str(scale)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

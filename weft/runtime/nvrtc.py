@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import DeviceError, Loc, UserError, fail
 from weft.errors.launch import NO_NVRTC, NVRTC_ARCHITECTURE, NVRTC_REJECTED, TOO_MUCH_SHARED
 from weft.loading import uninterrupted
+from weft.runtime.shield import shielded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,9 +101,19 @@ def _library() -> ModuleType:
             from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
+        shielded(lambda: _compile_nothing(nvrtc))
     except (ImportError, OSError, RuntimeError) as error:
         raise fail(NO_NVRTC, reason=_first_line(error)) from error
     return nvrtc
+
+
+def _compile_nothing(nvrtc: ModuleType) -> None:
+    """The first compilation of a process, which replaces handlers of signals, in the shortest way.
+
+    It takes 6 ms, of which the next one saves 3."""
+    _, program = nvrtc.nvrtcCreateProgram(b"#error", b"nothing", 0, [], [])
+    nvrtc.nvrtcCompileProgram(program, 1, [b"--minimal"])
+    nvrtc.nvrtcDestroyProgram(program)
 
 
 def _library_version(nvrtc: ModuleType) -> str:

@@ -22,7 +22,7 @@ from weft.errors.tune import ALL_FAILED, DEVICE_LOST, OPTION_KIND
 from weft.ir.core import walk
 from weft.ir.types import DType, TileType
 from weft.plain import as_number, real, truth, whole
-from weft.runtime import driver
+from weft.runtime import driver, nvrtc
 from weft.runtime.arguments import HOST
 from weft.runtime.compiled import WARP_SIZE, CompiledKernel
 from weft.runtime.rehearsal import rehearsal
@@ -234,6 +234,7 @@ def _compile(call: Call, trials: Sequence[_Trial], shown: Display) -> None:
 
     if not trials:
         return
+    nvrtc.available()  # loads it in this thread: if that is the main one, Ctrl-C is answered meanwhile
     with ThreadPoolExecutor(min(len(trials), _processors()), thread_name_prefix="weft-tune") as pool:
         # Each with a context of its own, as the caller's is: settings of a simulation, another tuner's rehearsal.
         done = [pool.submit(copy_context().run, one, trial) for trial in trials]

@@ -1,0 +1,83 @@
+"""Signals while a library of C++ replaces their handlers, as NVRTC does during the first compilation of a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from weft.runtime.shield import shielded
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="needs POSIX signals")
+IGNORE = 1
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+class Answered(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def answered():
+    def answer(number: int, _: object) -> None:
+        raise Answered(number)
+
+    before = {number: signal.signal(number, answer) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def ignoring(number: int, *then: object) -> None:
+    """What the front end does: it ignores the signal for a while, and gives the handler back by `signal`."""
+    replace = ctypes.CDLL(None).signal
+    replace.restype, replace.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    found = replace(number, IGNORE)
+    for step in then:
+        assert callable(step)
+        step()
+    replace(number, found)
+
+
+@BOTH
+def test_a_signal_is_answered_after_the_call(number):
+    done: list[bool] = []
+    with pytest.raises(Answered) as caught:
+        shielded(
+            lambda: ignoring(
+                number, lambda: os.kill(os.getpid(), number), lambda: time.sleep(0.02), lambda: done.append(True)
+            )
+        )
+    assert caught.value.args == (number,)
+    assert done
+
+
+@BOTH
+def test_later_signals_end_waits(number):
+    shielded(lambda: ignoring(number))
+    threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+    with pytest.raises(Answered):
+        threading.Event().wait()
+
+
+def test_signals_that_were_blocked_stay_blocked():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        shielded(lambda: None)
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before | {signal.SIGTERM}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_another_thread_makes_the_call_itself():
+    found: list[str] = []
+    thread = threading.Thread(
+        target=lambda: shielded(lambda: found.append(threading.current_thread().name)), name="own"
+    )
+    thread.start()
+    thread.join()
+    assert found == ["own"]
