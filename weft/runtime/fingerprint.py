@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import EnumMeta
 from pathlib import Path
 from types import (
@@ -118,7 +118,9 @@ class _Walk:
             self._object(value, kind)
 
     def _object(self, value: Any, kind: type) -> None:
-        if kind in (tuple, list):
+        if kind is FunctionType:
+            self._function(value, kind)
+        elif kind in (tuple, list):
             self._items(kind.__name__, value)
         elif kind is dict or kind is MappingProxyType:
             self._items(kind.__name__, (part for pair in list(value.items()) for part in pair))
@@ -310,11 +312,19 @@ def _annotation(cls: type, kind: Any) -> str:
     if not isinstance(kind, str):
         return f"{_name(kind)} {hasattr(kind, '__weft_aggregate__')}" if isinstance(kind, type) else repr(kind)
     scope = getattr(sys.modules.get(cls.__module__), "__dict__", {})
-    try:
-        names = compile(kind, "<annotation>", "eval").co_names
-    except SyntaxError:
-        return kind
+    names = _names_in(kind)
     return f"{kind} {[_annotation(cls, scope[name]) for name in names if name in scope and not isinstance(scope[name], str)]}"
+
+
+def _names_in(annotation: str) -> Sequence[str]:
+    """The names that an annotation's text reads; none of a text that is no expression."""
+    dotted = annotation.split(".")
+    if all(part.isidentifier() for part in dotted):
+        return dotted
+    try:
+        return compile(annotation, "<annotation>", "eval").co_names
+    except SyntaxError:
+        return ()
 
 
 def source_digest(function: FunctionType) -> str | None:

@@ -25,9 +25,10 @@ def digest(*texts: str) -> str:
 
 def function_of(value: object) -> FunctionType | None:
     """The Python function behind a function or a `@jit` object, else None. Runs none of the author's Python."""
-    if isinstance(value, FunctionType):
+    kind = type(value)
+    if kind is FunctionType:
         inner = vars(value).get("__weft_jit__", value)
-    elif origin.of_class(type(value)) is origin.OURS:
+    elif origin.of_class(kind) is origin.OURS:
         inner = getattr(value, "fn", None)
     else:
         return None

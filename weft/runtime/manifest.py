@@ -134,37 +134,81 @@ def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.Encoded
 
 
 def _evaluated(
-    request: CompileRequest, encoded: Iterable[kept.EncodedRead], known: fp.Known
+    request: CompileRequest, encoded: Sequence[kept.EncodedRead], known: fp.Known
 ) -> tuple[Read, ...] | None:
     """The reads, evaluated again; None when one of them has another fingerprint."""
-    owners: dict[str, Any] = dict(_roots(request))
-    opened: set[int] = set()
+    owners = _Owners(request)
+    paths_of = _paths(encoded)
+    if paths_of is None:
+        return None
+    # Functions of one module read the same globals: `gl.zeros` is looked up once for all of them.
+    seen: dict[tuple[int, str], str | None] = {}
     reads: list[Read] = []
-    for way, steps, expected in encoded:
-        owner = sys.modules.get(way.removeprefix("module ")) if way.startswith("module ") else owners.get(way)
+    for (way, steps, expected), path in zip(encoded, paths_of, strict=True):
+        owner = owners.find(way)
         if owner is None:
             return None
-        try:
-            path = paths.path(json.loads(steps))
-        except (ValueError, TypeError):
-            return None
-        try:
-            value = paths.resolve(owner, path)
-        except (*_NOT_THERE, paths.Opened) as reason:
-            if expected != _ABSENT or isinstance(reason, paths.Opened):
+        scope = _scope(owner, path)
+        if scope is None or seen.get((scope, steps), _UNSEEN) != expected:
+            try:
+                value = paths.resolve(owner, path)
+            except (*_NOT_THERE, paths.Opened) as reason:
+                found = None if isinstance(reason, paths.Opened) else _ABSENT
+            else:
+                # Functions in the value need no check here: their reads are recorded, otherwise the variant would not exist.
+                found = fp.fingerprint(value, known)
+                owners.opens(way, path, value)
+            if found != expected:
                 return None
-            reads.append(Read(owner, path, _ABSENT))
-            continue
-        # Functions in the value need no check here: their reads are recorded, otherwise the variant would not exist.
-        if fp.fingerprint(value, known) != expected:
-            return None
+            if scope is not None:
+                seen[scope, steps] = found
         reads.append(Read(owner, path, expected))
-        # The functions of a value that was read before, under another name, are already in `owners`; `known` keeps it alive.
-        if id(value) not in opened:
-            opened.add(id(value))
-            for inner, anchor in _anchors(_way(way, path), value, set()):
-                owners.setdefault(inner, anchor)
     return tuple(reads)
+
+
+_UNSEEN = "unseen"
+
+
+def _paths(encoded: Sequence[kept.EncodedRead]) -> list[Path] | None:
+    """The path of each read; None where a text is not one."""
+    try:
+        found = json.loads(f"[{','.join([steps for _, steps, _ in encoded])}]")
+        return [paths.path(each) for each in found] if len(found) == len(encoded) else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _scope(owner: Any, path: Path) -> int | None:
+    """The identity of the globals in which a path begins; None where it begins elsewhere."""
+    if type(owner) is not FunctionType or not path or path[0].key in owner.__code__.co_freevars:
+        return None
+    return id(owner.__globals__)
+
+
+class _Owners:
+    """The owners of reads by the way to each. What a value holds is looked through when a way leads into it, which most do not."""
+
+    def __init__(self, request: CompileRequest) -> None:
+        self.by_way: dict[str, Any] = dict(_roots(request))
+        self.closed: dict[str, object] = {}
+        self.met: set[int] = set()
+
+    def find(self, way: str) -> Any:
+        """The owner, or None."""
+        if way.startswith("module "):
+            return sys.modules.get(way.removeprefix("module "))
+        if way not in self.by_way:
+            for start in [start for start in self.closed if way.startswith(start)]:
+                for inner, anchor in _anchors(start, self.closed.pop(start), set()):
+                    self.by_way.setdefault(inner, anchor)
+        return self.by_way.get(way)
+
+    def opens(self, way: str, path: Path, value: object) -> None:
+        """Note a value that was read. One that was read before under another name gave its functions their ways then."""
+        # A fingerprint's `known` keeps the value alive, and with it its identity.
+        if id(value) not in self.met:
+            self.met.add(id(value))
+            self.closed[_way(way, path)] = value
 
 
 def _way(way: str, path: Path) -> str:

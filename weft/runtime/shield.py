@@ -1,8 +1,8 @@
 """Ctrl-C while a library of C++ replaces the handlers of signals.
 
-NVRTC's front end does so during the first compilation of a process: it ignores SIGINT, which discards one that is pending, then
-installs a handler that ends the process, for SIGTERM too; and gives back what it found with SA_RESTART, after which Ctrl-C no
-longer ends a wait for a lock.
+NVRTC's front end does so during the first compilation of a process (seen with 13.0): it ignores SIGINT, which discards one
+that is pending, then for 7 to 13 ms installs a handler that ends the process with status 4, for SIGTERM too; and gives back
+what it found with SA_RESTART, after which Ctrl-C no longer ends a wait for a lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import signal
 import threading
 from collections.abc import Callable
 
-_TURN_S = 0.001
+_LONGEST_WAIT_S = 0.1
+"""After this the end of the call is looked for, in case something else took the signal that tells it."""
 
 
 def shielded(call: Callable[[], object]) -> None:
@@ -23,17 +24,33 @@ def shielded(call: Callable[[], object]) -> None:
     if not hasattr(signal, "sigtimedwait") or threading.current_thread() is not threading.main_thread():
         call()
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    thread, taken = threading.Thread(target=call, name="weft-shielded"), set[int]()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    answered, end = {signal.SIGINT, signal.SIGTERM}, signal.SIGURG
+    main, taken, ready = threading.get_ident(), set[int](), threading.Lock()
+
+    def run() -> None:
+        ready.acquire()  # and then the interpreter's lock, which the main thread holds until it waits for signals
+        try:
+            call()
+        finally:
+            signal.pthread_kill(main, end)
+
+    thread = threading.Thread(target=run, name="weft-shielded")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, answered | {end})
     try:
+        ready.acquire()
         thread.start()
+        ready.release()
+        # A signal that finds the main thread outside of these waits goes to any other thread, such as one of NumPy's, or stays
+        # pending; then it can be discarded.
         while thread.is_alive():
-            if found := signal.sigtimedwait(signals, _TURN_S):
+            found = signal.sigtimedwait(answered | {end}, _LONGEST_WAIT_S)
+            if found and found.si_signo == end:
+                break
+            if found:
                 taken.add(found.si_signo)
     finally:
         thread.join()
-        for number in signals:
+        for number in answered:
             if callable(handler := signal.getsignal(number)):
                 signal.signal(number, handler)  # installed anew, it ends waits
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
