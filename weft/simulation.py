@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 from weft import settings, targets
 from weft.errors import fail
@@ -69,6 +69,7 @@ def simulate(
     order: Order | None = None,
     keep_going: bool = False,
     target: str | None = None,
+    **others: NoReturn,
 ) -> Iterator[None]:
     """Set options of the simulated launches in a block of code.
 
@@ -95,8 +96,12 @@ def simulate(
     launch's result. A hazard that ends the run is still raised, with the others as its `earlier`.
     `target`: the GPU that is simulated, as in "sm_100a"; None leaves it to enclosing blocks, or to `WEFT_TARGET`.
     The options hold for the block's thread or asyncio task. Launches on a GPU ignore them. Raises LaunchError
-    (launch-option-value, target-unknown), and at a launch launch-no-such-program.
+    (launch-option-value, launch-no-option, target-unknown), and at a launch launch-no-such-program.
     """
+    if others:
+        from weft.runtime.foreign import refuse_others
+
+        refuse_others("weft.simulate", simulate, others)
     start, most = whole(seed), whole(max_resident)
     if start is None:
         raise _refuse("seed", seed, "an integer", "seed=7")

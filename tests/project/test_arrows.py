@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "sim": ("ops", "targets"),
     "cuda": ("ops", "targets"),
     "runtime": (),
-    "simulation": ("targets",),
+    "simulation": ("targets", "runtime"),
     "compiler": ("lang", "passes", "sim", "cuda", "runtime", "simulation"),
     "kernel": ("compiler",),
     "nvidia": ("kernel",),

@@ -40,6 +40,31 @@ def test_configs_that_are_none(configs):
     )
 
 
+def test_a_constraint_that_returns_an_array():
+    space = weft.tune.Space({"BLOCK": [1, 2]}, where=lambda BLOCK: np.arange(3) < BLOCK)
+    error = caught(lambda: weft.autotune(space)(scale), "tune-option-kind")
+    assert error.message.startswith(
+        "what the constraint returns of weft.tune.Space is array([ True, False, False]), not"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Config({}, num_stages=3), "weft.Config has no option num_stages: pipelining is written in the kernel"),
+        (lambda: Config({}, num_warp=3), "weft.Config has no option num_warp; did you mean num_warps?"),
+        (lambda: weft.autotune({"BLOCK": [1]}, prune_by=3), "weft.autotune has no option prune_by; did you mean prune?"),
+        (weft.simulate(seeds=3).__enter__, "weft.simulate has no option seeds; did you mean seed?"),
+    ],
+)  # fmt: skip
+def test_keywords_that_are_no_options(make, said):
+    with pytest.raises(LaunchError) as info:
+        make()
+    assert info.value.code == "launch-no-option"
+    assert info.value.message.startswith(said)
+    assert "others" not in info.value.fix
+
+
 def test_a_decorator_without_configs():
     error = caught(lambda: weft.autotune(scale), "tune-configs-kind")
     assert "<kernel tests.tune.kernels.scale>" in error.message

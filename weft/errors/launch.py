@@ -33,6 +33,12 @@ NO_DECORATOR_OPTION = row(
     "weft.jit has no option {option}{hint}",
     "its options are {known}; launch options are {options}",
 )
+NO_OPTION = row(
+    "launch-no-option",
+    LaunchError,
+    "{name} has no option {option}{hint}",
+    "its options are {known}",
+)
 HOST_CALL = row(
     "launch-host-call",
     LaunchError,

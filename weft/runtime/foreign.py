@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from typing import NoReturn
 
 from weft.errors import fail
-from weft.errors.launch import LAUNCH_OPTION, NO_DECORATOR_OPTION
+from weft.errors.launch import LAUNCH_OPTION, NO_DECORATOR_OPTION, NO_OPTION
 
 _PIPELINING = (
     "pipelining is written in the kernel, as buffers with a leading dimension of stages and copies that run ahead"
@@ -54,3 +55,11 @@ def refuse_of_jit(option: str, value: object, launch: Sequence[str]) -> NoReturn
     known = "debug", "sync", "do_not_specialize"
     hint = meant(option, (*known, *launch))
     raise fail(NO_DECORATOR_OPTION, option=option, hint=hint, known=", ".join(known), options=", ".join(launch))
+
+
+def refuse_others(name: str, function: Callable[..., object], others: Mapping[str, object]) -> None:
+    """Raise LaunchError (launch-no-option) for keywords that `function`, which users know as `name`, has no parameter for."""
+    for option in others:
+        parameters = signature(function).parameters.values()
+        known = [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
+        raise fail(NO_OPTION, name=name, option=option, hint=meant(option, known), known=", ".join(known))

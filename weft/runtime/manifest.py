@@ -186,7 +186,7 @@ def _scope(owner: Any, path: Path) -> int | None:
 
 
 class _Owners:
-    """The owners of reads by the way to each. What a value holds is looked through when a way leads into it, which most do not."""
+    """The owners of reads, by the way to each. A value's parts are listed when a way leads into it, which few ways do."""
 
     def __init__(self, request: CompileRequest) -> None:
         self.by_way: dict[str, Any] = dict(_roots(request))

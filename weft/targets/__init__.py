@@ -29,7 +29,8 @@ def get(spelling: str | int | Target) -> Target:
     match = _SPELLING.fullmatch(str(spelling))
     target = TARGETS.get(int(match[1])) if match else None
     if target is None:
-        raise fail(UNKNOWN, spelling=spelling, known=", ".join(t.name for t in TARGETS.values()))
+        name = f"sm_{spelling}" if isinstance(spelling, int) else spelling
+        raise fail(UNKNOWN, spelling=name, known=", ".join(t.name for t in TARGETS.values()))
     return target
 
 

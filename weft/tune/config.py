@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors.tune import CONFIGS_KIND, CONSTRAINT, EMPTY_SPACE, OPTION_KIND
+from weft.runtime.foreign import refuse_others
 from weft.runtime.options import number_of
 from weft.runtime.specialise import constexpr
 
@@ -38,8 +39,8 @@ class Config:
     hook are.
 
     Attributes: `kwargs`, `num_warps`, `num_ctas`, `maxnreg`, `pre_hook`, and `arguments`, what a call gets of all that.
-    Raises LaunchError: launch-option-value, launch-constexpr-kind for a value that cannot be hashed; TuningError:
-    tune-option-kind for what is no dictionary, or no function.
+    Raises LaunchError: launch-option-value, launch-no-option, launch-constexpr-kind for a value that cannot be hashed;
+    TuningError: tune-option-kind for what is no dictionary, or no function.
     """
 
     __slots__ = ("_key", "arguments", "kwargs", "maxnreg", "num_ctas", "num_warps", "pre_hook")
@@ -52,7 +53,9 @@ class Config:
         num_ctas: int | None = None,
         maxnreg: int | None = None,
         pre_hook: PreHook | None = None,
+        **others: NoReturn,
     ) -> None:
+        refuse_others("weft.Config", Config.__init__, others)
         given = _named("weft.Config", kwargs)
         check_hook("weft.Config", "pre_hook", pre_hook)
         options = {"num_warps": num_warps, "num_ctas": num_ctas, "maxnreg": maxnreg}
@@ -105,11 +108,11 @@ class Space:
         check_hook("weft.tune.Space", "pre_hook", self.pre_hook)
 
     def __iter__(self) -> Iterator[Config]:
-        """The configs, the last parameter's values changing fastest. Raises TuningError (tune-constraint)."""
+        """The configs, the last parameter's values changing fastest. Raises TuningError: tune-constraint, tune-option-kind."""
         allowed = _constraint(self.where, self.values)
         for combination in itertools.product(*map(_listed, self.values.values())):
             values = dict(zip(self.values, combination, strict=True))
-            if allowed(values):
+            if _truth(allowed(values)):
                 yield Config(values, pre_hook=self.pre_hook)
 
 
@@ -167,6 +170,17 @@ def _constraint(where: Where | None, values: Mapping[str, Any]) -> Callable[[Map
         if name not in values:
             raise fail(CONSTRAINT, parameter=name, known=", ".join(values))
     return lambda values: allows(**{name: values[name] for name in names})
+
+
+def _truth(result: object) -> bool:
+    """What a constraint returned, as a condition."""
+    try:
+        return bool(result)
+    except (ValueError, TypeError) as error:  # an array of several elements, or a symbol
+        raise fail(
+            OPTION_KIND, option="what the constraint returns", name="weft.tune.Space", value=repr(result),
+            want="true or false", fix="return one condition for each combination, as numpy.all(...) is of an array",
+        ) from error  # fmt: skip
 
 
 def check_hook(name: str, option: str, value: object) -> None:

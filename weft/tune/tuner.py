@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from weft import settings
 from weft.errors import fail
@@ -21,6 +21,7 @@ from weft.locks import Lock, lazy
 from weft.plain import several
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dynamo import opaque
+from weft.runtime.foreign import refuse_others
 from weft.runtime.reference import Referenced
 from weft.runtime.rehearsal import visitor
 from weft.tune import measure
@@ -234,6 +235,7 @@ def autotune(
     rounds: int = 3,
     within: float = 1.25,
     progress: bool | None = None,
+    **others: NoReturn,
 ) -> Callable[[Callable[..., Any]], Autotuner]:
     """Choose among configs by measurement: above `@weft.jit`, or above a function that launches kernels.
 
@@ -260,8 +262,9 @@ def autotune(
 
     Raises TuningError: tune-subject, tune-configs-kind, tune-empty-space, tune-constraint, tune-unknown-parameter,
     tune-unknown-name, tune-tuned-name, tune-option-kind; calls raise tune-argument-twice, tune-key-value and what a search
-    raises.
+    raises. LaunchError: launch-no-option.
     """
+    refuse_others("weft.autotune", autotune, others)
     if callable(configs):
         raise fail(CONFIGS_KIND, name="weft.autotune", value=repr(configs))
     plan = Plan(
