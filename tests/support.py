@@ -19,7 +19,7 @@ import numpy as np
 
 from tests.sim.build import TARGET, Kernel
 from weft import sim
-from weft.ir.core import Func, Op, Value, walk
+from weft.ir.core import Func, Op, ParamFacts, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.text import format_func
 from weft.ir.types import (
@@ -149,7 +149,7 @@ class TileKernel(Kernel):
         super().__init__(num_warps=num_warps)
         self.rng = np.random.default_rng(seed)
         self.arguments: list[Argument] = []
-        self.facts: list[dict[str, int]] = []
+        self.facts: list[ParamFacts] = []
 
     # Parameters
 
@@ -158,7 +158,7 @@ class TileKernel(Kernel):
         value = Value(ScalarType(element), f"p{len(self.params)}")
         self.params = (*self.params, value)
         self.arguments.append(argument)
-        self.facts.append({"divisible": divisible} if divisible > 1 else {})
+        self.facts.append(ParamFacts(divisible))
         return value
 
     def number_in(self, value: int | float | bool, element: DType = int32, divisible: int = 1) -> Value:

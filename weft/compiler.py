@@ -187,11 +187,11 @@ class Stages:
             made.cubin,
             made.n_regs,
             made.n_spills,
-            self.lowered.attrs["shared_bytes"],
+            self.lowered.attrs.shared_bytes,
             made.shared,
             tuple(name for name in own if name not in taken),
-            self.lowered.attrs.get("total_warps", self.lowered.attrs["num_warps"]) - self.lowered.attrs["num_warps"],
-            self.lowered.attrs.get("workspace_bytes", 0),
+            self.lowered.attrs.warps_of_block - self.lowered.attrs.num_warps,
+            self.lowered.attrs.workspace_bytes,
         )
 
 

@@ -166,7 +166,7 @@ def test_only_functions_of_threads_are_marked(block):
     func = lowered(k.done())
     exact = {"arith.mul range": 1, "arith.mul address": 1} if block else {}
     made = {op.result: op.name for op in walk(func.body) if len(op.results) == 1}
-    assert Counter(f"{made[value]} {why}" for value, why in func.attrs.get("exact", {}).items()) == exact
+    assert Counter(f"{made[value]} {why}" for value, why in func.attrs.exact.items()) == exact
 
 
 def test_unsigned_values_have_their_own_ranges():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from weft.analysis.facts import facts
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int8, int32, int64, tile_type, uint8, uint32, uint64
 from weft.layout import AutoLayout
 from weft.ops import arith, control, memory, program, reduce, tile
@@ -29,7 +29,11 @@ class Kernel:
 
     def func(self) -> Func:
         self(control.return_)
-        return self.build.func("k", (self.p, self.n, self.m), {"params": ({"divisible": 16}, {"divisible": 16}, {})})
+        return self.build.func(
+            "k",
+            (self.p, self.n, self.m),
+            FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(16), ParamFacts(16), ParamFacts())),
+        )
 
     def of(self, value):
         found = facts(self.func(), addresses=isinstance(value.type.element, Pointer))[value]

@@ -11,7 +11,7 @@ from weft import targets
 from weft.cuda import emit
 from weft.errors import Loc
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, int32
 from weft.ops import arith, control, memory, program, regs
 from weft.passes.assign_registers import assign_registers
@@ -28,7 +28,13 @@ class Kernel(Builder):
         super().__init__()
         self.params = tuple(Value(ScalarType(element), name) for name, element in params)
         self.name = name
-        self.attrs = {"num_warps": num_warps, "target": "sm_90a", "params": (), "stage": "lowered", **attrs}
+        self.attrs: dict[str, Any] = {
+            "num_warps": num_warps,
+            "target": "sm_90a",
+            "params": (ParamFacts(),) * len(params),
+            "stage": "lowered",
+            **attrs,
+        }
         self.loc = Loc("kernel.py", 1)
 
     def at(self, line: int) -> Kernel:
@@ -37,7 +43,7 @@ class Kernel(Builder):
 
     def done(self) -> Func:
         self.emit(control.return_)
-        return assign_registers(self.func(self.name, self.params, self.attrs))
+        return assign_registers(self.func(self.name, self.params, FuncAttrs(**self.attrs)))
 
     def number(self, value: float, dtype: DType = int32, count: int | None = None) -> Value:
         scalar = self.emit(arith.constant, value=value, type=ScalarType(dtype))

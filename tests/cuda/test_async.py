@@ -52,7 +52,7 @@ def sass(func: Func, arch: str = "sm_90a") -> str:
     made = compiled(func, arch)
     assert made.n_spills == 0
     text = disassemble(made.cubin)
-    assert func.attrs.get("debug") or not re.search(r"\b(LDL|STL)\b", text)
+    assert func.attrs.debug or not re.search(r"\b(LDL|STL)\b", text)
     return text
 
 

@@ -11,7 +11,7 @@ from tests.cuda.test_async import barriers, descriptor, each_hopper, room, sass
 from tests.sim.build import Kernel as TileKernel
 from weft import targets
 from weft.errors import Loc
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, ParamFacts, Value
 from weft.ir.types import DescriptorType, ScalarType, float16, int32, int64
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout
 from weft.ops import arith, control, mbarrier, program, shared, tma
@@ -26,7 +26,7 @@ def ring(debug: bool = False) -> Func:
     k = TileKernel(num_warps=4, debug=debug)
     k.params = tuple(Value(DescriptorType(float16, (64, 128), layout), name) for name in ("in_desc", "out_desc"))
     k.params = (*k.params, Value(ScalarType(int32), "count"))
-    k.attrs["params"] = ({},) * 3
+    k.attrs["params"] = (ParamFacts(),) * 3
     in_desc, out_desc, count = k.params
 
     def at(line: int) -> TileKernel:

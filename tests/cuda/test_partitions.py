@@ -10,6 +10,7 @@ from tests.cuda.build import ARCHITECTURES, Kernel, compiled, needs_nvrtc, point
 from weft import targets
 from weft.cuda.elected import condition
 from weft.cuda.emitter import Emitter
+from weft.ir.core import FuncAttrs
 from weft.ir.types import RegsType, ScalarType, float32, int32
 from weft.ops import arith, control, memory, program
 from weft.passes.assign_registers import assign_registers
@@ -106,7 +107,7 @@ def heavy(num_regs):
     regions = work(k, 100), work(k, 100), work(k, 1)
     k.at(9).emit(control.partitions, regions=regions, first_warps=(0, 4, 8), num_warps=(4, 4, 4), num_regs=num_regs)
     k.emit(control.return_)
-    return assign_registers(k.func(k.name, k.params, k.attrs))
+    return assign_registers(k.func(k.name, k.params, FuncAttrs(**k.attrs)))
 
 
 @needs_nvrtc

@@ -5,6 +5,7 @@ import pytest
 from weft import targets
 from weft.errors import CompilationError, ErrorGroup, LayoutError, Loc
 from weft.ir.build import Builder
+from weft.ir.core import FuncAttrs
 from weft.ir.types import float32, tile_type
 from weft.layout import AutoLayout, BlockedLayout
 from weft.ops import arith, control, tile
@@ -31,7 +32,7 @@ class Kernel:
 
     def refused(self, kind=CompilationError):
         self(control.return_)
-        func = self.build.func("k", (), {"num_warps": 4, "stage": "tile", "params": ()})
+        func = self.build.func("k", (), FuncAttrs(num_warps=4, stage="tile", params=()))
         with pytest.raises(kind) as error:
             resolve_layouts(func, targets.get("sm_90a"))
         return error.value

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from tests.effort import calls
 from weft.errors import Loc
 from weft.ir.build import Builder
 from weft.ir.compare import equivalent
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.parse import parse_func, parse_type
 from weft.ir.text import TextError, format_func, format_op
 from weft.ir.types import (
@@ -36,13 +38,13 @@ arith, control, memory, tile, program = ops.arith, ops.control, ops.memory, ops.
 LINE = BlockedLayout([4], [32], [4], [0])
 PLANE = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 I32, BOOL = ScalarType(int32), ScalarType(int1)
-ATTRS = {"num_warps": 4, "target": "sm_90a", "stage": "tile"}
+ATTRS = FuncAttrs(num_warps=4, target="sm_90a", stage="tile")
 
 
 def finish(build: Builder, *params: Value, facts=None, **attrs) -> Func:
     build.emit(control.return_)
-    facts = tuple(facts or ({},) * len(params))
-    return build.func("kernel", params, {**ATTRS, "params": facts, **attrs})
+    facts = tuple(facts or (ParamFacts(),) * len(params))
+    return build.func("kernel", params, replace(ATTRS, params=facts, **attrs))
 
 
 def scale() -> Func:
@@ -57,7 +59,7 @@ def scale() -> Func:
     x = build.emit(memory.load, at, mask, None, cache=".cg", name="x")
     two = build.emit(arith.constant, value=2.0, type=x.type)
     build.emit(memory.store, at, build.emit(arith.mul, x, two, name="x"), None)
-    return finish(build, src, n, facts=({"divisible": 16}, {}))
+    return finish(build, src, n, facts=(ParamFacts(16), ParamFacts()))
 
 
 def nested() -> Func:
@@ -212,13 +214,17 @@ def test_attributes_round_trip(values, text, tree):
         dtype = {bool: int1, int: int32, float: float32}[type(value)]
         build.emit(arith.constant, value=value, type=ScalarType(dtype))
     build.emit(ops.debug.print_, prefix=text)
-    func = finish(build, table=tree)
+    build.emit(ops.debug.print_, prefix=tree)
+    func = finish(build)
     assert equivalent(parse_func(format_func(func)), func)
 
 
 def test_matrices_in_memory_round_trip():
-    func = finish(Builder(), left=Operand(128, False, 16, 1024, (0, 0, 8192)), right=(Operand(32, True, 64, 512, ()),))
-    assert "left = Operand(128, false, 16, 1024, [0, 0, 8192])" in format_func(func)
+    build = Builder()
+    build.emit(ops.debug.print_, prefix=Operand(128, False, 16, 1024, (0, 0, 8192)))
+    build.emit(ops.debug.print_, prefix=(Operand(32, True, 64, 512, ()),))
+    func = finish(build)
+    assert "prefix = Operand(128, false, 16, 1024, [0, 0, 8192])" in format_func(func)
     assert equivalent(parse_func(format_func(func)), func)
 
 
@@ -246,6 +252,10 @@ def test_differences_are_seen():
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("num_warps = 4", "warps = 4", "unexpected keyword argument 'warps', in line 1: func @kernel"),
+        ("num_warps = 4, ", "", "missing 1 required keyword-only argument: 'num_warps', in line 1"),
+        ("(%n: i32)", "(%n: i32 {even = true})", "unexpected keyword argument 'even', in line 1"),
+        ("control.return\n}", "control.return\n} {color = {%n = 0}}", "exact or storage is expected, not 'color'"),
         ("arith.add", "arith.sum", "an operation is expected, not 'arith.sum', in line 7"),
         ("%a, %i : i32", "%a, %ghost : i32", "a value that is defined above is expected, not '%ghost'"),
         ("%b: i32)", "%b: i33)", "there is no type i33"),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import weft.ops as ops
 from weft.errors import Loc
 from weft.ir.build import Builder
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.types import RegsType, ScalarType, float32, int1, int32, tile_type
 from weft.ir.verify import VerificationError, verify
 from weft.layout import BlockedLayout
@@ -19,8 +21,14 @@ RETURN = Op(control.return_, (), {}, ())
 
 def func(*made: Op, params=(), **attrs) -> Func:
     return Func(
-        "k", Region(tuple(params), made), {"num_warps": 4, "stage": "tile", "params": ({},) * len(params), **attrs}
+        "k",
+        Region(tuple(params), made),
+        FuncAttrs(**{"num_warps": 4, "stage": "tile", "params": (ParamFacts(),) * len(params), **attrs}),
     )
+
+
+def with_facts(*facts: Any) -> Func:
+    return Func("k", Region((Value(I32),), (RETURN,)), FuncAttrs(num_warps=4, stage="tile", params=facts))
 
 
 def constant(value=0, type=I32) -> Op:
@@ -52,7 +60,7 @@ def test_accepts_nested_control_flow():
         build.emit(control.yield_, build.emit(arith.add, after.args[0], one))
     build.emit(control.while_, total, regions=(condition.done, after.done))
     build.emit(control.return_)
-    verify(build.func("k", (n,), {"num_warps": 4, "stage": "tile", "params": ({},)}))
+    verify(build.func("k", (n,), FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),))))
 
 
 def test_accepts_the_lowered_stage():
@@ -160,8 +168,19 @@ def lowered_op_too_early():
         (tile_op_when_lowered, "tile.splat does not belong into the lowered stage"),
         (tile_value_when_lowered, "has a type that does not belong into the lowered stage"),
         (lowered_op_too_early, "regs.xor does not belong into the tile stage"),
-        (lambda: func(RETURN, stage="odd"), "the stage is 'tile' or 'lowered', not 'odd'"),
-        (lambda: func(RETURN, num_warps=None), "num_warps counts warps"),
+        (lambda: func(RETURN, stage="odd"), "the attribute stage cannot be 'odd'"),
+        (lambda: func(RETURN, num_warps=None), "the attribute num_warps cannot be None"),
+        (lambda: func(RETURN, num_warps=0), "the attribute num_warps cannot be 0"),
+        (lambda: func(RETURN, num_ctas=True), "the attribute num_ctas cannot be True"),
+        (lambda: func(RETURN, shared_bytes=-1), "the attribute shared_bytes cannot be -1"),
+        (lambda: func(RETURN, block=(32, 1)), "the attribute block cannot be (32, 1)"),
+        (lambda: func(RETURN, debug=1), "the attribute debug cannot be 1"),
+        (lambda: func(RETURN, kept_bytes=((0, "16"),)), "the attribute kept_bytes cannot be ((0, '16'),)"),
+        (lambda: func(RETURN, storage={"x": 0}), "the attribute storage cannot be {'x': 0}"),
+        (lambda: func(RETURN, storage={Value(I32): 0}), "storage speaks of a value that the function does not have"),
+        (lambda: func(RETURN, total_warps=2), "4 of 2 warps"),
+        (lambda: with_facts({"divisible": 4}), "the attribute params cannot be ({'divisible': 4},)"),
+        (lambda: with_facts(ParamFacts("4")), "the attribute params cannot be (ParamFacts(divisible='4'"),
     ],
 )
 def test_refuses(make, says):
@@ -171,9 +190,8 @@ def test_refuses(make, says):
 
 
 def test_refuses_facts_that_do_not_fit():
-    bad = Func("k", Region((Value(I32),), (RETURN,)), {"num_warps": 4, "stage": "tile", "params": ()})
     with pytest.raises(VerificationError, match="1 parameters, but facts about 0"):
-        verify(bad)
+        verify(with_facts())
 
 
 def test_shows_both_lines():

@@ -111,7 +111,7 @@ class Runner:
             run_lowered(kernel, compiled, grid, as_given(described, again), options)
             if ordered:
                 agree("tile IR and lowered IR", results, again)
-            if compiled.front.tile.attrs.get("shared_bytes"):
+            if compiled.front.tile.attrs.shared_bytes:
                 run_otherwise(kernel, grid, described, args, options, results if ordered else args)
             if compiles:
                 check_machine_code(compiled, spills)

@@ -196,7 +196,7 @@ def test_partitions_make_their_own(run, rng):
     compiled = run(handed_over, 3, x, out, 75, gl.NVMMASharedLayout(128, 32, 2))
     written(out, (slice(0, 75), slice(0, 64)), x)
     assert compiled.asm["lowered"].count("tma.write_descriptor") == 2
-    assert compiled.front.lowered.attrs["workspace_bytes"] == 256
+    assert compiled.front.lowered.attrs.workspace_bytes == 256
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tests.lang.support import INT, POINTER, build, jit, ops, read
 from weft import language as gl
+from weft.ir.core import FuncAttrs, ParamFacts
 from weft.ir.types import ScalarType, float32, int32
 from weft.lang.frame import spell
 
@@ -328,7 +329,7 @@ def test_what_the_function_is_compiled_for():
 
     func = build(kernel, num_warps=8, out=POINTER, n=INT, BLOCK=gl.constexpr(1)).func
     assert func.name == "kernel"
-    assert func.attrs == {"num_warps": 8, "target": "sm_90a", "params": ({"divisible": 16}, {}), "stage": "tile"}
+    assert func.attrs == FuncAttrs(num_warps=8, target="sm_90a", params=(ParamFacts(16), ParamFacts()), stage="tile")
 
 
 def test_none_is_not_a_run_time_value():

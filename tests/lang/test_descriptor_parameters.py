@@ -7,6 +7,7 @@ import pytest
 from weft import language as gl
 from weft import targets
 from weft.errors import CompilationError
+from weft.ir.core import ParamFacts
 from weft.ir.types import DescriptorType, ScalarType, float32, int32, int64
 from weft.lang import DescriptorParam, RuntimeParam, build_kernel
 
@@ -33,9 +34,9 @@ def test_what_a_descriptor_becomes():
     assert [(p.name, p.type) for p in func.params] == [
         ("a", TYPE), ("a.shape_0", narrow), ("a.shape_1", narrow), ("a.stride_0", wide), ("a.stride_1", wide), ("n", narrow),
     ]  # fmt: skip
-    optional = {"optional": True}
-    assert func.attrs["params"] == (
-        {}, optional, optional, {"optional": True, "divisible": 4}, optional, {"divisible": 16},
+    optional = ParamFacts(optional=True)
+    assert func.attrs.params == (
+        ParamFacts(), optional, optional, ParamFacts(4, optional=True), optional, ParamFacts(16),
     )  # fmt: skip
 
 

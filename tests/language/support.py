@@ -12,7 +12,7 @@ import pytest
 from weft import language as gl
 from weft.errors import UserError
 from weft.ir.build import Builder
-from weft.ir.core import Value
+from weft.ir.core import FuncAttrs, Value
 from weft.ir.types import DescriptorType, ScalarType, tile_type
 from weft.language.context import Context, enter
 from weft.language.descriptor import tensor_descriptor
@@ -49,7 +49,7 @@ class Kernel:
 
     @property
     def ops(self) -> tuple[Any, ...]:
-        return self.builder.func("kernel", (), {}).body.ops
+        return self.builder.func("kernel", (), FuncAttrs(num_warps=4, stage="tile")).body.ops
 
     @property
     def names(self) -> list[str]:

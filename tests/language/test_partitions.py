@@ -9,6 +9,7 @@ import pytest
 from tests.lang import support as reading
 from tests.language.support import BLOCKED, jit, mistake
 from weft import language as gl
+from weft.ir.core import FuncAttrs, ParamFacts
 from weft.ir.verify import verify
 from weft.language.context import current
 from weft.language.partitions import named_barrier
@@ -39,7 +40,7 @@ def store(ptr, value):
 def function(kernel, *params):
     """The kernel so far as a verified function."""
     kernel.builder.emit(control.return_)
-    attrs = {"num_warps": 4, "target": "sm_90a", "params": ({},) * len(params), "stage": "tile"}
+    attrs = FuncAttrs(num_warps=4, target="sm_90a", params=(ParamFacts(),) * len(params), stage="tile")
     func = kernel.builder.func("kernel", tuple(p.handle for p in params), attrs)
     verify(func)
     return func
@@ -227,7 +228,7 @@ def test_workers_use_what_all_threads_agree_on(kernel):
     gl.warp_specialize([(nothing, ()), (worker, (lane,))], [1])
     kernel.builder.emit(control.return_)
     with mistake("partitions-worker-scope") as found:
-        scopes(kernel.builder.func("kernel", (n.handle,), {"num_warps": 4}))
+        scopes(kernel.builder.func("kernel", (n.handle,), FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),))))
     assert "uses 'lane', which each thread" in found.text
 
 

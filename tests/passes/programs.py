@@ -13,7 +13,7 @@ from typing import Any
 
 import weft.ops  # noqa: F401  fills the table of operations
 from weft.ir.build import Builder
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.types import RegsType, ScalarType, int32
 from weft.ops import arith, control, debug, regs
 
@@ -52,7 +52,7 @@ class _Maker:
         for value in self.random.sample(self.known, min(4, len(self.known))):
             self.show(value)
         self.b.emit(control.return_)
-        return self.b.func(name, (n,), {"num_warps": 1, "target": "sm_90a", "params": ({},), "stage": "lowered"})
+        return self.b.func(name, (n,), FuncAttrs(num_warps=1, target="sm_90a", params=(ParamFacts(),), stage="lowered"))
 
     def emit(self, *args: Any, **attrs: Any) -> Any:
         return self.b.emit(*args, name=self.random.choice(["", "x", "acc"]), **attrs)

@@ -8,7 +8,7 @@ from typing import Any
 from tests.sim.build import LINE, Kernel
 from weft import targets
 from weft.errors import Loc
-from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.core import Func, Op, ParamFacts, Region, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32, int64
 from weft.ir.verify import verify
@@ -33,7 +33,7 @@ class SharedKernel(Kernel):
         super().__init__(("n", int32), ("p", Pointer(float32)), **attrs)
         self.desc = Value(DescriptorType(float32, (LENGTH,), TILE), "desc")
         self.params = (*self.params, self.desc)
-        self.attrs["params"] = ({}, {}, {})
+        self.attrs["params"] = (ParamFacts(), ParamFacts(), ParamFacts())
         self.tags = 0
         self.line = 0
         self.zero = self.number(0)

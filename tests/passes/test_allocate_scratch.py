@@ -10,7 +10,7 @@ from weft import targets
 from weft.errors import Loc
 from weft.errors.launch import OutOfResources
 from weft.ir.build import Builder
-from weft.ir.core import Value, walk
+from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
 from weft.ir.verify import verify
 from weft.ops import arith, control, scratch, shared
@@ -60,14 +60,14 @@ class Kernel:
 
     def run(self, target=SM90):
         self(control.return_)
-        func = self.build.func("k", (self.n,), {"num_warps": 4, "stage": "lowered", "params": ({},)})
+        func = self.build.func("k", (self.n,), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),)))
         new = allocate_scratch(func, target)
         verify(new)
         return new
 
     def offsets(self):
         func = self.run()
-        return [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc], func.attrs["shared_bytes"]
+        return [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc], func.attrs.shared_bytes
 
 
 def test_no_scratch_no_bytes():
@@ -215,9 +215,9 @@ class LoweredKernel:
 
     def offsets(self, **attrs: object) -> tuple[list[int], int]:
         self.build.emit(control.return_)
-        func = allocate_scratch(self.build.func("k", (), {"stage": "lowered", **attrs}), SM90)
+        func = allocate_scratch(self.build.func("k", (), FuncAttrs(num_warps=4, stage="lowered", **attrs)), SM90)
         found = [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc]
-        return found, func.attrs["shared_bytes"]
+        return found, func.attrs.shared_bytes
 
 
 def test_scratch_lies_beside_what_is_alive_and_where_it_is_not():
@@ -262,8 +262,10 @@ def test_clusters_that_a_multiprocessor_has_no_tensor_memory_for_do_not_fit_on_i
         k = Kernel()
         k.write(k.alloc(8))
         k(control.return_)
-        func = k.build.func("k", (k.n,), {"num_warps": 4, "stage": "lowered", "params": ({},), **attrs})
-        return allocate_scratch(func, target).attrs["shared_bytes"]
+        func = k.build.func(
+            "k", (k.n,), FuncAttrs(**{"num_warps": 4, "stage": "lowered", "params": (ParamFacts(),), **attrs})
+        )
+        return allocate_scratch(func, target).attrs.shared_bytes
 
     assert target.resident_blocks(32, 32, taken(num_ctas=2, tensor_columns=columns)) == most
     assert taken(tensor_columns=columns) == taken(num_ctas=2) == 32

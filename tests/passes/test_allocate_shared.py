@@ -70,7 +70,7 @@ def test_aligned_buffers_come_first():
     k.read(a)
     func = allocated(k)
     assert offsets_of(func) == {"m": 0, "a": 1024, "bar": 1280}
-    assert func.attrs["shared_bytes"] == 1296
+    assert func.attrs.shared_bytes == 1296
 
 
 def offsets_of(func: Func) -> dict[str, int]:
@@ -239,7 +239,7 @@ def test_what_the_author_keeps_alive():
             k.wait(bar, a)
         func = allocated(k)
         assert same(offsets_of(func)) == (keep == "no")
-        assert func.attrs.get("kept_bytes", ()) == (() if keep == "no" else ((0, BYTES),))
+        assert func.attrs.kept_bytes == (() if keep == "no" else ((0, BYTES),))
 
 
 # Barriers

@@ -9,7 +9,7 @@ import pytest
 from tests.passes.shared import TILE, SharedKernel
 from tests.passes.tensor import ANSWER, COLUMNS, FLAT, INNER, ROWS, SM100, TensorKernel
 from weft.errors import UserError
-from weft.ir.core import Func, Value, walk
+from weft.ir.core import Func, ParamFacts, Value, walk
 from weft.ir.types import DescriptorType, float16, float32, int64, uint8
 from weft.ir.verify import verify
 from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
@@ -40,8 +40,8 @@ def test_each_has_columns_of_its_own_and_wide_tiles_come_first():
     k.tensor("wide", ROWS, 2 * COLUMNS)
     func = allocated(k)
     assert columns(func) == {"wide": 0, "accs": 128, "half": 256, "scales": 288, "others": 292}
-    assert func.attrs["tensor_columns"] == 512
-    assert "two_ctas" not in func.attrs
+    assert func.attrs.tensor_columns == 512
+    assert not func.attrs.two_ctas
 
 
 @pytest.mark.parametrize(("tiles", "total"), [(0, 128), (2, 256), (3, 512), (6, 512)])
@@ -49,14 +49,14 @@ def test_the_total_is_a_power_of_two(tiles, total):
     k = TensorKernel()
     if tiles:
         k.tensor("more", tiles, ROWS, COLUMNS)
-    assert allocated(k).attrs["tensor_columns"] == total
+    assert allocated(k).attrs.tensor_columns == total
 
 
 def test_at_least_32():
     k = SharedKernel()
     layout = TensorMemoryLayout([ROWS, 16])
     k.emit(tensor_memory.alloc, element=float16, shape=(ROWS, 16), layout=layout, tag=1, name="a")
-    assert allocated(k).attrs["tensor_columns"] == 32
+    assert allocated(k).attrs.tensor_columns == 32
 
 
 def test_without_tensor_memory_nothing_changes():
@@ -70,7 +70,7 @@ def test_two_blocks_that_multiply_together():
     scales = TensorMemoryScalesLayout([[0, 0]])
     pair.emit(tensor_memory.alloc, element=uint8, shape=(ROWS, 4), layout=scales, tag=2, name="s")
     func = allocated(pair)
-    assert func.attrs["two_ctas"] is True
+    assert func.attrs.two_ctas is True
     assert columns(func) == {"a": 0, "s": 32}
 
 
@@ -239,7 +239,7 @@ def test_a_tile_of_results_lies_where_operands_were(tcgen05_products, outside):
 
     k.block = Value(DescriptorType(float32, (2048,), TILE), "block")
     k.params = (*k.params, k.block)
-    k.attrs["params"] = ({}, {}, {}, {})
+    k.attrs["params"] = (ParamFacts(), ParamFacts(), ParamFacts(), ParamFacts())
     k.loop(one_tile)
     func = allocate_shared(k.finished(), SM100)
     found = {op.result.name: op.attrs["offset"] for op in walk(func.body) if op.kind is shared.alloc}

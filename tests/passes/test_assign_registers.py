@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.passes.programs import ARRAY, SCALAR, Endless, interpret, random_program
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import RegsType, float32
 from weft.ops import arith, control, debug, regs
 from weft.passes.assign_registers import assign_registers
@@ -17,15 +17,13 @@ from weft.passes.assign_registers import assign_registers
 @given(seed=st.integers(0, 2**32), n=st.integers(-3, 3))
 def test_meaning_stays(seed, n):
     func = random_program(seed)
-    assert interpret(func, n, assign_registers(func).attrs["storage"]) == interpret(func, n)
+    assert interpret(func, n, assign_registers(func).attrs.storage) == interpret(func, n)
 
 
 def test_the_law_can_fail():
     """Were everything of one type to share a variable, the interpreter would notice."""
     funcs = [random_program(seed) for seed in range(40)]
-    storages = [
-        {v: v.type.count if v.type == ARRAY else 1 for v in assign_registers(f).attrs["storage"]} for f in funcs
-    ]
+    storages = [{v: v.type.count if v.type == ARRAY else 1 for v in assign_registers(f).attrs.storage} for f in funcs]
     wrong = sum(_differs(func, storage) for func, storage in zip(funcs, storages, strict=True))
     assert wrong > 10
 
@@ -59,8 +57,8 @@ class Loop:
         for value in live:
             self.b.emit(debug.print_, value, prefix="")
         self.b.emit(control.return_)
-        func: Func = self.b.func("kernel", (self.n,), {})
-        return assign_registers(func).attrs["storage"]
+        func: Func = self.b.func("kernel", (self.n,), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),)))
+        return assign_registers(func).attrs.storage
 
 
 def test_an_accumulator_is_one_variable():
@@ -130,6 +128,6 @@ def test_dot_works_on_its_accumulator_only():
     itself = b.emit(regs.dot, other, zero, other, **tables)
     b.emit(debug.print_, itself, prefix="")
     b.emit(control.return_)
-    storage = assign_registers(b.func("kernel", (), {})).attrs["storage"]
+    storage = assign_registers(b.func("kernel", (), FuncAttrs(num_warps=4, stage="lowered"))).attrs.storage
     assert storage[acc] == storage[new]
     assert other not in storage

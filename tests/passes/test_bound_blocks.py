@@ -29,12 +29,12 @@ def copied(registers: int, num_warps: int):
 
 
 def test_nothing_is_said_of_a_kernel_that_holds_little():
-    assert "min_blocks" not in bound_blocks(copied(16, 4), SM90).attrs
+    assert bound_blocks(copied(16, 4), SM90).attrs.min_blocks is None
 
 
 @pytest.mark.parametrize(("registers", "num_warps"), [(64, 4), (128, 4), (64, 8), (64, 16), (128, 16)])
 def test_as_many_blocks_as_their_registers_leave_room_for(registers, num_warps):
-    blocks = bound_blocks(copied(registers, num_warps), SM90).attrs["min_blocks"]
+    blocks = bound_blocks(copied(registers, num_warps), SM90).attrs.min_blocks
     threads = 32 * num_warps
     assert blocks >= 1
     assert blocks == 1 or blocks * threads * max(registers, LEAST) <= SM90.registers_per_sm

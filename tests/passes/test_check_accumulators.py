@@ -240,7 +240,7 @@ def test_what_is_under_way_goes_past_a_wait_untouched():
     (loop,) = ops(func, "control.for")
     (product,) = ops(func, "mma.wgmma")
     (begun,) = ops(func, "mma.begin")
-    storage = func.attrs["storage"]
+    storage = func.attrs.storage
     assert len({storage[v] for v in (begun.result, *loop.results, product.result, after.result)}) == 1
 
 
@@ -267,7 +267,7 @@ def test_an_old_value_that_is_complete_may_be_kept():
 
     func = lowered(kernel)
     first, second = ops(func, "mma.wgmma")
-    storage = func.attrs["storage"]
+    storage = func.attrs.storage
     assert storage[first.result] != storage[second.result]
 
 
@@ -284,7 +284,7 @@ def test_two_names_for_one_accumulator_are_one_array():
     func = lowered(kernel)
     (wait,) = ops(func, "mma.warpgroup_wait")
     (loop,) = ops(func, "control.for")
-    assert len({func.attrs["storage"][v] for v in (*wait.results, *loop.regions[0].args[1:])}) == 1
+    assert len({func.attrs.storage[v] for v in (*wait.results, *loop.regions[0].args[1:])}) == 1
 
 
 # Operands in registers

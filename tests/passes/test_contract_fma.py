@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from weft.ir.build import Builder
-from weft.ir.core import Value, walk
+from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import (
     ScalarType,
     bfloat16,
@@ -34,7 +34,7 @@ class Kernel:
 
     def contracted(self):
         self(control.return_)
-        func = contract_fma(self.build.func("k", (), {"num_warps": 4, "stage": "tile"}))
+        func = contract_fma(self.build.func("k", (), FuncAttrs(num_warps=4, stage="tile")))
         verify(func)
         return [op for op in walk(func.body) if op.kind not in (arith.constant, control.return_, debug.print_)]
 
@@ -109,7 +109,7 @@ def test_nothing_to_do_is_free():
     k = Kernel()
     k(arith.add, k.a, k.b)
     k(control.return_)
-    func = k.build.func("k", (), {"num_warps": 4, "stage": "tile"})
+    func = k.build.func("k", (), FuncAttrs(num_warps=4, stage="tile"))
     assert contract_fma(func) is func
 
 
@@ -118,7 +118,7 @@ def test_the_old_function_is_left_alone():
     x = Value(F32)
     total = k(arith.add, k(arith.mul, k.a, k.b), k.c)
     k(control.return_)
-    func = k.build.func("k", (x,), {"num_warps": 4, "stage": "tile", "params": ({},)})
+    func = k.build.func("k", (x,), FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),)))
     before = func.body.ops
     contract_fma(func)
     assert func.body.ops is before

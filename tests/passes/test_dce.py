@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value, walk
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value, walk
 from weft.ir.text import format_func
 from weft.ir.types import Pointer, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
@@ -27,7 +27,7 @@ class Kernel:
     def run(self) -> Func:
         """The pass's result, well formed, with the old function untouched."""
         self(control.return_)
-        attrs = {"num_warps": 4, "stage": "tile", "params": ({},) * 3}
+        attrs = FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),) * 3)
         func = self.build.func("k", (self.n, self.b, self.p), attrs)
         text = format_func(func)
         new = dce(func)
@@ -69,7 +69,7 @@ def test_a_live_function_is_returned_as_it_is():
     k = Kernel()
     k.keep(k.add(k.n, k.one))
     k(control.return_)
-    func = k.build.func("k", (k.n,), {})
+    func = k.build.func("k", (k.n,), FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),)))
     assert dce(func) is func
 
 

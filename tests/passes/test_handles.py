@@ -4,7 +4,7 @@ import pytest
 
 from tests.passes.shared import BYTES, TILE, SharedKernel
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import ScalarType, float16, float32, int32, int64
 from weft.layout import NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, scratch, shared
@@ -178,7 +178,7 @@ def test_views_of_scratch_memory():
     inner = build.emit(shared.view, known, eight, element=int64, count=1)
     beyond = build.emit(shared.view, known, eight, element=int64, count=100)
     build.emit(control.return_)
-    found = handles(build.func("k", (n,), {"stage": "lowered"}))
+    found = handles(build.func("k", (n,), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),))))
     assert [(p.first, p.end) for v in (known, unknown, inner, beyond) for p in found[v]] == [
         (8, 24), (0, 64), (16, 24), (16, 64),
     ]  # fmt: skip

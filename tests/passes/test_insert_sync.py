@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from weft.ir.build import Builder
-from weft.ir.core import Value, walk
+from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
 from weft.ops import arith, control, debug, memory, program, regs, scratch, shared
@@ -83,7 +83,9 @@ class Kernel:
     def shown(self) -> str:
         """Accesses and barriers of the function after the pass; `!` is one that was inserted."""
         self(control.return_)
-        func = self.build.func("k", (self.n, self.p), {"num_warps": 4, "stage": "lowered", "params": ({}, {})})
+        func = self.build.func(
+            "k", (self.n, self.p), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(), ParamFacts()))
+        )
         before = [op for op in walk(func.body) if op.kind is not program.barrier]
         new = insert_sync(func)
         verify(new)
@@ -227,6 +229,8 @@ def test_says_why():
     k = Kernel()
     k.steps(["Wa", "Ra"])
     k(control.return_)
-    func = insert_sync(k.build.func("k", (k.n, k.p), {"num_warps": 4}))
+    func = insert_sync(
+        k.build.func("k", (k.n, k.p), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),) * 2))
+    )
     (barrier,) = (op for op in func.body.ops if op.kind is program.barrier)
     assert barrier.attrs["reason"] == "before shared.load_regs"

@@ -32,5 +32,5 @@ def test_each_pass_is_checked_in_this_suite(monkeypatch):
 
 def test_a_pass_that_breaks_the_ir_is_caught(monkeypatch):
     monkeypatch.setattr(pipeline, "dce", lambda func: func.with_attrs(num_warps=0))
-    with pytest.raises(VerificationError, match="num_warps counts warps"):
+    with pytest.raises(VerificationError, match="the attribute num_warps cannot be 0"):
         compiled()

@@ -5,7 +5,7 @@ import pytest
 from weft import targets
 from weft.errors import Loc
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value, walk
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import Pointer, ScalarType, TileType, float16, float32, int1, int32, tile_type
 from weft.ir.verify import verify
 from weft.layout import (
@@ -43,9 +43,9 @@ class Kernel:
 
     def func(self, num_warps=4) -> Func:
         self(control.return_)
-        facts = ({"divisible": 16}, {"divisible": 16}, {})
+        facts = (ParamFacts(16), ParamFacts(16), ParamFacts())
         params = (self.p, self.n, self.m)
-        return self.build.func("k", params, {"num_warps": num_warps, "stage": "tile", "params": facts})
+        return self.build.func("k", params, FuncAttrs(num_warps=num_warps, stage="tile", params=facts))
 
     def resolve(self, num_warps=4) -> dict[str, TileType]:
         """Types by name after the pass, which leaves a well-formed function without open layouts."""

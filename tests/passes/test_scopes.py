@@ -4,7 +4,7 @@ import pytest
 
 from weft.errors import CompilationError, Loc
 from weft.ir.build import Builder
-from weft.ir.core import Value
+from weft.ir.core import FuncAttrs, ParamFacts, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int32, tile_type
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, memory, program, reduce, tile
@@ -44,7 +44,11 @@ class Kernel:
 
     def scopes(self):
         self(control.return_)
-        return scopes(self.build.func("k", (self.n, self.p), {"num_warps": 4, "stage": "tile", "params": ({}, {})}))
+        return scopes(
+            self.build.func(
+                "k", (self.n, self.p), FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(), ParamFacts()))
+            )
+        )
 
 
 def test_operands_are_joined():

@@ -6,7 +6,7 @@ from tests.effort import calls
 from tests.passes.programs import interpret, random_program
 from weft.ir.build import Builder
 from weft.ir.compare import equivalent
-from weft.ir.core import Func, Op, Value, walk
+from weft.ir.core import Func, FuncAttrs, Op, ParamFacts, Value, walk
 from weft.ir.parse import parse_func
 from weft.ir.text import format_func
 from weft.ir.types import (
@@ -48,7 +48,7 @@ class Kernel:
 
     def func(self) -> Func:
         self(control.return_)
-        attrs = {"num_warps": 4, "stage": "tile", "params": ({},) * len(self.params)}
+        attrs = FuncAttrs(num_warps=4, stage="tile", params=(ParamFacts(),) * len(self.params))
         return self.build.func("k", self.params, attrs)
 
     def simplified(self, *kept) -> tuple[Func, list[str]]:

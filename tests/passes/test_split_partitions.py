@@ -91,8 +91,8 @@ def test_workers_compute_again_what_is_simple():
 
 def test_attributes_of_the_function():
     func = split_partitions(read(one_after_another, ptr=INTS, n=INT), SM90)
-    assert (func.attrs["num_warps"], func.attrs["total_warps"]) == (4, 6)
-    assert "registers" not in func.attrs
+    assert (func.attrs.num_warps, func.attrs.total_warps) == (4, 6)
+    assert not func.attrs.registers
 
 
 @jit
@@ -116,7 +116,7 @@ def test_what_cannot_be_computed_again_goes_through_shared_memory():
     default, first, second = partitions_of(func).regions
     allocs = [o for o in func.body.ops if o.kind is shared.alloc]
     assert [(o.attrs["tag"], o.attrs["offset"], o.result.name) for o in allocs] == [(1, 0, "x"), (2, 16, "flag")]
-    assert func.attrs["shared_bytes"] == 32
+    assert func.attrs.shared_bytes == 32
     stores = [o for o in default.ops if o.kind is shared.store]
     assert [o.operands[0] for o in stores] == [o.result for o in allocs]
     # Before all threads meet.
@@ -135,7 +135,7 @@ def test_memory_that_the_author_has_stays_free():
     made = split_partitions(func, SM90)
     offsets = {o.attrs["offset"] for o in walk(made.body) if o.kind is shared.alloc}
     assert offsets == {1008, 1024}
-    assert made.attrs["shared_bytes"] == 1040
+    assert made.attrs.shared_bytes == 1040
 
 
 @jit

@@ -12,7 +12,7 @@ from tests.passes.test_sync_simulated import Program, simulate, step
 from tests.sim.build import TARGET, buffer
 from weft import sim, targets
 from weft.errors import Hazard
-from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.core import Func, Op, ParamFacts, Region, Value, walk
 from weft.ir.types import DescriptorType, ScalarType, float16, float32, int1, int64
 from weft.ir.verify import verify
 from weft.layout import NVMMASharedLayout
@@ -38,7 +38,7 @@ class Blocks(SharedKernel):
         layout = NVMMASharedLayout.get_default_for(shape, float16)
         desc = Value(DescriptorType(float16, shape, layout), f"{name}_desc")
         self.params = (*self.params, desc)
-        self.attrs["params"] = ({},) * len(self.params)
+        self.attrs["params"] = (ParamFacts(),) * len(self.params)
         self.tags += 1
         handle = self.emit(shared.alloc, element=float16, shape=shape, layout=layout, tag=self.tags, name=name)
         self.blocks[handle] = desc

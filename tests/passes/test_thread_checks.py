@@ -6,6 +6,7 @@ import pytest
 
 from tests.passes.threads import Threads, flag, pointers, tiled
 from weft.errors import CompilationError
+from weft.ir.core import ParamFacts
 from weft.ir.types import float16, float32, int32
 from weft.layout import BlockedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, program, regs, shared, thread, tile
@@ -76,7 +77,7 @@ def test_which_array_is_known():
 
 def vector_load(divisible: int, vec: int, offset: int = 0, dtype=float32) -> Threads:
     k = Threads(*pointers("p", dtype=dtype))
-    k.attrs["params"] = ({"divisible": divisible} if divisible else {},)
+    k.attrs["params"] = (ParamFacts(divisible) if divisible else ParamFacts(),)
     start = k.plus(k.times(k.emit(program.thread_id), vec), offset)
     own = k.own(dtype, vec, "own")
     value = k.at(4).load(k.params[0], start, vec)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.passes.threads import Threads, flag, lowered, pointers, tiled, transpose
 from weft.errors import Loc
-from weft.ir.core import Func, Op, Value, walk
+from weft.ir.core import Func, Op, ParamFacts, Value, walk
 from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float32, int32
 from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, memory, program, regs, shared, thread, tile, tma
@@ -26,7 +26,7 @@ class Bridge(Threads):
         self.layout = NVMMASharedLayout(0, 32, rank=1)
         self.desc = Value(DescriptorType(float32, (128,), self.layout), "desc")
         self.params = (*self.params, self.desc)
-        self.attrs["params"] = ({"divisible": 16}, {})
+        self.attrs["params"] = (ParamFacts(16), ParamFacts())
 
     def alloc(self, name: str, layout=PLAIN) -> Value:
         self.tags += 1
@@ -89,7 +89,7 @@ def test_memory_of_threads_lies_beside_tiles():
     func = tiled(k.done())
     offsets = {op.result.name: op.attrs["offset"] for op in walk(func.body) if "offset" in op.attrs}
     assert offsets == {"room": 0, "a": 128, "b": 128}, "tiles share bytes with each other"
-    assert func.attrs["shared_bytes"] == 640 and func.attrs["kept_bytes"] == ((0, 128),)
+    assert func.attrs.shared_bytes == 640 and func.attrs.kept_bytes == ((0, 128),)
 
 
 def test_a_buffer_that_threads_see_keeps_its_bytes():
@@ -100,8 +100,8 @@ def test_a_buffer_that_threads_see_keeps_its_bytes():
     k.fill(b)
     k.use(b)
     func = k.done()
-    assert tiled(func).attrs["kept_bytes"] == ((0, 512),)
-    assert tiled(func).attrs["shared_bytes"] == lowered(func).attrs["shared_bytes"] == 1024
+    assert tiled(func).attrs.kept_bytes == ((0, 512),)
+    assert tiled(func).attrs.shared_bytes == lowered(func).attrs.shared_bytes == 1024
 
 
 def test_the_bill_names_it():
@@ -262,4 +262,4 @@ def test_partitions_share_memory_of_threads():
     k.look(room)
     func = lowered(k.done())
     assert len([op for op in walk(func.body) if op.kind is shared.array]) == 1
-    assert func.attrs["total_warps"] == 8
+    assert func.attrs.total_warps == 8

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.sim.build import Kernel
 from weft import targets
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, ParamFacts, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, float32, int32
 from weft.ops import arith, async_copy, control, memory, program, regs, shared, thread
 from weft.ops import memory as memory_ops
@@ -24,7 +24,9 @@ class Threads(Kernel):
     def __init__(self, *params: tuple[str, Element], block: tuple[int, ...] = (128,), **attrs: Any) -> None:
         shape = (*block, 1, 1)[:3]
         super().__init__(*params, num_warps=-(-prod(block) // 32), block=shape, **attrs)
-        self.attrs["params"] = tuple({"divisible": 16} if isinstance(element, Pointer) else {} for _, element in params)
+        self.attrs["params"] = tuple(
+            ParamFacts(16) if isinstance(element, Pointer) else ParamFacts() for _, element in params
+        )
         self.block = shape
         self.tags = 0
 

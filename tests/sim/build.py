@@ -12,7 +12,7 @@ import weft.ops  # noqa: F401  fills the table of operations
 from weft import sim, targets
 from weft.errors import Loc
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import (
     DType,
     Element,
@@ -57,10 +57,10 @@ class Kernel(Builder):
     def __init__(self, *params: tuple[str, Element], num_warps: int = 4, stage: str = "tile", **attrs: Any) -> None:
         super().__init__()
         self.params = tuple(Value(ScalarType(element), name) for name, element in params)
-        self.attrs = {
+        self.attrs: dict[str, Any] = {
             "num_warps": num_warps,
             "target": "sm_90a",
-            "params": ({},) * len(params),
+            "params": (ParamFacts(),) * len(params),
             "stage": stage,
             **attrs,
         }
@@ -72,7 +72,7 @@ class Kernel(Builder):
 
     def done(self) -> Func:
         self.emit(control.return_)
-        return self.func("kernel", self.params, self.attrs)
+        return self.func("kernel", self.params, FuncAttrs(**self.attrs))
 
     # Values
 

@@ -59,7 +59,7 @@ def emit(func: Func, target: Target) -> str:
 def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
     """Signature, memory and constant tables."""
     lines = [f'extern "C" __global__ void {_bounds(e.func)}', f"{e.symbol}({params}) {{"]
-    if e.func.attrs.get("shared_bytes", 0) or e.uses_shared:
+    if e.func.attrs.shared_bytes or e.uses_shared:
         lines.append("  extern __shared__ __align__(1024) unsigned char shared_memory[];")
     if e.uses_shared:
         lines.append("  const u32 scratch = (u32)__cvta_generic_to_shared(shared_memory);")
@@ -76,9 +76,9 @@ def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
 
 def _bounds(func: Func) -> str:
     """What ptxas is told of the block's size and of the registers that it may use. NVRTC takes only one of the two forms."""
-    if func.attrs.get("maxnreg"):
-        return f"__maxnreg__({func.attrs['maxnreg']})"
-    blocks, threads = func.attrs.get("min_blocks"), threads_of(func)
+    if func.attrs.maxnreg:
+        return f"__maxnreg__({func.attrs.maxnreg})"
+    blocks, threads = func.attrs.min_blocks, threads_of(func)
     return f"__launch_bounds__({threads}, {blocks})" if blocks else f"__launch_bounds__({threads})"
 
 
@@ -103,12 +103,12 @@ def _declare_pointee(e: Emitter, param: Value) -> None:
 
 def _workspace(e: Emitter) -> tuple[list[str], list[str]]:
     """The parameter that no launch names, and the line that finds the block's part of what it points to, if it has one."""
-    if not e.func.attrs.get("workspace_bytes"):
+    if not e.func.attrs.workspace_bytes:
         return [], []
     name = e.names.fresh("workspace")
     e.workspace = e.names.fresh("block_workspace")
     number = "(((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x)"
-    return [f"u8* {name}"], [f"  u8* const {e.workspace} = {name} + {e.func.attrs['workspace_bytes']} * {number};"]
+    return [f"u8* {name}"], [f"  u8* const {e.workspace} = {name} + {e.func.attrs.workspace_bytes} * {number};"]
 
 
 __all__ = [

@@ -72,6 +72,6 @@ def _is_canceled(e: Emitter, op: Op, low: str, high: str) -> str:
 def _program_id(e: Emitter, op: Op, low: str, high: str) -> str:
     axis = "xyz"[op.attrs["dim"]]
     block = f"{e.pieces.define(f'clc_first_block_{axis}', _FIRST[axis])}({low}, {high})"
-    blocks = e.func.attrs.get("num_ctas", 1)
+    blocks = e.func.attrs.num_ctas
     # Programs have their blocks side by side along x.
     return f"(int)({block} / {blocks})" if axis == "x" and blocks > 1 else f"(int){block}"

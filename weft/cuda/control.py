@@ -170,7 +170,7 @@ def _partitions(e: Emitter, op: Op) -> None:
 
 def _group(e: Emitter, roles: list[_Role]) -> None:
     """What the warps of some partitions do. All of a warpgroup change their registers together, first of all."""
-    registers, start = roles[0].registers, e.func.attrs.get("registers", 0)
+    registers, start = roles[0].registers, e.func.attrs.registers
     if registers and registers != start:
         e.out.line(f"{e.pieces.use('take_registers' if registers > start else 'give_registers')}<{registers}>();")
     _branches(e, [(role.end, partial(_role, e, role)) for role in roles])

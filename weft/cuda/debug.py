@@ -55,7 +55,7 @@ def _print(e: Emitter, op: Op) -> None:
     operands = list(op.uses)
     rank, hexadecimal = op.attrs["coordinates"], op.attrs["hex"]
     values, places = operands[: len(operands) - rank], operands[len(operands) - rank :]
-    block: tuple[int, int, int] | None = e.func.attrs.get("block")
+    block = e.func.attrs.block
     thread = "" if rank or block is None else _thread_place(block)
     where = f"idx ({', '.join(['%d'] * rank)}) " if rank else "thread (%u, %u, %u) " if thread else ""
     shown = ", ".join(_format(value, hexadecimal) for value in values)

@@ -7,7 +7,7 @@ a scalar inside it. Constants, splats and permuted arrays have no variable of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -67,8 +67,8 @@ class Emitter:
         self.uses_shared = False
         self.buffers: list[tuple[str, str]] = []
         self.rooms: dict[Value, Value] = {}
-        self.partition = Partition(0, func.attrs["num_warps"])
-        self.exact: dict[Value, str] = func.attrs.get("exact", {})
+        self.partition = Partition(0, func.attrs.num_warps)
+        self.exact: Mapping[Value, str] = func.attrs.exact
         self.kept = kept_ids(func)
         self.warp_name = ""
         self.workspace = ""

@@ -145,7 +145,7 @@ def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     if op.attrs["everywhere"]:
         call, bar, count = _define_there(e, op), _bar(e, op), op.attrs["count"]
-        return [(e.func.attrs["num_ctas"], lambda block: f"{call}({bar}, {block}, {count});")]
+        return [(e.func.attrs.num_ctas, lambda block: f"{call}({bar}, {block}, {count});")]
     name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
     return [_once(_arrival(e, op, name, op.attrs["count"]))]
 
@@ -179,7 +179,7 @@ def _wait(e: Emitter, op: Op) -> None:
 def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
     newer = e.target.has_mbarrier_tx
     test = "mbar_try_wait" if newer else "mbar_test_wait"
-    if not e.func.attrs.get("debug"):
+    if not e.func.attrs.debug:
         if not newer:
             e.pieces.define(test, _PIECES[test])
         e.out.line(f"{head}{_call(e, 'mbar_wait' if newer else 'mbar_poll', e.at(bar), e.at(phase))}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _of_programs(e: Emitter, built_in: str, axis: int) -> str:
     """A number of blocks as one of programs, which have their blocks side by side along x."""
-    blocks = e.func.attrs.get("num_ctas", 1)
+    blocks = e.func.attrs.num_ctas
     number = f"{built_in}.{'xyz'[axis]}"
     return number if axis or blocks == 1 else f"({number} / {blocks})"
 
@@ -29,7 +29,7 @@ def program_index(e: Emitter, axis: int) -> str:
 def _program_id(e: Emitter, op: Op) -> str:
     if op not in e.kept:
         return f"(int){program_index(e, op.attrs['axis'])}"
-    axis, blocks = op.attrs["axis"], e.func.attrs.get("num_ctas", 1)
+    axis, blocks = op.attrs["axis"], e.func.attrs.num_ctas
     number = e.call(f"block_{'xyz'[axis]}")
     return number if axis or blocks == 1 else f"{number} / {blocks}"
 
@@ -83,7 +83,7 @@ def _warp_barrier(e: Emitter, op: Op) -> None:
 
 @emits(program.block_barrier)
 def _block_barrier(e: Emitter, op: Op) -> None:
-    _at(e, "barrier_sync", 0, e.func.attrs.get("total_warps", e.func.attrs["num_warps"]))
+    _at(e, "barrier_sync", 0, e.func.attrs.warps_of_block)
 
 
 @emits(program.named_barrier)

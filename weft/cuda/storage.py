@@ -1,6 +1,6 @@
 """Which values share a C variable, and where that variable is declared.
 
-`passes.assign_registers` decides the sharing (`func.attrs["storage"]`); this module finds the innermost region that holds all
+`passes.assign_registers` decides the sharing (`func.attrs.storage`); this module finds the innermost region that holds all
 values of a class, and the first operation there that needs the variable.
 """
 
@@ -29,7 +29,7 @@ class Storage:
 
 def storage_of(func: Func) -> Storage:
     """The function's classes with more than one value; its own parameters are never in one."""
-    class_of: Mapping[Value, int] = func.attrs.get("storage", {})
+    class_of = func.attrs.storage
     members: dict[int, list[Value]] = {}
     paths: dict[int, list[Path]] = {}
     for value, path in _definitions(func.body, ()):

@@ -147,7 +147,7 @@ def _copy(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 def _commit(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     bar = op.operands[0]
     assert bar is not None
-    group, pair = cta_group(bool(e.func.attrs.get("two_ctas")))
+    group, pair = cta_group(e.func.attrs.two_ctas)
     blocks = _receivers(e, op.attrs["receivers"])
     name = f"tcgen05_commit{'_multicast' if blocks else ''}{pair}"
     parameter, operand, sends, mask = (
@@ -166,7 +166,7 @@ def _commit(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 def _receivers(e: Emitter, masks: tuple[int, ...]) -> list[str]:
     """The set of the blocks whose number differs from this one's only in bits of one of the masks; none for no mask."""
-    every = e.func.attrs.get("num_ctas", 1) - 1
+    every = e.func.attrs.num_ctas - 1
     if every in masks:
         return [f"{(1 << every + 1) - 1:#x}"]
     sets = [(sum(1 << rank for rank in range(every + 1) if not rank & ~mask), mask) for mask in masks]

@@ -114,7 +114,7 @@ def _receivers(e: Emitter, op: Op) -> list[str]:
         return []
     desc = op.operands[0]
     assert desc is not None and isinstance(desc.type, DescriptorType)
-    count = e.func.attrs["num_ctas"]
+    count = e.func.attrs.num_ctas
     bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), count)
     mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
     first = e.call("cluster_rank") if bits != count - 1 else ""

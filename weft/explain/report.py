@@ -130,7 +130,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         num_warps=kernel.num_warps,
         notes=tuple(dict.fromkeys(chain.from_iterable(found))),
         buffers=tuple(_bill(func)),
-        shared_bytes=lowered.attrs.get("shared_bytes", 0),
+        shared_bytes=lowered.attrs.shared_bytes,
         shared_limit=stages.target.shared_bytes,
         registers=kernel.n_regs if compiled else None,
         spills=kernel.n_spills if compiled else None,
@@ -138,7 +138,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         constants=tuple(_constants(kernel)),
         block=kernel.block,
         tensor_buffers=tuple(_columns(func)),
-        tensor_columns=func.attrs.get("tensor_columns", 0),
+        tensor_columns=func.attrs.tensor_columns,
         tensor_limit=stages.target.tensor_memory_columns,
         times=_times(stages),
     )

@@ -7,13 +7,12 @@ kernel is lowered again as if arguments were known to be multiples: those withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from weft import compiler
 from weft.errors import Loc
 from weft.explain.notes import Note, in_bytes
-from weft.ir.core import Func, Op, Value, walk
+from weft.ir.core import Op, ParamFacts, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import Pointer
 from weft.ops import async_copy, memory
@@ -113,7 +112,7 @@ def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None,
     found: dict[tuple[Loc | None, int], tuple[Missing, ...]] = {}
     for divisor in sorted({ALIGNMENT, *(ALIGNMENT // width.itemsize for width in limited.values())} if limited else ()):
         func = stages.built.func
-        unknown = [i for i, param in enumerate(func.params) if _is_unknown(param, _given(func, i), divisor)]
+        unknown = [i for i, param in enumerate(func.params) if _is_unknown(param, func.attrs.params[i], divisor)]
         best = _supposed(stages, unknown, divisor)
         helped = [
             place
@@ -129,14 +128,10 @@ def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None,
     return {place: missing for place, missing in found.items() if missing}
 
 
-def _given(func: Func, index: int) -> Mapping[str, Any]:
-    return func.attrs["params"][index] or {}
-
-
-def _is_unknown(param: Value, given: Mapping[str, Any], divisor: int) -> bool:
+def _is_unknown(param: Value, given: ParamFacts, divisor: int) -> bool:
     element = param.type.element
     counts = isinstance(element, Pointer) or element.kind in ("int", "uint")
-    return counts and given.get("divisible", 1) < _as_missing(param, divisor).divisor
+    return counts and given.divisible < _as_missing(param, divisor).divisor
 
 
 def _as_missing(param: Value, divisor: int) -> Missing:
@@ -148,10 +143,8 @@ def _supposed(stages: compiler.Stages, indices: Sequence[int], divisor: int) -> 
     """The widths that the kernel would have, were these arguments known to be multiples."""
     func = stages.built.func
     params = [
-        {**_given(func, i), "divisible": _as_missing(param, divisor).divisor}
-        if i in indices
-        else func.attrs["params"][i]
-        for i, param in enumerate(func.params)
+        replace(given, divisible=_as_missing(param, divisor).divisor) if i in indices else given
+        for i, (param, given) in enumerate(zip(func.params, func.attrs.params, strict=True))
     ]
     supposed = func.with_attrs(sync=stages.request.options.sync, params=tuple(params))
     return _by_place(access_widths(tile_pipeline(supposed, stages.target), stages.target))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import Loc, UserError
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import Func, FuncAttrs, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import Type
 
@@ -71,7 +71,7 @@ class Builder:
         finally:
             self._open.pop()
 
-    def func(self, name: str, params: tuple[Value, ...], attrs: dict[str, Any], loc: Loc | None = None) -> Func:
+    def func(self, name: str, params: tuple[Value, ...], attrs: FuncAttrs, loc: Loc | None = None) -> Func:
         """Close the builder's outermost region as a function."""
         (ops,) = self._open
         return Func(name, Region(params, tuple(ops)), attrs, loc)

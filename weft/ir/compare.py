@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from weft.ir.core import Func, Op, Region, Value
-from weft.ir.text import about_values, same_attribute
+from weft.ir.core import ABOUT_VALUES, Func, Op, Region, Value
+from weft.ir.text import same_attribute
 
 
 def equivalent(a: Func, b: Func) -> bool:
     """Whether two functions are the same but for the names and locations of their values."""
     paired: dict[Value, Value] = {}
-    if a.name != b.name or not same_attribute(_facts(a), _facts(b)) or not _same_regions(a.body, b.body, paired):
+    if a.name != b.name or not _same_regions(a.body, b.body, paired):
         return False
-    here, there = about_values(a), about_values(b)
-    translated = {name: {paired.get(value): entry for value, entry in about.items()} for name, about in here.items()}
-    return same_attribute(translated, there)
-
-
-def _facts(func: Func) -> dict[str, Any]:
-    params: tuple[dict[str, Any] | None, ...] = func.attrs.get("params", (None,) * len(func.params))
-    nothing: dict[str, Any] = {}
-    others = {name: value for name, value in func.attrs.items() if name not in about_values(func)}
-    return {**others, "params": tuple([fact or nothing for fact in params])}
+    about: dict[str, Any] = {
+        name: {paired.get(value): entry for value, entry in getattr(a.attrs, name).items()} for name in ABOUT_VALUES
+    }
+    return replace(a.attrs, **about) == b.attrs
 
 
 def _same_regions(a: Region, b: Region, paired: dict[Value, Value]) -> bool:

@@ -7,8 +7,8 @@ compared by identity. A pass never changes an operation, it makes a new function
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import Loc
 from weft.ir.types import Type
@@ -77,25 +77,75 @@ class Op:
         return self.operands[self.kind.operand_index[name]]
 
 
+Stage = Literal["tile", "lowered"]
+SyncMode = Literal["auto", "explicit", "none"]
+"""Who writes barriers and fences: passes, passes but the author the fences, or the author alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamFacts:
+    """What is known of a parameter: it is a multiple of `divisible` (a pointer in bytes), and `optional`, it goes if unused."""
+
+    divisible: int = 1
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuncAttrs:
+    """What a function is compiled for, and what passes decided for it as a whole. Text has what is not the default."""
+
+    num_warps: int
+    """Warps of the block; with partitions those of the default one. A block of threads fills the last perhaps in part."""
+    target: str = ""
+    stage: Stage
+    params: tuple[ParamFacts, ...] = ()
+    """One for each parameter."""
+    num_ctas: int = 1
+    """Blocks of a program; more than one are a cluster."""
+    block: tuple[int, int, int] | None = None
+    """Threads along x, y and z, in a launch with `block=`."""
+    sync: SyncMode = "auto"
+    maxnreg: int | None = None
+    """Registers of a thread, at most."""
+    debug: bool = False
+    """Whether device assertions are compiled."""
+    shared_bytes: int = 0
+    kept_bytes: tuple[tuple[int, int], ...] = ()
+    """Ranges of shared memory that the author keeps allocated, which scratch must not take."""
+    tensor_columns: int = 0
+    """Columns of tensor memory that the kernel takes."""
+    two_ctas: bool = False
+    """Whether pairs of blocks share MMA instructions (tcgen05, cta_group::2)."""
+    total_warps: int | None = None
+    """Warps of all partitions; None where the kernel is not split into partitions (`passes.split_partitions`)."""
+    registers: int = 0
+    """Registers of a thread as partitions begin, where they change that number (`passes.split_partitions`); else 0."""
+    workspace_bytes: int = 0
+    """Global memory of each block, where descriptors lie that the kernel makes."""
+    min_blocks: int | None = None
+    """Resident blocks per multiprocessor that registers are limited for (`passes.bound_blocks`)."""
+    exact: Mapping[Value, str] = field(default_factory=dict[Value, str])
+    """Sums that never wrap, with the reason (`passes.mark_exact`)."""
+    storage: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    """Which C variable a value shares with others (`passes.assign_registers`)."""
+
+    @property
+    def warps_of_block(self) -> int:
+        """Warps of the block, those of all its partitions."""
+        return self.num_warps if self.total_warps is None else self.total_warps
+
+
+ABOUT_VALUES = ("exact", "storage")
+"""Attributes of a function that speak of its values."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """A kernel: its name, its run-time parameters as the body's arguments, and what it is compiled for.
-
-    `attrs`: "num_warps" (int), "target" (name), "params" (tuple of parameter facts: None or dict with "divisible", one per
-    argument), "stage" ("tile" or "lowered"), what the launch asked for: "maxnreg" (registers of a thread, at most, or None),
-    "debug" (device assertions are compiled), "sync" ("auto", "explicit" or "none") and, for a launch with `block=`, "block"
-    (threads along x, y and z; "num_warps" holds them, the last one perhaps not all), once shared memory is allocated
-    "shared_bytes" (int) and "kept_bytes" (ranges that the author keeps alive), where there is tensor memory "tensor_columns"
-    (how many the kernel takes) and "two_ctas" (True where two blocks multiply together), and after lowering
-    "min_blocks" (see `passes.bound_blocks`) and "storage" (which C variable a value shares: see `passes.assign_registers`),
-    for single threads "exact" (sums that never wrap: see `passes.mark_exact`).
-    With partitions "num_warps" is the default one's, "total_warps" the block's, and "registers" what each thread begins with,
-    where it matters (see `passes.split_partitions`).
-    """
+    """A kernel: its name, its run-time parameters as the body's arguments, and its attributes."""
 
     name: str
     body: Region
-    attrs: Attrs = field(default_factory=dict[str, Any])
+    attrs: FuncAttrs
     loc: Loc | None = None
 
     @property
@@ -105,7 +155,11 @@ class Func:
 
     def with_attrs(self, **attrs: Any) -> Func:
         """The same function with some attributes set."""
-        return Func(self.name, self.body, {**self.attrs, **attrs}, self.loc)
+        return replace(self, attrs=replace(self.attrs, **attrs))
+
+    def with_body(self, body: Region, **attrs: Any) -> Func:
+        """The function with another body, and some attributes set."""
+        return Func(self.name, body, replace(self.attrs, **attrs) if attrs else self.attrs, self.loc)
 
 
 def walk(region: Region) -> Iterator[Op]:

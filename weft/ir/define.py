@@ -23,7 +23,7 @@ from weft.ir.types import Type
 from weft.loading import Registry
 
 Scope = Literal["block", "warp", "thread"]
-Stage = Literal["tile", "lowered", "both"]
+OpStage = Literal["tile", "lowered", "both"]
 Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma", "tcgen05"]
 """How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups,
 a warpgroup's products, the elected thread's tcgen05 operations, which a commit makes arrive on an mbarrier."""
@@ -80,7 +80,7 @@ class OpDef:
     attributes: tuple[str, ...]
     defaults: Attrs
     effects: tuple[Effect, ...]
-    stage: Stage
+    stage: OpStage
     removed_by: str | None
     scope: Scope
     needs: Scope
@@ -114,7 +114,7 @@ def op(
     name: str,
     *,
     effects: tuple[Effect, ...] = (),
-    stage: Stage = "both",
+    stage: OpStage = "both",
     removed_by: str | None = None,
     scope: Scope = "block",
     needs: Scope = "thread",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.define import OPS, OpDef
 from weft.ir.text import TextError
 from weft.ir.types import (
@@ -29,6 +30,8 @@ from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.parse import parse_layout
 from weft.layout.tensor_memory import TensorLayout
 from weft.layout.wgmma import Operand
+
+T = TypeVar("T", FuncAttrs, ParamFacts)
 
 
 def parse_func(text: str) -> Func:
@@ -149,18 +152,27 @@ class _Parser:
         name = self._take("word").removeprefix("@")
         self._expect("(")
         args, facts = self._params()
-        attrs = {**self._dict(), "params": facts}
+        attrs = self._made(FuncAttrs)
         body = self._block(args)
-        if self._accept("{"):
-            attrs.update(self._about())
+        about = self._about() if self._accept("{") else {}
         if self.kind != "end":
             self._fail("nothing more")
-        return Func(name, body, attrs)
+        return Func(name, body, replace(attrs, params=facts, **about))
+
+    def _made(self, kind: type[T]) -> T:
+        """Attributes of a function or of a parameter, which has no others than its class."""
+        line, attrs = self._line(self.start), self._dict()
+        try:
+            return kind(**attrs)
+        except TypeError as error:
+            raise TextError(f"{error}, in line {line}") from None
 
     def _about(self) -> dict[str, dict[Value, Any]]:
         """What follows the body: attributes that speak of values."""
         found: dict[str, dict[Value, Any]] = {}
         while not self._accept("}"):
+            if self.token not in ABOUT_VALUES:
+                self._fail(" or ".join(ABOUT_VALUES))
             name = self._take("word")
             self._expect("=")
             self._expect("{")
@@ -177,12 +189,12 @@ class _Parser:
             self._accept(",")
         return found
 
-    def _params(self) -> tuple[tuple[Value, ...], tuple[dict[str, Any], ...]]:
+    def _params(self) -> tuple[tuple[Value, ...], tuple[ParamFacts, ...]]:
         args: list[Value] = []
-        facts: list[dict[str, Any]] = []
+        facts: list[ParamFacts] = []
         while not self._accept(")"):
             args.append(self._arg())
-            facts.append(self._dict() if self.token == "{" else {})
+            facts.append(self._made(ParamFacts) if self.token == "{" else ParamFacts())
             self._accept(",")
         return tuple(args), tuple(facts)
 
@@ -348,6 +360,8 @@ class _Parser:
             self._fail(repr(token))
 
     def _fail(self, wanted: str) -> NoReturn:
-        line = self.text.count("\n", 0, self.start) + 1
-        shown = self.text.split("\n")[line - 1]
-        raise TextError(f"{wanted} is expected, not {self.token!r}, in line {line}: {shown}")
+        raise TextError(f"{wanted} is expected, not {self.token!r}, in line {self._line(self.start)}")
+
+    def _line(self, place: int) -> str:
+        line = self.text.count("\n", 0, place) + 1
+        return f"{line}: {self.text.split(chr(10))[line - 1]}"

@@ -111,7 +111,7 @@ def rebuild(func: Func, rule: Rule, *, number: bool = False, **attrs: Any) -> Fu
     """A new function made by applying `rule` to every operation; `attrs` are set on it."""
     out = Rebuilder(rule, number)
     body = out.copy_region(func.body)
-    return Func(func.name, body, {**func.attrs, **attrs}, func.loc)
+    return func.with_body(body, **attrs)
 
 
 def with_op_attrs(func: Func, changed: Mapping[Op, Attrs], **attrs: Any) -> Func:
@@ -130,7 +130,7 @@ def with_op_attrs(func: Func, changed: Mapping[Op, Attrs], **attrs: Any) -> Func
             return old
         return Op(old.kind, old.operands, changed.get(old, old.attrs), old.results, regions, old.loc)
 
-    return Func(func.name, region(func.body), {**func.attrs, **attrs}, func.loc)
+    return func.with_body(region(func.body), **attrs)
 
 
 def _distinct(value: Any) -> Any:

@@ -13,7 +13,8 @@ Operands follow the definition, `_` where an optional one is absent. Attributes 
 so is an attribute `type`, which is the result's. Values carry the author's names, made unique (`%x`, `%x_1`); others are
 numbered. Layouts are spelled as in Python. Comments (`// file:line`) are for readers, the parser skips them.
 
-Attributes of the function that speak of its values (`storage`) follow its body. Text is restored exactly, with one
+Attributes of the function that have their default value are left out too; those that speak of its values (`storage`) follow its
+body. Text is restored exactly, with one
 exception: a Python function (what the simulator calls for inline PTX) prints as `<function>` and is read as absent.
 """
 
@@ -21,11 +22,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from weft.errors import WeftError
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.types import DType, Pointer, Type
 from weft.layout import TileLayout
 from weft.layout.wgmma import Operand
@@ -59,13 +61,13 @@ class _Printer:
         self.unnamed = 0
 
     def func(self, func: Func) -> str:
-        facts: tuple[Any, ...] = func.attrs.get("params", ({},) * len(func.params))
         params = [
-            f"{arg}{' ' + spell(fact) if fact else ''}"
-            for arg, fact in zip(self._args(func.params), facts, strict=True)
+            f"{arg}{' ' + spell(known) if (known := _set(facts)) else ''}"
+            for arg, facts in zip(self._args(func.params), func.attrs.params, strict=True)
         ]
-        about = about_values(func)
-        attrs = {name: value for name, value in func.attrs.items() if name != "params" and name not in about}
+        attrs = _set(func.attrs)
+        about = {name: attrs.pop(name) for name in ABOUT_VALUES if name in attrs}
+        attrs.pop("params", None)
         header = f"func @{func.name}({', '.join(params)}) {spell(attrs)} {{"
         self.lines.append(header + self._comment(func))
         self._ops(func.body, "  ")
@@ -73,7 +75,7 @@ class _Printer:
         self.lines.append(f"}} {{{tail}}}" if tail else "}")
         return "\n".join(self.lines) + "\n"
 
-    def _about(self, entries: dict[Value, Any]) -> str:
+    def _about(self, entries: Mapping[Value, Any]) -> str:
         return "{" + ", ".join([f"{self.names[value]} = {spell(entry)}" for value, entry in entries.items()]) + "}"
 
     def op(self, op: Op, indent: str) -> None:
@@ -141,13 +143,10 @@ class _Printer:
         return f" // {where.loc}" if self.locations and where.loc is not None else ""
 
 
-def about_values(func: Func) -> dict[str, dict[Value, Any]]:
-    """The function's attributes that say something about each of some values."""
-    return {
-        name: entries
-        for name, entries in func.attrs.items()
-        if entries.__class__ is dict and entries and all(isinstance(key, Value) for key in entries)
-    }
+def _set(attrs: FuncAttrs | ParamFacts) -> dict[str, Any]:
+    """The attributes that differ from their defaults, or have none."""
+    found = {each.name: (getattr(attrs, each.name), each) for each in fields(attrs)}
+    return {name: value for name, (value, each) in found.items() if value != each.default and value != {}}
 
 
 def same_attribute(a: Any, b: Any) -> bool:

@@ -2,20 +2,24 @@
 
 What is checked: values are defined once and before their uses, regions end in the right terminator, operands, attributes and
 regions are those of the definition, typing rules give the types that results have, and operations belong to the function's
-stage. A failure is a mistake of weft's own, never of a kernel's author.
+stage; the function's attributes are of the types that `FuncAttrs` declares. A failure is a mistake of weft's own, never of a
+kernel's author.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import NoReturn
+from types import UnionType
+from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from weft.errors import Loc, WeftError, render
-from weft.ir.core import Func, Op, Region, Value
+from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.text import format_op
 from weft.ir.types import DescriptorType, ScalarType, SharedType, TensorType, TileType
 
+AT_LEAST_ONE = ("num_warps", "num_ctas", "total_warps", "min_blocks", "maxnreg")
 # Types that only one stage has.
 FOREIGN: dict[str, tuple[type, ...]] = {"tile": (), "lowered": (TileType, SharedType, TensorType)}
 
@@ -37,17 +41,52 @@ class VerificationError(WeftError):
 
 def verify(func: Func) -> None:
     """Raise VerificationError where the function is not well formed."""
-    if func.attrs.get("stage") not in FOREIGN:
-        raise VerificationError(f"the stage is 'tile' or 'lowered', not {func.attrs.get('stage')!r}", loc=func.loc)
-    warps = func.attrs.get("num_warps")
-    if not isinstance(warps, int) or warps < 1:
-        raise VerificationError(f"num_warps counts warps: {warps!r}", loc=func.loc)
-    facts = func.attrs.get("params", ())
-    if len(facts) != len(func.params):
-        raise VerificationError(f"{len(func.params)} parameters, but facts about {len(facts)}", loc=func.loc)
+    _check_attrs(func)
     if not all(isinstance(param.type, (ScalarType, DescriptorType)) for param in func.params):
         raise VerificationError("parameters are scalars and descriptors", loc=func.loc)
-    _Verifier(func.attrs["stage"]).region(func.body, "control.return", None, frozenset())
+    verifier = _Verifier(func.attrs.stage)
+    verifier.region(func.body, "control.return", None, frozenset())
+    for name in ABOUT_VALUES:
+        if not verifier.defined.issuperset(getattr(func.attrs, name)):
+            raise VerificationError(f"{name} speaks of a value that the function does not have", loc=func.loc)
+
+
+def _check_attrs(func: Func) -> None:
+    attrs = func.attrs
+    for name, annotation in _annotations(FuncAttrs).items():
+        value = getattr(attrs, name)
+        if not _fits(value, annotation) or (type(value) is int and value < (name in AT_LEAST_ONE)):
+            raise VerificationError(f"the attribute {name} cannot be {value!r}", loc=func.loc)
+    if len(attrs.params) != len(func.params):
+        raise VerificationError(f"{len(func.params)} parameters, but facts about {len(attrs.params)}", loc=func.loc)
+    if attrs.total_warps is not None and attrs.total_warps < attrs.num_warps:
+        raise VerificationError(f"{attrs.num_warps} of {attrs.total_warps} warps", loc=func.loc)
+
+
+@cache
+def _annotations(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is of an annotated type, as far as `FuncAttrs` has such types; a bool is no int."""
+    of, parts = get_origin(annotation), get_args(annotation)
+    if of is Literal:
+        return value in parts
+    if of is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if of is Mapping:
+        key, entry = parts
+        return isinstance(value, Mapping) and all(
+            _fits(k, key) and _fits(v, entry) for k, v in cast("Mapping[Any, Any]", value).items()
+        )
+    if of is tuple:
+        values = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else None
+        kinds = (parts[0],) * len(values or ()) if parts[-1] is ... else parts
+        return values is not None and len(values) == len(kinds) and all(map(_fits, values, kinds))
+    if type(value) is not annotation:
+        return False
+    return annotation is not ParamFacts or all(_fits(getattr(value, n), a) for n, a in _annotations(ParamFacts).items())
 
 
 class _Verifier:

@@ -14,7 +14,7 @@ from typing import Any
 from weft.errors import Loc, descriptor, fail
 from weft.errors import lang as errors
 from weft.ir.build import Builder
-from weft.ir.core import Func, Value
+from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
 from weft.lang import branches, calls, expressions, loops, names, refused, statements
 from weft.lang.frame import Binding, Frame, Ran, Read, TooLong, Trace
@@ -77,8 +77,8 @@ class ConstexprParam:
 
 
 Param = RuntimeParam | DescriptorParam | ViewParam | ConstexprParam
-Argument = tuple[Value, dict[str, Any]]
-"""A parameter of the compiled kernel and its facts: "divisible", and "optional" for one that is dropped when unused."""
+Argument = tuple[Value, ParamFacts]
+"""A parameter of the compiled kernel and its facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,9 @@ def build_kernel(
     trace.builder.emit(control_ops.return_)
     known = [argument for each in arguments.values() for argument in each]
     facts = tuple(fact for _, fact in known)
-    attrs: dict[str, Any] = {"num_warps": num_warps, "target": target.name, "params": facts, "stage": "tile"}
-    if num_ctas > 1:
-        attrs["num_ctas"] = num_ctas
-    if block is not None:
-        attrs["block"] = block
+    attrs = FuncAttrs(
+        num_warps=num_warps, target=target.name, stage="tile", params=facts, num_ctas=num_ctas, block=block
+    )
     values = tuple(value for value, _ in known)
     func = trace.builder.func(name or fn.__name__, values, attrs, _definition(source))
     return Built(func, tuple(trace.reads.values()), tuple(trace.ran.values()), trace.known, trace.opened)
@@ -151,21 +149,18 @@ def _read(frame: Frame) -> None:
 def _arguments(name: str, param: Param) -> Iterator[Argument]:
     """The parameters of the compiled kernel for one parameter of the Python function."""
     if isinstance(param, RuntimeParam):
-        yield Value(ScalarType(param.element), name), _divisible(param.divisible)
+        yield Value(ScalarType(param.element), name), ParamFacts(param.divisible)
     elif isinstance(param, ViewParam):
         yield from _arguments(name, param.pointer)
         for called, number in param.numbers.items():
-            yield Value(ScalarType(number.element), called), {"optional": True, **_divisible(number.divisible)}
+            yield Value(ScalarType(number.element), called), ParamFacts(number.divisible, optional=True)
     elif isinstance(param, DescriptorParam):
         handle, *parts = param.names
-        yield Value(param.type, handle), {}
+        yield Value(param.type, handle), ParamFacts()
         for number, part in enumerate(parts):
             element = int32 if number < param.rank else int64
             outer = param.rank <= number < 2 * param.rank - 1
-            yield (
-                Value(ScalarType(element), part),
-                {"optional": True, **_divisible(param.divisible if outer else 1)},
-            )
+            yield Value(ScalarType(element), part), ParamFacts(param.divisible if outer else 1, optional=True)
 
 
 def _environment(
@@ -207,10 +202,6 @@ def _place(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:
 def _definition(source: Source) -> Loc:
     node = source.node
     return Loc(source.file, node.lineno, node.col_offset, function=source.name)
-
-
-def _divisible(divisor: int) -> dict[str, int]:
-    return {"divisible": divisor} if divisor > 1 else {}
 
 
 def _inliner(trace: Trace) -> Any:

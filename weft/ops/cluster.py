@@ -1,6 +1,6 @@
 """Clusters: programs of several blocks, and the barrier between all of their threads (PTX ISA, barrier.cluster).
 
-One program is a cluster of func.attrs["num_ctas"] blocks (1 where the attribute is absent). Tiles span the blocks by the
+One program is a cluster of func.attrs.num_ctas blocks. Tiles span the blocks by the
 `block` bits of their layouts; scalars are equal in all blocks. Each block has shared memory of its own.
 """
 

@@ -119,7 +119,7 @@ def return_() -> None:
 
 def run_by(func: Func) -> Iterator[tuple[Op, int]]:
     """Every operation of either stage, outer before inner, with the number of warps that run it."""
-    return _run_by(func.body, int(func.attrs["num_warps"]))
+    return _run_by(func.body, func.attrs.num_warps)
 
 
 def _run_by(region: Region, warps: int) -> Iterator[tuple[Op, int]]:

@@ -84,7 +84,7 @@ def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
 
 def threads_of(func: Func) -> int:
     """Threads of a block: as many as a launch with `block=` has, else whole warps, those of all partitions."""
-    block: tuple[int, ...] | None = func.attrs.get("block")
-    if block is not None and "total_warps" not in func.attrs:
-        return prod(block)
-    return int(func.attrs.get("total_warps", func.attrs["num_warps"])) * WARP_SIZE
+    attrs = func.attrs
+    if attrs.block is not None and attrs.total_warps is None:
+        return prod(attrs.block)
+    return attrs.warps_of_block * WARP_SIZE

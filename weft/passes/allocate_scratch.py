@@ -24,7 +24,7 @@ def allocate_scratch(func: Func, target: Target) -> Func:
 
     Raises OutOfResources (shared-memory), a bill, when it does not fit.
     """
-    kept: tuple[tuple[int, int], ...] = func.attrs.get("kept_bytes", ())
+    kept = func.attrs.kept_bytes
     lives = lifetimes(func)
     rooms = {op.operand("room") for op in walk(func.body) if op.kind is tensor_memory.reserve}
     for alloc, life in lives.items():
@@ -36,15 +36,15 @@ def allocate_scratch(func: Func, target: Target) -> Func:
             lives[alloc] = replace(life, first=0, last=maxsize)
     placed = with_offsets(func, place(lives), target)
     least = _least_bytes(placed, target)
-    return placed if placed.attrs.get("shared_bytes", 0) >= least else placed.with_attrs(shared_bytes=least)
+    return placed if placed.attrs.shared_bytes >= least else placed.with_attrs(shared_bytes=least)
 
 
 def _least_bytes(func: Func, target: Target) -> int:
     """Bytes that keep blocks of clusters from a multiprocessor whose tensor memory is taken.
 
     They would wait for columns while blocks of their own cluster hold those that others wait for."""
-    columns: int = func.attrs.get("tensor_columns", 0)
-    if not columns or func.attrs.get("num_ctas", 1) == 1:
+    columns = func.attrs.tensor_columns
+    if not columns or func.attrs.num_ctas == 1:
         return 0
     too_many = target.tensor_memory_columns // columns + 1
     room, step = target.shared_bytes_per_sm // too_many - target.reserved_shared_bytes, target.shared_granularity

@@ -32,7 +32,7 @@ def allocate_shared(func: Func, target: Target) -> Func:
 
 def with_offsets(func: Func, placed: list[Placed], target: Target, **attrs: Any) -> Func:
     """The function with the offsets of its allocations. Raises OutOfResources (shared-memory)."""
-    total = max(total_bytes(placed), func.attrs.get("shared_bytes", 0))
+    total = max(total_bytes(placed), func.attrs.shared_bytes)
     if not placed:
         return func.with_attrs(shared_bytes=total, **attrs)
     if total > target.shared_bytes:

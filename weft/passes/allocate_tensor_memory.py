@@ -46,7 +46,7 @@ def allocate_tensor_memory(func: Func, target: Target) -> Func:
         raise fail(COLUMNS, loc=largest.loc, total=total, limit=target.tensor_memory_columns, bill=_bill(allocs))
     placed = {op: {**op.attrs, "column": column} for op, column in columns.items()}
     reserved = max(1 << (total - 1).bit_length(), LEAST_COLUMNS)
-    return with_op_attrs(func, placed, tensor_columns=reserved, **({"two_ctas": True} if two_ctas else {}))
+    return with_op_attrs(func, placed, tensor_columns=reserved, two_ctas=two_ctas)
 
 
 def _alignment(alloc: Op) -> int:

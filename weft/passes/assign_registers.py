@@ -13,7 +13,7 @@ its sides yield. They get it unless two of them must be kept at a time. An opera
 where it reads each register before it writes that register: elementwise ones, and products over their accumulator. A product
 in flight must not be moved: its accumulator is updated in place, and goes in place through the waits.
 
-The result is `func.attrs["storage"]`: the class of each value that shares; a value that is not in it has its own variable. Any
+The result is `func.attrs.storage`: the class of each value that shares; a value that is not in it has its own variable. Any
 later rewrite of the function must run the pass again.
 """
 

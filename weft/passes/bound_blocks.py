@@ -30,9 +30,9 @@ _INLINE = frozenset({arith.constant, regs.splat, regs.affine})
 def bound_blocks(func: Func, target: Target) -> Func:
     """Set "min_blocks", where the function holds enough for it to matter. A kernel of several partitions has the multiprocessor
     to itself."""
-    if "total_warps" in func.attrs:
+    if func.attrs.total_warps is not None:
         return func.with_attrs(min_blocks=1)
-    warps = int(func.attrs["num_warps"])
+    warps = func.attrs.num_warps
     inline = {result for op in walk(func.body) if op.kind in _INLINE for result in op.results}
     single = {result for op in walk(func.body) if op.attrs.get("vec") == 1 for result in op.results}
     peak = Pressure(lambda value: 0 if value in inline else _registers(value, value in single)).peak(

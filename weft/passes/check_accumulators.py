@@ -7,6 +7,7 @@ place, so nobody may keep it beside what it was handed on to, and it may never m
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 
 from weft.errors import PerformanceWarning, Row, UserError, fail
 from weft.errors import passes as errors
@@ -36,7 +37,7 @@ def check_accumulators(func: Func, target: Target) -> Func:
 def check_moves(func: Func) -> Func:
     """The function as it is, with registers assigned. Raises CompilationError (accumulator-moved)."""
     if any(op.kind in PRODUCTS for op in walk(func.body)):
-        Flow(func, _Stay(func.attrs["storage"]))
+        Flow(func, _Stay(func.attrs.storage))
     return func
 
 
@@ -49,7 +50,7 @@ class _Refuse(Watcher):
 
 
 class _Stay(Watcher):
-    def __init__(self, storage: dict[Value, int]) -> None:
+    def __init__(self, storage: Mapping[Value, int]) -> None:
         self._storage = storage
 
     def handed(self, source: Value, target: Value, flight: Flight, op: Op) -> None:
@@ -74,9 +75,9 @@ def _check_registers(func: Func, target: Target) -> None:
     plan = plan_partitions(func, target)
     # Zeros that a sum begins with may be those of other lines too; they take no registers before the product.
     values = accumulators(func) - {op.result for op in walk(func.body) if op.kind in (arith.constant, tile.splat)}
-    total = plan.total_warps if plan else int(func.attrs["num_warps"])
+    total = plan.total_warps if plan else func.attrs.num_warps
     most = target.registers_per_block // (total * target.warp_size) // WARP_REGISTERS * WARP_REGISTERS
-    most = min(most, target.registers_per_thread, func.attrs.get("maxnreg") or most)
+    most = min(most, target.registers_per_thread, func.attrs.maxnreg or most)
     if plan is None:
         _check_partition(func.body, values, min(most, target.registers_per_thread), total)
         return

@@ -26,7 +26,7 @@ _MEET = "store the tile to global memory, call cluster.barrier(), and load it in
 
 def check_blocks(func: Func) -> None:
     """Raise LayoutError (cluster-exchange), CompilationError (cluster-atomic-result, cluster-nested), with the line."""
-    blocks = int(func.attrs.get("num_ctas", 1))
+    blocks = func.attrs.num_ctas
     if blocks == 1:
         return
     used = {value for op in walk(func.body) for value in op.uses}

@@ -23,7 +23,7 @@ from weft.ops import clc, cluster, mbarrier, tma
 
 def cluster_sync(func: Func) -> Func:
     """The function with meetings of its blocks; unchanged where no block reaches into another."""
-    blocks = int(func.attrs.get("num_ctas", 1))
+    blocks = func.attrs.num_ctas
     ops = list(func.body.ops)
     crossing = [number for number, op in enumerate(ops) if _crosses(op, blocks)]
     if not crossing:
@@ -35,7 +35,7 @@ def cluster_sync(func: Func) -> Func:
         ops[made[-1] + 1 : made[-1] + 1] = _meeting(
             "after mbarrier.init, before other blocks signal it", ops[made[-1]].loc
         )
-    return Func(func.name, Region(func.body.args, tuple(ops)), func.attrs, func.loc)
+    return func.with_body(Region(func.body.args, tuple(ops)))
 
 
 def _crosses(outer: Op, blocks: int) -> bool:

@@ -27,7 +27,7 @@ def contract_fma(func: Func) -> Func:
     if not any(_is_product(op) for op in walk(func.body)):
         return func
     uses = Counter(value for op in walk(func.body) for value in op.uses)
-    return Func(func.name, _contract(func.body, uses), func.attrs, func.loc)
+    return func.with_body(_contract(func.body, uses))
 
 
 def _is_product(op: Op) -> bool:

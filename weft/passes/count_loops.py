@@ -28,7 +28,7 @@ def count_loops(func: Func) -> Func:
     if all(op.kind is not control.for_ for op in walk(func.body)):
         return func
     body = _Counter(facts(func)).region(func.body)
-    return func if body is func.body else Func(func.name, body, func.attrs, func.loc)
+    return func if body is func.body else func.with_body(body)
 
 
 class _Counter:

@@ -23,7 +23,7 @@ Slots = set[int]
 def dce(func: Func) -> Func:
     """The function without dead operations and without dead carried values."""
     body = _region(func.body, set(), None)
-    return func if body is func.body else Func(func.name, body, func.attrs, func.loc)
+    return func if body is func.body else func.with_body(body)
 
 
 def _region(region: Region, live: Live, slots: Slots | None) -> Region:

@@ -14,9 +14,9 @@ from weft.ir.core import Func, Region, walk
 def drop_parameters(func: Func) -> Func:
     """The function without optional parameters that nothing uses."""
     used = {value for op in walk(func.body) for value in op.uses}
-    facts = func.attrs["params"]
-    kept = [i for i, param in enumerate(func.params) if param in used or not (facts[i] or {}).get("optional")]
+    facts = func.attrs.params
+    kept = [i for i, param in enumerate(func.params) if param in used or not facts[i].optional]
     if len(kept) == len(func.params):
         return func
     body = Region(tuple(func.params[i] for i in kept), func.body.ops)
-    return Func(func.name, body, {**func.attrs, "params": tuple(facts[i] for i in kept)}, func.loc)
+    return func.with_body(body, params=tuple(facts[i] for i in kept))

@@ -30,7 +30,7 @@ def fence_tensor_memory(func: Func) -> Func:
         return func
     body, _ = _Before().region(func.body, _NOTHING)
     body, _ = _After().region(body, None)
-    return Func(func.name, body, func.attrs, func.loc)
+    return func.with_body(body)
 
 
 def _accesses(op: Op) -> bool:

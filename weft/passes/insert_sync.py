@@ -57,14 +57,14 @@ def insert_sync(func: Func) -> Func:
 
     With the attribute "sync" of "explicit", raises CompilationError (sync-fence) where a buffer of the author's needs a fence.
     """
-    if func.attrs.get("stage") == "tile" and not _uses_memory(func):
+    if func.attrs.stage == "tile" and not _uses_memory(func):
         return func
     while True:
         inserter = _Inserter(func)
         body = inserter.region(func.body, _entered(func))
         dear = inserter.dear(body)
         if not dear:
-            return Func(func.name, body, func.attrs, func.loc)
+            return func.with_body(body)
         func = gathered(func, dear)
 
 
@@ -85,7 +85,7 @@ _APART = (control.warp_specialize, control.partitions)
 
 
 def _entered(func: Func) -> State:
-    return State(func.attrs["num_warps"])
+    return State(func.attrs.num_warps)
 
 
 def _uses_memory(func: Func) -> bool:
@@ -111,8 +111,8 @@ class _Inserter:
     """
 
     def __init__(self, func: Func, observe: bool = False) -> None:
-        self.tile = func.attrs.get("stage") == "tile"
-        self.explicit = func.attrs.get("sync") == "explicit"
+        self.tile = func.attrs.stage == "tile"
+        self.explicit = func.attrs.sync == "explicit"
         self.observe = observe
         self.accesses = Accesses(func)
         self.causes: dict[Op, Op] = {}

@@ -16,7 +16,7 @@ from weft.ops import control
 
 def join_branches(func: Func) -> Func:
     """The function with fewer branches."""
-    return Func(func.name, _joined(func.body), func.attrs, func.loc)
+    return func.with_body(_joined(func.body))
 
 
 def _joined(region: Region) -> Region:

@@ -201,7 +201,7 @@ class _Liveness:
             ended = _invalidated(self.made[alloc][1], self.places)
             if not all(slot in ended for part in begun for slot in _slots(part)):
                 self.lives[alloc].last = self._end
-        if self.func.attrs.get("stage") == "tile":
+        if self.func.attrs.stage == "tile":
             for alloc in self._shared_by_threads():
                 life = self.lives[alloc]
                 life.use(1, self._end)

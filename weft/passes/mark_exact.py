@@ -25,7 +25,7 @@ STRIDED = (memory.load_regs, memory.store_regs, async_copy.copy)
 
 def mark_exact(func: Func) -> Func:
     """The function with "exact": "range" or "address" for each value that such an operation computes."""
-    if "block" not in func.attrs:
+    if func.attrs.block is None:
         return func
     ranges, addresses = facts(func).exact, only_addresses(func)
     exact = {

@@ -64,7 +64,7 @@ def check_partitions(func: Func, target: Target) -> Func:
     whole warpgroups. (One that has them begins at a multiple of four warps: see `plan_partitions`.)
     """
     first_barrier(func, target, plan_partitions(func, target))
-    _check_warpgroups(func.body, int(func.attrs["num_warps"]), "the kernel", "launch it with num_warps=4")
+    _check_warpgroups(func.body, func.attrs.num_warps, "the kernel", "launch it with num_warps=4")
     return func
 
 
@@ -90,7 +90,7 @@ def plan_partitions(func: Func, target: Target) -> Plan | None:
     ops = specialisations(func)
     if not ops:
         return None
-    default = Role(int(func.attrs["num_warps"]), regions=[op.regions[0] for op in ops])
+    default = Role(func.attrs.num_warps, regions=[op.regions[0] for op in ops])
     workers = _roles(ops)
     asked = next((op for op in ops if op.attrs["num_regs"]), None)
     if asked is not None and not target.has_setmaxnreg:
@@ -159,7 +159,7 @@ def _padding(roles: tuple[Role, ...], total: int) -> tuple[Role, ...]:
 def _start_registers(func: Func, target: Target, total: int) -> int:
     """What each thread begins with: what the author allows, or all that a block can have."""
     most = min(target.registers_per_block // (total * target.warp_size), MOST)
-    return min(func.attrs.get("maxnreg") or MOST, most) // GRANULARITY * GRANULARITY
+    return min(func.attrs.maxnreg or MOST, most) // GRANULARITY * GRANULARITY
 
 
 def _share_registers(plan: Plan, loc: Loc | None) -> None:

@@ -116,7 +116,7 @@ def _resolved(func: Func, target: Target) -> Func:
 
 def _by_author(func: Func, insert: Pass) -> Func:
     """With `sync="none"` the author has only the barriers and fences that they wrote."""
-    return func if func.attrs.get("sync") == "none" else insert(func)
+    return func if func.attrs.sync == "none" else insert(func)
 
 
 def _synchronised(func: Func) -> Func:

@@ -50,7 +50,7 @@ def resolve_layouts(func: Func, target: Target) -> Func:
     layouts.follow_conversions()
     layouts.check()
     out = _Retyper(layouts)
-    return Func(func.name, out.copy_region(func.body), func.attrs, func.loc)
+    return func.with_body(out.copy_region(func.body))
 
 
 def _is_open(value: Value) -> bool:
@@ -194,7 +194,7 @@ class _Layouts:
         for root in (*accesses, *wishes):
             if root not in self.found:
                 given = accesses.get(root) or [row_major(*_measures(member.type)) for member in self.members[root]]
-                widest, blocks = target.max_access_bits // 8, self.func.attrs.get("num_ctas", 1)
+                widest, blocks = target.max_access_bits // 8, self.func.attrs.num_ctas
                 self.found[root] = Found(coalesced(given, self.warps[root], widest, blocks), self.places[root])
                 self._news.append(root)
                 self.propagate()

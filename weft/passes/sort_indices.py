@@ -27,7 +27,7 @@ SCALAR = ScalarType(int32)
 
 def sort_indices(func: Func) -> Func:
     """The function, lowered, with such addresses; unchanged where it is one of tiles."""
-    if "block" not in func.attrs:
+    if func.attrs.block is None:
         return func
     sorter = _Sorter(func)
 

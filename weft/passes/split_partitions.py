@@ -14,7 +14,7 @@ all. Workers come to barriers of the cluster as well. Numbers of named barriers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
 from weft.errors import fail
@@ -44,7 +44,7 @@ def split_partitions(func: Func, target: Target) -> Func:
         if not any(op.kind is program.named_barrier for op in walk(func.body)):
             return func
         out = Rebuilder(renumber)
-        return Func(func.name, out.copy_region(func.body), func.attrs, func.loc)
+        return func.with_body(out.copy_region(func.body))
     return _Split(func, plan, renumber).run()
 
 
@@ -103,17 +103,16 @@ class _Split:
         )  # fmt: skip
         out.loc = self.func.body.terminator.loc
         out.emit(control.return_)
-        attrs = {**self.func.attrs, "total_warps": self.plan.total_warps}
-        if self.plan.start_registers:
-            attrs["registers"] = self.plan.start_registers
-        if self.slots:
-            attrs["shared_bytes"] = shared_bytes
+        attrs = replace(
+            self.func.attrs, total_warps=self.plan.total_warps, registers=self.plan.start_registers,
+            shared_bytes=shared_bytes if self.slots else self.func.attrs.shared_bytes,
+        )  # fmt: skip
         return out.func(self.func.name, self.func.params, attrs, self.func.loc)
 
     def _allocate_slots(self, out: Rebuilder) -> int:
         """Memory for scalars, beyond all that the author has; returns where it ends."""
         tag = max((op.attrs["tag"] for op in walk(self.func.body) if op.kind is shared.alloc), default=0)
-        end = -(-self.func.attrs.get("shared_bytes", 0) // SLOT_BYTES) * SLOT_BYTES
+        end = -(-self.func.attrs.shared_bytes // SLOT_BYTES) * SLOT_BYTES
         for number, value in enumerate(self.slots, start=1):
             self.memory[value] = out.emit(
                 shared.alloc, element=_stored(value), shape=(1,), layout=SwizzledSharedLayout(1, 1, 1, [0]),

@@ -32,7 +32,7 @@ _LOADS = (tma.load, tma.load_im2col)
 def spread_requests(func: Func) -> Func:
     """The function with loads marked whose requests several warps may issue; unchanged where there are none."""
     ops = list(run_by(func))
-    if func.attrs.get("num_ctas", 1) > 1 or any(op.kind is tma.make_descriptor for op, _ in ops):
+    if func.attrs.num_ctas > 1 or any(op.kind is tma.make_descriptor for op, _ in ops):
         return func
     warps = {op: count for op, count in ops if op.kind in _LOADS and count > 1}
     changed: dict[Op, Attrs] = {}

@@ -61,7 +61,7 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
 
     Only tile IR has the author's view of what there is to order.
     """
-    vain = unneeded(tile) if tile.attrs.get("sync") != "none" else []
+    vain = unneeded(tile) if tile.attrs.sync != "none" else []
     # One line may stand for several operations, as in a helper that is called twice: it has a use if one of them has.
     used = {(op.kind, op.loc) for op in walk(tile.body) if op.kind in KINDS and op not in vain}
     places = handles(lowered)

@@ -133,9 +133,9 @@ class Accesses:
     """The accesses of a function's operations; allocations have their offsets."""
 
     def __init__(self, func: Func) -> None:
-        self._tile = func.attrs.get("stage") == "tile"
+        self._tile = func.attrs.stage == "tile"
         self._places = handles(func)
-        tensor = self._tile and "tensor_columns" in func.attrs
+        tensor = self._tile and func.attrs.tensor_columns > 0
         self._columns = tensor_handles(func) if tensor else dict[Value, Places]()
         self._warps = dict(run_by(func)) if self._columns else dict[Op, int]()
         self._made: dict[Op, list[Access]] = {}

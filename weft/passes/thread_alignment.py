@@ -22,8 +22,8 @@ ACCESSES = (memory.load_regs, memory.store_regs, async_copy.copy)
 def check_alignment(func: Func) -> Func:
     """The function, in tile IR, as it is. Raises CompilationError (thread-misaligned)."""
     wide = [op for op in walk(func.body) if op.kind in ACCESSES and op.attrs["vec"] > 1]
-    given = dict(zip(func.params, func.attrs["params"], strict=True)) if wide else {}
-    unaligned = {param for param, facts in given.items() if 0 < (facts or {}).get("divisible", 0) < ALIGNMENT}
+    given = dict(zip(func.params, func.attrs.params, strict=True)) if wide else {}
+    unaligned = {param for param, facts in given.items() if 1 < facts.divisible < ALIGNMENT}
     if unaligned:
         known = facts(func)
         made = {op.result: op for op in walk(func.body) if op.kind is memory.addptr}

@@ -21,7 +21,7 @@ MOST_THREADS = 1024
 
 def check_blocks_of_threads(func: Func) -> Func:
     """The function as it is. Raises CompilationError: thread-block-warps, thread-local-chosen."""
-    block: tuple[int, ...] | None = func.attrs.get("block")
+    block = func.attrs.block
     for op in walk(func.body):
         if block is not None:
             _check(op, block)

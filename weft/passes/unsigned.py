@@ -21,7 +21,7 @@ WORD = Scalar(0, uint32.max_value)
 
 def unsigned(func: Func) -> Func:
     """The function, lowered, with such divisions; unchanged where it is one of tiles."""
-    if "block" not in func.attrs:
+    if func.attrs.block is None:
         return func
     known = facts(func)
 

@@ -318,7 +318,7 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
     order, looks = op.attrs["order"], reads_strongly(op)
     acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
     # In tile IR the barriers that such an operation gets when it is lowered are not there yet.
-    settles = op.kind.stage == "tile" and task.machine.func.attrs.get("sync") != "none"
+    settles = op.kind.stage == "tile" and task.machine.func.attrs.sync != "none"
     if settles and releases:
         task.settled = task.clock.position
     for touch in touches:

@@ -106,7 +106,7 @@ class Block:
                 if machine.hazards
                 else None
             )
-            self._memory = SharedMemory(int(machine.func.attrs.get("shared_bytes", 0)), machine.granule, shadow)
+            self._memory = SharedMemory(machine.func.attrs.shared_bytes, machine.granule, shadow)
         return self._memory
 
     @property

@@ -133,7 +133,7 @@ def _print(out: TextIO, line: str) -> None:
 
 def _resident(machine: Machine, programs: int) -> int:
     """How many programs may be under way together."""
-    shared = int(machine.func.attrs.get("shared_bytes", 0))
+    shared = machine.func.attrs.shared_bytes
     blocks = max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
     resident = max(blocks // machine.blocks, 1)
     if any(op.kind is clc.try_cancel for op in walk(machine.func.body)):

@@ -80,16 +80,16 @@ class Machine:
         self.pending = Pending((), 0)
         self.found = Findings(keep_going)
         self.report = Report(hazards=self.found.hazards)
-        block = func.attrs.get("block")
-        self.threads = int(func.attrs["num_warps"]) * WARP_SIZE if block is None else prod(block)
+        block = func.attrs.block
+        self.threads = func.attrs.num_warps * WARP_SIZE if block is None else prod(block)
         self.seed, self.random = seed, Random(seed)
         self.schedule: Schedule = schedule or ("random" if seed else "late")
         self.hazards = hazards
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
-        self.blocks = int(func.attrs.get("num_ctas", 1))
+        self.blocks = func.attrs.num_ctas
         # Whether the first of each two neighbouring blocks starts the products of both.
-        self.two_ctas = bool(func.attrs.get("two_ctas", False))
+        self.two_ctas = func.attrs.two_ctas
         # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
@@ -102,7 +102,7 @@ class Machine:
     @property
     def lowered(self) -> bool:
         """True for a function of the lowered stage."""
-        return self.func.attrs.get("stage") == "lowered"
+        return self.func.attrs.stage == "lowered"
 
     def overtakes(self) -> bool:
         """Whether others go on before a program that has waited for them; at random, under a seed."""

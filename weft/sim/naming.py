@@ -16,9 +16,9 @@ class Naming:
 
     def __init__(self, func: Func) -> None:
         # The extents of a block whose kernel is launched by threads, x first.
-        self._block: tuple[int, int, int] | None = func.attrs.get("block")
+        self._block = func.attrs.block
         self._body = func.body
-        self._lowered = func.attrs.get("stage") == "lowered"
+        self._lowered = func.attrs.stage == "lowered"
         self._tiles = {v.type.shape for op in walk(func.body) for v in op.uses if isinstance(v.type, TileType)}
 
     def thread(self, number: int) -> str:

@@ -13,7 +13,7 @@ from tests.passes.lower.test_shared import ACROSS, GRID, SWIZZLED, TARGET, alloc
 from tests.support import any_bits, count, ops_of, tile_kernel
 from weft import targets
 from weft.errors import CompilationError
-from weft.ir.core import Value
+from weft.ir.core import ParamFacts, Value
 from weft.ir.types import (
     DescriptorType,
     ScalarType,
@@ -178,7 +178,7 @@ def barrier_and_tile(k, *, shape=(64, 128), element=float16, mode="tiled", rank=
     layout = NVMMASharedLayout.get_default_for(list(shape), element)
     desc = Value(DescriptorType(element, shape, layout, mode), "desc")
     k.params = (*k.params, desc)
-    k.facts.append({})
+    k.facts.append(ParamFacts())
     bars = alloc(k, int64, (2, 1), MBarrierLayout(), "bars")
     bar = k.emit(shared.index, bars, k.number(1), name="bar")
     return desc, bar, alloc(k, element, shape, layout, "smem")
@@ -277,7 +277,7 @@ def test_descriptors_made_in_the_kernel():
     first, second = ops_of(func, tma.write_descriptor)
     assert [op.attrs["slot"] for op in (first, second)] == [0, 128]
     assert [op.attrs["again"] for op in (first, second)] == [False, False]
-    assert func.attrs["workspace_bytes"] == 256, "what nobody uses is not made"
+    assert func.attrs.workspace_bytes == 256, "what nobody uses is not made"
     assert first.attrs["padding"] == "nan" and first.attrs["block_shape"] == (32, 64)
     assert [op.operands[0] for op in ops_of(func, tma.store)] == [first.result, second.result]
     rooms = [op for op in ops_of(func, scratch.alloc) if op.attrs["align"] == 128]
@@ -314,7 +314,7 @@ def test_descriptors_that_are_used_are_fetched_first():
     desc, bar, smem = barrier_and_tile(k)
     unused = Value(desc.type, "unused")
     k.params = (*k.params, unused)
-    k.facts.append({})
+    k.facts.append(ParamFacts())
     k.emit(tma.load, desc, bar, smem, None, k.number(0), k.number(0))
     func = lowered(k)
     assert func.body.ops[0].kind is tma.prefetch
@@ -344,7 +344,7 @@ def test_stages_in_a_loop():
     layout = NVMMASharedLayout.get_default_for([32, 64], float16)
     desc = Value(DescriptorType(float16, (32, 64), layout), "desc")
     k.params = (desc,)
-    k.facts.append({})
+    k.facts.append(ParamFacts())
     bufs = alloc(k, float16, (4, 32, 64), layout, "bufs")
     bars = alloc(k, int64, (4, 1), MBarrierLayout(), "bars")
     with k.region([ScalarType(int32)], ["i"]) as body:

@@ -271,6 +271,7 @@ def test_prints_inside_a_branch():
 
 def test_assertions_hold_in_both_stages_or_in_none():
     k = tile_kernel()
+    k.attrs["debug"] = True
     x = k.positions((512,), LINE)
     k.emit(debug.assert_, k.below(x, 512), None, message="positions")
     k.emit(debug.assert_, k.below(x, 100), k.below(x, 100), message="masked")
@@ -279,6 +280,7 @@ def test_assertions_hold_in_both_stages_or_in_none():
     assert count(after, debug.assert_) == 3
 
     k = tile_kernel()
+    k.attrs["debug"] = True
     x = k.positions((512,), LINE)
     k.emit(debug.assert_, k.below(x, 511), None, message="all but one")
     func = k.finished()

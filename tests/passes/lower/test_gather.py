@@ -12,7 +12,7 @@ from tests.passes.lower.test_shared import alloc
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError
-from weft.ir.core import Value
+from weft.ir.core import ParamFacts, Value
 from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float16, float32, int1, int32, int64, uint8
 from weft.layout import BlockedLayout, DistributedLinearLayout, MBarrierLayout, NVMMASharedLayout, SliceLayout
 from weft.layout.shared_size import allocation_bytes
@@ -30,7 +30,7 @@ def gathered(k, rows, shape, *, element=float16, swizzle=128, layout=LINE, cga=N
     memory = NVMMASharedLayout(swizzle, element.bits, cga_layout=cga)
     desc = Value(DescriptorType(element, (1, shape[1]), memory), "desc")
     k.params = (*k.params, desc)
-    k.facts.append({})
+    k.facts.append(ParamFacts())
     smem = alloc(k, element, shape, memory)
     if indices is None:
         indices = k.load(k.pointer_in(k.rng.integers(0, 99, rows), int32), k.positions((rows,), layout))

@@ -9,7 +9,7 @@ from tests.passes.lower.test_shared import alloc
 from tests.support import count, ops_of
 from weft import targets
 from weft.errors import CompilationError, LayoutError
-from weft.ir.core import Value, walk
+from weft.ir.core import ParamFacts, Value, walk
 from weft.ir.types import (
     DescriptorType,
     ScalarType,
@@ -247,7 +247,7 @@ def test_a_barrier_of_two_blocks():
     layout = NVMMASharedLayout.get_default_for([256, 64], float16, cga_layout=PAIR)
     desc = Value(DescriptorType(float16, (256, 64), layout), "desc")
     k.params = (*k.params, desc)
-    k.facts.append({})
+    k.facts.append(ParamFacts())
     smem = alloc(k, float16, (256, 64), layout)
     bar = barrier(k, layout=MBarrierLayout.multicta(2, two_cta=True))
     k.emit(mbarrier.init, bar, count=1)

@@ -43,10 +43,9 @@ class ValueFacts:
         self._made: dict[Value, Op] = {}
         self._loops: dict[Region, Carried] = {}
         self._func, self._addresses, self._depth = func, addresses, 0
-        self._block: tuple[int, ...] = func.attrs.get("block", (1, 1, 1))
-        for arg, given in zip(func.params, func.attrs.get("params", ()), strict=False):
-            divisor: int = given.get("divisible", 1) if given else 1
-            self._known[arg] = rules.unknown(arg.type, multiple_of(divisor))
+        self._block: tuple[int, ...] = func.attrs.block or (1, 1, 1)
+        for arg, given in zip(func.params, func.attrs.params, strict=True):
+            self._known[arg] = rules.unknown(arg.type, multiple_of(given.divisible))
         self._region(func.body)
 
     def __getitem__(self, value: Value) -> Facts:

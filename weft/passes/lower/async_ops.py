@@ -194,7 +194,7 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
     if op.result not in lo.used:
         return
     operands = [lo.scalar(value) for value in op.uses]
-    if lo.source.attrs.get("debug"):
+    if lo.source.attrs.debug:
         _assert_describable(lo, op, operands)
     size, slot = tma.DESCRIPTOR_BYTES, lo.workspace
     lo.workspace += size

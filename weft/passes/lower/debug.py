@@ -19,7 +19,7 @@ def print_(lo: Lowering, op: Op) -> None:
     operands = tuple(op.uses)
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
-        owner = in_first(lo) if "block" in lo.source.attrs else both(lo, lo.first_thread(), in_first(lo))
+        owner = in_first(lo) if lo.source.attrs.block is not None else both(lo, lo.first_thread(), in_first(lo))
         _only_where(lo, owner, [lo.scalar(v) for v in operands], op, 0)
         return
     linear = linear_of(tiles[0])
@@ -44,7 +44,7 @@ def _array(lo: Lowering, value: Value, registers: tuple[int, ...], count: int) -
 
 def assert_(lo: Lowering, op: Op) -> None:
     """Every thread checks the registers it holds; without `debug` nothing does (the simulator checks tile IR, always)."""
-    if not lo.source.attrs.get("debug", True):
+    if not lo.source.attrs.debug:
         return
     condition, mask = op.operands
     assert condition is not None

@@ -70,28 +70,25 @@ class Lowering(Rebuilder):
         self._facts: dict[bool, ValueFacts] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
-        self._frame = Frame(int(func.attrs["num_warps"]))
-        self.num_ctas = int(func.attrs.get("num_ctas", 1))
+        self._frame = Frame(func.attrs.num_warps)
+        self.num_ctas = func.attrs.num_ctas
         self.block_bits = self.num_ctas.bit_length() - 1
-        self.two_ctas = bool(func.attrs.get("two_ctas", False))
+        self.two_ctas = func.attrs.two_ctas
 
     # Driving.
 
     def run(self) -> Func:
         """The lowered function."""
         args = tuple(Value(arg.type, arg.name) for arg in self.source.body.args)
-        for arg, given in zip(args, self.source.attrs["params"], strict=True):
-            self.numbers[arg] = rules.unknown(arg.type, multiple_of(given.get("divisible", 1))).hull
+        for arg, given in zip(args, self.source.attrs.params, strict=True):
+            self.numbers[arg] = rules.unknown(arg.type, multiple_of(given.divisible)).hull
         with self.at_entry():
             for arg, given in zip(args, self.source.params, strict=True):
                 if isinstance(arg.type, DescriptorType) and given in self.used:
                     self.emit(tma.prefetch, arg)
         body = self.copy_region(self.source.body, args)
         body = Region(body.args, (*self._frame.entry, *body.ops))
-        attrs = {**self.source.attrs, "stage": "lowered"}
-        if self.workspace:
-            attrs["workspace_bytes"] = self.workspace
-        return Func(self.source.name, body, attrs, self.source.loc)
+        return self.source.with_body(body, stage="lowered", workspace_bytes=self.workspace)
 
     def copy_op(self, op: Op) -> None:
         """Lower one operation by its rule, keep it if no tile is involved, else treat it as elementwise."""

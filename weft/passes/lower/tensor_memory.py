@@ -63,7 +63,7 @@ def require_tcgen05(lo: Lowering, op: Op) -> None:
 
 def reserve(lo: Lowering) -> None:
     """Take all columns that the kernel has at its entry."""
-    columns: int = lo.source.attrs.get("tensor_columns", 0)
+    columns = lo.source.attrs.tensor_columns
     if not columns:
         return
     with lo.at_entry():
@@ -76,7 +76,7 @@ def reserve(lo: Lowering) -> None:
 def leave(lo: Lowering, op: Op) -> None:
     """The kernel gives its columns back when all else is done."""
     if lo.tensor_memory is not None:
-        columns: int = lo.source.attrs["tensor_columns"]
+        columns = lo.source.attrs.tensor_columns
         lo.emit(tensor_memory.release, lo.tensor_memory, columns=columns, two_ctas=lo.two_ctas)
     lo.emit(op.kind)
 

@@ -32,7 +32,7 @@ def assemble(lo: Lowering, op: Op) -> None:
 
 def bounds(lo: Lowering, op: Op) -> None:
     """A check as an assertion is: without `debug` nothing (the simulator checks tile IR, always)."""
-    if lo.source.attrs.get("debug", True):
+    if lo.source.attrs.debug:
         lo.emit(thread.bounds, *(lo.scalar(value) for value in op.uses), **op.attrs)
 
 
