@@ -93,8 +93,8 @@ def _code_line(name: str, kernel: Any, count: int) -> Line:
     facts = {
         "registers": made.n_regs,
         "spilled": made.n_spills,
-        "shared": attrs["shared_bytes"] + made.shared,
-        "tensor columns": attrs.get("tensor_columns", 0),
+        "shared": attrs.shared_bytes + made.shared,
+        "tensor columns": attrs.tensor_columns,
         "warnings": len(said),
         **{mnemonic: len(pattern.findall(listing)) for mnemonic, pattern in INSTRUCTIONS.items()},
     }
