@@ -1,8 +1,8 @@
-"""Elementwise addition of matrices: loads that a program waits for, and copies that arrive while it adds.
+"""Elementwise addition of matrices: with plain loads, and with asynchronous copies that overlap the addition.
 
 A program walks along a band of XBLOCK rows in tiles of YBLOCK columns. `add_plain` loads a tile, adds, stores, and only then
-asks for the next. `add_async` keeps `num_buffers` tiles of each matrix in shared memory: `cp.async` fills the others while one
-is added. With one buffer nothing overlaps, and the trip through shared memory is for nothing.
+loads the next. `add_async` keeps `num_buffers` tiles of each matrix in shared memory: `cp.async` fills the others while one
+is added. With one buffer nothing overlaps, and the round trip through shared memory gains nothing.
 
     python examples/add_async_copy.py [--plot FILE] [--sim]
 """
@@ -63,7 +63,7 @@ def add_async(
     for step in gl.static_range(num_buffers - 1):
         start_copies(step, a, b, a_smem, b_smem, start, row, rows, end, stride, YBLOCK, num_buffers, layout)
     for step in range(gl.cdiv(end - start, YBLOCK)):
-        # Past the end the mask is empty. Such a group copies nothing, but it counts, so the wait is the same in every step.
+        # Past the end the mask is false. Such a group copies nothing, but it counts, so the wait is the same in every step.
         ahead = step + num_buffers - 1
         start_copies(ahead, a, b, a_smem, b_smem, start, row, rows, end, stride, YBLOCK, num_buffers, layout)
         async_copy.wait_group(num_buffers - 1)
@@ -88,7 +88,7 @@ def run(
 ) -> Any:
     """c = a + b, and the compiled kernel: `add_plain` with 0 buffers, else `add_async`.
 
-    Threads copy `vec` elements at a time and take up to `maxnreg` registers. A program's band is `span` columns long, by
+    Threads copy `vec` elements at a time and use at most `maxnreg` registers. A program's band is `span` columns long, by
     default the whole row.
     """
     rows, cols = a.shape
@@ -126,7 +126,7 @@ POINTS: dict[str, dict[str, Any]] = {
     "2 buffers": {"num_buffers": 2},
     "3 buffers": {"num_buffers": 3},
     "2 buffers, one element a copy": {"num_buffers": 2, "vec": 1},
-    # Rows of a tile 2 KiB long, and programs that stand side by side in memory: DRAM serves those best.
+    # Rows of a tile are 2 KiB long, and neighbouring programs are neighbours in memory: DRAM is fastest for such accesses.
     "plain, long rows": {"num_buffers": 0, "XBLOCK": 1, "YBLOCK": 1024, "span": 1024},
     "2 buffers, long rows": {"num_buffers": 2, "XBLOCK": 2, "YBLOCK": 512, "span": 4096},
 }

@@ -1,11 +1,11 @@
-"""Elementwise addition through TMA: loads that run ahead, an addition, and stores that nobody waits for until they must.
+"""Elementwise addition through TMA: loads run ahead, and a store is waited for only when its buffer is needed again.
 
 Shared memory has room for `num_buffers` tiles of `a` and of `b`, each pair with an mbarrier. Loads fill a pair and complete its
-barrier's phase, which the addition waits for; by then the loads of the next tiles are under way. Results leave through
-`num_stores` buffers of their own. Two kernels take the tiles in two orders:
+barrier's phase, which the addition waits for; by then the loads of the next tiles are in flight. Results are stored through
+`num_stores` buffers. Two kernels take the tiles in two orders:
 
-- `add_bands`: a program walks along a band of XBLOCK rows. Programs are far apart, and each touches XBLOCK rows of memory.
-- `add_dealt`: tiles are dealt out in the order of memory, to as many programs as run at a time. Over `flat` matrices, whose
+- `add_bands`: a program walks along a band of XBLOCK rows. Programs are far apart, and each accesses XBLOCK rows of memory.
+- `add_dealt`: tiles are assigned round-robin in memory order, to a persistent grid of programs. Over `flat` matrices, whose
   rows are as long as a tile is wide, all programs together sweep through memory from front to back.
 
     python examples/add_tma.py [--plot FILE] [--sim]
@@ -40,11 +40,11 @@ def add_tile(
     num_buffers: gl.constexpr, num_stores: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
     slot = step % num_buffers
-    # The barrier of a slot goes through a phase every time round, so its parity changes every `num_buffers` steps.
+    # The barrier of a slot completes one phase per use of the slot, so its parity changes every `num_buffers` steps.
     mbarrier.wait(bars.index(slot), step // num_buffers & 1)
     total = a_smem.index(slot).load(layout) + b_smem.index(slot).load(layout)
     out = c_smem.index(step % num_stores)
-    # The store that last left from this buffer has been read when at most the later ones are pending.
+    # The last store from this buffer has been read when at most the later stores are pending.
     tma.store_wait(pendings=num_stores - 1)
     out.store(total)
     fence_async_shared()
@@ -142,8 +142,8 @@ def run_dealt(
 ) -> Any:
     """c = a + b by `add_dealt` on up to `programs` programs; returns the compiled kernel.
 
-    With `flat` contiguous matrices whose size YBLOCK divides are added as matrices of YBLOCK columns: a tile is then one
-    piece of memory. `swizzle` is that of tiles in shared memory, in bytes; with 0 one request moves up to 256 columns.
+    With `flat`, contiguous matrices whose size YBLOCK divides are added as matrices of YBLOCK columns: a tile is then
+    contiguous. `swizzle` is that of tiles in shared memory, in bytes; with 0 one TMA instruction copies up to 256 columns.
     """
     matrices, tiles, across = workbench.tiled((a, b, c), XBLOCK, YBLOCK, flat)
     smem = gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=32, rank=2)

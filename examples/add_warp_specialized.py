@@ -1,9 +1,9 @@
-"""Elementwise addition with warp specialization: one warp loads tiles, four add, one stores results.
+"""Elementwise addition with warp specialization: a producer warp loads tiles, four warps add, an epilogue warp stores.
 
-The three never meet at a common barrier. They hand buffers to each other through mbarriers: `ready` says that a tile has
-arrived, `free` that it has been read; `done` says that a sum stands in its buffer, `taken` that the engine has read it.
-Each side counts its own steps, and the parity of its round tells it which phase to wait for. Tiles are dealt out in the
-order of memory, to as many programs as run at a time.
+The three partitions share no barrier of the block. They hand buffers over through mbarriers: `ready` when a tile has landed,
+`free` when it has been read; `done` when a result is in its buffer, `taken` when TMA has read it.
+Each partition counts its own steps, and the step gives the parity of the phase to wait for. Tiles are assigned round-robin in
+memory order, to a persistent grid of programs.
 
     python examples/add_warp_specialized.py [--plot FILE] [--sim]
 """
@@ -35,7 +35,7 @@ def load_tiles(a_desc, b_desc, a_smem, b_smem, ready, free, tiles, across, num_b
     for step in range(gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0))):
         row, col = place_of(step, across, XBLOCK, YBLOCK)
         slot = step % num_buffers
-        # A buffer that nobody has filled yet is free: the phase before the first counts as complete.
+        # A buffer that was never filled is free: on a new barrier the phase before phase 0 counts as complete.
         mbarrier.wait(free.index(slot), (step // num_buffers & 1) ^ 1)
         bar = ready.index(slot)
         mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
@@ -53,7 +53,7 @@ def add_tiles(
         mbarrier.wait(ready.index(slot), step // num_buffers & 1)
         x = a_smem.index(slot).load(layout)
         y = b_smem.index(slot).load(layout)
-        # These reads come before the engine's next write, on another path to the same memory: a fence, then the news.
+        # TMA overwrites this buffer next, through the async proxy: fence the reads before the arrival that releases it.
         fence_async_shared()
         mbarrier.arrive(free.index(slot), count=1)
         out = step % num_stores
@@ -71,7 +71,7 @@ def store_tiles(c_desc, c_smem, done, taken, tiles, across, num_stores: gl.const
         row, col = place_of(step, across, XBLOCK, YBLOCK)
         mbarrier.wait(done.index(step % num_stores), step // num_stores & 1)
         tma.async_copy_shared_to_global(c_desc, [row, col], c_smem.index(step % num_stores))
-        # All but the latest stores have been read, so the oldest buffer in use goes back.
+        # The sources of all but the latest stores have been read, so the oldest buffer is free.
         tma.store_wait(pendings=num_stores - 1)
         oldest = step - (num_stores - 1)
         mbarrier.arrive(taken.index((step + 1) % num_stores), count=1, pred=oldest >= 0)
@@ -123,12 +123,12 @@ def run(
     flat: bool = True,
     maxnreg: int | None = 80,
 ) -> Any:
-    """c = a + b on up to `programs` programs with `num_warps` adding warps each; returns the compiled kernel.
+    """c = a + b on up to `programs` programs with `num_warps` consumer warps each; returns the compiled kernel.
 
-    `maxnreg` is what each thread has until the partitions share registers out anew; it says how many programs fit side by side.
+    `maxnreg` is the launch's registers per thread, which `setmaxnreg` then redistributes; it limits the occupancy.
 
-    With `flat` contiguous matrices whose size YBLOCK divides are added as matrices of YBLOCK columns: a tile is then one
-    piece of memory. `swizzle` is that of tiles in shared memory, in bytes; with 0 one request moves up to 256 columns.
+    With `flat`, contiguous matrices whose size YBLOCK divides are added as matrices of YBLOCK columns: a tile is then
+    contiguous. `swizzle` is that of tiles in shared memory, in bytes; with 0 one TMA instruction copies up to 256 columns.
     """
     matrices, tiles, across = workbench.tiled((a, b, c), XBLOCK, YBLOCK, flat)
     smem = gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=32, rank=2)
@@ -152,7 +152,7 @@ def row(place: Place, point: dict[str, Any]) -> dict[str, Any]:
     """One line of the table: add, check, measure."""
     rows, cols = place.size(32768, 70), place.size(32768, 200)
     a, b, c = place.random(rows, cols), place.random(rows, cols), place.poisoned(rows, cols)
-    # In the simulator few programs, so that each goes round its buffers more than once.
+    # Few programs in the simulator, so that each uses its ring of buffers more than once.
     point = point if place.gpu else {**point, "programs": 2}
     compiled = run(a, b, c, **point)
     place.check(c, a + b)

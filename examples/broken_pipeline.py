@@ -1,8 +1,8 @@
-"""A pipeline with one thing left out, and what the simulator says to each.
+"""A pipeline with one wait, fence or barrier left out, and the simulator's report for each.
 
-`doubled` doubles a matrix through TMA, two tiles deep. It is compiled with `sync="none"`, so that all its waits, fences and
-barriers stand in the text; `fault` leaves one of them out. On a GPU most of these mistakes go unnoticed, until another
-clock, driver or tile shape brings them to light. The simulator finds each from who waits for whom, whatever the numbers are.
+`doubled` doubles a matrix through TMA, with two stages. It is compiled with `sync="none"`, so that all its waits, fences and
+barriers are in the source; `fault` leaves one of them out. On a GPU such a mistake can go unnoticed until another
+clock, driver or tile shape exposes it. The simulator judges by happens-before, so it reports each, whatever the numbers are.
 
     python examples/broken_pipeline.py [FAULT]      # with a fault: its whole report
 """
@@ -56,7 +56,7 @@ def doubled(
         twice = tiles.index(slot).load(layout) * 2
         if fault != "no store_wait":
             tma.store_wait(pendings=0)
-        # Only the thread that issues stores knows what it waited for; the others learn it here.
+        # `store_wait` orders only the thread that issues the stores; this barrier orders the others after it.
         if fault != "no barrier after store_wait":
             gl.barrier()
         out.store(twice)
@@ -79,7 +79,7 @@ FAULTS = {
     "no last store_wait": "StoreUnread",
     "too many bytes": "TransactionBytes",
 }
-"""What may be left out, and the class of the report (in `weft.errors.hazard`)."""
+"""The faults, and the class of the report of each (in `weft.errors.hazard`)."""
 
 
 def run(src: Any, dst: Any, fault: str = "", XBLOCK: int = 32, YBLOCK: int = 64, num_buffers: int = 2) -> Any:
@@ -92,7 +92,7 @@ def run(src: Any, dst: Any, fault: str = "", XBLOCK: int = 32, YBLOCK: int = 64,
 
 
 def found(fault: str) -> Hazard | None:
-    """What the simulator says to a fault, "" for none. Raises AssertionError where there is none and the result is wrong."""
+    """The hazard that the simulator reports for a fault, or "". Raises AssertionError for a wrong result without one."""
     place = Place(gpu=False)
     src, dst = place.random(70, 300), place.poisoned(70, 300)
     try:

@@ -1,7 +1,7 @@
-"""A copy in one dimension: how many neighbours one thread moves decides how wide its loads are.
+"""A copy in one dimension: the number of neighbours per thread decides the width of its loads.
 
 A program copies XBLOCK elements. `R` consecutive ones belong to one thread, the next R to the next lane, and so on: R=4 gives
-a thread 16 bytes in one piece, the widest access there is. With R=8 it holds 32 bytes, in two accesses.
+a thread 16 contiguous bytes, the widest access. With R=8 a thread holds 32 bytes, in two accesses.
 
     python examples/copy_1d.py [--plot FILE] [--sim]
 """
@@ -35,7 +35,7 @@ def row(place: Place, R: int, XBLOCK: int = 2048) -> dict[str, Any]:
     """One line of the table: copy with R elements per thread, check, measure."""
     from weft.layout.cost import coalescing
 
-    # A multiple of 16, as the sizes of most arrays are: the mask then leaves vectors whole. The last program is not full.
+    # A multiple of 16, as most array sizes are: then one predicate holds for a whole vector. The last program is partly masked.
     numel = place.size(250_000_000, 100_000)
     src, dst = place.random(numel), place.poisoned(numel)
     compiled = run(src, dst, numel, XBLOCK, R)

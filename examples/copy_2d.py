@@ -1,7 +1,7 @@
-"""A copy in two dimensions: a layout is right or wrong for an array, not by itself.
+"""A copy in two dimensions: whether a layout is good depends on the strides of the array.
 
 A program copies a tile of XBLOCK rows and YBLOCK columns between arrays of any strides. Lanes should run along the dimension
-of stride 1. Where they run along the other, each lane's element lies in a sector of its own: 32 bytes are fetched for 4.
+of stride 1. If they run along the other, each lane's element lies in a different sector: 32 bytes are fetched for 4.
 
     python examples/copy_2d.py [--plot FILE] [--sim]
 """
@@ -23,7 +23,7 @@ def copy_2d(
     src, dst, rows, cols, src_row, src_col, dst_row, dst_col,
     XBLOCK: gl.constexpr, YBLOCK: gl.constexpr, layout: gl.constexpr,
 ):  # fmt: skip
-    # A slice of the layout per dimension; expanding it with None leads back to the layout itself.
+    # A slice of the layout per dimension; expanding it with None gives the layout itself.
     row = gl.program_id(0) * XBLOCK + gl.arange(0, XBLOCK, layout=gl.SliceLayout(1, layout))
     col = gl.program_id(1) * YBLOCK + gl.arange(0, YBLOCK, layout=gl.SliceLayout(0, layout))
     mask = (row < rows)[:, None] & (col < cols)[None, :]
@@ -63,7 +63,7 @@ def transposed(place: Place, rows: int, cols: int) -> tuple[Any, Any]:
 
 
 def every_other_row(place: Place, rows: int, cols: int) -> tuple[Any, Any]:
-    """A view of half of the rows, into contiguous ones."""
+    """Every other row of a matrix, copied to contiguous rows."""
     return place.random(2 * rows, cols)[::2], place.poisoned(rows, cols)
 
 

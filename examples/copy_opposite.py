@@ -1,7 +1,7 @@
 """A copy between matrices of opposite layouts: read in one layout, exchange between threads, write in the other.
 
-The source runs along rows, the destination along columns, so whichever layout a tile has, one side is wasted. With two layouts,
-each taken from the strides of its matrix, both sides are coalesced; `convert_layout` moves elements to the threads that
+The source is row-major and the destination column-major, so with any single layout one side is not coalesced. With two layouts,
+each derived from the strides of its matrix, both sides are coalesced; `convert_layout` moves elements to the threads that
 write them, through shared memory.
 
     python examples/copy_opposite.py [--plot FILE] [--sim]
@@ -40,7 +40,7 @@ def copy_opposite(
 
 
 def layout_for(matrix: Any, num_warps: int = 4, vec: int = 1) -> gl.BlockedLayout:
-    """Lanes along the dimension in which the matrix is contiguous, `vec` elements each, and as many warps as fit in 128."""
+    """Lanes along the contiguous dimension, `vec` elements each, and as many warps along it as fit in 128."""
     row_stride, col_stride = workbench.strides(matrix)
     along = min(num_warps, 128 // (32 * vec))
     if col_stride == 1:
@@ -67,7 +67,7 @@ def run(
 
 
 def row(place: Place, name: str, follow: tuple[str, str], vec: int) -> dict[str, Any]:
-    """One line of the table: copy, check, measure. `follow` says whose strides the two layouts follow."""
+    """One line of the table: copy, check, measure. `follow` says which matrix each of the two layouts follows."""
     from weft.layout.convert import describe, plan_conversion
     from weft.layout.cost import coalescing
 

@@ -1,8 +1,8 @@
-"""Views of memory, from the host and by single threads: a short program for each thing that `weft.LayoutTensor` does.
+"""Views of memory, on the host and in thread-level kernels: a short program for each feature of `weft.LayoutTensor`.
 
-A view says where elements lie; nothing is copied to make one. Programs of the host look at NumPy arrays. Those with a kernel
-have arrays of PyTorch where there is a GPU, and NumPy's in the simulator: memory, and copies to and from the host, are the
-array library's. Every program gives what it has found and what that must be.
+A view says where elements lie; making one copies nothing. Host programs use NumPy arrays. Those with a kernel use PyTorch
+tensors if there is a GPU, and NumPy arrays in the simulator: the array library allocates memory and copies to and from the
+host. Every program returns its result and the expected one.
 
     python examples/layout_tensor.py [--plot FILE] [--sim]
 """
@@ -21,7 +21,7 @@ from weft import language as gl
 
 SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
 TILED = weft.Layout(((2, 2), (3, 2)), ((3, 12), (1, 6)))
-"""4 x 6 elements in tiles of 2 x 3: a tile's elements lie together row by row, and so do the tiles."""
+"""4 x 6 elements in tiles of 2 x 3: each tile is contiguous in row-major order, and the tiles follow in row-major order."""
 Found = tuple[Any, Any]
 
 
@@ -59,7 +59,7 @@ def masked_tiles(_: Place) -> Found:
 
 
 def tiles_of_a_buffer(_: Place) -> Found:
-    """An iterator over a flat array, tile by tile, that starts over at the end."""
+    """A circular iterator over a flat array, tile by tile."""
     buffer = np.arange(12)
     tiles = weft.LayoutTensorIter(buffer, weft.Layout.row_major(2, 2), circular=True)
     diagonals = []
@@ -82,7 +82,7 @@ def tiles_of_a_row(_: Place) -> Found:
 
 
 def vectors(_: Place) -> Found:
-    """The same numbers as elements that are vectors of four."""
+    """A view of the same memory whose elements are vectors of four."""
     matrix = np.arange(256).reshape(16, 16)
     view = weft.LayoutTensor(matrix).vectorize[1, 4]()
     assert view.shape == (16, 4)
@@ -91,7 +91,7 @@ def vectors(_: Place) -> Found:
 
 
 def fragments(_: Place) -> Found:
-    """Elements dealt out to four threads, numbered down the columns of a square that repeats over the view."""
+    """Elements distributed over 2 x 2 threads, numbered down the columns; the thread layout repeats over the view."""
     view = weft.LayoutTensor(np.arange(16).reshape(4, 4))
     deal = view.distribute[weft.Layout.col_major(2, 2)]
     found = [np.asarray(deal(thread)) for thread in range(4)]
@@ -99,7 +99,7 @@ def fragments(_: Place) -> Found:
 
 
 def other_layouts(_: Place) -> Found:
-    """A copy from one layout to another; each view counts its elements row by row."""
+    """A copy from one layout to another; both views are traversed row by row."""
     storage = np.zeros(24, np.int64)
     weft.LayoutTensor(storage, TILED).copy_from(weft.LayoutTensor(np.arange(24).reshape(4, 6)))
     return storage[:12], [0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11]
@@ -116,7 +116,7 @@ def add_one(t):
 
 
 def changed_by_threads(place: Place) -> Found:
-    """Numbers that come from the host, and a thread for each of them."""
+    """An array from the host, with one thread per element."""
     numbers = np.arange(30 * 10, dtype=np.float32).reshape(30, 10)
     matrix = place.array(numbers)
     add_one[(2, 4)](weft.LayoutTensor(matrix), block=(8, 8))
@@ -154,7 +154,7 @@ def reverse(src, dst, OWN: gl.constexpr):
 
 
 def shared_and_local(place: Place) -> Found:
-    """Memory of a block, where threads find what others have written, and memory of each thread."""
+    """Shared memory, in which threads read what others have written, and local memory of each thread."""
     numbers = np.random.default_rng().standard_normal(512, dtype=np.float32)
     dst = place.poisoned(512)
     reverse[2](weft.LayoutTensor(place.array(numbers)), weft.LayoutTensor(dst), OWN=4, block=64)
@@ -175,7 +175,7 @@ def sum_tiles(src, dst, SIZE: gl.constexpr):
 
 
 def iterated_by_a_block(place: Place) -> Found:
-    """A block that goes along a row of tiles, the last of them smaller."""
+    """A block that iterates over a row of tiles, the last of which is smaller."""
     numbers = np.random.default_rng().integers(-50, 50, (16, 30)).astype(np.float32)
     dst = place.poisoned(16, 8)
     src = weft.LayoutTensor(place.array(numbers), masked=True)
@@ -185,7 +185,7 @@ def iterated_by_a_block(place: Place) -> Found:
 
 @weft.jit
 def add_places(matrix, SIZE: gl.constexpr):
-    """Add its place to every number: a tile in shared memory, brought and taken back by the first warp of the block."""
+    """Add its index to every element: the first warp of a block copies a tile to shared memory and back."""
     width: gl.constexpr = gl.simd_width_of(matrix.dtype)
     lanes: gl.constexpr = gl.Layout.row_major(gl.WARP_SIZE // width, width)
     shared = gl.LayoutTensor.stack_allocation(matrix.dtype, gl.Layout.row_major(SIZE, SIZE), address_space=SHARED)
@@ -195,7 +195,7 @@ def add_places(matrix, SIZE: gl.constexpr):
     if gl.warp_id() == 0:
         there.copy_from_async(here)
         gl.async_copy_wait_all()
-    # A thread that has waited knows of its own copies only. After the barrier all threads know of all.
+    # A thread waits for its own copies only. The barrier orders all threads after all copies.
     gl.barrier()
     shared[gl.thread_idx.y, gl.thread_idx.x] += gl.global_idx.y * matrix.dim(1) + gl.global_idx.x
     gl.barrier()
@@ -204,7 +204,7 @@ def add_places(matrix, SIZE: gl.constexpr):
 
 
 def copied_ahead(place: Place) -> Found:
-    """Copies that threads wait for only when they need the numbers."""
+    """Copies that threads wait for only when they need the elements."""
     numbers = np.random.default_rng().integers(-50, 50, (64, 128)).astype(np.float32)
     matrix = place.array(numbers)
     add_places[(8, 4)](weft.LayoutTensor(matrix), SIZE=16, block=(16, 16))
@@ -213,7 +213,7 @@ def copied_ahead(place: Place) -> Found:
 
 @weft.jit
 def to_rows(src, dst, ROWS: gl.constexpr, COLS: gl.constexpr):
-    """A tile per block: read as it lies in the source, written as it lies in the target, both in the order of memory."""
+    """One tile per block: read in the layout of the source and written in that of the destination, both in memory order."""
     shared = gl.LayoutTensor.stack_allocation(src.dtype, gl.Layout.row_major(ROWS, COLS), address_space=SHARED)
     here = src.tile[ROWS, COLS](gl.block_idx.y, gl.block_idx.x)
     there = dst.tile[ROWS, COLS](gl.block_idx.y, gl.block_idx.x)
@@ -225,7 +225,7 @@ def to_rows(src, dst, ROWS: gl.constexpr, COLS: gl.constexpr):
 
 
 def copied_by_a_block(place: Place) -> Found:
-    """Copies that all threads of a block share, between layouts, as a thread layout says."""
+    """Copies between layouts, divided over all threads of a block by a thread layout."""
     numbers = np.arange(32 * 64, dtype=np.float32)
     # Tiles of 16 x 16, each in memory column by column.
     layout = weft.Layout(((16, 2), (16, 4)), ((1, 4 * 256), (16, 256)))

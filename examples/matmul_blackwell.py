@@ -1,14 +1,14 @@
-"""Matrix products C = A @ B on Blackwell with warp specialization: one warp loads, one starts products, four store.
+"""Matmul C = A @ B on Blackwell with warp specialization: one producer warp, one MMA warp, four epilogue warps.
 
-Tensor cores keep their sums in tensor memory, so the warps that store a tile take it from there while the next one is already
-being multiplied into the other half. One text serves four kernels:
+Accumulators are in tensor memory, so the epilogue warps load and store a tile while the next one accumulates in the other half
+of tensor memory. The source has four variants:
 
-- tiles in a fixed order, or handed out by the GPU itself (`clc`: a program that is done takes over the tile of one that has not
-  been launched yet);
-- a block of threads for each tile of 128x256, or two for each tile of 256x256 (`two_ctas`), which multiply together: each reads
-  half of A and half of B, and their tensor cores read the rest from each other's shared memory.
+- tiles in a fixed order, or by work stealing (`clc`, cluster launch control: a program that is done claims the tile of one
+  that has not been launched yet);
+- one CTA for each tile of 128x256, or a pair of CTAs for each tile of 256x256 (`two_ctas`): each loads
+  half of A and half of B, and their tensor cores read the other half of B from each other's shared memory.
 
-Operands have 16 or 8 bits; a step along K is as many of them as make 128 bytes.
+Operands have 16 or 8 bits; BLOCK_K is 128 bytes of them.
 
     python examples/matmul_blackwell.py [--plot FILE] [--sim]
 """
@@ -36,14 +36,14 @@ from weft.language.nvidia.blackwell import (
 from weft.nvidia.hopper import TensorDescriptor
 
 ROW_BYTES = 128
-"""Of the widest swizzle: so much of a row of A is multiplied in one step, and of a row of C leaves at a time."""
+"""Bytes of the widest swizzle: BLOCK_K of A, and the width of a TMA store of C, in bytes."""
 ANSWERS = gl.constexpr(3)
-"""Tiles asked for in turn: one more than accumulators, so that who asks does not wait for a tile to be stored."""
+"""Slots for CLC responses: one more than accumulators, so that a request does not wait for an epilogue."""
 
 
 @weft.aggregate
 class Turn:
-    """A position in a ring of `slots` slots: parities of rounds are 0, 1, 0, ..."""
+    """A position in a ring of `slots` slots; the parity alternates with each pass over the ring."""
 
     slot: gl.tensor
     phase: gl.tensor
@@ -68,7 +68,7 @@ class Turn:
 
 @weft.aggregate
 class FixedTiles:
-    """Each program takes every so many-th tile; there are as many programs as run at a time."""
+    """A persistent grid of n programs, in which each program computes every n-th tile."""
 
     tile: gl.tensor
     tiles: gl.tensor
@@ -79,7 +79,7 @@ class FixedTiles:
 
     @weft.jit
     def prepare(pairs: gl.constexpr):  # noqa: N805
-        """What all warps share: nothing."""
+        """The state that all partitions share: none."""
 
     @weft.jit
     def start(shared, tiles):  # noqa: N805
@@ -93,7 +93,7 @@ class FixedTiles:
 
     @weft.jit
     def ask(self):
-        """Nobody has to be asked for the next one."""
+        """No request is needed for the next tile."""
 
     @weft.jit
     def next(self):
@@ -103,7 +103,7 @@ class FixedTiles:
 
 @weft.aggregate
 class Answers:
-    """Answers of the GPU to who asks for tiles: where they come, and barriers: one is there, it has been read."""
+    """Ring of CLC responses, with two barriers per slot: the response has landed, and it has been read."""
 
     results: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
@@ -117,7 +117,7 @@ class Answers:
 
 @weft.aggregate
 class TakenTiles:
-    """There are as many programs as tiles; those that run take over the tiles of those that are not launched yet."""
+    """One program per tile; programs that run claim the tiles of programs that are not launched yet."""
 
     tile: gl.tensor
     taken: gl.tensor
@@ -132,7 +132,7 @@ class TakenTiles:
 
     @weft.jit
     def prepare(pairs: gl.constexpr):  # noqa: N805
-        """Memory for answers. Warps of three partitions read each; the first block of a pair asks for both, so both tell it."""
+        """Buffers for responses. Three partitions read each; the first CTA of a pair requests for both, so both arrive."""
         results = gl.allocate_shared_memory(gl.int64, [ANSWERS, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
         return Answers(results, barriers(ANSWERS, 1), barriers(ANSWERS, 3, pairs))
 
@@ -148,7 +148,7 @@ class TakenTiles:
 
     @weft.jit
     def ask(self):
-        """Ask for the tile after this one. One trade does."""
+        """Request the tile after this one. One partition does."""
         bar = self.answers.ready.index(self.turn.slot)
         mbarrier.wait(self.answers.read.index(self.turn.slot), self.turn.phase ^ 1)
         mbarrier.expect(bar, 16)
@@ -156,7 +156,7 @@ class TakenTiles:
 
     @weft.jit
     def next(self):
-        """The tile that was asked for."""
+        """The tile that was claimed."""
         mbarrier.wait(self.answers.ready.index(self.turn.slot), self.turn.phase)
         answer = clc.load_result(self.answers.results.index(self.turn.slot))
         mbarrier.arrive(self.answers.read.index(self.turn.slot), count=1)
@@ -173,7 +173,7 @@ def barriers(number: gl.constexpr, count: gl.constexpr, two_ctas: gl.constexpr =
 
 @weft.jit
 def position(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
-    # Bands of GROUP rows of tiles, down the columns of a band: neighbours in time read the same blocks.
+    # Bands of GROUP rows of tiles, down the columns of a band: tiles of a wave read the same blocks.
     in_band = GROUP * tiles_n
     top = tile // in_band * GROUP
     rows = min(tiles_m - top, GROUP)
@@ -193,7 +193,7 @@ def load_blocks(
         tiles.ask()
         row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
         for k in range(0, a_desc.shape[1], BLOCK_K):
-            # A buffer that nobody has filled yet is free: the phase before the first counts as complete.
+            # A buffer that was never filled is free: on a new barrier the phase before phase 0 counts as complete.
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             bar = ready.index(at.slot)
             mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
@@ -214,7 +214,7 @@ def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, step
         for k in range(steps):
             mbarrier.wait(ready.index(at.slot), at.phase)
             tcgen05_mma(a_bufs.index(at.slot), b_bufs.index(at.slot), acc, use_acc=k > 0)
-            # The buffers are free, in both blocks of a pair, when the product has read them.
+            # The buffers are free, in both CTAs of a pair, when the MMA has read them.
             tcgen05_commit(free.index(at.slot))
             at = at.next()
         tcgen05_commit(full.index(half.slot))
@@ -224,7 +224,7 @@ def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, step
 
 @weft.jit
 def result_buffers(c_desc, BLOCK_N: gl.constexpr):
-    # Two, which a tile's pieces, as many as a power of two, take in turn; one, where a tile is one piece.
+    # Two, which the pieces of a tile (a power of two of them) use alternately; one if a tile is one piece.
     PIECES: gl.constexpr = BLOCK_N // c_desc.block_type.shape[1]
     return gl.allocate_shared_memory(c_desc.dtype, [min(PIECES, 2), *c_desc.block_type.shape], c_desc.layout)
 
@@ -244,9 +244,9 @@ def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Til
         for i in gl.static_range(BLOCK_N // PIECE):
             piece = acc.slice(i * PIECE, PIECE, dim=1).load()
             if i == BLOCK_N // PIECE - 1:
-                # The whole tile is in registers or on its way out: the next but one may be multiplied into its place.
+                # The whole accumulator has been loaded to registers: the tile after the next may accumulate in its place.
                 mbarrier.arrive(empty.index(half.slot), count=1)
-            # A buffer is written again when its last store has read it.
+            # A buffer is overwritten only after its last store has read it.
             tma.store_wait(pendings=BUFFERS - 1)
             c_buf = c_bufs.index(i % BUFFERS)
             c_buf.store(piece.to(c_desc.dtype))
@@ -267,7 +267,7 @@ def matmul_kernel(
     GROUP: gl.constexpr,
     num_buffers: gl.constexpr,
 ):
-    """C = A @ B; a program computes tiles of the shape of the accumulator, one after another."""
+    """C = A @ B; a program computes one tile after another, each of the shape of the accumulator."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
@@ -277,7 +277,7 @@ def matmul_kernel(
     b_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
     c_bufs = result_buffers(c_desc, BLOCK_N)
     accs = allocate_tensor_memory(gl.float32, [2, BLOCK_M, BLOCK_N], acc_layout)
-    # Blocks of a pair share the barriers on which the first of them, which starts the products of both, waits.
+    # CTAs of a pair share the barriers on which the first of them waits, since it issues the MMAs of both.
     ready = barriers(num_buffers, 1, PAIRS)
     empty = barriers(2, 1, PAIRS)
     free = barriers(num_buffers, 1)
@@ -296,7 +296,7 @@ def matmul_kernel(
 
 
 def describe(matrix: Any, block: Sequence[int], cga: Any) -> TensorDescriptor:
-    """A matrix in blocks; `cga` says how the blocks of threads of a pair share each."""
+    """A descriptor of a matrix in blocks; `cga` says how the CTAs of a pair split each block."""
     dtype = getattr(gl, workbench.gl_name(matrix))
     layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype, cga_layout=cga)
     return TensorDescriptor.from_tensor(matrix, list(block), layout)
@@ -308,8 +308,8 @@ def matmul(
 ) -> Any:  # fmt: skip
     """C = A @ B of matrices with contiguous rows, A and B of one type of 8 or 16 bits; returns the compiled kernel.
 
-    A block of threads has BLOCK_M rows of the accumulator and all of its BLOCK_N columns. Buffers are as many as there is room
-    for: those of a pair hold half as much of B."""
+    A CTA has BLOCK_M rows of the accumulator and all of its BLOCK_N columns. There are as many buffers as fit in shared memory:
+    in a pair each holds half as much of B."""
     (M, N), blocks = C.shape, 2 if two_ctas else 1
     rows, BLOCK_K = BLOCK_M * blocks, ROW_BYTES // A.itemsize
     down, across = ([[1, 0]], [[0, 1]]) if two_ctas else (None, None)

@@ -1,15 +1,15 @@
-"""Matrix products C = A @ B on tensor cores, in rungs: each keeps the last one's work and adds one idea.
+"""Matmul C = A @ B on tensor cores, in three versions: each adds one idea to the one before.
 
-- `matmul_pipelined`: a program per tile of C. TMA loads and asynchronous products overlap within a tile.
-- `persistent_matmul`: as many programs as run at a time; each takes tile after tile, in an order that a scheduler gives.
-- `persistent_matmul_pipelined`: loads of the next tile start while the last products of this one run, and its result is
-  stored while the next tile is computed. With four buffers there is no room for a tile of C beside them: the result leaves
-  through buffers of B that no load wants at that moment.
+- `matmul_pipelined`: one program per tile of C. TMA loads and asynchronous MMAs overlap within a tile.
+- `persistent_matmul`: a persistent grid; each program computes tile after tile, in an order that a scheduler gives.
+- `persistent_matmul_pipelined`: loads of the next tile are issued among the last MMAs of this one, and its result is
+  stored while the next tile is computed. With four buffers there is no room for a tile of C next to them: the result is
+  stored through buffers of B that are free at that moment.
 
-The kernels take two classes as constants: what accumulates, and in which order tiles come (a scheduler). One text serves two
-generations: `WGMMA` sums in the registers of Hopper's warps, `MMAv5` in Blackwell's tensor memory, and both are asked for
-products, waited for and emptied in the same words. With `trace` a function is told of every tile when it begins, when its
-products are complete and when it has been handed to the store (`matmul_timeline.py`).
+The kernels take two classes as constexpr arguments: the accumulator and the tile scheduler. The same kernel works on two
+generations: `WGMMA` accumulates in the registers of Hopper's warps, `MMAv5` in Blackwell's tensor memory, and both have the
+same methods. With `trace`, a function is called for every tile at the start of its mainloop, when its MMAs are complete, and
+after its store was issued (`matmul_timeline.py`).
 
     python examples/matmul_ladder.py [--plot FILE] [--sim]
 """
@@ -39,7 +39,7 @@ def make_barriers(count: gl.constexpr):
 
 @weft.jit
 def multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K: gl.constexpr, num_buffers: gl.constexpr):
-    # Loads run num_buffers - 2 steps ahead: a product reads one buffer, and the next load fills one that none reads any more.
+    # Loads run num_buffers - 2 steps ahead: an MMA reads one buffer, and the next load fills one that no MMA reads any more.
     for k in gl.static_range(0, BLOCK_K * (num_buffers - 2), BLOCK_K):
         producer = operands.issue_loads(producer, off_m, off_n, k)
     for k in range(BLOCK_K * (num_buffers - 2), K, BLOCK_K):
@@ -69,7 +69,7 @@ def matmul_pipelined_kernel(
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     dtype: gl.constexpr = a_desc.dtype
     K = a_desc.shape[1]
-    gl.static_assert(num_buffers >= 2, "a load and a product at a time need two buffers")
+    gl.static_assert(num_buffers >= 2, "a load and an MMA at a time need two buffers")
     operands = Operands.allocate(a_desc, b_desc, make_barriers(num_buffers), num_buffers, num_buffers)
     mma = MMAImpl.initialize(dtype, BLOCK_M, BLOCK_N, num_warps)
     producer = 0
@@ -83,7 +83,7 @@ def matmul_pipelined_kernel(
     producer, consumer, mma = multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K, num_buffers)
     if trace is not None:
         trace(log, 0, pid_m, pid_n, 1)
-    # The operands are not needed any more, so this takes their place in shared memory.
+    # The operands are dead here, so the tile of C gets their shared memory.
     c, mma = mma.take_result()
     store(c_desc, off_m, off_n, c.to(dtype))
     if trace is not None:
@@ -100,8 +100,8 @@ def persistent_matmul_kernel(
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     dtype: gl.constexpr = a_desc.dtype
     K = a_desc.shape[1]
-    gl.static_assert(num_buffers >= 2, "a load and a product at a time need two buffers")
-    # Barriers, counters and accumulator go on from tile to tile.
+    gl.static_assert(num_buffers >= 2, "a load and an MMA at a time need two buffers")
+    # Barriers, counters and accumulator are carried from tile to tile.
     bars = make_barriers(num_buffers)
     mma = MMAImpl.initialize(dtype, BLOCK_M, BLOCK_N, num_warps)
     producer = 0
@@ -113,7 +113,7 @@ def persistent_matmul_kernel(
         off_n = pid_n * BLOCK_N
         if trace is not None:
             trace(log, idx, pid_m, pid_n, 0)
-        # Allocated in the loop, the operands and the tile of C live one after the other, in the same memory.
+        # Allocated in the loop, the operands and the tile of C are not live at the same time, and share memory.
         operands = Operands.allocate(a_desc, b_desc, bars, num_buffers, num_buffers)
         producer, consumer, mma = multiply(operands, producer, consumer, mma, off_m, off_n, K, BLOCK_K, num_buffers)
         if trace is not None:
@@ -168,7 +168,7 @@ def persistent_matmul_pipelined_kernel(
     consumer = 0
     scheduler = SchedulerImpl.initialize(c_desc.shape[0], c_desc.shape[1], BLOCK_M, BLOCK_N)
     num_tiles = scheduler.get_num_tiles()
-    # The first loads of the first tile; those of each further tile start while the one before it ends.
+    # Prologue: the first loads of the first tile. Those of later tiles are issued at the end of the tile before.
     pid_m, pid_n = scheduler.get_tile(0)
     off_m = pid_m * BLOCK_M
     off_n = pid_n * BLOCK_N
@@ -179,14 +179,14 @@ def persistent_matmul_pipelined_kernel(
             trace(log, idx, pid_m, pid_n, 0)
         consumer, mma = operands.issue_mma(consumer, mma)
         if STEALB:
-            # The loads from here on come to the buffers through which the tile before left.
+            # The loads from here on fill the buffers through which the tile before is stored.
             tma.store_wait(pendings=0)
         for k in range(BLOCK_K * (num_buffers - 1), K, BLOCK_K):
             producer = operands.issue_loads(producer, off_m, off_n, k)
             consumer, mma = operands.issue_mma(consumer, mma)
         done_m = off_m
         done_n = off_n
-        # The next tile's first loads, if there is a next tile, among the last products of this one.
+        # The next tile's first loads, if there is a next tile, among the last MMAs of this one.
         pid_m, pid_n = scheduler.get_tile(idx + 1)
         off_m = pid_m * BLOCK_M
         off_n = pid_n * BLOCK_N
@@ -224,7 +224,7 @@ def describe(A: Any, B: Any, C: Any, BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, C
 def matmul_pipelined(
     A: Any, B: Any, C: Any, BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, num_buffers: int, num_warps: int, **traced: Any,
 ) -> Any:  # fmt: skip
-    """C = A @ B, a program per tile; like the others, returns the compiled kernel."""
+    """C = A @ B, one program per tile; like the others, returns the compiled kernel."""
     M, N = C.shape
     descriptors = describe(A, B, C, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N)
     grid = (weft.cdiv(M, BLOCK_M), weft.cdiv(N, BLOCK_N))
@@ -235,7 +235,7 @@ def persistent_matmul(
     A: Any, B: Any, C: Any, BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, num_buffers: int, num_warps: int,
     SchedulerImpl: Any, **traced: Any,
 ) -> Any:  # fmt: skip
-    """C = A @ B, a program per multiprocessor."""
+    """C = A @ B, one program per multiprocessor."""
     descriptors = describe(A, B, C, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N)
     grid = (_programs(C, BLOCK_M, BLOCK_N),)
     return persistent_matmul_kernel[grid](
@@ -247,9 +247,9 @@ def persistent_matmul_pipelined(
     A: Any, B: Any, C: Any, BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, num_buffers: int, num_warps: int,
     SchedulerImpl: Any, **traced: Any,
 ) -> Any:  # fmt: skip
-    """C = A @ B, a program per multiprocessor, whose tiles overlap; with four buffers results leave through buffers of B.
+    """C = A @ B, one program per multiprocessor, with overlapping tiles; four buffers store results through buffers of B.
 
-    Raises ValueError where a tile of C would take more than two of them."""
+    Raises ValueError if a tile of C does not fit in two of them."""
     steal = num_buffers == 4
     if steal and BLOCK_M > 2 * BLOCK_K:
         raise ValueError(f"a tile of {BLOCK_M}x{BLOCK_N} does not fit in two of {BLOCK_K}x{BLOCK_N}")

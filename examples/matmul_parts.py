@@ -1,7 +1,7 @@
-"""What matrix products are put together from: accumulators of Hopper and of Blackwell, buffers for operands, orders of tiles.
+"""Building blocks of matmul kernels: accumulators for Hopper and for Blackwell, operand buffers, tile schedulers.
 
-The kernels of `matmul_ladder.py` take these classes as constants, so that one text serves several of each. A class has the
-state that goes from step to step, and methods that give the next state: aggregates are never changed in place.
+The kernels of `matmul_ladder.py` take these classes as constexpr arguments, so that one kernel works with several of each. A
+class holds the state that the loop carries, and its methods return the next state: aggregates are never modified in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_
 
 @weft.constexpr_function
 def accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps):
-    """Warps below each other as long as each gets 16 rows of its own, then side by side; the widest instruction that fits."""
+    """Warps along M while each gets 16 rows, then along N; the widest instruction that fits."""
     down = 4
     while down < num_warps and 16 * down < BLOCK_M:
         down *= 2
@@ -38,7 +38,7 @@ def accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps):
 
 @weft.aggregate
 class WGMMA:
-    """An accumulator that asynchronous products add to. Until `use_acc` holds, what is in it does not count."""
+    """The accumulator of asynchronous `wgmma`s, in registers. The next MMA overwrites it if `use_acc` is false."""
 
     acc: warpgroup_mma_accumulator | gl.tensor
     use_acc: gl.tensor
@@ -49,30 +49,30 @@ class WGMMA:
 
     @weft.jit
     def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
-        """One of BLOCK_M x BLOCK_N for operands of `dtype`."""
+        """An accumulator of BLOCK_M x BLOCK_N for operands of `dtype`."""
         layout: gl.constexpr = accumulator_layout(dtype, BLOCK_M, BLOCK_N, num_warps)
         return WGMMA(gl.zeros((BLOCK_M, BLOCK_N), dtype=gl.float32, layout=layout), gl.to_tensor(False))
 
     @weft.jit
     def issue_async_mma(self, a, b):
-        """Start adding a @ b."""
+        """Issue the MMA of a and b."""
         acc = warpgroup_mma(a, b, self.acc, is_async=True, use_acc=self.use_acc)
         return WGMMA(acc, gl.to_tensor(True))
 
     @weft.jit
     def wait_num_outstanding(self, num_outstanding: gl.constexpr):
-        """Wait until at most so many products are under way."""
+        """Wait until at most `num_outstanding` MMAs are in flight."""
         return WGMMA(warpgroup_mma_wait(num_outstanding, deps=(self.acc,)), self.use_acc)
 
     @weft.jit
     def take_result(self):
-        """The sum, and the same accumulator to begin anew."""
+        """The result, and the state for the next tile in the same accumulator."""
         return self.acc, WGMMA(self.acc, gl.to_tensor(False))
 
 
 @weft.aggregate
 class MMAv5:
-    """The same in tensor memory. Products are counted: the phases of `bar` say when each is complete."""
+    """The same in tensor memory. MMAs are counted: each completes a phase of `bar`."""
 
     use_acc: gl.tensor
     acc_tmem: tensor_memory_descriptor
@@ -89,12 +89,12 @@ class MMAv5:
 
     @weft.jit
     def initialize(dtype: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, num_warps: gl.constexpr):  # noqa: N805
-        """One of BLOCK_M x BLOCK_N for operands of any type."""
+        """An accumulator of BLOCK_M x BLOCK_N for operands of any type."""
         layout: gl.constexpr = TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1)
         acc_tmem = allocate_tensor_memory(gl.float32, [BLOCK_M, BLOCK_N], layout)
         bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
         mbarrier.init(bar, count=1)
-        # Threads have rows, or parts of both halves of a row: the halves may leave one after the other.
+        # A thread holds a row, or parts of both halves of one: the halves can be stored one after the other.
         reg_layout: gl.constexpr = get_tmem_reg_layout(
             gl.float32, [BLOCK_M, BLOCK_N], layout, num_warps, instr_variant="32x32b_splitn"
         )
@@ -102,32 +102,32 @@ class MMAv5:
 
     @weft.jit
     def issue_async_mma(self, a, b):
-        """Start adding a @ b."""
+        """Issue the MMA of a and b."""
         tcgen05_mma(a, b, self.acc_tmem, use_acc=self.use_acc)
         tcgen05_commit(self.bar)
         return MMAv5(gl.to_tensor(True), self.acc_tmem, self.bar, self.counter + 1, self.reg_layout)
 
     @weft.jit
     def wait_num_outstanding(self, num_outstanding: gl.constexpr):
-        """Wait until at most so many products are under way: 0, or 1 if every wait before was for 0 or 1 as well."""
+        """Wait until at most `num_outstanding` MMAs are in flight: 0, or 1 if every wait before was for 0 or 1 as well."""
         mbarrier.wait(self.bar, (self.counter - 1 - num_outstanding) & 1)
         return self
 
     @weft.jit
     def take_result(self):
-        """The sum, and the same accumulator to begin anew."""
+        """The result, and the state for the next tile in the same accumulator."""
         fresh = MMAv5(gl.to_tensor(False), self.acc_tmem, self.bar, self.counter, self.reg_layout)
         return self.acc_tmem.load(self.reg_layout), fresh
 
 
 def select_mma_impl():
-    """What accumulates on the GPU at hand, or on the one that is simulated where there is none."""
+    """The accumulator class for the current GPU, or for the simulated one if there is none."""
     return MMAv5 if weft.runtime.driver.active.get_current_target().arch >= 100 else WGMMA
 
 
 @weft.aggregate
 class PersistentTileScheduler:
-    """Each program takes a run of neighbouring tiles, down the columns of tiles of C."""
+    """Each program computes a contiguous range of tiles, numbered down the columns of tiles of C."""
 
     first: gl.tensor
     end: gl.tensor
@@ -140,7 +140,7 @@ class PersistentTileScheduler:
 
     @weft.jit
     def initialize(M, N, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):  # noqa: N805
-        """This program's share of an M x N matrix."""
+        """This program's tiles of an M x N matrix."""
         tiles_m = gl.cdiv(M, BLOCK_M)
         tiles = tiles_m * gl.cdiv(N, BLOCK_N)
         share = gl.cdiv(tiles, gl.num_programs(0))
@@ -149,7 +149,7 @@ class PersistentTileScheduler:
 
     @weft.jit
     def get_num_tiles(self):
-        """Not positive where others have taken all tiles."""
+        """The number of tiles; zero or negative if the programs before compute all tiles."""
         return self.end - self.first
 
     @weft.jit
@@ -161,9 +161,9 @@ class PersistentTileScheduler:
 
 @cache
 def GroupedPersistentTileScheduler(GROUP_SIZE_M):  # noqa: N802 it makes a class
-    """A scheduler that deals tiles out in turn, in bands of GROUP_SIZE_M rows of tiles, down the columns of a band.
+    """A scheduler that assigns tiles round-robin, in bands of GROUP_SIZE_M rows of tiles, down the columns of a band.
 
-    Tiles that programs work on at a time then lie near each other: they read few rows of A and few columns of B."""
+    The tiles of a wave then lie near each other: they read few rows of A and few columns of B."""
     GROUP_SIZE_M = gl.constexpr(GROUP_SIZE_M)
 
     @weft.aggregate
@@ -190,18 +190,18 @@ def GroupedPersistentTileScheduler(GROUP_SIZE_M):  # noqa: N802 it makes a class
             tile = self.first + idx * gl.num_programs(0)
             in_band = GROUP_SIZE_M * self.tiles_n
             top = tile // in_band * GROUP_SIZE_M
-            rows = min(self.tiles_m - top, GROUP_SIZE_M)  # the last band may be lower
+            rows = min(self.tiles_m - top, GROUP_SIZE_M)  # the last band may have fewer rows
             place = tile % in_band
             return top + place % rows, place // rows
 
-    # Compilers and reports tell the classes of different sizes apart by their names.
+    # The name tells classes of different sizes apart, in the compiler and in reports.
     Grouped.__name__ = Grouped.__qualname__ = f"GroupedPersistentTileScheduler({GROUP_SIZE_M.value})"
     return Grouped
 
 
 @weft.aggregate
 class Operands:
-    """Buffers for tiles of A and B in turn, and a barrier for each pair; there may be more buffers of B than of A."""
+    """Rings of buffers for tiles of A and B, and a barrier for each pair; there may be more buffers of B than of A."""
 
     a_desc: tma.tensor_descriptor
     b_desc: tma.tensor_descriptor
@@ -236,7 +236,7 @@ class Operands:
 
     @weft.jit
     def issue_loads(self, producer, off_m, off_n, k, pred=True):
-        """Start the loads of step `producer`, where `pred` holds; gives the next step."""
+        """Issue the loads of step `producer` if `pred` holds; returns the next step."""
         slot = producer % self.num_buffers
         bar = self.bars.index(slot)
         b_buf = self.b_bufs.index(producer % self.num_b_buffers)
@@ -247,7 +247,7 @@ class Operands:
 
     @weft.jit
     def issue_mma(self, consumer, mma):
-        """Start the product of step `consumer` when its operands are there; gives the next step. The one before is complete."""
+        """Wait for the operands of step `consumer` and issue its MMA; returns the next step. The MMA before is complete."""
         slot = consumer % self.num_buffers
         mbarrier.wait(self.bars.index(slot), consumer // self.num_buffers & 1)
         mma = mma.wait_num_outstanding(0)

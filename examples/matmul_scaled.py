@@ -1,9 +1,9 @@
-"""Matrix products C = A @ B.T of block-scaled numbers on Blackwell: every 16 or 32 elements along K have a scale of their own.
+"""Block-scaled matmul C = A @ B.T on Blackwell: each run of 16 or 32 elements along K has its own scale.
 
-Elements are of 8 bits (mxfp8) or 4 (mxfp4, nvfp4), scales of 8, and tensor cores multiply by them. Scales take the same way as
-elements, by TMA to shared memory, and from there one step more: `tcgen05_copy` brings them to tensor memory, in the order of
-the products that read them, so nobody waits for it. All else is that of `matmul_blackwell.py`, whose schedulers and whose warps
-that store tiles this kernel takes.
+Elements have 8 bits (mxfp8) or 4 (mxfp4, nvfp4), scales have 8, and the tensor cores multiply by them. Scales are loaded like
+elements, by TMA to shared memory, and `tcgen05_copy` then copies them to tensor memory. An MMA is ordered after the copies
+that its thread has issued before, so the kernel needs no wait for them. The rest is as in `matmul_blackwell.py`: this kernel
+uses its schedulers and its epilogue warps.
 
     python examples/matmul_scaled.py [--plot FILE] [--sim]
 """
@@ -47,7 +47,7 @@ BLOCK_M = 128
 
 @weft.aggregate
 class Operand:
-    """Rows of A or of B: elements and scales in global memory, buffers for some of both, and scales in tensor memory."""
+    """Operand A or B: elements and scales in global memory, buffers for blocks of both, and scales in tensor memory."""
 
     desc: tma.tensor_descriptor
     scales_desc: tma.tensor_descriptor
@@ -70,7 +70,7 @@ class Operand:
         scales_desc: tma.tensor_descriptor, kind: gl.constexpr,
         scales_layout: gl.constexpr, num_buffers: gl.constexpr,
     ):  # fmt: skip
-        """Memory for what the descriptors bring at a time."""
+        """Buffers for the blocks of the descriptors."""
         ROWS: gl.constexpr = desc.block_type.shape[0]
         RUNS: gl.constexpr = 4 * scales_desc.block_type.shape[1]
         bufs = gl.allocate_shared_memory(desc.dtype, [num_buffers, *desc.block_type.shape], desc.layout)
@@ -82,12 +82,12 @@ class Operand:
 
     @weft.jit
     def nbytes(self):
-        """Of what `load` brings."""
+        """Bytes of one `load`."""
         return self.desc.nbytes_per_cta + self.scales_desc.nbytes_per_cta
 
     @weft.jit
     def load(self, row, step, bar, slot):
-        """Start to load the rows of a tile and their scales."""
+        """Issue the loads of the rows of a tile and of their scales."""
         ROWS: gl.constexpr = self.desc.block_type.shape[0]
         BYTES: gl.constexpr = self.desc.block_type.shape[1]
         WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
@@ -97,7 +97,7 @@ class Operand:
 
     @weft.jit
     def copy_scales(self, slot):
-        """Start to bring scales to tensor memory. They come in blocks of 128 rows, as 32 times 16 bytes: 4 rows of 4."""
+        """Issue the copies of scales to tensor memory, in blocks of 128 rows, each 32 x 16 bytes: 4 rows by 4 scales."""
         BLOCKS: gl.constexpr = self.scales_desc.block_type.shape[0]
         WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
         blocks = self.scales_bufs.index(slot).reshape([BLOCKS, WORDS, 32, 4, 4]).permute([0, 3, 2, 1, 4])
@@ -131,7 +131,7 @@ def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: 
         acc = accs.index(part.slot)
         for step in range(steps):
             mbarrier.wait(ready.index(at.slot), at.phase)
-            # The last product may still read scales: copies and products take place in order.
+            # The last MMA may still read scales, but copies and MMAs of a thread are executed in order.
             a.copy_scales(at.slot)
             b.copy_scales(at.slot)
             tcgen05_mma_scaled(
@@ -151,13 +151,13 @@ def matmul_scaled_kernel(
     acc_layout: gl.constexpr, a_kind: gl.constexpr, b_kind: gl.constexpr,
     Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
-    """C = A @ B.T; a program computes tiles of as many rows and columns as the operands' blocks have rows."""
+    """C = A @ B.T; a tile of C has as many rows and columns as the blocks of A and B have rows."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[0]
     # Two accumulators of 256 columns would leave no room for scales.
     num_accs: gl.constexpr = 2 if BLOCK_N < 256 else 1
     PAIRS: gl.constexpr = acc_layout.two_ctas
-    # A block of a pair multiplies half of the rows of A by all of B: it needs the scales of those rows, and all of B's.
+    # A CTA of a pair multiplies half of the rows of A by all of B: it needs the scales of those rows, and all scales of B.
     a_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[1, 0]] if PAIRS else None)
     b_scales: gl.constexpr = TensorMemoryScalesLayout(cga_layout=[[0, 0]] if PAIRS else None)
     a = Operand.allocate(a_desc, a_scales_desc, a_kind, a_scales, num_buffers)
@@ -188,11 +188,11 @@ class Quantised(NamedTuple):
     scales: Any
     kind: str
     run: int
-    """Elements of one scale."""
+    """Elements per scale."""
 
 
 def quantised(place: Place, x: Any, name: str) -> tuple[Quantised, Any]:
-    """A matrix of the host as "mxfp8e4m3", "mxfp8e5m2", "mxfp4" or "nvfp4", and what its numbers then are."""
+    """A host matrix quantised to "mxfp8e4m3", "mxfp8e5m2", "mxfp4" or "nvfp4", and the values that it represents."""
     from weft.nvidia.scaled import KINDS, quantise, scale_blocks
 
     scaled = quantise(x, name)
@@ -204,7 +204,7 @@ def quantised(place: Place, x: Any, name: str) -> tuple[Quantised, Any]:
 def describe_scaled(
     x: Quantised, rows: int, k: int, padded: bool, cga: Any, scales_cga: Any
 ) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Blocks of `rows` rows and `k` elements, and of their scales; how the blocks of threads of a pair share each."""
+    """Descriptors of blocks of `rows` rows and `k` elements, and of their scales, with the split over a pair of CTAs."""
     layout = gl.NVMMASharedLayout(ROW_BYTES, 8, 2, fp4_padded=padded, cga_layout=cga)
     words = [rows // 128, k // x.run // 4, 32, 16]
     return (
@@ -217,7 +217,7 @@ def matmul_scaled(
     A: Quantised, B: Quantised, C: Any, two_ctas: bool = False, clc: bool = False, num_buffers: int | None = None,
     BLOCK_N: int = 256, GROUP_SIZE_M: int = 8,
 ) -> Any:  # fmt: skip
-    """C = A @ B.T; returns the compiled kernel. Elements of 4 bits beside others of 8 lie as far apart as those do."""
+    """C = A @ B.T; returns the compiled kernel. 4-bit elements that meet an 8-bit operand are padded to its size."""
     (M, N), blocks = C.shape, 2 if two_ctas else 1
     rows = BLOCK_M * blocks
     BLOCK_K = 2 * ROW_BYTES if A.kind == B.kind == "e2m1" else ROW_BYTES

@@ -1,8 +1,8 @@
-"""Which multiprocessor computes which tile of a matrix product, and when: kernels of this folder traced, and drawn as SVG.
+"""Timelines of the matmul kernels of this folder, drawn as SVG: which multiprocessor computes which tile, and when.
 
-Each tile leaves three times of the GPU's clock: when its program begins with it, when its products are complete, and when its
-result has been handed over to be stored. In the picture a row is a multiprocessor; a dark bar is a tile's products, the light
-one after it the way of the result to shared memory and out. In the simulator there is no time: its clock counts events.
+For each tile the kernel records three values of the GPU's clock: at the start of its mainloop, when its MMAs are complete,
+and after the store of its result was issued. In the picture a row is a multiprocessor; a dark bar is the mainloop of a tile,
+and the light bar after it the epilogue. The simulator has no time: its clock counts events.
 
     python examples/matmul_timeline.py [--svg FOLDER] [--sim]
 """
@@ -28,7 +28,7 @@ import weft
 from weft import language as gl
 
 FIELDS = ("multiprocessor", "row", "column", "begun", "summed", "stored")
-"""What a tile's record holds."""
+"""The fields of a tile's record."""
 _ticks = count()
 
 
@@ -38,7 +38,7 @@ def _count_events(_program: Any) -> Any:
 
 
 def _own_multiprocessor(program: Any) -> Any:
-    """In the simulator every program has one."""
+    """In the simulator every program runs on its own multiprocessor."""
     return program
 
 
@@ -62,7 +62,7 @@ def stamp(log, idx, pid_m, pid_n, event: gl.constexpr):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A tile: where, which, and its three times since the first of all, in nanoseconds (in the simulator, in events)."""
+    """A tile: its multiprocessor, its position, and its times since the first of all, in nanoseconds (or simulator events)."""
 
     multiprocessor: int
     row: int
@@ -87,11 +87,11 @@ KERNELS: dict[str, tuple[Any, tuple[int, int]]] = {
     "cooperative": (specialised.matmul_cooperative, (128, 256)),
     "ping-pong": (specialised.matmul_ping_pong, (128, 128)),
 }
-"""What computes A @ B, and the tile of C that a record stands for."""
+"""The function that computes A @ B, and the tile of C of a record."""
 
 
 def trace(place: Place, name: str, M: int, N: int, K: int) -> list[Bar]:
-    """Run a kernel once on random float16 matrices, after a run that warms up, and give its tiles. The product is checked."""
+    """Run a kernel on random float16 matrices, after a warm-up run, and return its tiles. The result is checked."""
     function, (rows, columns) = KERNELS[name]
     tile = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": 64} if isinstance(function, partial) else {}
     A, B = place.random(M, K, dtype="float16"), place.random(K, N, dtype="float16")
@@ -114,12 +114,12 @@ def trace(place: Place, name: str, M: int, N: int, K: int) -> list[Bar]:
 # The picture
 
 LABEL, WIDTH, HEIGHT, MARGIN, HEAD = 46, 900, 16, 12, 40
-"""Of the picture, in pixels: a row's label, its bars, its height, the rim, and the title's height."""
+"""Sizes in pixels: the width of a row's label and of its bars, its height, the margin, and the height of the title."""
 HUES = 12
 
 
 def draw(title: str, bars: Sequence[Bar], most: int = 16, unit: str = "us") -> str:
-    """The first `most` multiprocessors as an SVG document, a row each; tooltips tell the tile and its times."""
+    """The first `most` multiprocessors as an SVG document, one row each; tooltips show the tile and its times."""
     shown = sorted({bar.multiprocessor for bar in bars})[:most]
     end = max(bar.stored for bar in bars)
     height = HEAD + (len(shown) + 1) * HEIGHT + 2 * MARGIN
@@ -144,7 +144,7 @@ def draw(title: str, bars: Sequence[Bar], most: int = 16, unit: str = "us") -> s
 
 
 def _row(number: int, y: int, bars: Sequence[Bar], end: int, scale: int, unit: str) -> Iterator[str]:
-    """A multiprocessor's label and bars; tiles that overlap in time stand below each other."""
+    """A multiprocessor's label and bars; tiles that overlap in time are drawn below each other."""
     top, left = HEAD + y * HEIGHT, MARGIN + LABEL
     yield _label(left - 6, top + 11, f"SM {number}", "end")
     lanes = _lanes([bar for bar in bars if bar.multiprocessor == number])
@@ -162,7 +162,7 @@ def _row(number: int, y: int, bars: Sequence[Bar], end: int, scale: int, unit: s
 
 
 def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """The bars in as few lanes as keep them apart."""
+    """The bars in the fewest lanes in which they do not overlap."""
     lanes: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda bar: bar.begun):
         free = next((lane for lane in lanes if lane[-1].stored <= bar.begun), None)
@@ -182,7 +182,7 @@ def _label(x: float, y: float, text: str, anchor: str, fill: str = "#808080") ->
 
 
 def row(place: Place, name: str, folder: Path | None) -> dict[str, Any]:
-    """One line of the table: trace, check, draw into `folder` if there is one."""
+    """One line of the table: trace, check, and draw into `folder` if one is given."""
     M, N, K = place.size(8192, 400), place.size(8192, 520), place.size(512, 136)
     bars = trace(place, name, M, N, K)
     unit, scale = ("us", 1000) if place.gpu else ("events", 1)
@@ -204,7 +204,7 @@ def row(place: Place, name: str, folder: Path | None) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table, and draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--svg", metavar="FOLDER", type=Path, help="where pictures go")
+    parser.add_argument("--svg", metavar="FOLDER", type=Path, help="folder for the pictures")
     parser.add_argument("--sim", action="store_true", help="run in the simulator even where there is a GPU")
     given = parser.parse_args(argv)
     place = workbench.place_of(simulated=given.sim)

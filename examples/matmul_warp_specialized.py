@@ -1,12 +1,12 @@
-"""Matrix products C = A @ B with warp specialization: one warp loads tiles, two warpgroups multiply and store.
+"""Matmul C = A @ B with warp specialization: one producer warp loads tiles, two consumer warpgroups multiply and store.
 
-The rungs of `matmul_ladder.py` stop multiplying while a tile of C is converted and stored. Here the warp that loads runs
-ahead on its own, so that operands are there whenever somebody can use them, and two kernels differ in how the warpgroups share
+The kernels of `matmul_ladder.py` issue no MMAs during the epilogue of a tile. Here the producer warp runs ahead on its own,
+so operands are in shared memory when the consumers need them. Two kernels differ in how the warpgroups share
 the work:
 
-- `cooperative`: both work on one tile of 128x256, 64 rows each. A tile of B serves both, which saves shared memory's bandwidth.
-- `ping_pong`: each takes every other tile of 128x128. They take turns at the tensor cores, and while one of them stores its
-  tile the other one multiplies.
+- `cooperative`: both compute one tile of 128x256, 64 rows each. A tile of B serves both, which saves shared-memory bandwidth.
+- `ping_pong`: each computes every other tile of 128x128. They alternate at the tensor cores: while one runs its epilogue, the
+  other issues MMAs.
 
     python examples/matmul_warp_specialized.py [--plot FILE] [--sim]
 """
@@ -27,7 +27,7 @@ from weft.nvidia.hopper import TensorDescriptor
 
 BLOCK_K = 64
 PIECE = 64
-"""C leaves in pieces of 64x64: 128 bytes wide, one row of the widest swizzle."""
+"""C is stored in pieces of 64x64: 128 bytes wide, one row of the widest swizzle."""
 
 
 @weft.jit
@@ -40,7 +40,7 @@ def load_tiles(a_desc, b_desc, a_bufs, b_bufs, ready, free, scheduler, num_buffe
         pid_m, pid_n = scheduler.get_tile(idx)
         for k in range(0, a_desc.shape[1], BLOCK_K):
             slot = step % num_buffers
-            # A buffer that nobody has filled yet is free: the phase before the first counts as complete.
+            # A buffer that was never filled is free: on a new barrier the phase before phase 0 counts as complete.
             mbarrier.wait(free.index(slot), (step // num_buffers & 1) ^ 1)
             bar = ready.index(slot)
             mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
@@ -54,7 +54,7 @@ def multiply(
     acc, first, steps, a_bufs, b_bufs, ready, free,
     ROW: gl.constexpr, ROWS: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
-    # The product of a tile, from step `first` on, by ROWS rows of A. One product is under way while the next one starts.
+    # The mainloop of a tile, from step `first` on, by ROWS rows of A. One MMA is in flight while the next one is issued.
     for k in range(steps):
         step = first + k
         slot = step % num_buffers
@@ -62,14 +62,14 @@ def multiply(
         a = a_bufs.index(slot).slice(ROW, ROWS)
         acc = warpgroup_mma(a, b_bufs.index(slot), acc, use_acc=k > 0, is_async=True)
         acc = warpgroup_mma_wait(1, deps=(acc,))
-        # The product before has read its buffers.
+        # The MMA before has read its buffers.
         mbarrier.arrive(free.index((step + num_buffers - 1) % num_buffers), count=1, pred=k > 0)
     return acc
 
 
 @weft.jit
 def left_and_right(tile):
-    # Neighbouring columns lie in neighbouring registers, so this moves nothing.
+    # Different columns lie in different registers, so this moves nothing.
     return tile.reshape([tile.shape[0], 2, tile.shape[1] // 2]).permute(0, 2, 1).split()
 
 
@@ -80,7 +80,7 @@ def upper_and_lower(tile):
 
 @weft.jit
 def store_pair(c_desc, row, col, pair, c_bufs):
-    # Two pieces beside each other, through two buffers in turn: a buffer is used again when its last store has been read.
+    # Two neighbouring pieces, through two buffers alternately: a buffer is reused when its last store has read it.
     pieces = left_and_right(pair)
     for i in gl.static_range(2):
         tma.store_wait(pendings=1)
@@ -121,15 +121,15 @@ def take_turns(
 ):  # fmt: skip
     acc = gl.zeros([128, 128], gl.float32, layout=layout)
     for idx in range(WHICH, scheduler.get_num_tiles(), 2):
-        # Whose turn it is has seen all phases before its own through the other one; without that it might be two behind, and
-        # take an old phase of its buffers for the new one. The first turn of the first is granted by the fresh barrier.
+        # The hand-over orders a warpgroup after all phases that the other one observed. Without it a wait could be two phases
+        # behind and take an old phase of the same parity for the new one. The new barrier grants the first turn.
         mbarrier.wait(turn.index(WHICH), (idx // 2 + 1 - WHICH) & 1)
         first = idx * steps
         pid_m, pid_n = scheduler.get_tile(idx)
         if trace is not None:
             trace(log, idx, pid_m, pid_n, 0)
         acc = multiply(acc, first, steps, a_bufs, b_bufs, ready, free, 0, 128, num_buffers)
-        # All products of this tile are on their way: the other one's may queue behind them.
+        # All MMAs of this tile are issued: those of the other warpgroup may queue behind them.
         mbarrier.arrive(turn.index(1 - WHICH), count=1)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(free.index((first + steps - 1) % num_buffers), count=1)
@@ -161,7 +161,7 @@ def specialised_kernel(
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     dtype: gl.constexpr = a_desc.dtype
     gl.static_assert(
-        num_buffers >= 2, "a buffer is free when the next product has started: that one needs another buffer"
+        num_buffers >= 2, "a buffer is free only when the next MMA has been issued, and that one needs another buffer"
     )
     a_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_M, BLOCK_K], a_desc.layout)
     b_bufs = gl.allocate_shared_memory(dtype, [num_buffers, BLOCK_K, BLOCK_N], b_desc.layout)
@@ -191,7 +191,7 @@ def matmul_cooperative(A: Any, B: Any, C: Any, num_buffers: int = 4, GROUP_SIZE_
 
 
 def matmul_ping_pong(A: Any, B: Any, C: Any, num_buffers: int = 6, GROUP_SIZE_M: int = 16, **traced: Any) -> Any:
-    """C = A @ B, each warpgroup with tiles of its own."""
+    """C = A @ B; the warpgroups compute different tiles."""
     return _run(A, B, C, take_turns, 1, (128, 128), (128, 128), num_buffers, GROUP_SIZE_M, traced)
 
 
@@ -199,7 +199,7 @@ def _run(
     A: Any, B: Any, C: Any, consume: Any, readers: int, tile: tuple[int, int], own: tuple[int, int],
     num_buffers: int, group: int, traced: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """Launch with tiles of C of one size, of which each warpgroup accumulates `own` rows and columns."""
+    """Launch with tiles of C of the given size, of which each warpgroup accumulates `own` rows and columns."""
     (M, N), (rows, cols) = C.shape, tile
     dtype = getattr(gl, workbench.dtype_name(A))
     blocks = ((A, [rows, BLOCK_K]), (B, [BLOCK_K, cols]), (C, [PIECE, PIECE]))

@@ -1,7 +1,7 @@
-"""Sums of the rows of a matrix: who holds a row decides what adding it up costs.
+"""Sums of the rows of a matrix: the layout decides the cost of the reduction.
 
-With the lanes across a row, loads are coalesced and the sum ends in shuffles and, between warps, in shared memory. With one
-row per thread nothing is exchanged, but each lane loads from a row of its own. The kernel text is the same: a program adds
+With the lanes across a row, loads are coalesced and the reduction ends in shuffles and, between warps, in shared memory. With
+one row per thread nothing is exchanged, but each lane loads from another row. The kernel is the same: a program adds
 tiles of ROWS x COLS elementwise along its rows, and reduces once, at the end.
 
     python examples/row_sum.py [--plot FILE] [--sim]
@@ -42,7 +42,7 @@ def row_per_thread(num_warps: int = 4, vec: int = 4) -> gl.BlockedLayout:
 
 
 def run(src: Any, dst: Any, layout: gl.BlockedLayout, ROWS: int, COLS: int, num_warps: int = 4) -> Any:
-    """Add up each row of `src`; returns the compiled kernel."""
+    """Sum each row of `src`; returns the compiled kernel."""
     rows, cols = src.shape
     stride = workbench.strides(src)[0]
     return row_sum[(weft.cdiv(rows, ROWS),)](src, dst, rows, cols, stride, ROWS, COLS, layout, num_warps=num_warps)

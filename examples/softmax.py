@@ -1,12 +1,12 @@
-"""Row softmax, read once and written once: what to keep in registers, and what threads wait for.
+"""Row softmax: rows that fit in registers are read once and written once.
 
 Four kernels that compute the same:
 
-- `softmax_plain`: one program per row, the whole row in registers. No thread computes a power before all know the maximum.
-- `softmax_threads`: each thread takes powers relative to its own maximum, as soon as its own loads are there, and corrects them
-  by one factor in the end. A reshape lets the kernel say "within a thread"; it moves nothing, since elements keep their owners.
-- `softmax_persistent`: the same by as many programs as run at a time, each of which takes many rows.
-- `softmax_online`: rows of any length; two passes over pieces of the row, the second one usually served by the caches.
+- `softmax_plain`: one program per row, the whole row in registers. Threads compute exponentials after all know the maximum.
+- `softmax_threads`: each thread computes exponentials relative to its own maximum once its own loads arrive, and scales them
+  by one factor at the end. A reshape expresses "within a thread"; it moves nothing, since each element stays in its thread.
+- `softmax_persistent`: the same with a persistent grid, in which each program computes many rows.
+- `softmax_online`: rows of any length; two passes over blocks of the row, the second usually served by the caches.
 
     python examples/softmax.py [--plot FILE] [--sim]
 """
@@ -25,7 +25,7 @@ from weft import language as gl
 
 @weft.jit
 def power(x):
-    # e to the power of x, by the hardware's power of 2.
+    # e**x by the hardware's exponential of base 2 (`ex2`).
     return gl.exp2(x * 1.4426950408889634)
 
 
@@ -64,7 +64,7 @@ def one_row(
     col = gl.arange(0, BLOCK, layout=layout)
     x = load_row(src, col, cols, WHOLE)
     x = gl.reshape(x, [BLOCK // (THREADS * VEC), THREADS, VEC])
-    # Finite even for a thread whose columns are all -inf or not there: -inf less -inf would be no number.
+    # Finite even for a thread whose columns are all -inf or masked off: -inf - -inf would be NaN.
     own = gl.maximum(gl.max(gl.max(x, axis=2), axis=0), -3.4028234663852886e38)
     e = power(x - own[None, :, None])
     correction = power(own - gl.max(own, axis=0))
@@ -104,7 +104,7 @@ def softmax_online(
 ):
     row = gl.program_id(0)
     col = gl.arange(0, BLOCK, layout=layout)
-    # A maximum and a sum for each place of the tile: no thread waits for another before the end.
+    # A maximum and a sum for each element of the tile: threads exchange nothing before the end.
     m = gl.full([BLOCK], -3.4028234663852886e38, gl.float32, layout=layout)
     s = gl.zeros([BLOCK], gl.float32, layout=layout)
     for start in range(0, cols, BLOCK):
@@ -134,7 +134,7 @@ def run_threads(src: Any, dst: Any, num_warps: int = 16, VEC: int = 4) -> Any:
 
 
 def run_persistent(src: Any, dst: Any, num_warps: int = 16, VEC: int = 4, programs: int = 132) -> Any:
-    """`softmax_persistent` by `programs` programs: as many as the GPU runs at a time."""
+    """`softmax_persistent` with `programs` programs: as many as the GPU runs at a time."""
     rows, cols, block, layout = _shape(src, num_warps, VEC)
     constants = (block, VEC, 32 * num_warps, block == cols, layout)
     grid = (min(programs, rows),)
@@ -142,7 +142,7 @@ def run_persistent(src: Any, dst: Any, num_warps: int = 16, VEC: int = 4, progra
 
 
 def run_online(src: Any, dst: Any, num_warps: int = 8, VEC: int = 4, BLOCK: int = 4096) -> Any:
-    """`softmax_online` in pieces of BLOCK columns."""
+    """`softmax_online` in blocks of BLOCK columns."""
     rows, cols, block, layout = _shape(src, num_warps, VEC)
     block = min(block, BLOCK)
     between = _row_strides(src, dst)
@@ -151,7 +151,7 @@ def run_online(src: Any, dst: Any, num_warps: int = 8, VEC: int = 4, BLOCK: int 
 
 def _shape(src: Any, num_warps: int, vec: int) -> tuple[int, int, int, gl.BlockedLayout]:
     rows, cols = src.shape
-    # At least one vector for each thread, so that no thread repeats another's columns.
+    # At least one vector for each thread, so that the layout broadcasts no columns.
     block = max(weft.next_power_of_2(cols), 32 * num_warps * vec)
     return rows, cols, block, gl.BlockedLayout([vec], [32], [num_warps], [0])
 

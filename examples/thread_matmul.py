@@ -1,16 +1,16 @@
-"""Matrix products C = A @ B in float32, written thread by thread over views, in rungs: each adds one idea to the one before.
+"""Thread-level matmul C = A @ B in float32 over views, in five versions: each adds one idea to the one before.
 
-- `naive`: a thread per element of C, which reads a row of A and a column of B from global memory.
-- `shared`: the threads of a block bring tiles of A and B to shared memory, where each element is read many times.
-- `vectorised`: a thread computes four neighbours of C, and reads, copies and writes four numbers at once.
-- `register_tile`: a thread computes 8x8 elements. Of each step along k it reads 8 + 8 numbers and multiplies them 64 times.
-- `double_buffered`: the copies of later tiles are under way while a tile is multiplied.
+- `naive`: one thread per element of C, which reads a row of A and a column of B from global memory.
+- `shared`: the threads of a block copy tiles of A and B to shared memory, where each element is read many times.
+- `vectorised`: a thread computes four neighbours of C, with reads, copies and writes of four elements at once.
+- `register_tile`: a thread computes 8x8 elements. For each step along k it reads 8 + 8 elements and executes 64 FMAs.
+- `double_buffered`: the copies of later tiles are in flight while a tile is multiplied.
 
-Steps along k within a tile are unrolled, so the assembler reads the numbers of one step while those of the step before are
-multiplied, without being told.
+Steps along k within a tile are unrolled, so ptxas schedules the reads of one step among the FMAs of the step before, without
+further help.
 
-Matrices that tiles do not divide are masked views: tiles at the edges are smaller, and what copies to shared memory do not
-find there is zero. Where tiles divide a matrix there is no mask to pay for.
+Matrices whose size is no multiple of the tile are masked views: tiles at the edges are smaller, and asynchronous copies write
+zeros for elements outside. If tiles divide a matrix, no masks are needed.
 
     python examples/thread_matmul.py [--plot FILE] [--sim]
 """
@@ -31,7 +31,7 @@ from weft.language.nvidia.ampere import async_copy
 
 SHARED, LOCAL = gl.AddressSpace.SHARED, gl.AddressSpace.LOCAL
 QUAD = 4
-"""Numbers that a thread reads from shared memory at once."""
+"""Elements that a thread reads from shared memory with one instruction."""
 
 
 @weft.jit
@@ -52,7 +52,7 @@ def shared(a, b, c, TILE: gl.constexpr):
     y, x = gl.thread_idx.y, gl.thread_idx.x
     total = gl.to_tensor(0.0)
     for step in range(gl.cdiv(a.dim(1), TILE)):
-        # Asynchronous copies write zeros for what lies beyond the edges; these add nothing to the sum.
+        # Asynchronous copies write zeros for elements beyond the edges, which add nothing to the sum.
         gl.copy_dram_to_sram_async(a_tile, a.tile[TILE, TILE](gl.block_idx.y, step), square)
         gl.copy_dram_to_sram_async(b_tile, b.tile[TILE, TILE](step, gl.block_idx.x), square)
         gl.async_copy_wait_all()
@@ -66,7 +66,7 @@ def shared(a, b, c, TILE: gl.constexpr):
 
 @weft.jit
 def copy_async(to, source, width: gl.constexpr):
-    """Begin to copy a tile to shared memory, `width` neighbours of a row at a time, by all threads of the block."""
+    """Issue the copy of a tile to shared memory, `width` neighbours of a row at a time, by all threads of the block."""
     threads: gl.constexpr = gl.block_dim.x * gl.block_dim.y
     across: gl.constexpr = min(source.shape[1] // width, threads)
     rows: gl.constexpr = gl.Layout.row_major(threads // across, across)
@@ -76,7 +76,7 @@ def copy_async(to, source, width: gl.constexpr):
 @weft.jit
 def vectorised(a, b, c, BM: gl.constexpr, BK: gl.constexpr, a_width: gl.constexpr, width: gl.constexpr):
     BN: gl.constexpr = QUAD * gl.block_dim.x
-    # Threads of a warp read two rows of A at once: with padded rows they are in different banks.
+    # The threads of a warp read two rows of A at once; the padding puts them in different banks.
     padded: gl.constexpr = gl.Layout((BM, BK), (BK + QUAD, 1))
     a_tile = gl.LayoutTensor.stack_allocation(gl.float32, padded, address_space=SHARED)
     b_tile = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(BK, BN), address_space=SHARED)
@@ -97,16 +97,16 @@ def vectorised(a, b, c, BM: gl.constexpr, BK: gl.constexpr, a_width: gl.constexp
     mine.vectorize[1, width]().copy_from(sums.vectorize[1, width]())
 
 
-# Tiles in registers. A block of BM x BN elements of C has a thread for TM x TN of them: TM / 4 groups of four rows by TN / 4
-# groups of four columns. Groups of neighbouring threads are neighbours.
+# Register tiles. In a block of BM x BN elements of C a thread computes TM x TN of them: TM / 4 groups of four rows by TN / 4
+# groups of four columns. Neighbouring threads have neighbouring groups.
 
 
 @weft.jit
 def place_in_block(across: gl.constexpr):
     """Row and column of a thread among the threads of its block, of which there are `across` side by side.
 
-    A warp is 4 threads high and 8 wide, and lane 0, 1, 2, ... stand at (0, 0), (1, 0), (0, 1), ... Of any four lanes that
-    follow one another two read the same numbers of A, and two the same of B: shared memory gives both to 16 lanes at a time.
+    A warp is 4 threads high and 8 wide, and lanes 0, 1, 2, ... are at (0, 0), (1, 0), (0, 1), ... Of any four consecutive
+    lanes, two read the same elements of A, and two the same of B: shared memory broadcasts both to 16 lanes at a time.
     """
     lane, warp = gl.thread_idx.x % 32, gl.thread_idx.x // 32
     warps: gl.constexpr = across // 8
@@ -116,11 +116,11 @@ def place_in_block(across: gl.constexpr):
 
 @weft.jit
 def start_copies(a, b, a_tile, b_tile, step, width: gl.constexpr):
-    """Begin to copy the block's tiles of A and B at a step along k."""
+    """Issue the copies of the block's tiles of A and B for a step along k."""
     BM: gl.constexpr = a_tile.shape[0]
     BK: gl.constexpr = a_tile.shape[1]
     BN: gl.constexpr = b_tile.shape[1]
-    # In shared memory columns of A are contiguous, so number goes by number: 8 threads take a piece of a row.
+    # In shared memory columns of A are contiguous, so copies are one element wide: 8 threads copy a part of a row.
     eights: gl.constexpr = gl.Layout.row_major(gl.block_dim.x // 8, 8)
     gl.copy_dram_to_sram_async(a_tile, a.tile[BM, BK](gl.block_idx.y, step), eights)
     copy_async(b_tile, b.tile[BK, BN](step, gl.block_idx.x), width)
@@ -130,7 +130,7 @@ def start_copies(a, b, a_tile, b_tile, step, width: gl.constexpr):
 def allocate_tiles(BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr):
     """Shared memory for a BM x BK tile of A, column by column, and a BK x BN tile of B, row by row.
 
-    With four numbers between columns of A, the 8 columns and 4 rows that a warp copies at a time are in different banks.
+    With four elements of padding between columns of A, the 8 columns and 4 rows that a warp copies at once use different banks.
     """
     columns: gl.constexpr = gl.Layout((BM, BK), (1, BM + QUAD))
     a_tile = gl.LayoutTensor.stack_allocation(gl.float32, columns, address_space=SHARED)
@@ -139,7 +139,7 @@ def allocate_tiles(BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr):
 
 @weft.jit
 def store_sums(c, sums, row, col, width: gl.constexpr):
-    """Write what the thread at (row, col) has computed of the block's tile of C, group by group."""
+    """Write the elements of C that the thread at (row, col) has computed, group by group."""
     rows: gl.constexpr = sums.shape[0] // QUAD
     columns: gl.constexpr = sums.shape[1] // QUAD
     for i in gl.static_range(rows):
@@ -177,7 +177,7 @@ def double_buffered(
     down: gl.constexpr = BM // TM
     across: gl.constexpr = BN // TN
     row, col = place_in_block(across)
-    # The tiles of A of all stages side by side, those of B below each other.
+    # The tiles of A of all stages lie side by side, those of B below each other.
     a_tiles, b_tiles = allocate_tiles(BM, BN, BK * STAGES)
     sums = gl.LayoutTensor.stack_allocation(gl.float32, gl.Layout.row_major(TM, TN), address_space=LOCAL).fill(0)
     steps: gl.constexpr = gl.cdiv(a.dim(1), BK)
@@ -186,7 +186,7 @@ def double_buffered(
             start_copies(a, b, a_tiles.tile[BM, BK](0, step), b_tiles.tile[BK, BN](step, 0), step, width)
         async_copy.commit_group()
     for step in range(steps):
-        # The copies of this step are complete, in all threads; and all have read the stage that is written next.
+        # The copies of this step are complete in all threads, and all threads have read the stage that is overwritten next.
         async_copy.wait_group(STAGES - 2)
         gl.barrier()
         ahead = step + STAGES - 1
@@ -203,12 +203,12 @@ def double_buffered(
 
 
 def matrices(A: Any, B: Any, C: Any, BM: int = 1, BN: int = 1, BK: int = 1) -> list[Any]:
-    """The matrices as views, masked where the tiles of a block do not divide them."""
+    """The matrices as views, masked if the tiles of a block do not divide them."""
     return [workbench.view(A, "a", BM, BK), workbench.view(B, "b", BK, BN), workbench.view(C, "c", BM, BN)]
 
 
 def width_of(*operands: Any) -> int:
-    """How many neighbours of a row a thread can read from these matrices at once: four where rows divide by it, else one."""
+    """Elements of a row per access: four if four divides the rows of all matrices, else one."""
     whole = all(matrix.shape[1] % QUAD == 0 and workbench.strides(matrix)[0] % QUAD == 0 for matrix in operands)
     return QUAD if whole else 1
 
@@ -220,12 +220,12 @@ def blocks(C: Any, BM: int, BN: int) -> tuple[int, int]:
 
 
 def naive_matmul(A: Any, B: Any, C: Any) -> Any:
-    """C = A @ B, an element per thread; like the others, returns the compiled kernel."""
+    """C = A @ B, one element per thread; like the others, returns the compiled kernel."""
     return naive[blocks(C, 16, 16)](*matrices(A, B, C), block=(16, 16))
 
 
 def shared_matmul(A: Any, B: Any, C: Any, TILE: int = 32) -> Any:
-    """C = A @ B, an element per thread, tiles in shared memory."""
+    """C = A @ B, one element per thread, with tiles in shared memory."""
     return shared[blocks(C, TILE, TILE)](*matrices(A, B, C, TILE, TILE, TILE), TILE, block=(TILE, TILE))
 
 
@@ -248,7 +248,7 @@ def double_buffered_matmul(
     A: Any, B: Any, C: Any, BM: int = 64, BN: int = 128, BK: int = 16, TM: int = 8, TN: int = 8, STAGES: int = 2,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """C = A @ B, TM x TN elements per thread, while the next STAGES - 1 tiles arrive."""
+    """C = A @ B, TM x TN elements per thread, with the copies of the next STAGES - 1 tiles in flight."""
     threads = BM // TM * (BN // TN)
     settings = BM, BN, BK, TM, TN, width_of(B, C), STAGES
     return double_buffered[blocks(C, BM, BN)](*matrices(A, B, C, BM, BN, BK), *settings, block=threads, **options)
@@ -264,13 +264,13 @@ RUNGS = {
 
 
 def error(A: Any, B: Any, C: Any) -> float:
-    """The largest error of C beside A @ B in float64, in units of float32's rounding of the sum of |a * b|. NaN if any is."""
+    """The largest error of C against A @ B in float64, in float32 rounding units of the sum of |a * b|; NaN if one is NaN."""
     a, b, c = (x.double() if hasattr(x, "double") else np.asarray(x, np.float64) for x in (A, B, C))
     return float((abs(c - a @ b) / (abs(a) @ abs(b))).max()) * 2.0**24
 
 
 def check(A: Any, B: Any, C: Any) -> float:
-    """The error, if it is one of rounding: that of as many sums grows as the root of their number. Raises AssertionError."""
+    """The error, if rounding explains it: it grows with the square root of the number of additions. Raises AssertionError."""
     found = error(A, B, C)
     assert found <= 4 * sqrt(A.shape[1]), f"an element of the product is off by {found:.0f} roundings"
     return found
@@ -294,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the table."""
     given = workbench.options(__doc__, argv)
     rows = [row(given.place, name) for name in RUNGS]
-    workbench.report("Matrix product of single threads, float32", rows, given.place, given.plot, "shared bytes")
+    workbench.report("Thread-level matmul, float32", rows, given.place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

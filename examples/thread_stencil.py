@@ -1,10 +1,10 @@
-"""A step of diffusion: every number of a matrix moves towards the mean of its four neighbours; outside of the matrix is zero.
+"""A diffusion step: each element of a matrix moves towards the mean of its four neighbours; outside of the matrix is zero.
 
-- `from_global`: a thread per number, which reads five of them.
-- `from_shared`: a block of threads brings a tile to shared memory, and around it a border one number wide, the halo. Then each
-  number is read from global memory once, those of borders twice.
+- `from_global`: one thread per element, which reads five elements from global memory.
+- `from_shared`: the threads of a block copy a tile to shared memory, with a halo one element wide. Then each element is read
+  from global memory once, and those of a halo twice.
 
-Matrices that tiles do not divide are masked views: tiles at the right and lower edges are as small as what is left.
+Matrices whose size is no multiple of the tile are masked views: tiles at the right and lower edges are smaller.
 
     python examples/thread_stencil.py [--plot FILE] [--sim]
 """
@@ -22,12 +22,12 @@ import weft
 from weft import language as gl
 
 RATE = 0.125
-"""How far numbers move in a step; a power of two, so that steps of small integers are exact."""
+"""The diffusion coefficient; a power of two, so that steps of small integers are exact."""
 
 
 @weft.jit
 def at(t, row, col):
-    """The number at a place, and zero outside of the view."""
+    """The element at a position, and zero outside of the view."""
     return t[row, col] if row >= 0 and row < t.dim(0) and col >= 0 and col < t.dim(1) else 0.0
 
 
@@ -47,18 +47,18 @@ def from_global(src, dst):
 
 @weft.jit
 def from_shared(src, dst, ROWS: gl.constexpr):
-    """A block of threads, one row of them or more, computes a tile of ROWS rows as wide as the block."""
+    """A block of one or more rows of threads computes a tile of ROWS rows that is as wide as the block."""
     COLS: gl.constexpr = gl.block_dim.x
     layout: gl.constexpr = gl.Layout.row_major(ROWS + 2, COLS + 2)
     halo = gl.LayoutTensor.stack_allocation(src.dtype, layout, address_space=gl.AddressSpace.SHARED)
     y, x = gl.thread_idx.y, gl.thread_idx.x
     top, left = ROWS * gl.block_idx.y, COLS * gl.block_idx.x
 
-    # The tile goes to the middle, with zeros for what lies beyond the edge of the matrix.
+    # The tile is copied to the middle, with zeros for elements outside of the matrix.
     middle = halo.slice[1 : ROWS + 1, 1 : COLS + 1]()
     threads: gl.constexpr = gl.Layout.row_major(gl.block_dim.y, COLS)
     gl.copy_dram_to_sram_async(middle, src.tile[ROWS, COLS](gl.block_idx.y, gl.block_idx.x), threads)
-    # Meanwhile the first row of threads reads the border above and below, and two of each row that on the left and right.
+    # Meanwhile the first row of threads reads the halo above and below, and two threads of each row that on the left and right.
     if y == 0:
         halo[0, x + 1] = at(src, top - 1, left + x)
         halo[ROWS + 1, x + 1] = at(src, top + ROWS, left + x)
@@ -77,12 +77,12 @@ def from_shared(src, dst, ROWS: gl.constexpr):
 
 
 def views(src: Any, dst: Any, rows: int = 1, cols: int = 1) -> list[weft.LayoutTensor]:
-    """The matrices as views, masked where tiles of rows x cols do not divide them."""
+    """The matrices as views, masked if tiles of rows x cols do not divide them."""
     return [workbench.view(matrix, name, rows, cols) for matrix, name in ((src, "src"), (dst, "dst"))]
 
 
 def run_global(src: Any, dst: Any, block: tuple[int, int] = (32, 8)) -> Any:
-    """A step from `src` to `dst`, a thread per number; like the other, returns the compiled kernel."""
+    """A step from `src` to `dst`, one thread per element; like the other, returns the compiled kernel."""
     rows, cols = src.shape
     return from_global[(weft.cdiv(cols, block[0]), weft.cdiv(rows, block[1]))](*views(src, dst), block=block)
 

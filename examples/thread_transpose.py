@@ -1,12 +1,12 @@
-"""Transposes in float32, thread by thread over views: rows are read and columns are written, while memory wants rows twice.
+"""Thread-level float32 transposes over views: reads of rows are coalesced, writes of columns are not until a tile is reordered.
 
-- `naive`: a thread per element. Threads that read neighbours of a row write to as many rows of the result.
-- `padded`: a block of threads turns a tile in shared memory, so that it writes rows as well. One unused element after each row
+- `naive`: one thread per element. Threads that read neighbours of a row write to different rows of the result.
+- `padded`: a block transposes a tile in shared memory, so that its writes are coalesced too. One unused element after each row
   of the tile spreads the elements of a column over the banks.
 - `swizzled`: the same, without the unused elements: column c of row r lies where column c ^ r would.
-- `blocks`: a thread turns 4x4 elements in its registers, which it reads and writes by four. Of a warp's blocks the rows are
-  128 bytes long on one side, and 64 bytes on the other.
-- `tiled_blocks`: such blocks go through shared memory, so that both sides are whole rows, by four.
+- `blocks`: a thread transposes 4x4 elements in its registers, with reads and writes of four elements. A warp's accesses are
+  runs of 128 bytes on one side, and of 64 bytes on the other.
+- `tiled_blocks`: such blocks go through shared memory, so that both sides access whole rows, four elements at a time.
 
     python examples/thread_transpose.py [--plot FILE] [--sim]
 """
@@ -41,7 +41,7 @@ def naive(src, dst):
 
 @weft.jit
 def turn(src, dst, tile, swizzle: gl.constexpr):
-    """Through a tile in shared memory: whole rows come, whole columns go, which are rows of the result."""
+    """Through a tile in shared memory: reads rows of the source, writes columns of the tile, which are rows of the result."""
     threads: gl.constexpr = gl.Layout.row_major(gl.block_dim.y, gl.block_dim.x)
     here = src.tile[TILE, TILE](gl.block_idx.y, gl.block_idx.x)
     gl.copy_dram_to_sram(tile, here, threads, swizzle=swizzle)
@@ -90,22 +90,22 @@ def tiled_blocks(src, dst, from_width: gl.constexpr, to_width: gl.constexpr):
 
 
 def width_of(matrix: Any) -> int:
-    """How many neighbours of a row a thread can access at once: four where rows divide by it, else one."""
+    """Elements of a row per access: four if four divides the rows, else one."""
     return QUAD if matrix.shape[1] % QUAD == 0 and workbench.strides(matrix)[0] % QUAD == 0 else 1
 
 
 def matrices(src: Any, dst: Any, rows: int = 1, cols: int = 1) -> list[Any]:
-    """The matrices as views, masked where rows x cols elements that a block turns do not divide them."""
+    """The matrices as views, masked if tiles of rows x cols elements do not divide them."""
     return [workbench.view(src, "src", rows, cols), workbench.view(dst, "dst", cols, rows)]
 
 
 def grid(src: Any, rows: int, cols: int) -> tuple[int, int]:
-    """The grid of a kernel whose blocks turn rows x cols elements."""
+    """The grid of a kernel whose blocks transpose rows x cols elements."""
     return weft.cdiv(src.shape[1], cols), weft.cdiv(src.shape[0], rows)
 
 
 def transpose_naive(src: Any, dst: Any) -> Any:
-    """dst = src.T, an element per thread; like the others, returns the compiled kernel."""
+    """dst = src.T, one element per thread; like the others, returns the compiled kernel."""
     return naive[grid(src, 8, 32)](*matrices(src, dst), block=(32, 8))
 
 
@@ -120,7 +120,7 @@ def transpose_swizzled(src: Any, dst: Any) -> Any:
 
 
 def transpose_blocks(src: Any, dst: Any, block: tuple[int, int] = (8, 32)) -> Any:
-    """dst = src.T by blocks of 4x4 in registers; `block`: threads side by side and below each other."""
+    """dst = src.T by blocks of 4x4 in registers; `block`: threads along x and y."""
     rows, cols = QUAD * block[1], QUAD * block[0]
     widths = width_of(src), width_of(dst)
     return blocks[grid(src, rows, cols)](*matrices(src, dst, rows, cols), *widths, block=block)

@@ -1,8 +1,8 @@
-"""A copy in one dimension by TMA: one thread asks, the copy engine moves, and no element passes through a register.
+"""A copy in one dimension by TMA: one thread issues it, the engine copies, and no element passes through a register.
 
-A program copies XBLOCK elements to shared memory and from there to their destination. Addresses, extents and what lies beyond
-the end are in the descriptors. The engine moves boxes of at most 256 elements in each dimension, so a larger block is
-several requests that complete as one.
+A program copies XBLOCK elements to shared memory and from there to their destination. Addresses, extents and the handling of
+elements beyond the end are in the descriptors. TMA copies boxes of at most 256 elements in each dimension, so a larger block
+takes several instructions, which signal one mbarrier.
 
     python examples/tma_copy.py [--plot FILE] [--sim]
 """
@@ -27,13 +27,13 @@ def tma_copy(src, dst, XBLOCK: gl.constexpr):
     arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(arrived, count=1)
     start = gl.program_id(0) * XBLOCK
-    # One arrival, and as many bytes as the block has; the engine counts elements beyond the end too, which arrive as zeros.
+    # One arrival, and the bytes of the whole block: elements beyond the end count too, and arrive as zeros.
     mbarrier.expect(arrived, src.block_type.nbytes)
     tma.async_copy_global_to_shared(src, [start], arrived, smem)
     mbarrier.wait(arrived, phase=0)
     mbarrier.invalidate(arrived)
     tma.async_copy_shared_to_global(dst, [start], smem)
-    # The engine still reads `smem`: the program must not end before.
+    # TMA still reads `smem`: the program must not end before.
     tma.store_wait(pendings=0)
 
 

@@ -1,7 +1,7 @@
-"""Rows of a matrix moved by their numbers: dst[targets[i]] = src[sources[i]], as tables of embeddings and experts need it.
+"""Rows gathered and scattered by index: dst[targets[i]] = src[sources[i]], as embeddings and mixtures of experts need it.
 
-TMA on Blackwell takes row numbers, four to a request: rows come to shared memory as tiles do, and leave from there, and no
-thread holds an element. While some columns leave, the next ones are on their way.
+TMA on Blackwell takes row numbers, four per instruction: it gathers rows to a tile in shared memory and scatters them from
+there, and no element passes through registers. The stores of some columns overlap with the loads of the next.
 
     python examples/tma_gather.py [--plot FILE] [--sim]
 """
@@ -62,7 +62,7 @@ def by_tma_kernel(
     for step in range(steps):
         mbarrier.wait(bars.index(step % num_buffers), step // num_buffers & 1)
         tma.async_scatter(dst_desc, target, step * COLUMNS, bufs.index(step % num_buffers))
-        # The columns before these have left their buffer, which is the next to be filled.
+        # The store of the columns before has read its buffer, which is filled next.
         tma.store_wait(pendings=1)
         ahead = step + num_buffers - 1
         gather(src_desc, source, ahead, bars, bufs, ahead < steps)
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
         rows = [row(place, name, *tile) for name in RUNS for tile in ((32, 128), (64, 64))]
-    workbench.report("Rows moved by their numbers", rows, place, given.plot, "registers")
+    workbench.report("Rows gathered and scattered by index", rows, place, given.plot, "registers")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the examples share: arrays on the GPU or on the host, timing, a table and a plot.
+"""Helpers of the examples: arrays on the GPU or on the host, timing, a table and a plot.
 
-The examples run on the GPU when PyTorch sees one. Otherwise they run in the simulator on small NumPy arrays, where time means
-nothing; their tables then show what the compiler and the cost models know.
+The examples run on the GPU when PyTorch sees one. Otherwise they run in the simulator on small NumPy arrays, without timings;
+their tables then show figures of the compiler and of the cost models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import weft
 
 RATES = ("TB/s", "TFLOP/s")
-"""Columns that mean something on a GPU only."""
+"""Columns that are shown on a GPU only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Place:
     gpu: bool
 
     def size(self, on_gpu: int, simulated: int) -> int:
-        """A size for each place: the simulator is thorough rather than fast."""
+        """The size on a GPU, or the smaller one in the simulator."""
         return on_gpu if self.gpu else simulated
 
     def random(self, *shape: int, dtype: str = "float32") -> Any:
@@ -41,7 +41,7 @@ class Place:
         return np.random.default_rng().standard_normal(shape, dtype=np.float32).astype(_numpy_dtype(dtype))
 
     def poisoned(self, *shape: int, dtype: str = "float32") -> Any:
-        """An output full of NaN: an element that a kernel does not write fails every comparison."""
+        """An output filled with NaN: an element that a kernel does not write fails every comparison."""
         if self.gpu:
             import torch
 
@@ -49,7 +49,7 @@ class Place:
         return np.full(shape, np.nan, dtype=_numpy_dtype(dtype))
 
     def array(self, values: np.ndarray) -> Any:
-        """A copy of values of the host."""
+        """A copy of host values on the device."""
         if self.gpu:
             import torch
 
@@ -63,7 +63,7 @@ class Place:
         return array.cpu().numpy() if self.gpu else array
 
     def zeros(self, size: int) -> Any:
-        """So many integers of 64 bits."""
+        """`size` zeros of type int64."""
         if self.gpu:
             import torch
 
@@ -84,7 +84,7 @@ class Place:
         a, b, c = (x.float() if self.gpu else x.astype(np.float64) for x in (A, B, C))
         want, terms = a @ b, abs(a) @ abs(b)
         unit = 2.0**-8 if dtype_name(C) == "bfloat16" else 2.0**-11
-        # Half a unit in the last place of the result, and what sums of this many float32 terms may lose.
+        # Half a unit in the last place of the result, and the rounding error of a sum of this many float32 terms.
         wrong = int((~(abs(c - want) <= 1.01 * unit * abs(want) + 2.0**-20 * terms)).sum())
         assert not wrong, f"{wrong} elements of the product are wrong"
 
@@ -93,7 +93,7 @@ class Place:
         return self._rate(run, nbytes * 1e-12, 2)
 
     def arithmetic(self, run: Callable[[], Any], operations: int) -> str:
-        """TFLOP/s of `run`, which does so many operations; a dash in the simulator."""
+        """TFLOP/s of `run`, which performs `flops` operations; a dash in the simulator."""
         return self._rate(run, operations * 1e-12, 0)
 
     def _rate(self, run: Callable[[], Any], work: float, digits: int) -> str:
@@ -110,7 +110,7 @@ def dtype_name(array: Any) -> str:
 
 
 def gl_name(array: Any) -> str:
-    """The same as kernels call it: `float8e4nv` of `float8_e4m3fn`."""
+    """The name of the same type in kernels: `float8e4nv` for `float8_e4m3fn`."""
     name = dtype_name(array)
     return {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}.get(name, name)
 
@@ -125,7 +125,7 @@ def multiprocessors(array: Any) -> int:
 
 
 def view(array: Any, name: str, *tile: int) -> weft.LayoutTensor:
-    """An array as a view that kernels take in tiles: masked where tiles do not divide it, for masks cost time."""
+    """An array as a view that a kernel divides into tiles: masked only if the tiles do not divide it, for masks cost time."""
     even = all(size % part == 0 for size, part in zip(array.shape, tile, strict=True))
     return weft.LayoutTensor(array, masked=not even, name=name)
 
@@ -147,16 +147,16 @@ def row_stride(*matrices: Any) -> int:
 
 
 def flat(matrix: Any, width: int) -> Any:
-    """The same memory in rows of `width` elements, where it has no gaps and divides so; else the matrix itself."""
+    """The same memory in rows of `width` elements, if it is contiguous and `width` divides it; else the matrix itself."""
     rows, cols = matrix.shape
     whole = strides(matrix) == (cols, 1) and rows * cols % width == 0
     return matrix.reshape(-1, width) if whole else matrix
 
 
 def tiled(matrices: Sequence[Any], XBLOCK: int, YBLOCK: int, in_memory_order: bool) -> tuple[list[Any], int, int]:
-    """The matrices, the number of their tiles, and how many tiles lie side by side.
+    """The matrices, the number of their tiles, and the number of tiles in a row.
 
-    `in_memory_order` makes matrices `flat`, so that a tile is one piece of memory where that can be."""
+    `in_memory_order` makes matrices `flat`, so that each tile is contiguous in memory if possible."""
     found = [flat(matrix, YBLOCK) if in_memory_order else matrix for matrix in matrices]
     rows, cols = found[0].shape
     across = -(-cols // YBLOCK)
@@ -166,8 +166,8 @@ def tiled(matrices: Sequence[Any], XBLOCK: int, YBLOCK: int, in_memory_order: bo
 def lanes_along_rows(
     shape: tuple[int, int], num_warps: int, vec: int
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-    """What a `BlockedLayout` takes whose lanes hold `vec` neighbours each along the rows of a tile, whose warps stand below
-    each other where there are rows for them, and which repeats no element."""
+    """The arguments of a `BlockedLayout` whose lanes hold `vec` neighbours each along the rows of a tile, whose warps lie below
+    each other while there are rows for them, and which broadcasts no element."""
     rows, cols = shape
     lanes = min(32, cols // vec)
     down = min(num_warps, max(rows * lanes // 32, 1))
@@ -175,7 +175,7 @@ def lanes_along_rows(
 
 
 def accesses(compiled: Any) -> str:
-    """Global loads and stores of one thread by width in bits, read from the machine code: `LDG.128 x2, STG.128 x2`.
+    """Global loads and stores of one thread by width in bits, counted in the SASS: `LDG.128 x2, STG.128 x2`.
 
     A question mark where no disassembler is installed (`pip install 'weft[sass]'`).
     """
