@@ -68,7 +68,7 @@ def run(
 
 def row(place: Place, name: str, follow: tuple[str, str], vec: int) -> dict[str, Any]:
     """One line of the table: copy, check, measure. `follow` says which matrix each of the two layouts follows."""
-    from weft.layout.convert import describe, plan_conversion
+    from weft.layout.convert.plans import describe, plan_conversion
     from weft.layout.cost import coalescing
 
     rows, cols = place.size(16000, 304), place.size(16000, 200)

@@ -36,7 +36,8 @@ from weft.ir.types import (
     uint64,
 )  # fmt: skip
 from weft.ir.verify import verify
-from weft.layout import DistributedLayout, infer
+from weft.layout import DistributedLayout
+from weft.layout.distributed import infer
 from weft.ops import arith, debug, memory, program, tile
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce

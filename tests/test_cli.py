@@ -13,7 +13,7 @@ from weft.cli import main
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout, NVMMADistributedLayout, SliceLayout
 from weft.layout.parse import CONSTRUCTORS, parse_layout, parse_shape
-from weft.layout.show import format_hardware_view, format_tensor_view
+from weft.layout.show.text import format_hardware_view, format_tensor_view
 
 TEXT = "BlockedLayout([2,4],[16,2],[2,2],[1,0])"
 BLOCKED = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])

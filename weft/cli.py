@@ -11,8 +11,8 @@ from typing import Any
 
 from weft.errors import UserError
 from weft.layout.parse import parse_layout, parse_shape
-from weft.layout.show import Fragment, draw, hardware_fragments, tensor_fragments
-from weft.layout.svg import format_svg
+from weft.layout.show.svg import format_svg
+from weft.layout.show.text import Fragment, draw, hardware_fragments, tensor_fragments
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from weft import language as gl
 from weft.errors import PerformanceWarning
 from weft.ir.types import float16, float32, int1
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma, regs, scratch
 from weft.runtime.nvrtc import CompiledCuda, compile_cuda
 from weft.runtime.sass import disassemble

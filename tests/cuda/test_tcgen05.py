@@ -10,8 +10,8 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, text_of
 from tests.cuda.test_async import barriers, descriptor, room, sass
 from weft.ir.core import Func, Value
 from weft.ir.types import ScalarType, float16, int1, int32
-from weft.layout.tcgen05 import instruction_descriptor
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
+from weft.layout.tensor_cores.tcgen05 import instruction_descriptor
 from weft.ops import arith, control, mbarrier, tcgen05, tma
 
 ARCH = "sm_100a"

@@ -13,7 +13,7 @@ from weft.cuda import emit
 from weft.cuda.tensor_memory import Moves
 from weft.ir.core import Value
 from weft.ir.types import bfloat16, float8e4nv, float16, float32, int8, int32, uint8, uint32
-from weft.layout.tensor_access import FRAGMENTS
+from weft.layout.tensor_memory.load_store import FRAGMENTS
 from weft.ops import arith, memory, program, tcgen05, tensor_memory
 
 ARCH = "sm_100a"

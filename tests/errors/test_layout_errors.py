@@ -22,16 +22,16 @@ from weft.layout import (
     SliceLayout,
     SwizzledSharedLayout,
     check_num_warps,
-    infer,
     plan_conversion,
     plan_ordered_reduction,
     plan_reduction,
     plan_scan,
 )
+from weft.layout.distributed import infer
 from weft.layout.parse import parse_layout, parse_shape
-from weft.layout.shared_views import reinterpreted
-from weft.layout.show import format_tensor_view
-from weft.layout.tma import boxes
+from weft.layout.shared.tma import boxes
+from weft.layout.shared.views import reinterpreted
+from weft.layout.show.text import format_tensor_view
 
 BLOCK = BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])
 LINE = BlockedLayout([1], [32], [4], [0])

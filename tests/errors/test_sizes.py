@@ -24,8 +24,8 @@ from weft.layout import (
     SwizzledSharedLayout,
 )
 from weft.layout.base import TILE_ELEMENTS
-from weft.layout.mma import pick_wgmma_layout
-from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.distributed.mma import pick_wgmma_layout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 
 LINE = BlockedLayout([1], [32], [4], [0])
 FMA = BlockedLayout([1, 1], [32, 1], [4, 1], [1, 0])

@@ -32,7 +32,7 @@ from weft.ir.types import (
     uint64,
 )  # fmt: skip
 from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, NVMMASharedLayout, SliceLayout, SwizzledSharedLayout
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 
 arith, control, memory, tile, program = ops.arith, ops.control, ops.memory, ops.tile, ops.program
 LINE = BlockedLayout([4], [32], [4], [0])

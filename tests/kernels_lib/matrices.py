@@ -14,7 +14,7 @@ import numpy as np
 from tests.conftest import Device
 from weft.ir.types import float32
 from weft.kernels import MatmulConfig
-from weft.layout.fragments import K_BITS
+from weft.layout.distributed.fragments import K_BITS
 from weft.sim import products
 from weft.sim.tensor_core import FP8, FULL, Precision, accumulate
 

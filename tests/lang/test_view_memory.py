@@ -8,7 +8,7 @@ import pytest
 from tests.lang.support import POINTER, jit
 from tests.lang.test_views import view, wrong
 from weft import language as gl
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 
 row_major = Layout.row_major
 

@@ -15,7 +15,7 @@ from weft.ir.core import Func
 from weft.ir.types import Pointer, ScalarType, float32, int32
 from weft.ir.verify import verify
 from weft.lang import ConstexprParam, RuntimeParam, ViewParam, build_kernel
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.passes.pipeline import tile_pipeline
 from weft.passes.scopes import scopes
 from weft.views import ViewKey

@@ -11,7 +11,7 @@ from weft.errors import thread as errors
 from weft.ir.core import Value
 from weft.ir.types import RegsType, ScalarType
 from weft.language.storages import GlobalStorage, allocate_memory, open_memory
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.views.storage import AddressSpace, Places
 
 

@@ -20,7 +20,7 @@ from weft.language.nvidia.blackwell import (
     tensor_memory_descriptor_type,
 )
 from weft.layout import DistributedLinearLayout
-from weft.layout.tensor_access import register_layout
+from weft.layout.tensor_memory.load_store import register_layout
 
 ACC = TensorMemoryLayout([128, 64], col_stride=1)
 PAIR = TensorMemoryLayout([128, 64], col_stride=1, cga_layout=[[1, 0]], two_ctas=True)

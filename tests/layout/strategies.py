@@ -15,8 +15,8 @@ from weft.layout import (
     SharedLinearLayout,
     SliceLayout,
     SwizzledSharedLayout,
-    f2,
 )
+from weft.layout.linear import f2
 
 
 def powers(high: int, low: int = 0) -> st.SearchStrategy[int]:

@@ -9,8 +9,8 @@ from weft import targets
 from weft.ir.core import Func, Value
 from weft.ir.types import ScalarType, float16, float32, int64
 from weft.layout import SwizzledSharedLayout
-from weft.layout.tensor_access import register_layout
-from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
+from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, clc, shared, tcgen05, tensor_memory, tile
 from weft.passes.allocate_tensor_memory import allocate_tensor_memory
 

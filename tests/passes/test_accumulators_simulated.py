@@ -20,7 +20,7 @@ from weft.ir.core import Func, Region, Value
 from weft.ir.types import Pointer, ScalarType, float16, float32, int32
 from weft.ir.verify import verify
 from weft.layout import NVMMASharedLayout
-from weft.layout.mma import pick_wgmma_layout
+from weft.layout.distributed.mma import pick_wgmma_layout
 from weft.ops import control, mma, shared, tile
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.check_accumulators import check_accumulators

@@ -12,7 +12,7 @@ from weft.errors import UserError
 from weft.ir.core import Func, ParamFacts, Value, walk
 from weft.ir.types import DescriptorType, float16, float32, int64, uint8
 from weft.ir.verify import verify
-from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.ops import clc, shared, tcgen05, tensor_memory, tma
 from weft.passes.allocate_shared import allocate_shared
 from weft.passes.allocate_tensor_memory import allocate_tensor_memory

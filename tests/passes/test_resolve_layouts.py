@@ -15,8 +15,8 @@ from weft.layout import (
     DistributedLinearLayout,
     DotOperandLayout,
     SliceLayout,
-    infer,
-)  # fmt: skip
+)
+from weft.layout.distributed import infer
 from weft.ops import arith, control, memory, reduce, tile
 from weft.passes.resolve_layouts import resolve_layouts
 

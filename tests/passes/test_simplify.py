@@ -21,7 +21,8 @@ from weft.ir.types import (
     uint32,
 )  # fmt: skip
 from weft.ir.verify import verify
-from weft.layout import AutoLayout, BlockedLayout, SliceLayout, infer
+from weft.layout import AutoLayout, BlockedLayout, SliceLayout
+from weft.layout.distributed import infer
 from weft.ops import arith, control, debug, memory, program, tile
 from weft.passes.dce import dce
 from weft.passes.simplify import simplify

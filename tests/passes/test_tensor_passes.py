@@ -15,8 +15,8 @@ from weft.ir.text import format_func
 from weft.ir.types import TensorType, float16, float32, int64, uint8
 from weft.ir.verify import VerificationError, verify
 from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, MBarrierLayout, SwizzledSharedLayout
-from weft.layout.tensor_access import register_layout
-from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, clc, control, mbarrier, program, regs, scratch, shared, tcgen05, tensor_memory, tile
 from weft.passes.allocate_tensor_memory import allocate_tensor_memory
 from weft.passes.cluster_checks import check_blocks

@@ -14,8 +14,8 @@ from weft import language as gl
 from weft import settings
 from weft.errors import Hazard
 from weft.explain import Explanation, explain_kernel, show
-from weft.layout.int_tuple import UNKNOWN
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import UNKNOWN
+from weft.layout.nested.layouts import Layout
 from weft.runtime import MockTensor
 from weft.runtime.specialise import Pointer, Scalar, specialise
 from weft.tune.key import parts_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.views import LayoutTensor
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.views.traced import Scalar, numbers, view
 from weft.errors import UserError
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import AddressSpace, LayoutTensor
 
 

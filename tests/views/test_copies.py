@@ -7,8 +7,8 @@ import pytest
 
 from tests.views.test_access import refused
 from tests.views.traced import Memory, Scalar, numbers, view
-from weft.layout.composed import Swizzle
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.composed import Swizzle
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import AddressSpace, LayoutTensor, copies
 from weft.views.products import outer_product_acc
 

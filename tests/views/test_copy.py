@@ -13,7 +13,7 @@ from tests.views.strategies import by_definition, host, nested_layouts, shapes
 from tests.views.test_access import refused
 from tests.views.traced import Memory, Scalar, numbers, view
 from weft.errors import UserError
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import AddressSpace, LayoutTensor
 
 LOCAL, SHARED = AddressSpace.LOCAL, AddressSpace.SHARED

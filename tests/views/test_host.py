@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.views.test_access import refused
-from weft.layout.composed import ComposedLayout, Swizzle
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.composed import ComposedLayout, Swizzle
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import AddressSpace, LayoutTensor
 
 

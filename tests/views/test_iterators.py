@@ -7,7 +7,7 @@ import pytest
 
 from tests.views.test_access import refused
 from tests.views.traced import Memory, Scalar, known, numbers, view
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import LayoutTensor, LayoutTensorIter
 
 

@@ -11,8 +11,8 @@ from tests.views.strategies import by_definition, host, nested_layouts, shapes
 from tests.views.test_access import refused
 from tests.views.traced import Scalar, known, numbers, view
 from weft.errors import UserError
-from weft.layout.composed import Swizzle
-from weft.layout.strided import UNKNOWN, Layout
+from weft.layout.nested.composed import Swizzle
+from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import LayoutTensor
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.views import AddressSpace, LayoutTensor
 from weft.views.modes import SCALAR
 

@@ -13,7 +13,7 @@ from weft.cuda.rules import Repeated, elects, emits
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.layout import NVMMASharedLayout
-from weft.layout import tma as tma_layout
+from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.ops.check import pointer_of
 

@@ -38,7 +38,7 @@ from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType, uint32
 from weft.layout.base import WARPGROUP
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from weft.cuda.spelling import count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType
-from weft.layout.padding import Pads
+from weft.layout.shared.layouts import Pads
 from weft.ops import scratch, shared
 
 if TYPE_CHECKING:

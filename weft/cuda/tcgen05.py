@@ -15,8 +15,8 @@ from weft.cuda.rules import Repeated, elects
 from weft.cuda.tables import Table
 from weft.cuda.tensor_memory import cta_group
 from weft.ir.core import Op, Value
-from weft.layout.tcgen05 import descriptor_bits
-from weft.layout.tcgen05_kinds import KINDS, Kind
+from weft.layout.tensor_cores.tcgen05 import descriptor_bits
+from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind
 from weft.ops import tcgen05
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from weft.cuda.spelling import c_type_of
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, uint32
-from weft.layout.tensor_access import Variant, words
+from weft.layout.tensor_memory.load_store import Variant, words
 from weft.ops import tcgen05, tensor_memory
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from weft.cuda.rules import Repeated, elects
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
 from weft.layout import NVMMASharedLayout
-from weft.layout.cga import receivers
+from weft.layout.cluster import receivers
 from weft.ops import tma
 
 if TYPE_CHECKING:

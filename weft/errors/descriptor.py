@@ -1,6 +1,6 @@
 """Mistakes in tensor descriptors: tensors, blocks and layouts that TMA cannot copy.
 
-What a layout and a block say about each other is checked by `weft.layout.tma` (`layout-tma-*`).
+What a layout and a block say about each other is checked by `weft.layout.shared.tma` (`layout-tma-*`).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from weft.ir.types import (
 )
 from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.parse import parse_layout
-from weft.layout.tensor_memory import TensorLayout
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
+from weft.layout.tensor_memory.layouts import TensorLayout
 
 T = TypeVar("T", FuncAttrs, ParamFacts)
 

@@ -30,7 +30,7 @@ from weft.errors import WeftError
 from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
 from weft.ir.types import DType, Pointer, Type
 from weft.layout import TileLayout
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 
 
 class TextError(WeftError):

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Literal
 
 from weft.layout import DistributedLayout, LinearLayout, SharedLayout, check_tile_shape
-from weft.layout.tensor_memory import TensorLayout
+from weft.layout.tensor_memory.layouts import TensorLayout
 
 Kind = Literal["bool", "int", "uint", "float"]
 Space = Literal["global", "shared"]

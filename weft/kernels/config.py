@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.layout.fragments import WARPGROUP_ROWS
+from weft.layout.distributed.fragments import WARPGROUP_ROWS
 
 UNIFORM = ("pipelined", "persistent", "persistent_pipelined")
 """Variants whose warps all do the same."""

@@ -17,9 +17,10 @@ from weft.errors.shared import HANDLE_OPERAND
 from weft.ir.types import DType, Element, RegsType, ScalarType, Type, tile_type
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import Number, apply, tensor
-from weft.layout import AutoLayout, DistributedLayout, infer
-from weft.layout.convert import describe as describe_plan
-from weft.layout.convert import plan_conversion
+from weft.layout import AutoLayout, DistributedLayout
+from weft.layout.convert.plans import describe as describe_plan
+from weft.layout.convert.plans import plan_conversion
+from weft.layout.distributed import infer
 from weft.ops import arith, regs, tile
 
 

@@ -11,7 +11,7 @@ from weft.ir.core import Value
 from weft.ir.types import DescriptorType, DType
 from weft.language.runtime_value import RuntimeValue, represents, wrap
 from weft.layout import SharedLayout
-from weft.layout.cga import block_shape
+from weft.layout.cluster import block_shape
 
 if TYPE_CHECKING:
     from weft.language.tensor import tensor

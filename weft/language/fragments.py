@@ -22,7 +22,7 @@ from weft.language.runtime_value import describe, name_of
 from weft.language.storages import allocate_memory
 from weft.language.tensor import apply, tensor
 from weft.layout import DistributedLayout, Layout
-from weft.layout.register_view import register_view
+from weft.layout.distributed.register_view import register_view
 from weft.ops import regs, thread
 from weft.views import AddressSpace, LayoutTensor, Places
 from weft.views.modes import Axis, axes_of, extent, offset_along

@@ -32,10 +32,10 @@ from weft.layout import (
     check_num_warps,
     check_tile_shape,
     in_cluster,
-    infer,
-)  # fmt: skip
-from weft.layout.convert import is_trivial, plan_conversion
-from weft.layout.distributed import check_slices
+)
+from weft.layout.convert.plans import is_trivial, plan_conversion
+from weft.layout.distributed import infer
+from weft.layout.distributed.layouts import check_slices
 from weft.ops import tile
 
 

@@ -39,8 +39,8 @@ from weft.layout import (
     check_tile_shape,
 )
 from weft.layout import bank_conflicts as count_conflicts
-from weft.layout.shared_views import permuted, reinterpreted, reshaped
-from weft.layout.wgmma import SharedSide
+from weft.layout.shared.views import permuted, reinterpreted, reshaped
+from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import shared as ops
 
 

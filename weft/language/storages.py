@@ -39,8 +39,8 @@ from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.vector import SIMD, concat
 from weft.layout import MBarrierLayout, PaddedSharedLayout
-from weft.layout.strided import Layout
-from weft.layout.strided_linear import from_linear
+from weft.layout.nested.layouts import Layout
+from weft.layout.nested.linear import from_linear
 from weft.ops import async_copy, memory, regs, shared, thread
 from weft.ops.memory import Atomic
 from weft.views.storage import ALLOCATORS, KERNEL_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage

@@ -25,8 +25,8 @@ from weft.language.runtime_value import name_of
 from weft.language.shape import expand_dims
 from weft.language.tensor import apply, tensor
 from weft.layout import AutoLayout, CoalescedLayout, DistributedLayout, in_cluster
-from weft.layout.by_strides import by_strides
-from weft.layout.f2 import is_power_of_two
+from weft.layout.distributed.by_strides import by_strides
+from weft.layout.linear.f2 import is_power_of_two
 from weft.ops import tile
 from weft.views import AddressSpace, Index, LayoutTensor
 from weft.views.modes import Axis, axes_of, is_wide, merged

@@ -1,7 +1,24 @@
-"""Layouts: pure algebra of where the elements of a tile lie. Other packages import from here."""
+"""Layouts: pure algebra of where the elements of a tile lie."""
 
-from weft.layout import infer
-from weft.layout.algebra import (
+from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
+from weft.layout.convert.plans import Plan, describe, is_trivial, plan_conversion
+from weft.layout.cost import coalescing
+from weft.layout.distributed import infer
+from weft.layout.distributed.layouts import (
+    AutoLayout,
+    BlockedLayout,
+    CoalescedLayout,
+    DistributedLayout,
+    DistributedLinearLayout,
+    SliceLayout,
+    check_num_ctas,
+    check_num_warps,
+    in_cluster,
+)
+from weft.layout.distributed.mma import DotOperandLayout, NVMMADistributedLayout, pick_wgmma_layout
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.nested import int_tuple
+from weft.layout.nested.algebra import (
     coalesce,
     complement,
     composition,
@@ -14,22 +31,8 @@ from weft.layout.algebra import (
     transpose,
     upcast,
 )
-from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
-from weft.layout.composed import ComposedLayout, Swizzle, make_swizzle
-from weft.layout.convert import Plan, describe, is_trivial, plan_conversion
-from weft.layout.cost import coalescing
-from weft.layout.distributed import (
-    AutoLayout,
-    BlockedLayout,
-    CoalescedLayout,
-    DistributedLayout,
-    DistributedLinearLayout,
-    SliceLayout,
-    check_num_ctas,
-    check_num_warps,
-    in_cluster,
-)
-from weft.layout.divide import (
+from weft.layout.nested.composed import ComposedLayout, Swizzle, make_swizzle
+from weft.layout.nested.divide import (
     blocked_product,
     flat_divide,
     flat_product,
@@ -43,10 +46,9 @@ from weft.layout.divide import (
     zipped_divide_by_shape,
     zipped_product,
 )
-from weft.layout.int_tuple import UNKNOWN, crd2idx, idx2crd
-from weft.layout.linear import LinearLayout
-from weft.layout.mbarrier import MBarrierLayout
-from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout, pick_wgmma_layout
+from weft.layout.nested.int_tuple import UNKNOWN, crd2idx, idx2crd
+from weft.layout.nested.layouts import Layout, make_layout
+from weft.layout.nested.linear import from_linear, to_linear
 from weft.layout.reduction import (
     LaneScan,
     LaneStep,
@@ -59,20 +61,19 @@ from weft.layout.reduction import (
     plan_reduction,
     plan_scan,
 )
-from weft.layout.shared import (
+from weft.layout.shared.layouts import (
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLayout,
     SharedLinearLayout,
     SwizzledSharedLayout,
 )
-from weft.layout.shared_access import SharedAccess, bank_conflicts, plan_access
-from weft.layout.strided import Layout, make_layout
-from weft.layout.strided_linear import from_linear, to_linear
-from weft.layout.strided_show import format_layout
-from weft.layout.strided_svg import format_layout_svg
-from weft.layout.tensor_access import TensorAccess, TensorSide, plan_tensor_access, register_layout
-from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.shared.load_store import SharedAccess, bank_conflicts, plan_access
+from weft.layout.shared.mbarrier import MBarrierLayout
+from weft.layout.show.nested_svg import format_layout_svg
+from weft.layout.show.nested_text import format_layout
+from weft.layout.tensor_memory.layouts import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.load_store import TensorAccess, TensorSide, plan_tensor_access, register_layout
 
 __all__ = [
     "UNKNOWN",
@@ -131,6 +132,7 @@ __all__ = [
     "idx2crd",
     "in_cluster",
     "infer",
+    "int_tuple",
     "is_trivial",
     "left_inverse",
     "logical_divide",

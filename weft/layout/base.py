@@ -8,7 +8,7 @@ together, and calls `_freeze`. A layout says nothing about elements until `to_li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from math import prod
 from operator import index
@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NoReturn
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.f2 import is_power_of_two, log2
-from weft.layout.linear import LinearLayout
+from weft.layout.linear.f2 import is_power_of_two, log2
+from weft.layout.linear.maps import LinearLayout
 
 WARP_SIZE = 32
 WARPGROUP = 4
@@ -54,13 +54,13 @@ class TileLayout:
     def format_tensor_view(self, shape: Sequence[int]) -> str:
         """A picture of the tile: which hardware place holds each element, in the notation `T0:0|T32:0`."""
         # The pictures are drawn from layouts, so their module imports this one.
-        from weft.layout.show import format_tensor_view
+        from weft.layout.show.text import format_tensor_view
 
         return format_tensor_view(self, shape)
 
     def format_hardware_view(self, shape: Sequence[int]) -> str:
         """A picture of the hardware: which element each place holds."""
-        from weft.layout.show import format_hardware_view
+        from weft.layout.show.text import format_hardware_view
 
         return format_hardware_view(self, shape)
 
@@ -303,3 +303,11 @@ def cover(steps: Iterable[Step], shape: Sequence[int], in_dims: Sequence[str]) -
                 reached[dim] *= 2
             bases[level].append(basis)
     return bases
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why tensor cores cannot take what a layout places, and what to write instead."""
+
+    reason: str
+    fix: str

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.layout.base import WARP_SIZE
-from weft.layout.columns import Columns, basis, columns, combinations
-from weft.layout.f2 import Span
-from weft.layout.linear import LinearLayout
+from weft.layout.linear.columns import Columns, basis, columns, combinations
+from weft.layout.linear.f2 import Span
+from weft.layout.linear.maps import LinearLayout
 
 SECTOR_BYTES = 32
 SECTORS_PER_LINE = 4

@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from weft.errors import fail
 from weft.errors import show as errors
 from weft.layout.base import TileLayout
-from weft.layout.distributed import (
+from weft.layout.distributed.layouts import (
     AutoLayout,
     BlockedLayout,
     CoalescedLayout,
     DistributedLinearLayout,
     SliceLayout,
 )
-from weft.layout.mbarrier import MBarrierLayout
-from weft.layout.mma import DotOperandLayout, NVMMADistributedLayout
-from weft.layout.shared import (
+from weft.layout.distributed.mma import DotOperandLayout, NVMMADistributedLayout
+from weft.layout.shared.layouts import (
     NVMMASharedLayout,
     PaddedSharedLayout,
     SharedLinearLayout,
     SwizzledSharedLayout,
 )
-from weft.layout.tensor_memory import TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.shared.mbarrier import MBarrierLayout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 
 CONSTRUCTORS: Mapping[str, type[TileLayout]] = {
     layout.__name__: layout

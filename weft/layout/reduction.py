@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout import f2
-from weft.layout.distributed import drop_dim
-from weft.layout.flat import xor
-from weft.layout.linear import LinearLayout
+from weft.layout.distributed.layouts import drop_dim
+from weft.layout.linear import f2
+from weft.layout.linear.flat import xor
+from weft.layout.linear.maps import LinearLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from weft.errors import Row, fail
 from weft.errors import descriptor as errors
 from weft.forms import of_torch
 from weft.layout import NVMMASharedLayout
-from weft.layout.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
+from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
 from weft.runtime.arguments import HOST, array
 from weft.runtime.descriptor import MOST_DIMS, Descriptor, Mode, TensorMap
 from weft.runtime.dtypes import ITEMSIZE, dtype_name
@@ -98,7 +98,7 @@ def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str)
     """The map whose requests copy blocks of the tensor's rank.
 
     Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan; LayoutError where block and
-    layout do not fit each other (see `weft.layout.tma.check`).
+    layout do not fit each other (see `weft.layout.shared.tma.check`).
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if len(block) != rank:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads
 from weft.ir.types import RegsType, SharedArrayType
-from weft.layout.padding import Pads
+from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile
 from weft.ops.memory import Cache, Eviction
 from weft.ops.regs import Table

@@ -16,7 +16,7 @@ from typing import Literal
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import RegsType, SharedArrayType, SharedType, TileType, Type
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops.check import boolean, regs, require, scalar, shared, tile
 from weft.ops.tile import LOWER
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from weft.ir.core import Region, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, TileType, Type, int32, tile_type, with_element
-from weft.layout import DistributedLayout, infer
+from weft.layout import DistributedLayout
+from weft.layout.distributed import infer
 from weft.layout.reduction import plan_ordered_reduction, plan_scan
 from weft.ops.check import boolean, dtype_of, integer, require, same_form, tile, yields
 from weft.ops.tile import LOWER

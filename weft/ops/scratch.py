@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.ir.define import op
 from weft.ir.types import DType, SharedArrayType, Type
-from weft.layout.shared_size import VECTOR_BYTES
+from weft.layout.shared.sizes import VECTOR_BYTES
 from weft.ops.check import require
 
 

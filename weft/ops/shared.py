@@ -10,8 +10,8 @@ from weft.ir.core import Value
 from weft.ir.define import Effect, op, reads, writes
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout, SharedLayout
-from weft.layout.padding import Pads
-from weft.layout.shared_size import VECTOR_BYTES
+from weft.layout.shared.layouts import Pads
+from weft.layout.shared.sizes import VECTOR_BYTES
 from weft.ops.check import boolean, integer, regs, require, scalar, shared, shared_array, tile
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER
@@ -127,7 +127,7 @@ def keep_alive(handle: Value) -> None:
 
 # Arrays: the memory of tiles in the lowered stage, and what threads share. Access `i` goes to element `base ^ offsets[i]`,
 # where `base` is each thread's own. `pads` (pairs of an interval and a padding) then spread elements out
-# (`weft.layout.padding`), and `added[i]`, if given, is added to that place.
+# (`weft.layout.shared.layouts.padded`), and `added[i]`, if given, is added to that place.
 
 
 @op("shared.array")

@@ -17,10 +17,10 @@ from __future__ import annotations
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
-from weft.layout.tcgen05 import Step
-from weft.layout.tcgen05_copies import CopyStep
-from weft.layout.tcgen05_kinds import Format, Kind
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
+from weft.layout.tensor_cores.tcgen05 import Step
+from weft.layout.tensor_cores.tcgen05_copies import CopyStep
+from weft.layout.tensor_cores.tcgen05_kinds import Format, Kind
 from weft.ops.check import barrier, boolean, require, scalar, shared, shared_array, tensor_memory
 from weft.ops.tile import LOWER
 

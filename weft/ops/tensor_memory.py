@@ -14,8 +14,8 @@ from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import DType, RegsType, ScalarType, SharedArrayType, TensorType, Type, int32, tile_type, uint32
 from weft.layout import DistributedLayout
-from weft.layout.tensor_access import Variant
-from weft.layout.tensor_memory import TensorLayout
+from weft.layout.tensor_memory.layouts import TensorLayout
+from weft.layout.tensor_memory.load_store import Variant
 from weft.ops.check import boolean, regs, require, scalar, tensor_memory, tile
 from weft.ops.regs import Table
 from weft.ops.tile import LOWER

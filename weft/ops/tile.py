@@ -7,7 +7,8 @@ import math
 from weft.ir.core import Value
 from weft.ir.define import Effect, op
 from weft.ir.types import ScalarType, Type, int32, tile_type
-from weft.layout import DistributedLayout, infer
+from weft.layout import DistributedLayout
+from weft.layout.distributed import infer
 from weft.ops.check import require, same_type, scalar, tile
 
 LOWER = "lower_tiles"

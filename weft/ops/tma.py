@@ -6,7 +6,7 @@ The requests of a load may be spread over `issuers` warps: request i is issued b
 (`first` + i) % `issuers` of the partition (`weft.passes.spread_requests`).
 
 In the lowered stage handles are arrays and `boxes` lists what the hardware moves in one instruction: how far a box lies from
-the block's coordinates, and its byte in shared memory (`weft.layout.tma`).
+the block's coordinates, and its byte in shared memory (`weft.layout.shared.tma`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from weft.errors.blackwell import PARTITION, TWO_CTAS_MIXED
 from weft.errors.tensor_passes import COLUMNS
 from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import with_op_attrs
-from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 from weft.ops import control, tensor_memory
 from weft.passes.tensor_handles import columns_of, tensor_type, tile_columns
 from weft.targets import Target

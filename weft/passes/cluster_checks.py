@@ -15,10 +15,10 @@ from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
-from weft.layout.cga import copies
-from weft.layout.convert import plan_conversion
+from weft.layout.cluster import copies
+from weft.layout.convert.plans import plan_conversion
 from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
-from weft.layout.shared_access import plan_access
+from weft.layout.shared.load_store import plan_access
 from weft.ops import async_copy, cluster, control, memory, reduce, shared, tcgen05, tensor_memory, tile
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.types import DescriptorType, TensorType
-from weft.layout.cga import receivers
+from weft.layout.cluster import receivers
 from weft.ops import clc, cluster, mbarrier, tma
 
 

@@ -13,7 +13,7 @@ from weft.analysis.facts import Axis, Facts
 from weft.analysis.facts.congruence import multiple_of
 from weft.analysis.facts.rules import ANYTHING
 from weft.layout import WARP_SIZE, BlockedLayout
-from weft.layout.by_strides import spread
+from weft.layout.distributed.by_strides import spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from math import prod
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedArrayType, SharedType, Type
-from weft.layout.shared_size import alignment, allocation_bytes, stage_bytes
+from weft.layout.shared.sizes import alignment, allocation_bytes, stage_bytes
 from weft.ops import arith, control, scratch, shared, thread
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TileType
-from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout, infer
+from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout
+from weft.layout.distributed import infer
 from weft.ops import control, debug, reduce, tile
 
 # A layout that follows from another one, or None where it says nothing.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Completion, Effect
-from weft.layout.shared_size import BARRIER_BYTES
+from weft.layout.shared.sizes import BARRIER_BYTES
 from weft.locks import lazy
 from weft.ops import control, mbarrier, shared, thread
 from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc

@@ -24,9 +24,9 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import Pointer, TensorType, TileType, Type, tile_type
 from weft.layout import CoalescedLayout, DistributedLayout
-from weft.layout.cga import block_shape
-from weft.layout.tensor_access import register_layout
-from weft.layout.tensor_memory import TensorMemoryLayout
+from weft.layout.cluster import block_shape
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
+from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import memory, tensor_memory, tile
 from weft.ops.control import run_by
 from weft.passes.coalesce import Access, coalesced, row_major

@@ -22,7 +22,7 @@ from weft.ir.core import Attrs, Func, Op, Region
 from weft.ir.rebuild import with_op_attrs
 from weft.ir.types import DescriptorType
 from weft.layout import NVMMASharedLayout
-from weft.layout.tma import boxes
+from weft.layout.shared.tma import boxes
 from weft.ops import mbarrier, tma
 from weft.ops.control import run_by
 

@@ -13,8 +13,8 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout, plan_access
-from weft.layout.access import store_side
-from weft.layout.columns import columns
+from weft.layout.linear.columns import columns
+from weft.layout.shared.vectors import store_side
 from weft.ops import async_copy, shared, tensor_memory
 
 _TILES: dict[OpDef, Callable[[Op], Value | None]] = {

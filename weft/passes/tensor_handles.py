@@ -17,10 +17,9 @@ from math import prod
 from weft.ir.core import Func, Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TensorType
-from weft.layout.access import solved
-from weft.layout.f2 import Span
-from weft.layout.flat import join
-from weft.layout.tensor_memory import COLUMN, COLUMN_BITS, ROW
+from weft.layout.linear.f2 import Span, solved
+from weft.layout.linear.flat import join
+from weft.layout.tensor_memory.layouts import COLUMN, COLUMN_BITS, ROW
 from weft.ops import tensor_memory
 from weft.passes.handles import Place, Places, Rule, Tracer, part, same
 

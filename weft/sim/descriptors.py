@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from weft.errors import Loc, Row, UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import int32
-from weft.layout.tma import GRANULE, MOST_STRIDE_BYTES
+from weft.layout.shared.tma import GRANULE, MOST_STRIDE_BYTES
 from weft.ops import tma
 from weft.ops.check import pointer_of
 from weft.sim import places

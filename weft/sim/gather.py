@@ -14,8 +14,8 @@ from weft.errors import global_hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType, DType
 from weft.layout import NVMMASharedLayout
-from weft.layout import tma as tma_layout
-from weft.layout.cga import copies
+from weft.layout.cluster import copies
+from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.sim import places
 from weft.sim.data import Array, Data, arange

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.types import TileType
 from weft.layout import WARP_SIZE, LinearLayout
-from weft.layout.cga import copies
+from weft.layout.cluster import copies
 from weft.sim.data import Array, Data, arange, moved
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType
 from weft.layout.base import WARPGROUP
-from weft.layout.fragments import WARPGROUP_ROWS
-from weft.layout.wgmma import Operand
+from weft.layout.distributed.fragments import WARPGROUP_ROWS
+from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
 from weft.sim import fragments, places
 from weft.sim.clocks import join

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.layout.wgmma import Operand
+from weft.layout.tensor_cores.shared_operands import Operand
 from weft.sim.data import Array, arange
 from weft.sim.places import Place
 from weft.sim.shadow import Area

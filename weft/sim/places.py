@@ -14,7 +14,7 @@ from weft.errors import UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, SharedType
 from weft.layout import LinearLayout, PaddedSharedLayout, SharedLayout
-from weft.layout.shared_size import stage_bytes
+from weft.layout.shared.sizes import stage_bytes
 from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, union, where
 from weft.sim.hardware import owners_of, part_of, readers_of

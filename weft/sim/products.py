@@ -13,7 +13,7 @@ import numpy as np
 from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, float16, float32
-from weft.layout.fragments import K_BITS
+from weft.layout.distributed.fragments import K_BITS
 from weft.ops import mma
 from weft.sim import numbers
 from weft.sim.barriers import Agent

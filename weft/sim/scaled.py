@@ -14,7 +14,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from weft.layout.tcgen05_kinds import Format
+from weft.layout.tensor_cores.tcgen05_kinds import Format
 from weft.sim.data import Array
 
 _BYTES = np.arange(256, dtype=np.uint8)

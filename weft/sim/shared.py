@@ -11,8 +11,8 @@ from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout, PaddedSharedLayout
-from weft.layout.padding import padded
-from weft.layout.shared_size import allocation_bytes
+from weft.layout.shared.layouts import padded
+from weft.layout.shared.sizes import allocation_bytes
 from weft.ops import scratch, shared
 from weft.sim import places
 from weft.sim.data import Array, Data, Mark, arange, where

@@ -20,10 +20,11 @@ import numpy as np
 
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout.tcgen05_kinds import KINDS, Kind, Scaled, plain_kind, scaled_kind
-from weft.layout.tensor_access import LANE, TensorSide
-from weft.layout.tensor_memory import TensorMemoryLayout
-from weft.layout.wgmma import SharedSide, Unreadable
+from weft.layout.base import Unreadable
+from weft.layout.tensor_cores.shared_operands import SharedSide
+from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind, Scaled, plain_kind, scaled_kind
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
+from weft.layout.tensor_memory.load_store import LANE, TensorSide
 from weft.ops import tcgen05
 from weft.sim import places, scaled, tensor_places
 from weft.sim.blocks import Block

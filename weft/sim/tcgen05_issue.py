@@ -15,12 +15,12 @@ import numpy as np
 
 from weft.ir.core import Op
 from weft.ir.types import BY_CODE, DType, float8e4nv, float32, uint8
-from weft.layout.fragments import K_BITS
-from weft.layout.tcgen05_copies import COPIES
-from weft.layout.tcgen05_kinds import ACCUMULATORS, KINDS, Kind, Multiplication
-from weft.layout.tensor_access import LANE
-from weft.layout.tensor_memory import LANES, SCALE_ROWS, SCALES_PER_COLUMN
-from weft.layout.wgmma import Operand
+from weft.layout.distributed.fragments import K_BITS
+from weft.layout.tensor_cores.shared_operands import Operand
+from weft.layout.tensor_cores.tcgen05_copies import COPIES
+from weft.layout.tensor_cores.tcgen05_kinds import ACCUMULATORS, KINDS, Kind, Multiplication
+from weft.layout.tensor_memory.layouts import LANES, SCALE_ROWS, SCALES_PER_COLUMN
+from weft.layout.tensor_memory.load_store import LANE
 from weft.ops import tcgen05
 from weft.sim import scaled
 from weft.sim.blocks import Block

@@ -11,12 +11,11 @@ from weft.errors import tensor_hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, TileType, uint32
 from weft.layout import WARP_SIZE
-from weft.layout.access import solved
 from weft.layout.base import WARPGROUP
-from weft.layout.f2 import Span
-from weft.layout.flat import join
-from weft.layout.tensor_access import FRAGMENTS, LANE, SPLIT, Variant
-from weft.layout.tensor_memory import COLUMN, COLUMN_BITS, LANES, ROW
+from weft.layout.linear.f2 import Span, solved
+from weft.layout.linear.flat import join
+from weft.layout.tensor_memory.layouts import COLUMN, COLUMN_BITS, LANES, ROW
+from weft.layout.tensor_memory.load_store import FRAGMENTS, LANE, SPLIT, Variant
 from weft.ops import tensor_memory
 from weft.sim import places, tensor_places
 from weft.sim.data import Array, Data, arange, moved

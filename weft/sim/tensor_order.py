@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.layout.tcgen05_kinds import Kind
-from weft.layout.tensor_access import LANE
-from weft.layout.tensor_memory import LANES
+from weft.layout.tensor_cores.tcgen05_kinds import Kind
+from weft.layout.tensor_memory.layouts import LANES
+from weft.layout.tensor_memory.load_store import LANE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from weft.ir.core import Op, Value
 from weft.ir.types import DType, TensorType
 from weft.layout import WARP_SIZE, LinearLayout
 from weft.layout.base import WARPGROUP
-from weft.layout.tensor_memory import COLUMN, LANES, ROW, TensorLayout
+from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
 from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, union, where
 from weft.sim.hardware import owners_of, readers_of

@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.errors import Loc, tensor_hazard
 from weft.ir.core import Op
-from weft.layout.tensor_memory import LANES
+from weft.layout.tensor_memory.layouts import LANES
 from weft.sim.agents import Pipe
 from weft.sim.clocks import Clock
 from weft.sim.data import Array, Mark, marked

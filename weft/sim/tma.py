@@ -21,9 +21,9 @@ from weft.errors import UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
 from weft.layout import NVMMASharedLayout
-from weft.layout.cga import copies, part_start, receivers
-from weft.layout.linear import LinearLayout
-from weft.layout.tma import FP4_ROW, GRANULE
+from weft.layout.cluster import copies, part_start, receivers
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared.tma import FP4_ROW, GRANULE
 from weft.ops import tma
 from weft.sim import descriptors, places
 from weft.sim.access import COMBINE

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.history import spelled
 from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, boundaries, element_axes, extent, is_wide, merged
 from weft.views.storage import ONE_PLACE, AddressSpace, Index, Places

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import UNKNOWN
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import UNKNOWN
+from weft.layout.nested.layouts import Layout
 from weft.views.history import History
 from weft.views.host import ArrayStorage
 from weft.views.modes import WIDE

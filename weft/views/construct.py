@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft.errors import fail
 from weft.errors import strided as strided_errors
 from weft.errors import views as errors
-from weft.layout.composed import OFFSET_BITS
-from weft.layout.int_tuple import UNKNOWN, show, times
-from weft.layout.strided import Layout
+from weft.layout.nested.composed import OFFSET_BITS
+from weft.layout.nested.int_tuple import UNKNOWN, show, times
+from weft.layout.nested.layouts import Layout
 from weft.views.history import root
 from weft.views.modes import SCALAR
 from weft.views.storage import AddressSpace, Index, Opened, Storage, allocate, open_object

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views import swizzles
 from weft.views.access import number
 from weft.views.fragments import Fragment, evened, together

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.views.fragments import numbers_along, together
 from weft.views.history import History
 from weft.views.host import ArrayStorage

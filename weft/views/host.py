@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from weft.errors import fail
 from weft.errors import views as errors
 from weft.forms import is_numpy, other_form
-from weft.layout.int_tuple import suffix_product
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import suffix_product
+from weft.layout.nested.layouts import Layout
 from weft.views.storage import ALLOCATORS, HOST_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
 if TYPE_CHECKING:

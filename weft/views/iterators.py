@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import divided, modulo, plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import divided, modulo, plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.access import dim, number, require_axis, widened
 from weft.views.construct import memory_of, over_memory, require_known
 from weft.views.history import called

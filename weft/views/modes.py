@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weft.layout.int_tuple import UNKNOWN, ceil_div, divided, flatten, is_tuple, modulo, plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import UNKNOWN, ceil_div, divided, flatten, is_tuple, modulo, plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.storage import Index
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import divided, is_tuple, plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import divided, is_tuple, plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
 from weft.views.history import called
 from weft.views.modes import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import is_tuple, plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import is_tuple, plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.access import check_along, number
 from weft.views.history import called, spelled
 from weft.views.modes import (

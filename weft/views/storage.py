@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.strided import Layout
+from weft.layout.nested.layouts import Layout
 from weft.loading import Registry
 from weft.plain import array_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import plus
+from weft.layout.nested.int_tuple import plus
 from weft.views.modes import Axis, axes_of, cut, element_axes, extent, offset_along
 from weft.views.storage import Index
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import product, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import product, times
+from weft.layout.nested.layouts import Layout
 from weft.views import access, arguments, construct, elementwise, partition, printing, reshaping, transfers
 from weft.views.brackets import Axes, Brackets, complete
 from weft.views.history import History, Unnamed

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import divided, plus, times
-from weft.layout.strided import Layout
+from weft.layout.nested.int_tuple import divided, plus, times
+from weft.layout.nested.layouts import Layout
 from weft.views.access import require_axis
 from weft.views.modes import Axis, Mode, merged
 from weft.views.storage import Index

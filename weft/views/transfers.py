@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.int_tuple import plus, times
+from weft.layout.nested.int_tuple import plus, times
 from weft.views.fragments import count, dims, evened, together
 from weft.views.host import ArrayStorage
 from weft.views.storage import AddressSpace

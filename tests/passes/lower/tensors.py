@@ -11,7 +11,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import float32
 from weft.ir.verify import verify
 from weft.layout import TensorMemoryLayout
-from weft.layout.tensor_access import register_layout
+from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, program, tensor_memory
 from weft.passes.lower import lower_tiles
 from weft.passes.split_partitions import split_partitions

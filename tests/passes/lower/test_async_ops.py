@@ -34,7 +34,7 @@ from weft.layout import (
     SliceLayout,
     SwizzledSharedLayout,
 )
-from weft.layout.shared_size import allocation_bytes
+from weft.layout.shared.sizes import allocation_bytes
 from weft.ops import async_copy, control, debug, mbarrier, memory, program, scratch, shared, tile, tma
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles

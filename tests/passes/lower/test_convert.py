@@ -13,7 +13,7 @@ from tests.passes.lower.test_shape import forms
 from tests.support import any_bits, count, tile_kernel, warps_of
 from weft.ir.types import DTYPES, Pointer, bfloat16, float8e4nv, float16, float32, float64, int1, int8, int32, int64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout, plan_conversion
-from weft.layout.convert import Nothing, RegisterMove, SharedRoundTrip, WarpShuffle
+from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, WarpShuffle
 from weft.ops import control, memory, regs, shared, tile
 from weft.sim.numbers import numpy_dtype
 

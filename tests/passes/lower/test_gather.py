@@ -15,8 +15,8 @@ from weft.errors import CompilationError, LayoutError
 from weft.ir.core import ParamFacts, Value
 from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float16, float32, int1, int32, int64, uint8
 from weft.layout import BlockedLayout, DistributedLinearLayout, MBarrierLayout, NVMMASharedLayout, SliceLayout
-from weft.layout.shared_size import allocation_bytes
-from weft.layout.wgmma import swizzled
+from weft.layout.shared.sizes import allocation_bytes
+from weft.layout.tensor_cores.shared_operands import swizzled
 from weft.ops import arith, cluster, control, regs, shared, tile, tma
 from weft.passes.lower import lower_tiles
 

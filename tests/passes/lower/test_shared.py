@@ -20,8 +20,8 @@ from weft.layout import (
     PaddedSharedLayout,
     SliceLayout,
     SwizzledSharedLayout,
-    shared_views,
 )
+from weft.layout.shared import views as shared_views
 from weft.ops import arith, control, regs, shared, tile
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 

@@ -23,7 +23,7 @@ from weft.errors import CompilationError, LayoutError
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, float16, float32, int1, int32, uint8, uint32
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
-from weft.layout.tensor_access import register_layout
+from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, cluster, control, program, scratch, tensor_memory, tile
 from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles

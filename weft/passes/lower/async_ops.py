@@ -12,8 +12,8 @@ from weft.ir.core import Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, int32, int64
 from weft.layout import LinearLayout, NVMMASharedLayout
-from weft.layout import tma as tma_layout
-from weft.layout.cga import block_bases, copies, receivers
+from weft.layout.cluster import block_bases, copies, receivers
+from weft.layout.shared import tma as tma_layout
 from weft.ops import arith, async_copy, control, debug, mbarrier, program, scratch, tma
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import in_first, where
@@ -153,7 +153,7 @@ def _descriptor(op: Op) -> DescriptorType:
 
 
 def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
-    """The operation's attributes with its boxes, what the hardware moves in one instruction each: see `weft.layout.tma`.
+    """The operation's attributes with its boxes, what the hardware moves in one instruction each: see `weft.layout.shared.tma`.
 
     Raises CompilationError (tma-im2col-pixels)."""
     require(lo, op, lo.target.has_tma, "TMA", "sm_90a")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from weft.ir.core import Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
-from weft.layout.cga import copies
+from weft.layout.cluster import copies
 from weft.ops import arith, control
 from weft.passes.lower.state import Lowering
 

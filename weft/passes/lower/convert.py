@@ -6,7 +6,7 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import int32
 from weft.layout import LinearLayout
-from weft.layout.convert import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
+from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
 from weft.ops import arith, regs, shared, tile
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat

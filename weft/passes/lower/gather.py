@@ -13,9 +13,9 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, int32
 from weft.layout import NVMMASharedLayout
-from weft.layout import tma as tma_layout
-from weft.layout.cga import block_bases, block_shape, copies
-from weft.layout.f2 import log2
+from weft.layout.cluster import block_bases, block_shape, copies
+from weft.layout.linear.f2 import log2
+from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.convert import converted

@@ -19,11 +19,10 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedArrayType, SharedType, int32
 from weft.layout import PaddedSharedLayout, SharedLayout
-from weft.layout.access import solved
-from weft.layout.f2 import Span
-from weft.layout.flat import join
-from weft.layout.padding import Pads, padded
-from weft.layout.shared_size import allocation_bytes, stage_bytes, tile_bytes
+from weft.layout.linear.f2 import Span, solved
+from weft.layout.linear.flat import join
+from weft.layout.shared.layouts import Pads, padded
+from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
 from weft.ops import shared
 from weft.passes.lower.forms import Table
 from weft.passes.lower.state import Lowering, LowerRule

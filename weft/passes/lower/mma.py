@@ -1,4 +1,4 @@
-"""Lowering of products on tensor cores: the instructions that `weft.layout.product` plans, on memory and registers.
+"""Lowering of products on tensor cores: the instructions that `weft.layout.tensor_cores.mma` plans, on memory and registers.
 
 %d = mma.warpgroup %a, %b, %c    -->    %d = mma.wgmma %a, %b, %c {n=256, k=16, steps=((0, 0, 0, True), ...)}
 """
@@ -11,8 +11,8 @@ from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, ScalarType, SharedType, TileType, int1
 from weft.layout import DistributedLayout
-from weft.layout.product import ProductPlan, plan_product, plan_sync
-from weft.layout.wgmma import SharedSide
+from weft.layout.tensor_cores.mma import ProductPlan, plan_product, plan_sync
+from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import arith, mma, regs
 from weft.passes.lower.forms import Array
 from weft.passes.lower.handles import type_of, view

@@ -1,4 +1,4 @@
-"""Lowering of accesses to the author's shared memory: the plan of `weft.layout.shared_access`, spelled in operations."""
+"""Lowering of accesses to the author's shared memory: the plan of `weft.layout.shared.load_store`, spelled in operations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import int32
-from weft.layout.access import Access, solved
-from weft.layout.f2 import Span
-from weft.layout.flat import join
-from weft.layout.shared_access import SharedAccess, plan_access
+from weft.layout.linear.f2 import Span, solved
+from weft.layout.linear.flat import join
+from weft.layout.shared.load_store import SharedAccess, plan_access
+from weft.layout.shared.vectors import Access
 from weft.ops import arith, regs, shared
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.handles import pads_of, type_of, view

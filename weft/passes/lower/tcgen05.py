@@ -11,10 +11,11 @@ from weft.errors import blackwell, fail
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TensorType
-from weft.layout.tcgen05 import MmaPlan, Scaled, plan_mma
-from weft.layout.tcgen05_copies import plan_copy
-from weft.layout.tensor_access import TensorSide
-from weft.layout.wgmma import SharedSide, Unreadable
+from weft.layout.base import Unreadable
+from weft.layout.tensor_cores.shared_operands import SharedSide
+from weft.layout.tensor_cores.tcgen05 import MmaPlan, Scaled, plan_mma
+from weft.layout.tensor_cores.tcgen05_copies import plan_copy
+from weft.layout.tensor_memory.load_store import TensorSide
 from weft.ops import tcgen05
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import type_of, view

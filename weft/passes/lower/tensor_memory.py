@@ -19,12 +19,11 @@ from weft.errors import lowering as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TensorType, TileType, int32, uint32
-from weft.layout.access import solved
-from weft.layout.f2 import Span
-from weft.layout.flat import join
-from weft.layout.tensor_access import TensorAccess, TensorSide, plan_tensor_access
-from weft.layout.tensor_memory import COLUMN_BITS
-from weft.layout.wgmma import Unreadable
+from weft.layout.base import Unreadable
+from weft.layout.linear.f2 import Span, solved
+from weft.layout.linear.flat import join
+from weft.layout.tensor_memory.layouts import COLUMN_BITS
+from weft.layout.tensor_memory.load_store import TensorAccess, TensorSide, plan_tensor_access
 from weft.ops import control, scratch, tensor_memory
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.numbers import mapped_warp

@@ -14,8 +14,8 @@ from weft.language.nvidia.products import (
     fragments,
 )  # fmt: skip
 from weft.language.tensor import apply, tensor
-from weft.layout.mma import MMA_SYNC, NVMMADistributedLayout
-from weft.layout.product import plan_sync
+from weft.layout.distributed.mma import MMA_SYNC, NVMMADistributedLayout
+from weft.layout.tensor_cores.mma import plan_sync
 from weft.ops import mma as ops
 
 

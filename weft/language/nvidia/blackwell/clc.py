@@ -25,7 +25,7 @@ from weft.language.runtime_value import name_of, wrap
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import MBarrierLayout
-from weft.layout.cga import block_shape
+from weft.layout.cluster import block_shape
 from weft.ops import clc as ops
 
 WORDS = 2

@@ -34,12 +34,12 @@ from weft.language.scalars import predicate
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.layout import MBarrierLayout
-from weft.layout.cga import receivers
-from weft.layout.tcgen05 import plan_mma
-from weft.layout.tcgen05_copies import plan_copy
-from weft.layout.tcgen05_kinds import MEMORY, RUNS, Format, Scaled
-from weft.layout.tensor_memory import LANES, TensorMemoryLayout, TensorMemoryScalesLayout
-from weft.layout.wgmma import Unreadable
+from weft.layout.base import Unreadable
+from weft.layout.cluster import receivers
+from weft.layout.tensor_cores.tcgen05 import plan_mma
+from weft.layout.tensor_cores.tcgen05_copies import plan_copy
+from weft.layout.tensor_cores.tcgen05_kinds import MEMORY, RUNS, Format, Scaled
+from weft.layout.tensor_memory.layouts import LANES, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.ops import tcgen05 as ops
 from weft.ops.mbarrier import blocks_sharing
 

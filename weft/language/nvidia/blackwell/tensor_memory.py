@@ -29,10 +29,10 @@ from weft.language.runtime_value import article, name_of, represents, wrap
 from weft.language.scalars import predicate
 from weft.language.tensor import apply_many, tensor
 from weft.layout import DistributedLayout, DistributedLinearLayout, check_num_ctas
-from weft.layout.cga import Cga, Spelling, cga_fields
-from weft.layout.tensor_access import TensorSide, plan_tensor_access, register_layout
-from weft.layout.tensor_memory import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
-from weft.layout.wgmma import Unreadable
+from weft.layout.base import Unreadable
+from weft.layout.cluster import Cga, Spelling, cga_fields
+from weft.layout.tensor_memory.layouts import TensorLayout, TensorMemoryLayout, TensorMemoryScalesLayout
+from weft.layout.tensor_memory.load_store import TensorSide, plan_tensor_access, register_layout
 from weft.ops import tensor_memory as ops
 
 ELEMENT_BITS = (8, 16, 32)

@@ -37,10 +37,10 @@ from weft.language.scalars import predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import tensor
 from weft.layout import NVMMADistributedLayout
-from weft.layout.fragments import K_BITS
-from weft.layout.mma import WGMMA, pick_wgmma_layout
-from weft.layout.product import plan_product
-from weft.layout.wgmma import SharedSide
+from weft.layout.distributed.fragments import K_BITS
+from weft.layout.distributed.mma import WGMMA, pick_wgmma_layout
+from weft.layout.tensor_cores.mma import plan_product
+from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import mma as ops
 
 

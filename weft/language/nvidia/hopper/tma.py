@@ -49,8 +49,8 @@ from weft.language.scalars import is_integer_scalar, predicate
 from weft.language.shared_memory import check_buffer, shared_memory_descriptor
 from weft.language.tensor import apply_many, tensor
 from weft.layout import NVMMASharedLayout, SharedLayout
-from weft.layout.cga import receivers
-from weft.layout.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
+from weft.layout.cluster import receivers
+from weft.layout.shared.tma import GRANULE, MOST_DIMS, MOST_STRIDE_BYTES, check
 from weft.ops import tma as ops
 from weft.ops.mbarrier import blocks_sharing
 from weft.views import AddressSpace, LayoutTensor

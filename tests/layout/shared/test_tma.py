@@ -1,0 +1,123 @@
+"""Boxes of TMA against a model of the hardware: row-major boxes whose 16-byte chunks are XORed by address bits."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.layout.shared.test_layouts import DType
+from tests.layout.strategies import powers
+from weft.errors import LayoutError
+from weft.layout import NVMMASharedLayout
+from weft.layout.shared.sizes import alignment, tile_bytes
+from weft.layout.shared.tma import LEAST_INNER_BYTES, boxes
+
+laws = settings(deadline=None, max_examples=80)
+
+
+def swizzled(address, width):
+    """Address bits 4 and up, as many as the width has chunks for, XORed by those from bit 7 on."""
+    return address ^ (address >> 7 & max(width // 16, 1) - 1) << 4
+
+
+def written(block, layout, bits, base):
+    """Byte address, counted from `base`, of each element of a block that TMA writes to a buffer at `base`."""
+    found = {}
+    split = boxes(block, layout, bits)
+    for start, offset in split.placements:
+        for index, within in enumerate(product(*map(range, split.box))):
+            # Padded fp4: the hardware leaves 8 bytes free after every 8.
+            byte = index // 8 * 16 + index % 8 if layout.fp4_padded else index * bits // 8
+            element = tuple(s + w for s, w in zip(start, within, strict=True))
+            assert element not in found
+            found[element] = swizzled(base + offset + byte, layout.swizzle_byte_width) - base
+    return found
+
+
+def described(block, layout, bits):
+    """The same as the layout tells it."""
+    linear = layout.to_linear(block)
+    back = linear.pseudo_invert()
+    names = [f"dim{d}" for d in range(len(block))]
+    places = product(*map(range, block))
+    return {place: back(**dict(zip(names, place, strict=True)))[0] * bits // 8 for place in places}
+
+
+@st.composite
+def blocks(draw):
+    """A block that TMA can move, its layout and the element's bits."""
+    bits = draw(st.sampled_from([8, 16, 32, 64]))
+    rank = draw(st.integers(1, 5))
+    shape = [draw(powers(9 if rank < 3 else 4)) for _ in range(rank)]
+    assume(prod(shape) <= 1 << 13)
+    assume(shape[-1] * bits // 8 >= LEAST_INNER_BYTES)
+    widest = NVMMASharedLayout(0, bits, rank).widest(shape)
+    width = draw(st.sampled_from([w for w in NVMMASharedLayout.WIDTHS if w <= widest]))
+    return shape, NVMMASharedLayout(width, bits, rank), bits
+
+
+@given(blocks(), st.integers(0, 3))
+@laws
+def test_boxes_write_what_the_layout_says(case, stage):
+    block, layout, bits = case
+    assert written(block, layout, bits, base=stage * alignment(layout)) == described(block, layout, bits)
+
+
+@pytest.mark.parametrize(
+    ("block", "bits"),
+    [([512, 64], 16), ([2, 512, 32], 16), ([8, 512], 32), ([16, 1024], 8), ([8192], 32), ([2, 2, 2, 2, 64], 16)],
+)
+@pytest.mark.parametrize("swizzle", [True, False])
+def test_blocks_beyond_one_box(block, bits, swizzle):
+    layout = NVMMASharedLayout.get_default_for(block, DType(bits))
+    layout = layout if swizzle else NVMMASharedLayout(0, bits, len(block))
+    assert written(block, layout, bits, base=0) == described(block, layout, bits)
+
+
+def test_padded_fp4():
+    layout = NVMMASharedLayout.get_default_for([16, 128], DType(8), fp4_padded=True)
+    assert layout.swizzle_byte_width == 128
+    assert boxes([16, 128], layout, 8).box_bytes == 16 * 128
+    assert written([16, 128], layout, 8, base=0) == described([16, 128], layout, 8)
+
+
+@given(blocks())
+@laws
+def test_boxes_fill_the_buffer_within_the_limits_of_the_hardware(case):
+    block, layout, bits = case
+    split = boxes(block, layout, bits)
+    width = layout.swizzle_byte_width
+    assert max(split.box) <= 256
+    assert split.box[-1] * bits // 8 >= LEAST_INNER_BYTES
+    assert not width or split.box[-1] * bits // 8 == width
+    assert all(not offset % (8 * width or 128) for _, offset in split.placements)
+    assert split.box_bytes * len(split.placements) == tile_bytes(layout, block, bits)
+
+
+def test_the_blocks_of_the_copy_kernels():
+    wide = boxes([32, 64], NVMMASharedLayout.get_default_for([32, 64], DType(32)), 32)
+    assert (wide.box, wide.box_bytes) == ((32, 32), 4096)
+    assert wide.placements == (((0, 0), 0), ((0, 32), 4096))
+    line = boxes([8192], NVMMASharedLayout.get_default_for([8192], DType(32)), 32)
+    assert (line.box, len(line.placements)) == ((256,), 32)
+    assert line.placements[2] == ((512,), 2048)
+
+
+def test_a_block_of_a_cluster_moves_its_own_part():
+    layout = NVMMASharedLayout(128, 16, cga_layout=[[1, 0]])
+    assert boxes([128, 128], layout, 16).box == (64, 64)
+    with pytest.raises(LayoutError, match="at least 16 elements"):
+        boxes([16, 8], NVMMASharedLayout(0, 16, cga_layout=[[0, 1]]), 16)
+
+
+def test_a_block_of_one_row_is_moved_among_others():
+    """Its box is one row of the swizzle's width; whether rows suit a swizzle is a matter of the tile that they make."""
+    for columns in (64, 128):
+        split = boxes([1, columns], NVMMASharedLayout(128, 16), 16)
+        assert (split.box, split.box_bytes) == ((1, 64), 128)
+    clustered = NVMMASharedLayout(64, 32, cga_layout=[[1, 0], [0, 1]])
+    assert boxes([1, 64], clustered, 32).box == (1, 16)

@@ -1,0 +1,5 @@
+"""Plans of conversions: how a tile gets from one distributed layout to another."""
+
+from weft.layout.convert.plans import Plan, describe, is_trivial, plan_conversion
+
+__all__ = ["Plan", "describe", "is_trivial", "plan_conversion"]

@@ -1,0 +1,116 @@
+"""Conversion plans: how a tile gets from one distributed layout to another, as data.
+
+A plan says what each thread does; the simulator executes it, the CUDA back end spells it, `describe` prints it. There are
+four kinds, and the cheapest that is possible wins:
+
+1. `Nothing`: the layouts are equal.
+2. `RegisterMove`: every thread has what it needs, in other registers. It costs nothing either: registers are only names.
+3. `WarpShuffle`: every warp has what it needs (`weft.layout.convert.shuffle`).
+4. `SharedRoundTrip`: the general case (`weft.layout.convert.round_trip`).
+
+The last two are compared by the prices in `weft.layout.cost`: 4 for a shuffle, 2 for a select, 4 per wavefront and 1 per
+shared access, 120 for the barrier. Layouts are linear layouts with inputs register, lane, warp and block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from weft.errors import convert as errors
+from weft.errors import fail
+from weft.layout.convert.round_trip import SharedRoundTrip, plan_shared
+from weft.layout.convert.shuffle import Step, WarpShuffle, plan_shuffle
+from weft.layout.cost import Cost
+from weft.layout.linear.columns import Columns, columns, distinct_registers
+from weft.layout.linear.f2 import Span
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared.vectors import Access
+
+__all__ = [
+    "Access",
+    "Nothing",
+    "Plan",
+    "RegisterMove",
+    "SharedRoundTrip",
+    "Step",
+    "WarpShuffle",
+    "describe",
+    "is_trivial",
+    "plan_conversion",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The layouts are equal: the tile stays as it is."""
+
+    def cost(self) -> Cost:
+        """Price and words."""
+        return Cost(0, "nothing to do")
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterMove:
+    """Destination register r of a thread is its own source register `table[r]`."""
+
+    table: tuple[int, ...]
+
+    def cost(self) -> Cost:
+        """Price and words. Renaming registers is free."""
+        return Cost(0, f"{len(self.table)} registers renamed")
+
+
+Plan = Nothing | RegisterMove | WarpShuffle | SharedRoundTrip
+
+
+@lru_cache(maxsize=4096)
+def plan_conversion(src: LinearLayout, dst: LinearLayout, bits: int) -> Plan:
+    """The cheapest plan that turns a tile in layout `src` into one in layout `dst`; `bits` is the element's width.
+
+    Raises LayoutError where the layouts differ in shape or in threads, or where blocks would have to exchange elements.
+    """
+    if src == dst:
+        return Nothing()
+    before, after = columns(src), columns(dst)
+    _check(src, dst, before, after)
+    if move := _plan_registers(before, after):
+        return move
+    shared = plan_shared(before, after, bits)
+    shuffle = plan_shuffle(before, after, bits)
+    return shared if shuffle is None or shared.cost() < shuffle.cost() else shuffle
+
+
+def is_trivial(plan: Plan) -> bool:
+    """Whether a plan costs nothing, as `convert_layout(..., assert_trivial=True)` demands."""
+    return isinstance(plan, Nothing | RegisterMove)
+
+
+def describe(plan: Plan) -> str:
+    """What a plan costs, in words."""
+    return plan.cost().text
+
+
+def _check(src: LinearLayout, dst: LinearLayout, before: Columns, after: Columns) -> None:
+    if src.out_sizes != dst.out_sizes:
+        raise fail(errors.SHAPE, src=list(src.out_sizes), dst=list(dst.out_sizes))
+    if len(before.thread) != len(after.thread):
+        raise fail(errors.THREADS, src=1 << len(before.warp), dst=1 << len(after.warp))
+    inside = Span((*before.register, *before.thread))
+    crossing = any(column not in inside for column in (*after.register, *after.thread))
+    if before.block != after.block or crossing:
+        raise fail(errors.BLOCKS, src=list(src.bases("block")), dst=list(dst.bases("block")))
+
+
+def _plan_registers(before: Columns, after: Columns) -> RegisterMove | None:
+    if before.thread != after.thread:
+        return None
+    held = distinct_registers(before.register)
+    span = Span(held.columns)
+    images = [span.solve(column) for column in after.register]
+    if None in images:
+        return None
+    table = [0]
+    for image in images:
+        table += [position ^ (image or 0) for position in table]
+    return RegisterMove(tuple(held.numbers[position] for position in table))

@@ -1,0 +1,182 @@
+"""Layouts of results: what expanding, slicing, reshaping, permuting, joining, splitting and broadcasting a tile leaves.
+
+None of these operations moves data between threads: the result's layout says where its elements already are. Each
+function takes a layout as it is spelled and the shape of its tile. It answers in the same spelling where that has one,
+else as a DistributedLinearLayout. Layouts that the compiler has yet to find stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from math import prod
+from typing import Any, ParamSpec, TypeVar
+
+from weft.errors import fail
+from weft.errors import layout as errors
+from weft.layout.base import TileLayout, check_order, check_tile_shape, tile_dims
+from weft.layout.distributed.layouts import (
+    AutoLayout,
+    BlockedLayout,
+    DistributedLayout,
+    DistributedLinearLayout,
+    SliceLayout,
+)
+from weft.layout.linear.maps import LinearLayout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _memoised(function: Callable[P, R]) -> Callable[P, R]:
+    """Remember results; shapes and orders may come as lists."""
+    cached: Callable[..., Any] = lru_cache(maxsize=1 << 14)(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return cached(*map(_hashable, args), **{name: _hashable(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, TileLayout | LinearLayout | int) else tuple(value)
+
+
+@_memoised
+def as_spelling(linear: LinearLayout, shape: Sequence[int]) -> DistributedLinearLayout:
+    """A distributed linear layout, spelled by its bases over a tile of this shape."""
+    reshaped = linear.reshape_outs(tile_dims(shape))
+    registers, lanes, warps, blocks = (reshaped.bases(d) for d in ("register", "lane", "warp", "block"))
+    return DistributedLinearLayout(registers, lanes, warps, blocks, shape)
+
+
+def slice_of(layout: DistributedLayout, axis: int) -> SliceLayout:
+    """What reducing a tile along `axis` leaves. A negative axis counts from the end."""
+    if layout.is_resolved:
+        axis = _axis(axis, layout.rank)
+    return SliceLayout(axis, layout)
+
+
+@_memoised
+def expand_dims(layout: DistributedLayout, shape: Sequence[int], axis: int) -> DistributedLayout:
+    """A tile of this shape with a dimension of size 1 put in before `axis`.
+
+    A slice along that axis becomes its parent; any other layout becomes a linear one.
+    """
+    axis = _axis(axis, len(shape) + 1)
+    if isinstance(layout, SliceLayout) and layout.dim == axis:
+        return layout.parent
+    if not layout.is_resolved:
+        return AutoLayout()
+    return as_spelling(layout.to_linear(shape), (*shape[:axis], 1, *shape[axis:]))
+
+
+@_memoised
+def reshape(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequence[int]) -> DistributedLayout:
+    """The same elements in row-major order, in another shape."""
+    check_tile_shape(dst_shape)
+    numels = prod(src_shape), prod(dst_shape)
+    if numels[0] != numels[1]:
+        src, dst = list(src_shape), list(dst_shape)
+        raise fail(errors.RESHAPE, src=src, dst=dst, src_numel=numels[0], dst_numel=numels[1])
+    if src_shape == dst_shape or not layout.is_resolved:
+        return layout
+    return as_spelling(layout.to_linear(src_shape), dst_shape)
+
+
+@_memoised
+def permute(layout: DistributedLayout, shape: Sequence[int], order: Sequence[int]) -> DistributedLayout:
+    """Dimension i of the result is dimension `order[i]` of the tile."""
+    check_order("order", order, len(shape))
+    if list(order) == sorted(order) or not layout.is_resolved:
+        return layout
+    if isinstance(layout, BlockedLayout):
+        return _permute_blocked(layout, order)
+    linear = layout.to_linear(shape).permute_outs([f"dim{d}" for d in order])
+    return as_spelling(linear, [shape[d] for d in order])
+
+
+@_memoised
+def join(layout: DistributedLayout, shape: Sequence[int]) -> DistributedLayout:
+    """Two tiles of this shape and layout side by side in a new last dimension of size 2, a pair in neighbouring registers."""
+    if not layout.is_resolved:
+        return layout
+    if isinstance(layout, BlockedLayout):
+        return _blocked_with_last(layout, 2)
+    linear = layout.to_linear(shape)
+    registers, lanes, warps, blocks = ([(*basis, 0) for basis in linear.bases(d)] for d in linear.in_dims)
+    pair = (*(0 for _ in shape), 1)
+    return DistributedLinearLayout([pair, *registers], lanes, warps, blocks, (*shape, 2))
+
+
+@_memoised
+def split(layout: DistributedLayout, shape: Sequence[int]) -> DistributedLayout:
+    """The layout of both halves along a last dimension of size 2, which one register bit must tell apart."""
+    if not shape or shape[-1] != 2:
+        raise fail(errors.SPLIT_SHAPE, shape=list(shape))
+    if not layout.is_resolved:
+        return layout
+    linear = layout.to_linear(shape)
+    registers = linear.columns["register"]
+    if registers.count(1) != 1 or sum(column & 1 for column in linear.flat_columns) != 1:
+        raise fail(errors.SPLIT_LAYOUT, layout=layout)
+    if isinstance(layout, BlockedLayout) and _last_sizes(layout) == (2, 1, 1):
+        return _blocked_without_last(layout)
+    half = linear.with_columns("register", (column for column in registers if column != 1))
+    outer = [f"dim{d}" for d in range(len(shape) - 1)]
+    return as_spelling(half.sublayout(half.in_dims, outer), shape[:-1])
+
+
+@_memoised
+def broadcast(layout: DistributedLayout, src_shape: Sequence[int], dst_shape: Sequence[int]) -> DistributedLayout:
+    """The tile repeated along dimensions of size 1. A layout made for one shape repeats in registers, last dimension first."""
+    check_tile_shape(dst_shape)
+    if len(src_shape) != len(dst_shape):
+        raise fail(errors.RANK, layout=layout, rank=len(src_shape), shape=list(dst_shape), got=len(dst_shape))
+    for d, (have, want) in enumerate(zip(src_shape, dst_shape, strict=True)):
+        if have not in (1, want):
+            raise fail(errors.BROADCAST, src=list(src_shape), dst=list(dst_shape), dim=d, size=have)
+    if not layout.is_resolved or layout.accepts(dst_shape):
+        return layout
+    linear = layout.to_linear(src_shape)
+    for d in reversed(range(len(dst_shape))):
+        linear *= LinearLayout.identity(dst_shape[d] // src_shape[d], "register", f"dim{d}")
+    return as_spelling(linear, dst_shape)
+
+
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise fail(errors.AXIS, axis=axis, rank=rank, first=-rank, last=rank - 1)
+    return axis % rank
+
+
+def _permute_blocked(layout: BlockedLayout, order: Sequence[int]) -> BlockedLayout:
+    place = {d: index for index, d in enumerate(order)}
+    sizes = (layout.size_per_thread, layout.threads_per_warp, layout.warps_per_cta, *layout.cga)
+    threads, lanes, warps, *cga = ([values[d] for d in order] for values in sizes)
+    return BlockedLayout(threads, lanes, warps, [place[d] for d in layout.order], cga_layout=cga)
+
+
+def _last_sizes(layout: BlockedLayout) -> tuple[int, int, int]:
+    return layout.size_per_thread[-1], layout.threads_per_warp[-1], layout.warps_per_cta[-1]
+
+
+def _blocked_with_last(layout: BlockedLayout, size: int) -> BlockedLayout:
+    return BlockedLayout(
+        [*layout.size_per_thread, size],
+        [*layout.threads_per_warp, 1],
+        [*layout.warps_per_cta, 1],
+        [layout.rank, *layout.order],
+        cga_layout=[[*basis, 0] for basis in layout.cga],
+    )
+
+
+def _blocked_without_last(layout: BlockedLayout) -> BlockedLayout:
+    return BlockedLayout(
+        layout.size_per_thread[:-1],
+        layout.threads_per_warp[:-1],
+        layout.warps_per_cta[:-1],
+        [d for d in layout.order if d != layout.rank - 1],
+        cga_layout=[basis[:-1] for basis in layout.cga],
+    )

@@ -1,0 +1,350 @@
+"""Distributed layouts: which register of which lane of which warp of which block holds each element of a tile.
+
+Each class is a spelling; its meaning for a tile of a given shape is `to_linear(shape)`, a linear layout from
+("register", "lane", "warp", "block") to ("dim0", "dim1", ...). A tile larger than the layout's own tile repeats it in more
+registers, in `order`; a smaller one is broadcast: warps repeat first, then lanes, then registers.
+
+Nothing here chooses layouts or moves data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from weft.errors import fail
+from weft.errors import layout as errors
+from weft.layout.base import (
+    WARP_SIZE,
+    Step,
+    TileLayout,
+    check_bases,
+    check_onto,
+    check_order,
+    check_powers_of_two,
+    check_ranks,
+    check_tile_shape,
+    cover,
+    ints,
+    tile_dims,
+    unresolved,
+    vectors,
+)
+from weft.layout.cluster import Cga, block_bases, block_shape, cga_fields
+from weft.layout.linear.f2 import Span, is_power_of_two, log2
+from weft.layout.linear.maps import LinearLayout
+
+IN_DIMS = ("register", "lane", "warp", "block")
+
+
+class DistributedLayout(TileLayout):
+    """Base of the layouts of tiles in registers."""
+
+    __slots__ = ()
+
+    @property
+    def num_warps(self) -> int | None:
+        """Warps that the layout is spread over; None where it is not yet resolved."""
+        raise NotImplementedError
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the layout says where elements lie; AutoLayout and CoalescedLayout leave it to the compiler."""
+        return True
+
+    @property
+    def num_ctas(self) -> int:
+        """Blocks of a cluster that the layout is spread over."""
+        return 1 << len(self.cga)
+
+    @property
+    def cga(self) -> Cga:
+        """One vector per block bit, in block tiles; () for a single block."""
+        return ()
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether a tile of this shape (powers of two) can have this layout."""
+        return len(shape) == self.rank
+
+    def copied(self, bits: int) -> DistributedLayout:
+        """This layout of a single block with a copy in each of 2 ** bits blocks; ask `in_cluster`, which checks."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _OpenLayout(DistributedLayout):
+    """Left to the compiler: a promise of a layout, with no map of its own."""
+
+    @property
+    def rank(self) -> int:
+        """Unknown until resolved: raises."""
+        return unresolved(self)
+
+    @property
+    def is_resolved(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def num_warps(self) -> int | None:
+        """None: the kernel's warps, whatever their number."""
+        return None
+
+    def copied(self, bits: int) -> DistributedLayout:
+        """Itself: the compiler knows the blocks."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AutoLayout(_OpenLayout):
+    """Left to the compiler, which finds a layout from the tile's uses."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CoalescedLayout(_OpenLayout):
+    """Left to the compiler, which finds the layout that makes a global memory access wide and contiguous."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BlockedLayout(DistributedLayout):
+    """Blocks within blocks: each thread holds a small block, threads form a warp's, warps form the whole.
+
+    Per dimension: `size_per_thread` elements, `threads_per_warp` threads (32 in all), `warps_per_cta` warps. `order` lists
+    the dimensions fastest first, at every level. All entries are powers of two. The blocks of a cluster are given by
+    `cga_layout`, or by `ctas_per_cga`, `cta_split_num` and `cta_order` (kept as `cga_layout`).
+    """
+
+    size_per_thread: Sequence[int]
+    threads_per_warp: Sequence[int]
+    warps_per_cta: Sequence[int]
+    order: Sequence[int]
+    ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None = None
+    cta_split_num: Sequence[int] | None = None
+    cta_order: Sequence[int] | None = None
+    cga_layout: Sequence[Sequence[int]] | None = None
+
+    def _complete(self) -> None:
+        levels = {
+            "size_per_thread": ints(self.size_per_thread),
+            "threads_per_warp": ints(self.threads_per_warp),
+            "warps_per_cta": ints(self.warps_per_cta),
+        }
+        order = ints(self.order)
+        check_ranks("BlockedLayout", **levels, order=order)
+        for field, values in levels.items():
+            check_powers_of_two(field, values)
+        check_order("order", order, len(order))
+        threads = levels["threads_per_warp"]
+        if prod(threads) != WARP_SIZE:
+            raise fail(errors.WARP_SIZE, threads=list(threads), product=prod(threads), size=WARP_SIZE)
+        self._freeze(**levels, order=order, **cga_fields(self, len(order)))
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.order)
+
+    @property
+    def num_warps(self) -> int:
+        """Product of `warps_per_cta`."""
+        return prod(self.warps_per_cta)
+
+    @property
+    def cga(self) -> Cga:
+        """One vector per block bit, in block tiles."""
+        return vectors(self.cga_layout or ())
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over a tile of this shape."""
+        levels = zip(IN_DIMS, (self.size_per_thread, self.threads_per_warp, self.warps_per_cta), strict=False)
+        steps = [(level, d, sizes[d]) for level, sizes in levels for d in self.order]
+        return assemble(steps, shape, self.order, self.cga)
+
+    def copied(self, bits: int) -> BlockedLayout:
+        """With a zero vector for each bit."""
+        return replace(self, cga_layout=[[0] * self.rank] * bits)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SliceLayout(DistributedLayout):
+    """The parent layout without its dimension `dim`: what reducing along it leaves, and what `expand_dims` turns back.
+
+    Lanes and warps along the dropped dimension repeat elements; registers that would only repeat are dropped.
+    """
+
+    dim: int
+    parent: DistributedLayout
+
+    def _complete(self) -> None:
+        check_parent("SliceLayout", self.parent)
+        if self.dim < 0 or (self.parent.is_resolved and self.dim >= self.parent.rank):
+            last = self.parent.rank - 1 if self.parent.is_resolved else "the last"
+            raise fail(errors.SLICE_DIM, dim=self.dim, parent=self.parent, last=last)
+        self._freeze()
+
+    @property
+    def rank(self) -> int:
+        """One less than the parent's."""
+        return self.parent.rank - 1
+
+    @property
+    def is_resolved(self) -> bool:
+        """The parent's."""
+        return self.parent.is_resolved
+
+    @property
+    def num_warps(self) -> int | None:
+        """The parent's."""
+        return self.parent.num_warps
+
+    @property
+    def cga(self) -> Cga:
+        """The parent's, without the dimension."""
+        return tuple(basis[: self.dim] + basis[self.dim + 1 :] for basis in self.parent.cga)
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether the parent takes a tile that measures 1 in the dropped dimension."""
+        return self.parent.accepts(self._parent_shape(shape))
+
+    def _parent_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (*shape[: self.dim], 1, *shape[self.dim :])
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over a tile of this shape."""
+        return drop_dim(self.parent.to_linear(self._parent_shape(shape)), self.dim)
+
+    def copied(self, bits: int) -> SliceLayout:
+        """Of the parent's."""
+        return SliceLayout(self.dim, self.parent.copied(bits))
+
+
+def check_slices(layout: DistributedLayout, rank: int) -> None:
+    """Refuse slices of an open layout that drop a dimension which the parent of a tile of `rank` has not (layout-slice-dim)."""
+    while isinstance(layout, SliceLayout):
+        if layout.dim > rank:
+            raise fail(errors.SLICE_DIM, dim=layout.dim, parent=layout.parent, last=rank)
+        layout, rank = layout.parent, rank + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DistributedLinearLayout(DistributedLayout):
+    """A linear layout spelled by its bases: per register, lane, warp and block bit the coordinates it moves to.
+
+    `shape` is the tile's; every element must be reached. A tile that measures 1 where `shape` does not has this layout too,
+    with the registers dropped that would only repeat.
+    """
+
+    reg_bases: Sequence[Sequence[int]]
+    lane_bases: Sequence[Sequence[int]]
+    warp_bases: Sequence[Sequence[int]]
+    block_bases: Sequence[Sequence[int]]
+    shape: Sequence[int]
+
+    _keywords: ClassVar[bool] = True
+
+    def _complete(self) -> None:
+        shape = ints(self.shape)
+        check_tile_shape(shape)
+        bases = {f: vectors(getattr(self, f)) for f in ("reg_bases", "lane_bases", "warp_bases", "block_bases")}
+        for field, given in bases.items():
+            check_bases(field, given, shape)
+        got, need = len(bases["lane_bases"]), log2(WARP_SIZE)
+        if got != need:
+            raise fail(errors.LANE_COUNT, got=got, need=need, size=WARP_SIZE)
+        check_onto(_distributed(dict(zip(IN_DIMS, bases.values(), strict=True)), shape))
+        self._freeze(**bases, shape=shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def num_warps(self) -> int:
+        """Two to the number of warp bases."""
+        return 1 << len(self.warp_bases)
+
+    @property
+    def cga(self) -> Cga:
+        """The block bases, which here count elements."""
+        return vectors(self.block_bases)
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether the shape is the layout's own, or 1 where it differs."""
+        return len(shape) == self.rank and all(n in (1, own) for n, own in zip(shape, self.shape, strict=True))
+
+    def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
+        """The layout over a tile of this shape."""
+        if not self.accepts(shape):
+            raise fail(errors.LINEAR_SHAPE, layout=self, own=list(self.shape), shape=list(shape))
+        own = (self.reg_bases, self.lane_bases, self.warp_bases, self.block_bases)
+        if shape == self.shape:
+            return _distributed(dict(zip(IN_DIMS, own, strict=True)), shape)
+        cut = [[[v & (n - 1) for v, n in zip(basis, shape, strict=True)] for basis in bases] for bases in own]
+        return _distributed(dict(zip(IN_DIMS, cut, strict=True)), shape).remove_zero_bases("register")
+
+    def copied(self, bits: int) -> DistributedLinearLayout:
+        """With a zero vector for each bit."""
+        return replace(self, block_bases=[[0] * self.rank] * bits)
+
+
+def check_num_warps(layout: DistributedLayout, num_warps: int, partition: str = "") -> None:
+    """Raise LayoutError unless the layout is spread over `num_warps` warps; layouts not yet resolved fit any number.
+
+    `partition` names the function whose warps they are, where they are not the kernel's."""
+    if not is_power_of_two(num_warps):
+        raise fail(errors.POWER_OF_TWO, what="num_warps", value=num_warps, found=num_warps)
+    own = layout.num_warps
+    if own is not None and own != num_warps:
+        who, ask = ("the kernel", "launch with")
+        if partition:
+            who, ask = f"the partition of {partition}", "let gl.warp_specialize give it"
+        raise fail(errors.NUM_WARPS, layout=layout, layout_warps=own, num_warps=num_warps, who=who, ask=ask)
+
+
+def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
+    """The layout in a program of `num_ctas` blocks; one that says nothing of blocks has a copy of the tile in each.
+
+    Raises LayoutError (layout-num-ctas) where it is spread over another number of them."""
+    if not layout.is_resolved or layout.num_ctas == num_ctas:
+        return layout
+    check_num_ctas(layout, layout.num_ctas, num_ctas)
+    return layout.copied(log2(num_ctas))
+
+
+def check_num_ctas(layout: TileLayout, own: int, num_ctas: int) -> None:
+    """Raise LayoutError (layout-num-ctas) unless a layout is over all `num_ctas` blocks or (`own` 1) says nothing of them."""
+    if own not in (1, num_ctas):
+        bits = log2(num_ctas)
+        raise fail(errors.NUM_CTAS, layout=layout, own=own, num_ctas=num_ctas, bits=bits)
+
+
+def drop_dim(linear: LinearLayout, dim: int) -> LinearLayout:
+    """A distributed linear layout projected along a dimension, without the registers that then only repeat others."""
+    kept = [size for d, size in enumerate(linear.out_sizes) if d != dim]
+    dims = [d for index, d in enumerate(linear.out_dims) if index != dim]
+    projected = linear.sublayout(linear.in_dims, dims).reshape_outs(tile_dims(kept))
+    span = Span()
+    return projected.with_columns("register", [c for c in projected.columns["register"] if span.add(c)])
+
+
+def _distributed(bases: Mapping[str, Sequence[Sequence[int]]], shape: Sequence[int]) -> LinearLayout:
+    return LinearLayout.make({d: bases[d] for d in IN_DIMS}, tile_dims(shape))
+
+
+def assemble(steps: Iterable[Step], shape: Sequence[int], order: Iterable[int], cga: Cga) -> LinearLayout:
+    """The tile that `steps` build within a block, repeated in registers up to the shape, then spread over blocks."""
+    part = block_shape(cga, shape)
+    known = list(steps)
+    covered = [prod(size for _, dim, size in known if dim == d) for d in range(len(shape))]
+    more: list[Step] = [("register", d, max(part[d] // covered[d], 1)) for d in order]
+    bases = cover([*known, *more], part, IN_DIMS)
+    return _distributed({**bases, "block": block_bases(cga, shape)}, shape)
+
+
+def check_parent(owner: str, parent: object) -> None:
+    """The parent of a layout is a distributed layout."""
+    if not isinstance(parent, DistributedLayout):
+        raise fail(errors.NOT_DISTRIBUTED, owner=owner, parent=parent)

@@ -1,0 +1,1 @@
+"""Nested layouts: a shape with strides, `((2, 2):(4, 1))`, and their algebra."""

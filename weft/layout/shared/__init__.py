@@ -1,0 +1,1 @@
+"""Shared memory: where a tile lies in it, and how it is loaded and stored."""

@@ -1,0 +1,61 @@
+"""How many bytes tiles in shared memory take, and how they are aligned.
+
+Alignment follows the hardware: a swizzle is a function of address bits, so a buffer starts where those bits are 0; TMA
+wants 128 bytes, vector accesses 16, a barrier its own 8. Stages of a buffer lie one aligned tile apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from weft.layout.cost import element_bytes
+from weft.layout.shared.layouts import (
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLayout,
+    SharedLinearLayout,
+)
+from weft.layout.shared.mbarrier import MBarrierLayout
+
+VECTOR_BYTES = 16
+BARRIER_BYTES = 8
+LEAST_BYTES = 8  # of the widest element
+TMA_BYTES = 128
+SWIZZLE_ROWS = 8
+
+
+def alignment(layout: SharedLayout) -> int:
+    """Bytes that the start of a tile in this layout is a multiple of."""
+    match layout:
+        case NVMMASharedLayout():
+            return max(TMA_BYTES, SWIZZLE_ROWS * layout.swizzle_byte_width)
+        case SharedLinearLayout():
+            return max(layout.alignment, LEAST_BYTES)
+        case MBarrierLayout():
+            return BARRIER_BYTES
+        case _:
+            return VECTOR_BYTES
+
+
+def tile_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> int:
+    """Bytes that one tile of elements of `bits` bits takes in a block, padding included.
+
+    Raises LayoutError where layout and shape do not fit.
+    """
+    elements = layout.to_linear(tile_shape).in_size("offset")
+    if isinstance(layout, PaddedSharedLayout):
+        elements = layout.pad(elements - 1) + 1
+    return elements * element_bytes(bits)
+
+
+def stage_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> int:
+    """Bytes from one tile to the next in an allocation of several."""
+    step = alignment(layout)
+    return -(-tile_bytes(layout, tile_shape, bits) // step) * step
+
+
+def allocation_bytes(layout: SharedLayout, shape: Sequence[int], bits: int) -> int:
+    """Bytes of an allocation: the trailing dimensions of `shape` are the tile, the others count stages."""
+    leading = len(shape) - layout.rank
+    return prod(shape[:leading]) * stage_bytes(layout, shape[leading:], bits)

@@ -1,0 +1,108 @@
+"""Layouts of views: the same bytes seen with dimensions in another order, in another shape, or as other elements.
+
+A view keeps every element where it lies, so its layout follows from the one of the tile and says what the author would
+write where that exists: a transposed `NVMMASharedLayout`, a `SwizzledSharedLayout` of another order. Where it does not,
+the view is spelled by its bases, with the alignment of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from weft.errors import fail
+from weft.errors import layout as errors
+from weft.layout.base import tile_dims
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared.layouts import (
+    NVMMASharedLayout,
+    PaddedSharedLayout,
+    SharedLayout,
+    SharedLinearLayout,
+    SwizzledSharedLayout,
+)
+from weft.layout.shared.sizes import alignment
+
+
+def permuted(layout: SharedLayout, order: Sequence[int], shape: Sequence[int]) -> SharedLayout:
+    """The layout of a tile of this shape seen with its dimensions in another order: new dimension i is old `order[i]`.
+
+    Raises LayoutError where the layout does not fit the shape.
+    """
+    if tuple(order) == tuple(range(layout.rank)):
+        return layout
+    linear = layout.to_linear(shape).permute_outs([f"dim{d}" for d in order])
+    outs = tile_dims([shape[d] for d in order])
+    view = linear.rename_outs(dict(zip(linear.out_dims, (name for name, _ in outs), strict=True)))
+    cga = [[vector[d] for d in order] for vector in layout.cga]
+    return _spelled(layout, view, _permuted_candidates(layout, order, cga))
+
+
+def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int]) -> SharedLayout:
+    """The layout of a tile of this shape read row by row in another shape of as many elements.
+
+    Raises LayoutError where the layout does not fit the shape, or the shapes do not go together.
+    """
+    linear = layout.to_linear(shape)
+    if tuple(shape) == tuple(new_shape):
+        return layout
+    view = linear.reshape_outs(tile_dims(new_shape))
+    return _spelled(layout, view, _reshaped_candidates(layout, len(new_shape)))
+
+
+def reinterpreted(layout: SharedLayout, target: SharedLayout) -> SharedLayout:
+    """`target`, for the bytes of a tile in `layout` read as other elements.
+
+    Any target may follow whose tiles need no larger alignment; how many bytes there are is for the allocation to say. Raises
+    LayoutError (layout-reinterpret) otherwise.
+    """
+    if alignment(target) > alignment(layout):
+        raise fail(errors.REINTERPRET, layout=layout, has=alignment(layout), target=target, needs=alignment(target))
+    return target
+
+
+def _permuted_candidates(
+    layout: SharedLayout, order: Sequence[int], cga: Sequence[Sequence[int]]
+) -> Iterator[SharedLayout]:
+    """What the author might write for a permuted tile."""
+    match layout:
+        case SwizzledSharedLayout():
+            yield replace(layout, order=[order.index(d) for d in layout.order], cga_layout=cga)
+        case NVMMASharedLayout():
+            yield replace(layout, transposed=not layout.transposed, cga_layout=cga)
+            yield replace(layout, cga_layout=cga)
+        case _:
+            pass
+
+
+def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayout]:
+    """What the author might write for a reshaped tile; parts of blocks keep no shape that could be named."""
+    if layout.cga:
+        return
+    match layout:
+        case SwizzledSharedLayout():
+            yield replace(layout, order=range(rank)[::-1])
+        case NVMMASharedLayout():
+            yield replace(layout, rank=rank)
+            yield replace(layout, rank=rank, transposed=not layout.transposed)
+        case _:
+            pass
+
+
+def _spelled(layout: SharedLayout, view: LinearLayout, candidates: Iterator[SharedLayout]) -> SharedLayout:
+    """The first candidate that means `view`, else its bases."""
+    shape = view.out_sizes
+    for candidate in candidates:
+        if _fits(candidate, shape) and candidate.to_linear(shape) == view:
+            return candidate
+    offsets, blocks = view.bases("offset"), view.bases("block")
+    if isinstance(layout, PaddedSharedLayout):
+        return PaddedSharedLayout(layout.interval_padding_pairs, offsets, blocks, shape)
+    # A tile of one element has no basis to tell its rank; a zero basis repeats it within its alignment.
+    return SharedLinearLayout(offsets or [[0] * len(shape)], blocks, alignment(layout))
+
+
+def _fits(candidate: SharedLayout, shape: Sequence[int]) -> bool:
+    if not isinstance(candidate, NVMMASharedLayout):
+        return True
+    return candidate.rank > 0 and candidate.swizzle_byte_width <= candidate.widest(shape)

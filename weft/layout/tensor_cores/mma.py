@@ -1,0 +1,205 @@
+"""Products of tiles as instructions: what `wgmma` and `mma.sync` take of the accumulator and the operands, one by one.
+
+All of it is found in linear maps, however their layouts are spelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+from weft.errors import UserError, fail
+from weft.errors import layout as errors
+from weft.layout.base import WARPGROUP, Unreadable
+from weft.layout.distributed.fragments import (
+    K_BITS,
+    MMA_ACCUMULATOR,
+    MMA_LEFT,
+    MMA_RIGHT,
+    WARPGROUP_ROWS,
+    WGMMA_ACCUMULATOR,
+    Fragment,
+    fragment_starts,
+)
+from weft.layout.distributed.layouts import DistributedLayout
+from weft.layout.distributed.mma import NVMMADistributedLayout, pick_wgmma_layout
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.tensor_cores.shared_operands import Blocks, Operand, SharedSide, plan_operand
+
+WORD_BITS = 32
+
+Starts = dict[tuple[int, int], int]
+"""First register of each instruction's part of a matrix, by the first row and column of that part in warp 0."""
+Firsts = dict[int, tuple[int, ...]]
+"""Where an operand begins, in registers or bytes, for each step along k, by the instruction's first row or column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """The instructions m64n`n`k`k` of a product of tiles, as `mma.wgmma` takes them; `left` is None for registers.
+
+    A step is the instruction's first accumulator register, the first register of a or its first byte, the first byte of b,
+    and whether it is the first along k of its accumulator. Bytes count from the start of the operand's tile.
+    """
+
+    n: int
+    k: int
+    left: Operand | None
+    right: Operand
+    steps: tuple[tuple[int, int, int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """The instructions m16n8k`k` of a product of tiles, as `mma.mma_sync` takes them.
+
+    A step is the instruction's first register of the accumulator, of a and of b.
+    """
+
+    k: int
+    steps: tuple[tuple[int, int, int], ...]
+
+
+@lru_cache(maxsize=1024)
+def plan_product(
+    accumulator: DistributedLayout,
+    shape: tuple[int, int, int],
+    bits: int,
+    left: SharedSide | DistributedLayout,
+    right: SharedSide,
+) -> ProductPlan:
+    """How warpgroups multiply an M x K tile by a K x N one; `shape` is (M, N, K), elements of both have `bits` bits.
+
+    `left` is memory, or the layout of a tile in registers. Instructions are as wide as the registers of the accumulator and
+    the memory of b allow; accumulators take turns, so that none waits for the sum before. In a cluster each block multiplies
+    the parts that it holds. Raises LayoutError (layout-mma-*) where the layouts do not go together.
+    """
+    product = _Product(accumulator, shape, bits)
+    product.check_size(WARPGROUP_ROWS, min(WGMMA_ACCUMULATOR))
+    warps = product.linear.in_size("warp")
+    if warps < WARPGROUP:
+        raise fail(errors.MMA_WARPS, layout=accumulator, warps=warps)
+    widths = sorted(WGMMA_ACCUMULATOR, reverse=True)
+    candidates = [(n, starts) for n in widths if (starts := _warpgroup_starts(product.linear, n))]
+    if not candidates:
+        raise product.misfit("wgmma", pick_wgmma_layout(bits, shape[:2], warps, accumulator.cga or None))
+    tried = [(n, starts, product.memory(right, 0, n, starts)) for n, starts in candidates]
+    n, starts, columns = next((each for each in tried if not isinstance(each[2], Unreadable)), tried[-1])
+    if isinstance(columns, Unreadable):
+        raise _unreadable("b", right, columns)
+    if isinstance(left, SharedSide):
+        rows = product.memory(left, 1, WARPGROUP_ROWS, starts)
+        if isinstance(rows, Unreadable):
+            raise _unreadable("a", left, rows)
+    else:
+        rows = None, product.registers(left, 1, starts)
+    steps = tuple(
+        (register, rows[1][row][i], columns[1][column][i], i == 0)
+        for i in range(shape[2] // product.step)
+        for (row, column), register in starts.items()
+    )
+    return ProductPlan(n, product.step, rows[0], columns[0], steps)
+
+
+@lru_cache(maxsize=1024)
+def plan_sync(
+    accumulator: DistributedLayout,
+    shape: tuple[int, int, int],
+    bits: int,
+    left: DistributedLayout,
+    right: DistributedLayout,
+) -> SyncPlan:
+    """How warps multiply an M x K tile by a K x N one, all in registers; `shape` is (M, N, K), elements have `bits` bits.
+
+    Instructions of one accumulator follow one another along k. Raises LayoutError (layout-mma-*) where the layouts do not go
+    together.
+    """
+    product = _Product(accumulator, shape, bits)
+    product.check_size(MMA_ACCUMULATOR.outer_size, MMA_ACCUMULATOR.inner_size)
+    starts = _unique_starts(product.linear, MMA_ACCUMULATOR)
+    if starts is None:
+        warps = product.linear.in_size("warp")
+        raise product.misfit("mma.sync", NVMMADistributedLayout([2, 0], [warps, 1], [16, 8]))
+    rows, columns = product.registers(left, 1, starts), product.registers(right, 0, starts)
+    steps = tuple(
+        (register, a, b)
+        for (row, column), register in starts.items()
+        for a, b in zip(rows[row], columns[column], strict=True)
+    )
+    return SyncPlan(product.step, steps)
+
+
+class _Product:
+    """A product: its accumulator, the shape (M, N, K), the bits of elements, and elements along k of an instruction."""
+
+    def __init__(self, accumulator: DistributedLayout, shape: tuple[int, int, int], bits: int) -> None:
+        self.accumulator, self.shape, self.bits = accumulator, shape, bits
+        self.linear = accumulator.to_linear(shape[:2])
+        self.step = K_BITS // bits
+
+    def check_size(self, rows: int, columns: int) -> None:
+        """Raise unless an instruction of so many rows and columns fits."""
+        m, n, k = self.shape
+        for dim, size, least in (("M", m, rows), ("N", n, columns), ("K", k, self.step)):
+            if size < least:
+                raise fail(errors.MMA_SHAPE, m=m, n=n, k=k, dim=dim, least=least)
+
+    def misfit(self, instruction: str, expected: DistributedLayout) -> UserError:
+        """The accumulator is none of the instruction's."""
+        shape = list(self.shape[:2])
+        return fail(
+            errors.MMA_ACCUMULATOR, layout=self.accumulator, shape=shape, instruction=instruction, expected=expected
+        )
+
+    def memory(self, side: SharedSide, k: int, size: int, starts: Starts) -> tuple[Operand, Firsts] | Unreadable:
+        """An operand in shared memory, of which instructions take `size` elements along the dimension that is not `k`.
+
+        Raises where blocks of a cluster would need one another's memory."""
+        outer = 1 - k
+        needed, has = self._reached("block", k), side.layout.to_linear(side.tile).bases("block")
+        if any(mine != its for mine, its in zip_longest(needed, has, fillvalue=(0, 0))):
+            name = "ba"[k]
+            raise fail(errors.MMA_BLOCKS, operand=name, layout=side.layout, needed=list(needed), has=list(has))
+        firsts = sorted({start[outer] for start in starts})
+        warps = (0, 0, *(basis[outer] for basis in self.linear.bases("warp")[2:]))
+        found = plan_operand(side, self.bits, k, Blocks(size, tuple(firsts), warps))
+        if isinstance(found, Unreadable):
+            return found
+        return found.operand, dict(zip(firsts, found.offsets, strict=True))
+
+    def registers(self, layout: DistributedLayout, k: int, starts: Starts) -> Firsts:
+        """First registers of an operand whose dimension along k is `k`. Raises unless it lies as instructions take it."""
+        outer = 1 - k
+        width = WORD_BITS // self.bits
+        linear = layout.to_linear([self.shape[2] if d == k else self.shape[d] for d in (0, 1)])
+        held = fragment_starts(linear, (MMA_RIGHT, MMA_LEFT)[k][width])
+        same_warps = linear.bases("warp") == self._reached("warp", k)
+        same_blocks = linear.bases("block") == self._reached("block", k)
+        if held is None or not (same_warps and same_blocks):
+            expected = f"DotOperandLayout({outer}, {self.accumulator}, k_width={width})"
+            raise fail(errors.MMA_REGISTERS, operand="ba"[k], layout=layout, bits=self.bits, expected=expected)
+        ks = range(0, self.shape[2], self.step)
+        at = sorted({start[outer] for start in starts})
+        return {first: tuple(held[(first, i) if k else (i, first)] for i in ks) for first in at}
+
+    def _reached(self, level: str, k: int) -> tuple[tuple[int, ...], ...]:
+        """Bases of the accumulator's warps or blocks in an operand, which has all of k in each."""
+        return tuple(tuple(0 if d == k else at for d, at in enumerate(basis)) for basis in self.linear.bases(level))
+
+
+def _warpgroup_starts(linear: LinearLayout, n: int) -> Starts | None:
+    """Instructions of n columns in an accumulator whose lowest two warp bits lead to 16 and 32 rows further down."""
+    return _unique_starts(linear, WGMMA_ACCUMULATOR[n]) if linear.bases("warp")[:2] == ((16, 0), (32, 0)) else None
+
+
+def _unique_starts(linear: LinearLayout, fragment: Fragment) -> Starts | None:
+    """Fragments that an accumulator consists of; None where it does not, or repeats elements in a thread's registers."""
+    starts = fragment_starts(linear, fragment)
+    registers = fragment.inner_size * fragment.outer_size // 32
+    return starts if starts and len(starts) * registers == linear.in_size("register") else None
+
+
+def _unreadable(name: str, side: SharedSide, why: Unreadable) -> UserError:
+    shape = list(side.shape)
+    return fail(errors.MMA_READ, operand=name, shape=shape, layout=side.layout, reason=why.reason, fix=why.fix)

@@ -1,0 +1,372 @@
+"""How a distributed tile is read from tensor memory or written to it (tcgen05.ld, tcgen05.st), as data.
+
+A warp reaches 32 lanes: those from 32 * (its number % 4) on. One instruction moves a fixed *fragment*, repeated along the
+columns, which says for each thread of the warp the lanes and columns of its registers. The fragments are the table below, and
+there are two ways to use it: `register_layout` builds the layout of a tile that instructions of one variant move, and
+`plan_tensor_access` finds the instructions for the layout that a tile has. (PTX ISA, "Matrix fragments" of tcgen05.ld, and
+"Access restrictions" of tensor memory.)
+
+Addresses are the hardware's: lane << 16 | column of 32 bits. While planning, columns count elements instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Literal
+
+from weft.errors import fail
+from weft.errors import tensor_memory as errors
+from weft.layout.base import WARP_SIZE, WARPGROUP, Unreadable
+from weft.layout.cluster import BLOCK, Cga, block_bases, block_shape
+from weft.layout.distributed.layouts import DistributedLinearLayout
+from weft.layout.linear.columns import basis, combinations, distinct_registers
+from weft.layout.linear.f2 import Span, is_power_of_two, log2, solved
+from weft.layout.linear.flat import join, xor
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.tensor_memory.layouts import COLUMN, COLUMN_BITS, LANES, ROW, TensorLayout
+
+Variant = Literal["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]
+"""Shapes of the instructions: lanes, and bits of each per repetition."""
+SPLITN = "32x32b_splitn"
+"""A register layout of 32x32b in which a thread holds both halves of the columns."""
+LANE = 1 << 16
+"""What an address grows by from lane to lane."""
+UPPER = 16 * LANE
+"""To the lanes that fragments of 16 lanes do not reach."""
+SPLIT = -1
+"""A step that the instruction says itself (immHalfSplitoff)."""
+MOST_WORDS = 128
+"""Registers of 32 bits that one instruction moves at most."""
+PACKED_BITS = 16
+"""Elements that an instruction packs in pairs, one from each of two columns (pack::16b, unpack::16b)."""
+WARP_BITS = log2(WARPGROUP)
+"""Bits of a warp's number that say which lanes it reaches."""
+NOWHERE = (0, 0)
+
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What one repetition of an instruction moves: steps in address of the bits of a thread's number, and of a register's.
+
+    It is `columns` wide; repetitions follow one another along the columns and in the registers."""
+
+    lanes: tuple[int, int, int, int, int]
+    registers: tuple[int, ...]
+    columns: int
+
+    @property
+    def repeats(self) -> int:
+        """Repetitions at most."""
+        return MOST_WORDS >> len(self.registers)
+
+
+FRAGMENTS: dict[Variant, Fragment] = {
+    "32x32b": Fragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, UPPER), (), columns=1),
+    "16x64b": Fragment((8 * LANE, 1, LANE, 2 * LANE, 4 * LANE), (), columns=2),
+    "16x128b": Fragment((1, 2, LANE, 2 * LANE, 4 * LANE), (8 * LANE,), columns=4),
+    "16x256b": Fragment((2, 4, LANE, 2 * LANE, 4 * LANE), (1, 8 * LANE), columns=8),
+    "16x32bx2": Fragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, SPLIT), (), columns=1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSide:
+    """The memory of a tile: the part of `shape` from `start` on of a tile of shape `tile` in `layout`.
+
+    Its lengths divide its starts."""
+
+    layout: TensorLayout
+    tile: tuple[int, ...]
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAccess:
+    """Instructions that move a tile: `variant`, each `repeat` times along the columns.
+
+    Instruction i begins at the address of the whole tile, plus `warps[b]` for each bit b of the warp's number in its partition,
+    plus `offsets[i]`, in which the start of the part is included. Its words of 32 bits hold the registers `registers[i]` of the
+    tile, `per_word` each, lowest bits first; bits that they do not fill hold nothing. With `packed`, a word holds two elements
+    of 16 bits, of neighbouring columns. `split` is how many columns lie between the lower 16 threads' and the upper 16
+    threads' of 16x32bx2 (0: both have the same).
+
+    Registers that repeat others are not named: register r of the tile is the one loaded as `result[r]`.
+    """
+
+    variant: Variant
+    repeat: int
+    packed: bool
+    split: int
+    offsets: tuple[int, ...]
+    registers: tuple[tuple[int, ...], ...]
+    warps: tuple[int, ...]
+    result: tuple[int, ...]
+
+    @property
+    def words(self) -> int:
+        """Registers of 32 bits that one instruction moves."""
+        return words(self.variant, self.repeat)
+
+    @property
+    def per_word(self) -> int:
+        """Elements in each of them."""
+        return len(self.registers[0]) // self.words
+
+
+def words(variant: Variant, repeat: int) -> int:
+    """Registers of 32 bits of each thread that an instruction moves."""
+    return repeat << len(FRAGMENTS[variant].registers)
+
+
+def register_layout(
+    bits: int, shape: Sequence[int], layout: TensorLayout, num_warps: int, variant: str = "32x32b", cga: Cga = ()
+) -> DistributedLinearLayout:
+    """The layout of a tile of `shape`, of elements of `bits` bits, that instructions of a variant move to and from `layout`.
+
+    Warps beyond the first four take other columns, as far as there are any; where a fragment reaches 16 lanes only, they take
+    the other 16 first. Threads of lanes that hold nothing take the right half of the columns instead. 32x32b_splitn is 32x32b
+    with the halves of the tile's columns in different registers of a thread: the last bit of their number tells them apart.
+    `cga` says how blocks share the tile where `layout` does not.
+
+    Raises LayoutError (tmem-variant, tmem-warps, tmem-register-layout) where there is none.
+    """
+    fragments: dict[str, Fragment] = {**FRAGMENTS, SPLITN: FRAGMENTS["32x32b"]}
+    if variant not in fragments:
+        raise fail(errors.VARIANT, variant=variant, known=", ".join(fragments))
+    if num_warps < WARPGROUP or not is_power_of_two(num_warps):
+        raise fail(errors.WARPS, num_warps=num_warps)
+    blocks = layout.cga or cga
+    memory = layout.to_linear(shape if layout.cga else block_shape(blocks, shape))
+    found = _bases(fragments[variant], memory, layout.has_copies, bits, num_warps)
+    if found is None or (variant == SPLITN and not _split_columns(found, shape[1] // 2, bits)):
+        raise fail(
+            errors.REGISTER_LAYOUT,
+            variant=variant, bits=bits, shape=list(shape), layout=layout, num_warps=num_warps,
+        )  # fmt: skip
+    return DistributedLinearLayout(found.registers, found.lanes, found.warps, block_bases(blocks, shape), tuple(shape))
+
+
+@lru_cache(maxsize=4096)
+def plan_tensor_access(tile: LinearLayout, side: TensorSide, bits: int, num_warps: int) -> TensorAccess | Unreadable:
+    """How a tile meets tensor memory, in the fewest instructions; loads and stores are alike.
+
+    `tile` maps register, lane, warp and block to the part, `bits` is the element's width, `num_warps` the partition's."""
+    if cut(side.layout.to_linear(side.tile).bases(BLOCK), side.tile, side.shape):
+        return Unreadable("it is a slice of what is split over blocks", "slice along another dimension")
+    found = _plan(tile, side, bits, num_warps)
+    if isinstance(found, TensorAccess):
+        return found
+    sharing = _sharing(side, bits)
+    if sharing:
+        apart = "" if side.layout.has_copies else f", or give each its own with col_stride={COLUMN_BITS // bits}"
+        reason = f"{sharing} elements share a 32-bit column, and the part has only some of them"
+        return Unreadable(reason, f"take parts of whole columns{apart}")
+    fits = f"get_tmem_reg_layout(dtype, {list(side.shape)}, {side.layout!r}, num_warps)"
+    return Unreadable(found, f"use the layout {fits} for it, and convert_layout from or to another one")
+
+
+def cut(blocks: Sequence[Vector], tile: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a view of a tile leaves out a part along a dimension that is split over blocks."""
+    split = {d for vector in blocks for d, value in enumerate(vector) if value}
+    return any(shape[d] != tile[d] for d in split)
+
+
+def _sharing(side: TensorSide, bits: int) -> int:
+    """How many elements share a column of which a view leaves some out; 0 for one that has all or none."""
+    word = side.layout.to_linear(side.tile).bases(COLUMN)[: log2(max(COLUMN_BITS // bits, 1))]
+    shared = [vector for vector in word if any(vector)]
+    beyond = any(at >= size for vector in shared for at, size in zip(vector, side.shape, strict=True))
+    return 1 << len(shared) if beyond else 0
+
+
+# Layouts of registers
+
+
+@dataclass(frozen=True, slots=True)
+class _Bases:
+    """Where in the tile the bits of a register's, a thread's and a warp's number lead."""
+
+    registers: list[Vector]
+    lanes: list[Vector]
+    warps: list[Vector]
+
+
+def _bases(fragment: Fragment, memory: LinearLayout, copies: bool, bits: int, num_warps: int) -> _Bases | None:
+    """The layout within a block; None where the fragment has more columns, or reaches some of the `copies` only, and where
+    elements that share a 32-bit column do not lie side by side."""
+    rows, columns = memory.bases(ROW), memory.bases(COLUMN)
+    packed = bits == PACKED_BITS and len(columns) > 1 and not any(columns[0])
+    in_word = log2(COLUMN_BITS // bits) + packed
+    word, beyond = [vector for vector in columns[:in_word] if any(vector)], list(columns[in_word:])
+    width = log2(fragment.columns)
+    if len(beyond) < width or (not packed and word != list(columns[: len(word)])):
+        return None
+    at = {LANE << bit: vector for bit, vector in enumerate(rows)}
+    at |= {1 << bit: vector for bit, vector in enumerate(beyond[:width])}
+    upper, lower_only = at[UPPER], UPPER not in fragment.lanes
+    if copies and not all(any(at[step]) for step in (*fragment.registers, *[UPPER] * lower_only)):
+        return None
+    warps, last = list(rows[log2(WARP_SIZE) :]), list[Vector]()
+    if lower_only and any(upper):
+        (warps if num_warps > WARPGROUP else last).append(upper)
+    free = log2(num_warps) - len(warps)
+    cut = max(len(beyond) - free, width)
+    warps += [*beyond[cut:], *[NOWHERE] * (free - len(beyond[cut:]))]
+    more = beyond[width:cut]
+    idle = at[SPLIT] = NOWHERE
+    if more and (SPLIT in fragment.lanes or (upper == idle and not lower_only and not copies)):
+        at[SPLIT] = at[UPPER] = more.pop()
+    registers = [*word, *[at[step] for step in fragment.registers], *more, *last]
+    return _Bases(registers, [at[step] for step in fragment.lanes], warps)
+
+
+def _split_columns(found: _Bases, half: int, bits: int) -> bool:
+    """Have the last bit of the registers lead to the right half of the columns; whether that can be."""
+    wanted, registers = (0, half), found.registers
+    if wanted in registers:
+        registers.append(registers.pop(registers.index(wanted)))
+        return True
+    if len(registers) <= log2(COLUMN_BITS // bits):
+        return False
+    # What tells the first four warps apart stays: they reach different lanes.
+    for places, first in ((found.lanes, 0), (found.warps, WARP_BITS)):
+        if wanted in places[first:]:
+            places[places.index(wanted)], registers[-1] = registers[-1], wanted
+            return True
+    return False
+
+
+# Plans
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Addresses, columns counted in elements, of what the bits of a register's, a thread's and a warp's number lead to.
+
+    Registers are those that differ, `numbers[position]` each, and `result` is as in TensorAccess; warps are those beyond the
+    first four. `word` are the steps between elements of one 32-bit register, `in_word` the bits of a column's number that it
+    takes. Threads of lanes in `copies` may hold what the first lane does, since memory does.
+    """
+
+    registers: tuple[int, ...]
+    numbers: tuple[int, ...]
+    result: tuple[int, ...]
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+    start: int
+    word: tuple[int, ...]
+    in_word: int
+    packed: bool
+    copies: tuple[int, ...]
+
+
+def _plan(tile: LinearLayout, side: TensorSide, bits: int, num_warps: int) -> TensorAccess | str:
+    """The best plan, or the reason why there is none."""
+    memory = side.layout.to_linear(side.tile)
+    held = _misplaced(tile, memory, bits, num_warps) or _held(tile, memory, side, bits)
+    if isinstance(held, str):
+        return held
+    plans = [plan for variant in FRAGMENTS if (plan := _fit(variant, held, bits))]
+    if plans:
+        return min(plans, key=lambda plan: len(plan.offsets))
+    lanes = ", ".join(str(divmod(_physical(address, bits), LANE)) for address in held.lanes)
+    return f"threads 1, 2, 4, 8 and 16 of a warp lie {lanes} lanes and columns from thread 0, as no instruction reads or writes"
+
+
+def _misplaced(tile: LinearLayout, memory: LinearLayout, bits: int, num_warps: int) -> str | None:
+    """Why no instruction could reach what threads hold."""
+    if bits not in (8, 16, COLUMN_BITS):
+        return f"elements of {bits} bits do not fit into its columns of {COLUMN_BITS} bits"
+    if num_warps % WARPGROUP:
+        return f"a partition of {num_warps} warps reaches only some of its {LANES} lanes"
+    mine, its = tile.bases(BLOCK), memory.bases(BLOCK)
+    if any(a != b for a, b in zip_longest(mine, its, fillvalue=NOWHERE)):
+        return f"blocks of the cluster hold elements {list(mine)} of the tile, but {list(its)} in tensor memory"
+    mine, its = tile.bases("warp")[:WARP_BITS], memory.bases(ROW)[-WARP_BITS:]
+    if mine != its:
+        return f"warps 1 and 2 hold elements {list(mine)}, but the lanes that they reach hold {list(its)}"
+    return None
+
+
+def _held(tile: LinearLayout, memory: LinearLayout, side: TensorSide, bits: int) -> _Held | str:
+    """Where in memory lies what threads hold, or why it cannot be moved in words of 32 bits."""
+    places = Span((*memory.columns[ROW], *memory.columns[COLUMN], *memory.columns[BLOCK]))
+
+    def address(coordinates: Iterable[int]) -> int:
+        place = solved(places, join(coordinates, side.tile))
+        return place % LANES * LANE + place // LANES
+
+    distinct = distinct_registers(tile.columns["register"])
+    registers = tuple([address(tile.coordinates(column)) for column in distinct.columns])
+    lanes, warps = (tuple(map(address, tile.bases(dim))) for dim in ("lane", "warp"))
+    rows, columns = memory.bases(ROW), memory.bases(COLUMN)
+    if any(each % LANE >= 1 << len(columns) for each in (*registers, *lanes, *warps)):
+        return "a block holds elements that are in tensor memory of another one"
+    in_word, together = log2(COLUMN_BITS // bits), Span(registers)
+    word = [1 << bit for bit, vector in enumerate(columns[:in_word]) if any(vector)]
+    packed = bits == PACKED_BITS and not word and columns[:1] == (NOWHERE,) and 2 in together
+    if packed:
+        in_word, word = in_word + 1, [2]
+    if not packed and word != [1 << bit for bit in range(len(word))]:
+        return "elements that share a 32-bit column do not lie side by side in it"
+    if any(step not in together for step in word):
+        return "elements that share a 32-bit column are not all in one thread"
+    idle = [LANE << bit for bit, row in enumerate(rows) if not any(row)]
+    return _Held(
+        registers, distinct.numbers, tuple([distinct.numbers[position] for position in distinct.position]),
+        lanes, warps[WARP_BITS:], address(side.start), tuple(word), in_word, packed,
+        copies=tuple(idle) if side.layout.has_copies else (),
+    )  # fmt: skip
+
+
+def _fit(variant: Variant, held: _Held, bits: int) -> TensorAccess | None:
+    """The instructions of a variant that move a tile; None where the tile is spread otherwise."""
+    fragment, span = FRAGMENTS[variant], Span(held.registers)
+
+    def step(address: int) -> int:
+        return address if address >= LANE else address << held.in_word
+
+    split = held.lanes[-1] if fragment.lanes[-1] == SPLIT else 0
+    lanes = [split if address == SPLIT else step(address) for address in fragment.lanes]
+    if any(mine != its and (mine or its not in held.copies) for mine, its in zip(held.lanes, lanes, strict=True)):
+        return None
+    within = [step(address) for address in fragment.registers]
+    if split >= LANE or any(each not in span for each in within):
+        return None
+    if UPPER in held.copies and UPPER not in lanes:
+        return None
+    repeat = 1
+    while repeat < fragment.repeats and step(fragment.columns * repeat) in span:
+        within.append(step(fragment.columns * repeat))
+        repeat *= 2
+    covered = xor((*held.word, *within))
+    # The hardware adds what we exclusive-or, so none of these may have a bit in common.
+    taken = (1 << held.in_word) - 1 | (LANES - WARP_SIZE) * LANE
+    for part in (*within, *lanes, *held.warps):
+        if part & taken:
+            return None
+        taken |= part
+    rest = [each & ~covered for each in basis(held.registers, (*held.word, *within))]
+    if any(each & taken for each in rest):
+        return None
+
+    firsts, inside = combinations(rest), combinations((*held.word, *within))
+    return TensorAccess(
+        variant, repeat, held.packed, _physical(split, bits),
+        offsets=tuple([_physical(held.start + first, bits) for first in firsts]),
+        registers=tuple([tuple([held.numbers[solved(span, first ^ each)] for each in inside]) for first in firsts]),
+        warps=(WARP_SIZE * LANE, 2 * WARP_SIZE * LANE, *[_physical(warp, bits) for warp in held.warps]),
+        result=held.result,
+    )  # fmt: skip
+
+
+def _physical(address: int, bits: int) -> int:
+    """The hardware's address, from one whose columns count elements."""
+    lane, column = divmod(address, LANE)
+    return lane * LANE + column * bits // COLUMN_BITS
