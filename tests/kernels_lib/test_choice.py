@@ -9,7 +9,7 @@ import pytest
 
 from weft import settings
 from weft.kernels import MatmulConfig, chosen_config, heuristic, matmul_configs
-from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_sums
+from weft.kernels.config import HOPPER_VARIANTS, TENSOR_VARIANTS, best_group, most_accumulators
 from weft.kernels.heuristic import Problem, candidates, choose, cost
 from weft.kernels.machines import BLACKWELL
 from weft.kernels.tuned import ANY, ROWS, Row
@@ -105,7 +105,7 @@ def test_sizes_that_are_left_open(variant, itemsize, fast):
         if variant == "ping_pong" and consumers == 1:
             continue
         config = MatmulConfig(variant=variant, consumers=consumers, block_m=block_m)
-        filled = config.filled(itemsize, 2, most_sums(fast))
+        filled = config.filled(itemsize, 2, most_accumulators(fast))
         filled.check(itemsize, 2, fast)
         assert filled.block_k * itemsize == 128
         assert filled.block_n == (256 if variant != "ping_pong" or block_m == 64 else 128) // (1 if fast else 2)

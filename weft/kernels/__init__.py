@@ -1,12 +1,12 @@
-"""Ready-to-call kernels, written in weft: matrix products on the tensor cores of Hopper and Blackwell.
+"""Ready-to-call kernels, written in weft: matmul on the tensor cores of Hopper and Blackwell.
 
     from weft.kernels import matmul
-    c = matmul(a, b)                      # chosen by shapes, strides and types
+    c = matmul(a, b)                      # configuration chosen by shapes, strides and types
     c = matmul(a, b, variant="ping_pong")
     c = matmul(a8, b8.T, scale_a=s, scale_b=t, out_dtype=torch.bfloat16)
     c = matmul_scaled(a4, b4.T, a_scales, b_scales, format="nvfp4")
 
-The first module to read is `weft.kernels.multiply`, then `weft.kernels.device.specialised`, or `tensor_memory` beside it.
+Start reading at `weft.kernels.multiply` (host), then `weft.kernels.device.specialised` (Hopper) or `tensor_memory` (Blackwell).
 """
 
 from weft.kernels.config import ORDERS, VARIANTS, MatmulConfig

@@ -1,4 +1,4 @@
-"""Arrays on their way to kernels: descriptors of those that TMA reads and writes, copies of those that it cannot read."""
+"""Arrays as kernel operands: descriptors for those that TMA reads and writes, packed copies of those that it cannot read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _new = object.__new__
 
 
 class Described:
-    """Descriptors of arrays that differ in nothing but their address."""
+    """Cached descriptors of arrays that differ only in their address."""
 
     __slots__ = ("_known", "block", "layout", "shape", "strides")
 
@@ -34,7 +34,7 @@ class Described:
             tensor_map = self._known[pointer]
         except KeyError:
             return self._made(value, pointer)
-        # As `TensorDescriptor.from_tensor` does it for what it has seen before.
+        # The same shortcut as in `TensorDescriptor.from_tensor`: shape and strides have been checked before.
         found = _new(TensorDescriptor)
         found.base, found.tensor_map = value, tensor_map
         return found
@@ -48,7 +48,7 @@ class Described:
 
 
 def address(value: Any) -> int:
-    """Where an array begins."""
+    """The address of an array's first element."""
     try:
         return value.data_ptr()
     except AttributeError:
@@ -58,55 +58,56 @@ def address(value: Any) -> int:
 
 
 def source_of(operand: Matrix, side: Side) -> Described | None:
-    """The descriptors of an operand; None where it is read through its address."""
+    """The descriptors of an operand; None if it is read through its pointer."""
     if side.path != "descriptor":
         return None
-    lies = operand if side.along_k else operand.turned
+    lies = operand if side.along_k else operand.transposed
     return Described(lies.shape, lies.strides, side.block, side.layout)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The copy of an operand, seen as [rows, K], to rows (or columns) that are whole multiples of 16 bytes.
+    """A copy of an operand, as [rows, K], into memory that TMA can read: contiguous, with a pitch that is a multiple of 16
+    bytes.
 
-    `source` and `target` are both as the operand is seen; `turned` says that memory holds the target's transpose."""
+    `source` and `target` are both indexed [rows, K]; `transposed` is true when memory holds the target's transpose."""
 
     source: Matrix
     target: Matrix
-    turned: bool
+    transposed: bool
 
     @staticmethod
-    def of(operand: Matrix, either_way: tuple[int, ...]) -> Packing:
-        """The copy of an operand: contiguous along K, or along rows where it is and tensor cores can read that, as they can
-        elements of `either_way` bytes."""
-        turned = contiguous_along(operand) == "rows" and operand.itemsize in either_way
-        rows, columns = operand.shape[::-1] if turned else operand.shape
+    def of(operand: Matrix, transposable: tuple[int, ...]) -> Packing:
+        """The copy of an operand. It is contiguous along K, or along rows if the operand is and tensor cores can read its
+        elements transposed (sizes in `transposable`)."""
+        transposed = contiguous_along(operand) == "rows" and operand.itemsize in transposable
+        rows, columns = operand.shape[::-1] if transposed else operand.shape
         step = GRANULE // operand.itemsize
         across = -(-columns // step) * step
         lies = Matrix(operand.dtype, (rows, columns), (across, 1), 0, operand.device)
-        return Packing(operand, lies.turned if turned else lies, turned)
+        return Packing(operand, lies.transposed if transposed else lies, transposed)
 
     def empty(self, like: Any) -> Any:
         """Memory for the copy."""
-        lies = self.target.turned if self.turned else self.target
+        lies = self.target.transposed if self.transposed else self.target
         return empty_like(like, (lies.shape[0], lies.strides[0]), self.source.dtype)
 
     @lazy
     def tiles(self) -> int:
-        """Programs that copy."""
+        """Number of programs that copy."""
         rows, columns = self.source.shape
         return -(-rows // packing.TILE) * -(-columns // packing.TILE)
 
     @lazy
     def numbers(self) -> tuple[int | bool, ...]:
-        """What the kernel takes behind the array and its copy."""
-        source, target = (x.turned if self.turned else x for x in (self.source, self.target))
+        """The kernel's arguments after the array and its copy."""
+        source, target = (x.transposed if self.transposed else x for x in (self.source, self.target))
         turn = abs(source.strides[0]) < abs(source.strides[1])
         return *source.shape, *source.strides, target.strides[0], turn
 
 
 def packed(packings: tuple[Packing | None, Packing | None], operands: tuple[Any, Any], stream: Any) -> tuple[Any, Any]:
-    """The copies of operands, by one launch; those without a packing as they are."""
+    """The packed copies of both operands, made by one launch; operands without a packing are returned unchanged."""
     targets = tuple(x if p is None else p.empty(x) for p, x in zip(packings, operands, strict=True))
     arguments: list[Any] = []
     tiles = 0

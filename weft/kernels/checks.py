@@ -1,4 +1,4 @@
-"""What `weft.kernels` asks of operands, outputs, scales and configurations before it multiplies."""
+"""Checks of operands, outputs, scales and configurations of `weft.kernels`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from weft.runtime.dtypes import ITEMSIZE, dtype_name
 _BYTES = ("int8", "uint8")
 _FLOATS = ("float16", "bfloat16", "float32")
 FP8 = ("float8_e4m3fn", "float8_e5m2")
-OF_SMALL = ("bfloat16", "float16", "float32")
-"""Types of outputs of 8-bit floats and of scaled operands, the default first."""
+FLOAT_OUTPUTS = ("bfloat16", "float16", "float32")
+"""Output types for 8-bit floats and scaled operands, the default first."""
 PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     ("float16", "float16"): _FLOATS,
-    ("bfloat16", "bfloat16"): OF_SMALL,
+    ("bfloat16", "bfloat16"): FLOAT_OUTPUTS,
     ("float32", "float32"): ("float32", "float16", "bfloat16"),
-    **{(one, other): OF_SMALL for one in FP8 for other in FP8},
+    **{(one, other): FLOAT_OUTPUTS for one in FP8 for other in FP8},
     **{(one, other): ("int32", *_FLOATS) for one in _BYTES for other in _BYTES},
 }
-"""Element types that are multiplied, and those that the output may have, the default first."""
+"""Supported pairs of operand types, each with the allowed output types, the default first."""
 _PATH_FIX = (
     "take the variant cooperative or ping_pong without a cluster, whose warps can copy blocks themselves, or leave the choice "
     "to matmul"
@@ -48,7 +48,7 @@ def check_shapes(left: Matrix, right: Matrix) -> None:
 
 
 def types_of_output(left: Matrix, right: Matrix) -> tuple[str, ...]:
-    """Types that the output may have, the default first. Raises LaunchError (kernels-dtypes)."""
+    """Allowed output types, the default first. Raises LaunchError (kernels-dtypes)."""
     allowed = PAIRS.get((left.dtype, right.dtype))
     if allowed is None:
         raise fail(errors.DTYPES, a=left.dtype, b=right.dtype, known=_pairs())
@@ -58,16 +58,16 @@ def types_of_output(left: Matrix, right: Matrix) -> tuple[str, ...]:
 def type_of_output(left: Matrix, right: Matrix, out: Any, out_dtype: Any, allowed: tuple[str, ...]) -> str:
     """The output's type. Raises LaunchError: kernels-out-dtype, kernels-out-dtype-differs, kernels-out-shape,
     kernels-out-repeats, kernels-devices."""
-    asked = None if out_dtype is None else _asked(left, right, out_dtype, allowed)
+    requested = None if out_dtype is None else _requested_type(left, right, out_dtype, allowed)
     if out is not None:
-        asked = _check_out(matrix("out", out), left, right, asked)
-    if asked is not None and asked not in allowed:
-        raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=asked, allowed=", ".join(allowed))
-    return asked or allowed[0]
+        requested = _check_out(matrix("out", out), left, right, requested)
+    if requested is not None and requested not in allowed:
+        raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=requested, allowed=", ".join(allowed))
+    return requested or allowed[0]
 
 
-def _asked(left: Matrix, right: Matrix, out_dtype: Any, allowed: tuple[str, ...]) -> str:
-    """The name of the type that `out_dtype` is. Raises LaunchError (kernels-out-dtype)."""
+def _requested_type(left: Matrix, right: Matrix, out_dtype: Any, allowed: tuple[str, ...]) -> str:
+    """The canonical name of `out_dtype`. Raises LaunchError (kernels-out-dtype)."""
     try:
         return dtype_name(out_dtype)
     except LaunchError:
@@ -75,16 +75,16 @@ def _asked(left: Matrix, right: Matrix, out_dtype: Any, allowed: tuple[str, ...]
         raise fail(errors.OUT_DTYPE, a=left.dtype, b=right.dtype, got=got, allowed=", ".join(allowed)) from None
 
 
-def _check_out(out: Matrix, left: Matrix, right: Matrix, asked: str | None) -> str:
+def _check_out(out: Matrix, left: Matrix, right: Matrix, requested: str | None) -> str:
     want = (left.shape[0], right.shape[1])
     if out.device != left.device:
         raise fail(errors.DEVICES, first=left.place, name="out", other=out.place)
     if out.shape != want:
         raise fail(errors.OUT_SHAPE, got=list(out.shape), a=list(left.shape), b=list(right.shape), want=list(want))
-    if asked not in (None, out.dtype):
-        raise fail(errors.OUT_DTYPES_DIFFER, got=out.dtype, want=asked)
+    if requested not in (None, out.dtype):
+        raise fail(errors.OUT_DTYPES_DIFFER, got=out.dtype, want=requested)
     (rows, columns), (down, right_step) = out.shape, map(abs, out.strides)
-    # Along one of the dimensions the other's elements all have to fit between two.
+    # Elements are disjoint if one dimension's full extent fits within a single stride of the other.
     apart = (columns == 1 or right_step > 0) and (rows == 1 or down > 0)
     inner = (columns - 1) * right_step < down or (rows - 1) * down < right_step
     if not (apart and (inner or 1 in out.shape)) and not out.empty:
@@ -93,7 +93,8 @@ def _check_out(out: Matrix, left: Matrix, right: Matrix, asked: str | None) -> s
 
 
 def check_overlap(spans: tuple[tuple[int, int], ...], at_a: int, at_b: int, at_out: int) -> None:
-    """Refuse an output among the operands; `spans` are the bytes before and behind the addresses of a, b and it.
+    """Refuse an output that overlaps an operand; `spans` are the byte ranges of a, b and the output relative to their
+    addresses.
 
     Raises LaunchError (kernels-out-overlaps)."""
     (a_low, a_high), (b_low, b_high), (low, high) = spans
@@ -136,8 +137,8 @@ def check_paths(config: MatmulConfig, left: Matrix, right: Matrix, machine: Mach
     """Raises LaunchError (kernels-variant-path)."""
     if (config.variant not in DESCRIBED and config.cluster == 1) or config.pack:
         return
-    for name, operand in (("a", left), ("b", right.turned)):
-        reason = why_undescribed(operand, machine.either_way)
+    for name, operand in (("a", left), ("b", right.transposed)):
+        reason = why_undescribed(operand, machine.transposable)
         if reason:
             variant = f"{config.variant} with cluster={config.cluster}" if config.cluster > 1 else config.variant
             fix = _PACK_FIX if config.in_tensor_memory else _PATH_FIX

@@ -1,9 +1,9 @@
-"""Configurations of a matrix product: which kernel computes it, in which tiles, in which order.
+"""Configurations of a matmul: which kernel computes it, with which tile shape, in which order of tiles.
 
     matmul(a, b, config=MatmulConfig(variant="ping_pong", block_m=128, block_n=128, stages=6))
     for config in matmul_configs(a, b): ...
 
-Nothing here knows of arrays or devices.
+This module does not depend on arrays or devices.
 """
 
 from __future__ import annotations
@@ -17,55 +17,57 @@ from weft.errors import kernels as errors
 from weft.layout.distributed.fragments import WARPGROUP_ROWS
 
 UNIFORM = ("pipelined", "persistent", "persistent_pipelined")
-"""Variants whose warps all do the same."""
+"""Variants without warp specialization."""
 HOPPER_VARIANTS = (*UNIFORM, "cooperative", "ping_pong")
 TENSOR_VARIANTS = ("tcgen05", "tcgen05_clc")
-"""Variants whose sums are in tensor memory, which Blackwell has."""
+"""Variants with accumulators in tensor memory (Blackwell)."""
 VARIANTS = HOPPER_VARIANTS + TENSOR_VARIANTS
 DESCRIBED = UNIFORM + TENSOR_VARIANTS
-"""Variants that ask TMA for every block."""
+"""Variants that load every block by TMA."""
 ORDERS = ("rows", "grouped", "serpentine")
 """Orders of tiles; see `weft.kernels.device.schedules`."""
 WIDTHS = (256, 128, 64, 32, 16, 8)
-"""Columns of a tile."""
+"""Allowed tile widths (block_n)."""
 LEAST_SHARED = 32
-"""Columns of a tile of which each of two blocks of threads can send half."""
+"""Minimum tile width in a cluster, where each of two CTAs multicasts half of the columns."""
 TENSOR_ROWS = 128
-"""Rows of tensor memory, which are a block's of a tile."""
+"""Rows (lanes) of tensor memory, and so a CTA's rows of a tile."""
 LEAST_WIDTH = 16
-"""Columns of a tile in tensor memory."""
-EITHER_WAY = (2,)
-"""Bytes of elements that Hopper's tensor cores read along either dimension; the others along K only."""
+"""Minimum tile width in tensor memory."""
+TRANSPOSABLE = (2,)
+"""Element sizes in bytes that Hopper's wgmma reads from shared memory in either major-ness. PTX has the transpose operands
+(imm-trans-a, imm-trans-b) for 16-bit types only; all other operands must be K-major."""
 PIECE_BYTES = 128
 SHARED_BYTES = 227 * 1024
 PROGRAM_BYTES = 1024
 PROGRAMS_BYTES = SHARED_BYTES + PROGRAM_BYTES
-"""What all programs of a multiprocessor share, of which each takes so much for the system."""
+"""Shared memory of a multiprocessor for all resident blocks, of which the system reserves `PROGRAM_BYTES` per block."""
 BARRIER_BYTES = 1024
-"""What barriers and the gaps that alignment leaves take at most."""
-MOST_SUMS = 128
-"""Sums that a thread can hold without spilling others of its values."""
+"""Upper bound of the bytes taken by barriers and alignment gaps."""
+MOST_ACCUMULATORS = 128
+"""Accumulator registers of a thread at which its other values do not spill yet."""
 PROMOTED = 128
-"""Elements along K after which sums of fp8 are added in float32, where they are not fast."""
+"""Without `fast_accumulate`, fp8 accumulators are promoted (added to float32 registers) after this many elements along K."""
 PRODUCER_REGISTERS = 40
 MOST_NUMBER = (1 << 31) - 1
-"""Kernels count in 32-bit integers."""
+"""Kernels count tiles and extents in int32."""
 REGISTERS = 504
-"""What two consumers and a producer, a warpgroup each, have together for one thread of each."""
+"""Registers of one thread of each of three warpgroups together (two consumers and a producer): 65,536 registers / 384 threads =
+170, rounded down to 168, a multiple of 8 as `setmaxnreg` requires; 3 * 168."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatmulConfig:
-    """How a matrix product is computed. Sizes are in elements; those of 0 are filled in as `filled` says.
+    """The configuration of a matmul. Sizes are in elements; sizes of 0 are filled in by `filled`.
 
-    `variant` is one of `VARIANTS`, of which each runs on Hopper or on Blackwell. A tile of the output measures `block_m` x
-    `block_n` and takes `block_k` at a time along K, through `stages` buffers; pieces of it leave through `buffers` more. Tiles
-    come in an `order` of `ORDERS`, in bands of `group` (0: the best). With `splits` > 1 the sum along K is cut in so many
-    parts, which a second kernel adds. With `swap` the transpose of the output is computed, b.T @ a.T. `consumers` groups of
-    four warps multiply, or on Blackwell, where that takes none, store. `programs` is how many programs are launched (0: as many
-    as run at a time, or one for each tile). With `pack`, operands that TMA cannot read are first copied to where it can, by
-    another kernel. With `cluster=2` a program is two blocks of threads, whose tiles lie in the same columns; each reads half of
-    what they multiply of b, for both.
+    `variant` is one of `VARIANTS`, each of which runs on Hopper or on Blackwell. An output tile is `block_m` x `block_n`; the
+    mainloop advances by `block_k` along K with `stages` pipeline stages, and the epilogue stores through `buffers` buffers.
+    Tiles are visited in an `order` of `ORDERS`, in bands of `group` rows of tiles (0: the best). With `splits` > 1, K is split
+    into that many parts, whose partial results a second kernel adds (split-K). With `swap` the kernel computes the transposed
+    output, b.T @ a.T. `consumers` is the number of consumer warpgroups; on Blackwell, where one warp issues the MMAs, it is the
+    number of epilogue warpgroups. `programs` is the number of programs launched (0: as many as are resident at a time, or one
+    per tile). With `pack`, another kernel first copies operands that TMA cannot read. With `cluster=2` a program is a cluster
+    of two CTAs with tiles in the same columns; each loads half of the block of b for both.
     """
 
     variant: str = "cooperative"
@@ -85,87 +87,87 @@ class MatmulConfig:
 
     @property
     def persistent(self) -> bool:
-        """There are as many programs as run at a time, and each computes several tiles."""
+        """The launch has as many programs as are resident at a time, and each computes several tiles."""
         return self.variant not in ("pipelined", "tcgen05_clc")
 
     @property
     def in_tensor_memory(self) -> bool:
-        """Sums are not in registers."""
+        """Accumulators are in tensor memory instead of registers."""
         return self.variant in TENSOR_VARIANTS
 
     @property
     def overlap(self) -> bool:
-        """Warps that all do the same ask for the next tile's blocks before they are done with this one's."""
+        """The pipeline runs on across tiles: the next tile's loads are issued before this tile's mainloop ends."""
         return self.variant == "persistent_pipelined"
 
     @property
     def num_warps(self) -> int:
-        """Warps of the kernel, which are those of the first consumer, or those that store, in a warp-specialized kernel."""
+        """Warps of the default partition: in a warp-specialized kernel the first consumer's, or the epilogue's on Blackwell."""
         return 4 * self.consumers if self.variant in DESCRIBED else 4
 
     @property
     def rows(self) -> int:
-        """Rows of the tiles of all blocks of a cluster together."""
+        """Rows of the tiles of all CTAs of a cluster together."""
         return self.cluster * self.block_m
 
     @property
     def columns_held(self) -> int:
-        """Columns of b that a block of threads has in its shared memory: tensor cores of Blackwell read the other's too."""
+        """Columns of b in a CTA's shared memory. Blackwell's paired MMA reads the other half from the peer CTA."""
         return self.block_n // self.cluster if self.in_tensor_memory else self.block_n
 
     @property
     def rows_of_warps(self) -> int:
-        """Rows of a piece that is stored at a time: an instruction's, of all warps that work together."""
+        """Rows of a piece that the epilogue stores at a time: those of one MMA instruction, for all cooperating warps."""
         return TENSOR_ROWS if self.in_tensor_memory else 16 * self.num_warps
 
     @property
-    def sums_per_thread(self) -> int:
-        """Elements of the tile that each multiplying thread holds; none where they are in tensor memory."""
+    def accumulators_per_thread(self) -> int:
+        """Accumulator elements per consumer thread; zero when they are in tensor memory."""
         if self.in_tensor_memory:
             return 0
         warpgroups = 1 if self.variant == "ping_pong" else max(self.consumers, 1)
         return self.block_m * self.block_n // (128 * warpgroups)
 
     def registers_for(self, described: bool) -> tuple[int, ...] | None:
-        """Registers of the second consumer's and the producer's threads; None where all threads have the same.
+        """Registers per thread of the second consumer and the producer; None when all warps have the same number.
 
-        Warps that copy need about as many as others do, so then registers stay where they are."""
+        A producer that copies with its own threads needs about as many registers as a consumer, so none are moved then."""
         if self.variant in DESCRIBED or self.consumers == 1 or not described:
             return None
         return ((REGISTERS - PRODUCER_REGISTERS) // 2, PRODUCER_REGISTERS)
 
     def shared_bytes(self, itemsize: int, out_itemsize: int) -> int:
-        """Shared memory of a program, in bytes, at most."""
+        """Upper bound of a CTA's shared memory in bytes."""
         blocks = self.stages * (self.block_m + self.columns_held) * self.block_k * itemsize
         width = min(self.block_n, PIECE_BYTES // out_itemsize)
         stored_by = 1 if self.variant in DESCRIBED else self.consumers
         return blocks + stored_by * self.buffers * self.rows_of_warps * width * out_itemsize + BARRIER_BYTES
 
-    def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_SUMS) -> MatmulConfig:
-        """The configuration with no size left open, for operands and an output of elements of so many bytes.
+    def filled(self, itemsize: int, out_itemsize: int, most: int = MOST_ACCUMULATORS) -> MatmulConfig:
+        """The configuration with all sizes of 0 filled in, for the given element sizes of operands and output.
 
-        `block_n` is the widest of which a thread holds `most` sums at most, `block_k` takes 128 bytes, and there are as many
-        `stages` as fit, up to 8. Where there is nothing like that the smallest stand in, for `check` to refuse."""
+        `block_n` is the widest with at most `most` accumulators per thread, `block_k` spans 128 bytes (one swizzle row), and
+        `stages` is the number that fits, up to 8. If nothing fits, the smallest values are filled in, which `check` refuses."""
         if self.block_n and self.block_k and self.stages:
             return self
         wide = replace(self, block_k=self.block_k or PIECE_BYTES // itemsize)
         if not self.block_n:
             widths = (replace(wide, block_n=n) for n in WIDTHS)
-            wide = next((c for c in widths if c.sums_per_thread <= most), replace(wide, block_n=WIDTHS[-1]))
+            wide = next((c for c in widths if c.accumulators_per_thread <= most), replace(wide, block_n=WIDTHS[-1]))
         return wide if self.stages else replace(wide, stages=most_stages(wide, itemsize, out_itemsize))
 
     def check(self, itemsize: int, out_itemsize: int, fast: bool = True) -> None:
-        """Raises LaunchError: kernels-variant, kernels-config. No size may be open.
+        """Check the configuration, in which no size may be 0. Raises LaunchError: kernels-variant, kernels-config.
 
-        Without `fast` each thread holds a block's sums beside the tile's."""
+        Without `fast` each thread holds two accumulators: the tensor core's for a block, and the promoted one for the tile."""
         if self.variant not in VARIANTS:
             raise fail(errors.VARIANT, variant=self.variant, known=", ".join(VARIANTS))
-        for field, good, rule in self._rules(itemsize, out_itemsize, most_sums(fast)):
+        for field, good, rule in self._rules(itemsize, out_itemsize, most_accumulators(fast)):
             if not good:
                 raise fail(errors.CONFIG, field=field, value=getattr(self, field), rule=rule, variant=self.variant)
 
     def _rules(self, itemsize: int, out_itemsize: int, most: int) -> list[tuple[str, bool, str]]:
-        """A field, whether it is good, and what it has to be."""
+        """Rules as (field, whether it holds, text of the rule)."""
         alone = self.variant == "ping_pong"
         rows = WARPGROUP_ROWS * (1 if alone else self.consumers)
         heights, least = (rows, 2 * rows, 4 * rows), WIDTHS[-1]
@@ -173,7 +175,7 @@ class MatmulConfig:
         if self.in_tensor_memory:
             heights, least, pairs = (TENSOR_ROWS,), LEAST_WIDTH, True
         span, step = PIECE_BYTES // itemsize, 32 // itemsize
-        used, held = self.shared_bytes(itemsize, out_itemsize), self.sums_per_thread
+        used, held = self.shared_bytes(itemsize, out_itemsize), self.accumulators_per_thread
         return [
             ("order", self.order in ORDERS, f"one of {', '.join(ORDERS)}"),
             ("consumers", self.consumers in ((2,) if alone else (1, 2)), "2" if alone else "1 or 2"),
@@ -194,20 +196,23 @@ class MatmulConfig:
         ]  # fmt: skip
 
 
-def most_sums(fast: bool) -> int:
-    """Sums of a tile that a thread can hold; without `fast` it holds those of a block beside them."""
-    return MOST_SUMS if fast else MOST_SUMS // 2
+def most_accumulators(fast: bool) -> int:
+    """Maximum accumulators of a tile per thread; without `fast` half of them, since a block's accumulator is held as well."""
+    return MOST_ACCUMULATORS if fast else MOST_ACCUMULATORS // 2
 
 
 def most_stages(config: MatmulConfig, itemsize: int, out_itemsize: int, limit: int = 8, programs: int = 1) -> int:
-    """Stages that fit in shared memory, at least 2, where a multiprocessor runs so many programs at a time."""
+    """Number of stages that fit in shared memory with `programs` resident programs per multiprocessor; at least 2."""
     room = PROGRAMS_BYTES // programs - PROGRAM_BYTES
     fitting = (n for n in range(limit, 2, -1) if replace(config, stages=n).shared_bytes(itemsize, out_itemsize) <= room)
     return next(fitting, 2)
 
 
 def best_group(programs: int, block_m: int, block_n: int) -> int:
-    """How many rows of tiles a band of `grouped` and `serpentine` should have, for rounds of so many programs.
+    """The best height of a band of `grouped` and `serpentine`, in rows of tiles, for waves of `programs` programs.
+
+    A wave of P tiles that is g tiles high reads g row blocks of a and P / g column blocks of b. The sum of their bytes is least
+    when both are equal: g * block_m = P / g * block_n.
 
     >>> best_group(132, 128, 256), best_group(132, 128, 128)
     (16, 11)
@@ -220,8 +225,8 @@ def _power(value: int) -> bool:
 
 
 def config_of(config: Any, variant: str | None, usual: str) -> MatmulConfig | None:
-    """The configuration that a caller asks for: an object, a dictionary of its fields, of the `usual` variant if it names none,
-    or None.
+    """The configuration that a caller requests: an object, a dictionary of its fields (with the `usual` variant by default), or
+    None.
 
     Raises LaunchError: kernels-config-kind, kernels-config."""
     if config is None:
@@ -240,7 +245,7 @@ def config_of(config: Any, variant: str | None, usual: str) -> MatmulConfig | No
 
 
 def _check_kinds(config: MatmulConfig) -> None:
-    """Raises LaunchError (kernels-config) where a number or a condition is something else, even if it compares equal: 128.0."""
+    """Raises LaunchError (kernels-config) for fields of the wrong type, even if their value compares equal, such as 128.0."""
     for field in fields(config):
         value: Any = getattr(config, field.name)
         kind: type = type(cast("object", field.default))

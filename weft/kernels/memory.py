@@ -1,4 +1,4 @@
-"""Arrays that matmul makes: results, and sums of parts. They are of the caller's framework, so that it owns their memory."""
+"""Arrays that matmul allocates: outputs and split-K partial results. They belong to the caller's framework."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def fill_zero(value: Any) -> None:
 
 
 def used_on(value: Any, stream: Any) -> None:
-    """Keep the memory of an array that goes out of use here until `stream`, if it is not the current one, is done with it.
+    """Keep the memory of a temporary array until `stream` has finished with it, if it is not the current stream.
 
-    PyTorch's allocator has to be told. NumPy's arrays are done with at once, and CuPy frees in the order of its current stream,
-    which `stream` has to be."""
+    PyTorch's caching allocator reuses memory in the order of the current stream and must be told of another one. NumPy arrays
+    are processed synchronously, and CuPy frees in the order of its current stream, which `stream` has to be."""
     if stream is None or not hasattr(value, "record_stream") or not value.is_cuda:
         return
     cuda: Any = sys.modules["torch"].cuda

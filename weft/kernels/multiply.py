@@ -1,4 +1,4 @@
-"""`matmul`: the choice of a configuration, and the table of products that are ready."""
+"""`matmul`: the choice of a configuration, and the table of prepared products."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.kernels.checks import (
     type_of_output,
     types_of_output,
 )  # fmt: skip
-from weft.kernels.config import MatmulConfig, config_of, most_sums
+from weft.kernels.config import MatmulConfig, config_of, most_accumulators
 from weft.kernels.machines import machine_of, multiprocessors_of, target_of
 from weft.kernels.memory import empty_like, fill_zero
 from weft.kernels.operands import Matrix, form_of, matrix, read_slowly, why_undescribed
@@ -31,15 +31,14 @@ from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dtypes import ITEMSIZE
 
 _READY = 1024
-"""Above this many kinds of products the table starts anew."""
+"""The table of prepared products is cleared at this size."""
 _known: dict[tuple[Any, ...], _Ready] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What `matmul` knows of arrays of one kind. `product` is None where nothing is summed.
-
-    `spans` are the bytes before and behind the addresses of a, b and out."""
+    """A prepared product for arrays of equal shapes, strides, types, devices and alignment. `product` is None when K, M or N is
+    0. `spans` are the byte ranges of a, b and out relative to their addresses."""
 
     product: Product | None
     shape: tuple[int, int]
@@ -52,22 +51,22 @@ def matmul(
     fast_accumulate: bool = True, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None,
     stream: Any = None,
 ) -> Any:  # fmt: skip
-    """a [M, K] times b [K, N], on tensor cores; gives `out` [M, N].
+    """a [M, K] times b [K, N], on tensor cores; returns `out` [M, N].
 
-    Operands are matrices of PyTorch, NumPy, CuPy or any other array type, of any strides, so that `a.T` and `b.T` cost nothing.
-    Arrays of the host go to the simulator. Both are float16, bfloat16 or float32 (multiplied as tf32: 10 bits of their
-    mantissas count), or fp8 or 8-bit integers in any pairing. Sums are of float32, or of int32 for integers. `out` holds the
-    operands' type, bfloat16 for fp8 and int32 for integers, unless `out_dtype`, or `out` itself, says otherwise.
+    Operands are matrices of PyTorch, NumPy, CuPy or any other array type, with any strides, so that `a.T` and `b.T` cost
+    nothing. Host arrays are simulated. Both operands are float16, bfloat16 or float32 (multiplied as tf32, with 10 bits of
+    mantissa), or fp8 or 8-bit integers in any pairing. Accumulators are float32, or int32 for integers. `out` has the operands'
+    type, bfloat16 for fp8 and int32 for integers, unless `out_dtype`, or `out` itself, sets another.
 
-    Hopper's tensor core adds products of fp8 with 13 bits of mantissa. With `fast_accumulate` whole sums are formed like that;
-    without, those of 128 products, which are then added in float32. That takes longer, and tiles are smaller. Blackwell's keeps
-    all bits of float32, so that it makes no difference there.
+    Hopper's tensor core accumulates fp8 products with 13 bits of mantissa. With `fast_accumulate` the whole of K is accumulated
+    there; without it only 128 elements at a time, which are then added in float32 registers. That takes longer, and tiles are
+    smaller. Blackwell's tensor core accumulates in full float32, so the option makes no difference there.
 
     `scale_a` multiplies the output by a number or, for each row, by an element of a float32 array [M]; `scale_b` likewise with
-    [N] for columns. They are applied to the sums in float32.
+    [N] for columns. Scales are applied to the accumulators in float32.
 
-    What computes it is chosen by shapes and types. `variant` and `config` (a `MatmulConfig`, or its fields in a dictionary)
-    ask for something else. `stream` is as for launches.
+    The configuration is chosen by shapes and types. `variant` and `config` (a `MatmulConfig`, or its fields in a dictionary)
+    override it. `stream` is as for launches.
 
     Raises LaunchError: kernels-array, kernels-shapes, kernels-dtypes, kernels-devices, kernels-out-shape, kernels-out-dtype,
     kernels-out-dtype-differs, kernels-out-needed, kernels-out-overlaps, kernels-out-repeats, kernels-scale, kernels-variant,
@@ -108,7 +107,7 @@ def chosen_config(
 def matmul_configs(
     a: Any, b: Any, out: Any = None, *, out_dtype: Any = None, fast_accumulate: bool = True
 ) -> Iterator[MatmulConfig]:
-    """Configurations for these arrays, all of which work, for tuners and benchmarks. Raises what `matmul` raises."""
+    """Valid configurations for these arrays, for tuners and benchmarks. Raises what `matmul` raises."""
     return heuristic.candidates(_problem(a, b, out, out_dtype, fast_accumulate))
 
 
@@ -120,21 +119,21 @@ def _problem(a: Any, b: Any, out: Any, out_dtype: Any, fast: bool) -> heuristic.
 
 
 def _checked(left: Matrix, right: Matrix, out: Any, out_dtype: Any) -> str:
-    """The output's type; raises what is wrong with operands and output together."""
+    """The output's type. Raises the errors of operands and output that do not match."""
     check_shapes(left, right)
     return type_of_output(left, right, out, out_dtype, types_of_output(left, right))
 
 
 def _problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool) -> heuristic.Problem:
     machine = machine_of(target_of(left.device))
-    sides = left, right.turned
-    described = not any(why_undescribed(side, machine.either_way) for side in sides)
+    sides = left, right.transposed
+    described = not any(why_undescribed(side, machine.transposable) for side in sides)
     (m, k), n = left.shape, right.shape[1]
     count = multiprocessors_of(left.device, machine)
-    # Only sums of fp8 lose anything in the tensor core, and only on Hopper.
+    # Only fp8 accumulators lose bits in the tensor core, and only on Hopper.
     fast = fast or left.dtype not in FP8 or not machine.promotes
     slow_a, slow_b = (described and read_slowly(side) for side in sides)
-    unit = min(form_of(side, machine.either_way).unit for side in sides)
+    unit = min(form_of(side, machine.transposable).unit for side in sides)
     sizes = (left.itemsize, ITEMSIZE[dtype])
     return heuristic.Problem(m, n, k, left.dtype, *sizes, described, count, fast, slow_a, slow_b, unit, machine)
 
@@ -142,7 +141,7 @@ def _problem_of(left: Matrix, right: Matrix, dtype: str, fast: bool) -> heuristi
 def _ready(
     a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, out_dtype: Any, fast: bool, variant: Any, config: Any
 ) -> _Ready:
-    """What is known of arrays like these; what depends on addresses is checked at each call."""
+    """The prepared product for these arrays. Overlap depends on addresses and is checked at each call."""
     try:
         at_a, at_b = a.data_ptr(), b.data_ptr()
         key = (
@@ -153,7 +152,7 @@ def _ready(
         )  # fmt: skip
         ready = _known.get(key)
     except (AttributeError, TypeError):
-        # No tensors of PyTorch, or a configuration that is a dictionary.
+        # Not PyTorch tensors, or an unhashable configuration (a dictionary).
         return _prepare(a, b, out, scale_a, scale_b, out_dtype, fast, variant, config)
     if ready is not None:
         if out is not None:
@@ -184,21 +183,25 @@ def _prepare(
     if given is not None:
         check_overlap(spans, left.pointer, right.pointer, given.pointer)
     problem = _problem_of(left, right, dtype, fast)
-    asked = config_of(config, variant, problem.machine.usual)
-    if asked is not None:
-        check_machine(asked, problem.machine, left.device)
-        asked = asked.filled(left.itemsize, problem.stored_by(asked), most_sums(problem.fast and problem.described))
-        asked.check(left.itemsize, problem.stored_by(asked), problem.fast)
-        check_paths(asked, left, right, problem.machine)
+    requested = config_of(config, variant, problem.machine.usual)
+    if requested is not None:
+        check_machine(requested, problem.machine, left.device)
+        requested = requested.filled(
+            left.itemsize, problem.stored_by(requested), most_accumulators(problem.fast and problem.described)
+        )
+        requested.check(left.itemsize, problem.stored_by(requested), problem.fast)
+        check_paths(requested, left, right, problem.machine)
     if 0 in (m, n, k):
         return _Ready(None, (m, n), dtype, spans)
     check_target(left.device)
-    # An output that `matmul` makes lies row by row at an address that everything divides.
+    # An output that `matmul` allocates is row-major; address 0 stands for one with any alignment.
     target = Matrix(dtype, (m, n), (n, 1), 0, left.device) if given is None else given
-    if asked is None:
-        asked = heuristic.choose(problem)
-    sides, (scale_rows, scale_columns) = (left, right.turned), kinds
-    if asked.swap:
-        sides, (scale_columns, scale_rows), target = (right.turned, left), kinds, target.turned
-    product = Product(sides, target, scale_rows, scale_columns, asked, problem.programs, problem.fast, problem.machine)
+    if requested is None:
+        requested = heuristic.choose(problem)
+    sides, (scale_rows, scale_columns) = (left, right.transposed), kinds
+    if requested.swap:
+        sides, (scale_columns, scale_rows), target = (right.transposed, left), kinds, target.transposed
+    product = Product(
+        sides, target, scale_rows, scale_columns, requested, problem.programs, problem.fast, problem.machine
+    )
     return _Ready(product, (m, n), dtype, spans)

@@ -1,7 +1,7 @@
-"""What arrays matmul is given, and which path each takes to shared memory.
+"""Operands of matmul, and the path by which each gets to shared memory.
 
-The paths are data, `PATHS`: the first row whose conditions an operand meets is its path. Operands are seen as [rows, K], that
-is, rows of a or columns of b, so that `a.T` and `b.T` are nothing special.
+The paths are data, `PATHS`: the first row whose conditions an operand meets is its path. Operands are indexed [rows, K], where
+rows are rows of a or columns of b, so that `a.T` and `b.T` need no special cases.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import kernels as errors
-from weft.kernels.config import EITHER_WAY
+from weft.kernels.config import TRANSPOSABLE
 from weft.kernels.plan import Form, OutputForm, Path
 from weft.runtime.arguments import HOST, array, extents
 from weft.runtime.dtypes import ITEMSIZE
 
 GRANULE = 16
-"""TMA steps and starts at multiples of so many bytes."""
+"""TMA requires the address and all strides but the innermost to be multiples of this many bytes (CUDA driver API,
+`cuTensorMapEncodeTiled`)."""
 SECTOR = 32
-"""TMA reads rows that begin between multiples of so many bytes at half its speed."""
+"""Bytes of an L2 sector. TMA reads rows that do not begin at a multiple of it at half its speed, because each 128-byte piece
+then lies in five sectors and two cache lines (seen on an H200; docs/reference/kernels.md, "Paths")."""
 COPY_BYTES = (4, 16)
-"""The least and the most that one cp.async copies."""
+"""Minimum and maximum bytes of one cp.async (PTX: 4, 8 or 16)."""
 OUTPUT_BYTES = 8
-"""What a thread stores at a time at most."""
+"""Maximum bytes of one store of a thread in the epilogue."""
 MOST_STRIDE_BYTES = 1 << 40
 DESCRIBED_EXTENT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the table of paths: operands of `bits` bits whose elements follow one another along `contiguous` ("k", "rows" or
-    "any") and whose address, rows' distance and (for copies) length are multiples of `granule` bytes take `path`."""
+    """A row of the table of paths: operands of `bits` bits that are contiguous along `contiguous` ("k", "rows" or "any"), and
+    whose address, pitch and (for copies) row length are multiples of `granule` bytes, take `path`."""
 
     bits: tuple[int, ...]
     contiguous: str
@@ -49,7 +51,7 @@ PATHS: tuple[Rule, ...] = (
     Rule((8, 32), "rows", 1, "loads", "four producer warps load it and turn it over on its way to shared memory"),
     Rule((8, 16, 32), "any", 1, "loads", "four producer warps load and store it element by element"),
 )
-"""Which path an operand takes: the first row that it meets."""
+"""The paths of operands: the first matching row applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +66,29 @@ class Matrix:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return ITEMSIZE[self.dtype]
 
     @property
-    def turned(self) -> Matrix:
+    def transposed(self) -> Matrix:
         """The transpose."""
         (rows, columns), (down, right) = self.shape, self.strides
         return Matrix(self.dtype, (columns, rows), (right, down), self.pointer, self.device)
 
     @property
     def empty(self) -> bool:
-        """It has no elements."""
+        """True for a matrix without elements."""
         return 0 in self.shape
 
     def span(self) -> tuple[int, int]:
-        """Bytes from the address to the first byte of the matrix and to the one after its last."""
+        """The matrix's byte range relative to its address: first byte, and the byte after the last one."""
         steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
         low, high = (sum(pick(step, 0) for step in steps) for pick in (min, max))
         return low * self.itemsize, 0 if self.empty else (high + 1) * self.itemsize
 
     @property
     def place(self) -> str:
-        """Where it lies, in words."""
+        """The device, for messages."""
         return "the host" if self.device == HOST else f"GPU {self.device}"
 
 
@@ -106,12 +108,12 @@ def matrix(name: str, value: Any) -> Matrix:
     return Matrix(found.dtype, (rows, columns), (down, right), found.pointer, found.device)
 
 
-def form_of(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -> Form:
-    """How an operand, seen as [rows, K], lies in memory: the first of `PATHS` that takes it.
+def form_of(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABLE) -> Form:
+    """The form of an operand [rows, K] in memory, with the first matching path of `PATHS`.
 
-    `either_way`: bytes of elements that tensor cores read along either dimension."""
+    `transposable`: element sizes that tensor cores read in either major-ness."""
     contiguous = contiguous_along(operand)
-    if not why_undescribed(operand, either_way):
+    if not why_undescribed(operand, transposable):
         return Form(operand.dtype, "descriptor", contiguous, GRANULE)
     unit = granule_of(operand, contiguous)
     bits = 8 * operand.itemsize
@@ -125,9 +127,9 @@ def form_of(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -> Form:
 
 
 def contiguous_along(operand: Matrix) -> str:
-    """The dimension of [rows, K] whose elements follow one another: "k", "rows", or "" for none.
+    """The contiguous dimension of [rows, K]: "k", "rows", or "" for none.
 
-    Of one element nothing can be said, so that it may be either; K comes first."""
+    A dimension of size one counts as contiguous; K is preferred."""
     (rows, depth), (row_stride, k_stride) = operand.shape, operand.strides
     if k_stride == 1 or depth == 1:
         return "k"
@@ -135,7 +137,7 @@ def contiguous_along(operand: Matrix) -> str:
 
 
 def granule_of(operand: Matrix, contiguous: str) -> int:
-    """What divides the address, the distance of rows and their length, in bytes."""
+    """The greatest common divisor of address, pitch and row length in bytes, at most 16."""
     across, along = (0, 1) if contiguous == "k" else (1, 0)
     stride = operand.strides[across] if operand.shape[across] > 1 else 0
     if not contiguous or operand.strides[along] != 1:
@@ -143,12 +145,12 @@ def granule_of(operand: Matrix, contiguous: str) -> int:
     return gcd(operand.pointer, abs(stride) * operand.itemsize, operand.shape[along] * operand.itemsize, GRANULE)
 
 
-def why_undescribed(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -> str:
-    """Why TMA cannot read the blocks of an operand, seen as [rows, K]; empty where it can."""
+def why_undescribed(operand: Matrix, transposable: tuple[int, ...] = TRANSPOSABLE) -> str:
+    """Why TMA cannot load blocks of an operand [rows, K] in a form that tensor cores read; empty if it can."""
     contiguous = contiguous_along(operand)
     if not contiguous:
         return "its elements do not follow one another along any dimension"
-    if contiguous == "rows" and operand.itemsize not in either_way:
+    if contiguous == "rows" and operand.itemsize not in transposable:
         return f"{operand.dtype} has to be contiguous along K, the dimension that is summed"
     across = 0 if contiguous == "k" else 1
     nbytes = operand.strides[across] * operand.itemsize
@@ -160,21 +162,21 @@ def why_undescribed(operand: Matrix, either_way: tuple[int, ...] = EITHER_WAY) -
 
 
 def read_slowly(operand: Matrix) -> bool:
-    """Whether TMA, where it can read an operand seen as [rows, K], takes longer than for others."""
+    """Whether TMA reads an operand [rows, K] at half speed, because its rows are not aligned to L2 sectors."""
     across = 0 if contiguous_along(operand) == "k" else 1
     stride = operand.strides[across] * operand.itemsize if operand.shape[across] > 1 else 0
     return bool(stride % SECTOR or operand.pointer % SECTOR)
 
 
 def output_form(out: Matrix) -> OutputForm:
-    """How the output lies in memory.
+    """The form of the output in memory.
 
-    TMA writes in chunks of 16 bytes, so that for it the length of rows has to be a multiple of them too."""
+    TMA stores in chunks of 16 bytes, so that for it the length of rows must be a multiple of 16 bytes, too."""
     columns_first = abs(out.strides[0]) < abs(out.strides[1]) and out.shape[0] > 1
-    # As an operand it would be contiguous along K.
-    lies = out.turned if columns_first else out
+    # Indexed so that the contiguous dimension is the last one, like K of an operand.
+    lies = out.transposed if columns_first else out
     whole = lies.shape[1] * lies.itemsize % GRANULE == 0 and lies.strides[1] == 1
     described = whole and not why_undescribed(lies)
-    # Where TMA stores it, how threads would does not matter.
+    # The vector width of thread stores is irrelevant if TMA stores the output; 1 keeps equal plans equal.
     unit = 1 if described else min(granule_of(lies, "k"), OUTPUT_BYTES) // lies.itemsize
     return OutputForm(out.dtype, described, columns_first, max(unit, 1))

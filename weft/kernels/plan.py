@@ -1,6 +1,6 @@
-"""What the text of a matrix product's kernel depends on: everything that is known when it is compiled.
+"""Plans: everything that a matmul kernel is specialised on, as one constexpr argument.
 
-Kernels take a `Plan` as one constant. Plans are kept, so that equal ones are one object, which launches compare by identity.
+Plans are cached, so that equal plans are one object, which launches compare by identity.
 """
 
 from __future__ import annotations
@@ -10,31 +10,30 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from weft import language as gl
-from weft.kernels.config import EITHER_WAY, PROMOTED, MatmulConfig
+from weft.kernels.config import PROMOTED, TRANSPOSABLE, MatmulConfig
 from weft.language.nvidia.blackwell import TensorMemoryLayout
 
 Path = Literal["descriptor", "copies", "loads"]
-"""How the blocks of an operand come to shared memory: by TMA, by cp.async, or through registers."""
+"""The path of an operand's blocks to shared memory: TMA, cp.async, or through registers."""
 
 DTYPES: dict[str, Any] = {
     "float16": gl.float16, "bfloat16": gl.bfloat16, "float8_e4m3fn": gl.float8e4nv, "float8_e5m2": gl.float8e5,
     "float32": gl.float32, "int8": gl.int8, "uint8": gl.uint8, "int32": gl.int32,
 }  # fmt: skip
-"""Element types of arrays, by their canonical names."""
+"""Element types by canonical name."""
 SWIZZLE_BYTES = 128
 THREAD_BYTES = 4
-"""What a thread of a loading warp reads, and writes to shared memory, at a time at least."""
+"""Minimum bytes that a thread of a loading warp reads, and writes to shared memory, at a time."""
 MOST_HELD = 64
-"""Elements that such a thread holds at a time."""
+"""Maximum elements that a thread of a loading warp holds at a time."""
 LOADING_WARPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an operand lies in global memory, as far as kernels depend on it. Operands are seen as [rows, K].
+    """The form of an operand [rows, K] in global memory, as far as kernels are specialised on it.
 
-    `contiguous` is the dimension whose elements follow one another, "k", "rows" or "" for none, and `unit` the bytes at a time
-    that may be read along it.
+    `contiguous` is the contiguous dimension, "k", "rows" or "" for none, and `unit` the bytes of an aligned access along it.
     """
 
     dtype: str
@@ -45,8 +44,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """How the output lies in global memory. TMA stores it if `described`; `columns_first` says that its columns are what is
-    contiguous, and `unit` how many elements along them, or along rows, are aligned together."""
+    """The form of the output in global memory. TMA stores it if `described`. `columns_first`: it is column-major. `unit`: the
+    elements of an aligned access along the contiguous dimension."""
 
     dtype: str
     described: bool
@@ -56,11 +55,11 @@ class OutputForm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """An operand: how its blocks lie in shared memory and come there.
+    """An operand: the layout of its blocks in shared memory, and how they are loaded.
 
-    `block` is the shape of a block in memory, [rows, K] if `along_k`, else [K, rows]. `registers` is the layout in which warps
-    hold what they copy, `step` how much of the block's dimension `cut` they copy at a time, and `unit` the elements that are
-    aligned together.
+    `block` is the shape of a block in memory, [rows, K] if `along_k` (K-major), else [K, rows]. For operands that warps copy,
+    `registers` is the register layout, `step` the extent along the block's dimension `cut` copied at a time, and `unit` the
+    elements of an aligned access.
     """
 
     dtype: Any
@@ -78,10 +77,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """The output: it is stored by TMA if `described`, in pieces of `width` columns that lie as `layout` says.
+    """The output: stored by TMA if `described`, in pieces of `width` columns with shared-memory layout `layout`.
 
-    `columns_first` says that its columns are contiguous, so that TMA sees its transpose. Threads that store it hold it in
-    `registers`, `unit` elements at a time that are aligned together.
+    `columns_first`: it is column-major, so that its descriptor is that of the transpose. Otherwise threads store it from
+    registers in the layout `registers`, `unit` aligned elements at a time.
     """
 
     dtype: Any
@@ -95,23 +94,23 @@ class Output:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Shape in memory of a piece."""
+        """Shape of a piece in memory."""
         return (self.width, self.height) if self.columns_first else (self.height, self.width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What a kernel is compiled for. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
+    """Everything that a kernel is specialised on. `scale_a` and `scale_b`: "" for none, "number", "one" (in memory), or "each".
 
-    `promoted` is after how many elements along K sums of the tensor core are added in float32; None where they stay in it.
-    Tiles, and blocks of a, are of all `cluster` blocks of threads of a program, which share their rows; a slot has as many
-    blocks of b, each of which one of them sends to all.
+    `promoted`: elements along K after which the tensor core's accumulator is added to float32 registers; None for never. In a
+    cluster, tiles and blocks of a cover all `cluster` CTAs, which split their rows; a slot has `cluster` blocks of b, each of
+    which one CTA multicasts to all.
     """
 
     a: Side
     b: Side
     out: Output
-    sums: Any
+    acc_type: Any
     scale_a: str
     scale_b: str
     block_m: int
@@ -130,73 +129,73 @@ class Plan:
 
     @property
     def described(self) -> bool:
-        """Both operands come by TMA."""
+        """True when TMA loads both operands."""
         return self.a.path == self.b.path == "descriptor"
 
     @property
     def parts(self) -> int:
-        """Blocks of a in a slot: one for each consumer in a cluster, where a part of the rows is no slice, else one for all."""
+        """Blocks of a in a slot: one per consumer in a cluster, where a consumer's rows are not a slice, otherwise one."""
         return self.consumers if self.cluster > 1 else 1
 
     @property
     def sent(self) -> int:
-        """Blocks of b in a slot: one that each block of a cluster sends to all."""
+        """Blocks of b in a slot: one per CTA of the cluster, which multicasts it to all."""
         return self.cluster
 
     @property
     def b_block(self) -> tuple[int, int]:
-        """Shape in memory of a slot's block of b."""
+        """Shape in memory of a slot's whole block of b."""
         return (self.block_n, self.block_k) if self.b.along_k else (self.block_k, self.block_n)
 
     @property
     def split_rows(self) -> list[list[int]] | None:
-        """How the rows of tiles [rows, columns] are spread over the blocks of a cluster."""
+        """The `cga_layout` that splits the rows of a tile over the CTAs of a cluster."""
         return _split(self.cluster, 0)
 
     @property
     def producers(self) -> int:
-        """Warps that bring blocks."""
+        """Warps of the producer."""
         return 1 if self.described else LOADING_WARPS
 
     @property
     def copies(self) -> bool:
-        """Some blocks come by cp.async, so that those who multiply have to fence."""
+        """True when cp.async loads an operand, so that consumers need a proxy fence before the MMA."""
         return "copies" in (self.a.path, self.b.path)
 
     @property
     def loads(self) -> bool:
-        """Some blocks come through registers."""
+        """True when an operand is loaded through registers."""
         return "loads" in (self.a.path, self.b.path)
 
     @property
     def arrivals(self) -> int:
-        """Arrivals that make a slot ready: one that says how many bytes to expect, and those of warps that copy."""
+        """Arrivals per phase of a slot's `ready` barrier: one with the expected TMA bytes, and those of copying threads."""
         return bool(self.expected) + 32 * LOADING_WARPS * self.copies + self.loads
 
     @property
     def expected(self) -> int:
-        """Bytes that TMA brings into a slot of a block of threads."""
+        """Bytes that TMA loads into a slot of one CTA."""
         a, b = (side.nbytes if side.path == "descriptor" else 0 for side in (self.a, self.b))
         return self.parts * a // self.cluster + self.sent * b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorPlan(Plan):
-    """What a kernel is compiled for whose sums are in tensor memory, as `acc` lays them out; tiles are `handed` out by the GPU.
+    """The plan of a kernel with accumulators in tensor memory, in the layout `acc`; if `stealing`, programs steal tiles (CLC).
 
-    Blocks of a and b are of both blocks of threads of a cluster, which have halves of them."""
+    Blocks of a and b cover both CTAs of a pair, each of which holds half."""
 
     acc: Any
-    handed: bool
+    stealing: bool
 
     @property
     def pairs(self) -> bool:
-        """Two blocks of threads multiply together."""
+        """True when a pair of CTAs executes MMAs together (cta_group::2)."""
         return self.cluster == 2
 
     @property
     def tiles(self) -> int:
-        """Tiles whose sums are in tensor memory at a time."""
+        """Accumulator tiles in tensor memory (double buffering)."""
         return 2
 
     @property
@@ -211,13 +210,13 @@ class TensorPlan(Plan):
 
     @property
     def expected(self) -> int:
-        """Bytes that TMA brings into a slot of a block of threads."""
+        """Bytes that TMA loads into a slot of one CTA."""
         return (self.a.nbytes + self.b.nbytes) // self.cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Adding:
-    """What the kernel that adds parts is compiled for: how many, the output's type, kinds of scales of its rows and columns."""
+class SplitReduction:
+    """The plan of the split-K reduction: number of splits, output type, and kinds of scales of its rows and columns."""
 
     splits: int
     dtype: Any
@@ -229,23 +228,24 @@ class Adding:
 def make_plan(
     a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, fast: bool
 ) -> Plan:  # fmt: skip
-    """The plan of a product: operands and output as they lie in memory, kinds of scales, and the configuration."""
+    """The plan of a matmul from the forms of operands and output, the kinds of scales, and the configuration."""
     cluster = config.cluster
     output = output_of(out, config.rows_of_warps, config.block_n, config.num_warps, cluster)
-    pieces = config.sums_per_thread * 32 * config.num_warps // (config.rows_of_warps * output.width)
+    pieces = config.accumulators_per_thread * 32 * config.num_warps // (config.rows_of_warps * output.width)
     rows = config.rows // config.consumers if cluster > 1 else config.rows
     return Plan(
         side_of(a, rows, config.block_k, cluster),
         side_of(b, config.block_n // cluster, config.block_k, cluster, shared=True),
         output,
-        sums_of(a),
+        accumulator_type(a),
         scale_a,
         scale_b,
         config.rows,
         config.block_n,
         config.block_k,
         config.stages,
-        # Every tile begins with the first buffer, which must be the one that was used longest ago.
+        # Every tile starts with the first buffer, so the number of buffers must divide the number of pieces: otherwise the
+        # first buffer would not be the least recently used one.
         min(config.buffers, pieces),
         config.splits,
         config.order,
@@ -260,16 +260,16 @@ def make_plan(
 
 @lru_cache(maxsize=1024)
 def make_tensor_plan(
-    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, either_way: tuple[int, ...]
+    a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, transposable: tuple[int, ...]
 ) -> TensorPlan:
-    """The plan of a product in tensor memory; as `make_plan`. `either_way`: see `side_of`."""
+    """The plan of a matmul in tensor memory; as `make_plan`. `transposable`: see `side_of`."""
     rows, columns, cluster = config.rows, config.block_n, config.cluster
     output = output_of(out, config.rows_of_warps, columns, config.num_warps, cluster)
     return TensorPlan(
-        side_of(a, rows, config.block_k, cluster, either_way=either_way),
-        side_of(b, columns, config.block_k, cluster, either_way=either_way),
+        side_of(a, rows, config.block_k, cluster, transposable=transposable),
+        side_of(b, columns, config.block_k, cluster, transposable=transposable),
         output,
-        sums_of(a),
+        accumulator_type(a),
         scale_a,
         scale_b,
         rows,
@@ -288,31 +288,32 @@ def make_tensor_plan(
         acc=TensorMemoryLayout(
             [config.block_m, columns], col_stride=1, cga_layout=_split(cluster, 0), two_ctas=cluster == 2
         ),
-        handed=config.variant == "tcgen05_clc",
+        stealing=config.variant == "tcgen05_clc",
     )
 
 
-def sums_of(form: Form) -> Any:
-    """The type of sums of products of an operand's elements."""
+def accumulator_type(form: Form) -> Any:
+    """The accumulator type for an operand's element type."""
     return gl.int32 if form.dtype in ("int8", "uint8") else gl.float32
 
 
 def side_of(
-    form: Form, rows: int, depth: int, cluster: int, shared: bool = False, either_way: tuple[int, ...] = EITHER_WAY
+    form: Form, rows: int, depth: int, cluster: int, shared: bool = False, transposable: tuple[int, ...] = TRANSPOSABLE
 ) -> Side:
-    """An operand's blocks of `rows` and `depth` elements along K. Blocks of a cluster all have theirs, or share its rows.
+    """An operand with blocks of `rows` rows and `depth` elements along K. The CTAs of a cluster split the rows, or each holds
+    all of them (`shared`).
 
-    Tensor cores read elements of `either_way` bytes along any dimension, all others along K only."""
+    Tensor cores read elements of `transposable` bytes in either major-ness, all others only K-major."""
     dtype = DTYPES[form.dtype]
-    along_k = form.contiguous != "rows" or dtype.itemsize not in either_way
+    along_k = form.contiguous != "rows" or dtype.itemsize not in transposable
     block = (rows, depth) if along_k else (depth, rows)
     cga = _split(cluster, None if shared else 0 if along_k else 1)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype, cga_layout=cga)
     unit = max(form.unit // dtype.itemsize, 1)
-    turned = along_k and form.contiguous == "rows"
+    transposed = along_k and form.contiguous == "rows"
     vec = max(unit, THREAD_BYTES // dtype.itemsize) if form.path == "copies" else THREAD_BYTES // dtype.itemsize
-    registers = _turning(vec) if turned else _straight(block, vec)
-    cut = 1 if turned else 0
+    registers = _transposing(vec) if transposed else _straight(block, vec)
+    cut = 1 if transposed else 0
     held = block[cut] if form.path == "copies" else MOST_HELD * 32 * LOADING_WARPS // block[1 - cut]
     step = min(block[cut], held)
     nbytes = rows * depth * dtype.itemsize
@@ -320,24 +321,25 @@ def side_of(
 
 
 def _split(cluster: int, dim: int | None) -> list[list[int]] | None:
-    """The `cga_layout` of a matrix of which the two blocks of a cluster hold halves along a dimension, or all of it."""
+    """The `cga_layout` of a matrix that the two CTAs of a cluster split along a dimension, or both hold (`dim` None)."""
     return None if cluster == 1 else [[int(d == dim) for d in range(2)]]
 
 
 def _straight(block: tuple[int, int], vec: int) -> gl.BlockedLayout:
-    """Threads side by side along memory's contiguous dimension."""
+    """Lanes along the contiguous dimension of memory, for coalesced accesses."""
     lanes = min(block[1] // vec, 32)
     return gl.BlockedLayout([1, vec], [32 // lanes, lanes], [LOADING_WARPS, 1], [1, 0])
 
 
-def _turning(vec: int) -> gl.BlockedLayout:
-    """Threads side by side along rows, each of which holds a few elements along K, which it writes together."""
+def _transposing(vec: int) -> gl.BlockedLayout:
+    """Lanes along rows, for coalesced reads; each thread holds a few elements along K, which it writes to shared memory as one
+    vector."""
     return gl.BlockedLayout([vec, max(vec, 4)], [32, 1], [1, LOADING_WARPS], [0, 1])
 
 
 def output_of(form: OutputForm, rows: int, columns: int, warps: int, cluster: int) -> Output:
-    """The output's pieces: of all rows that some warps hold together, in each block of a cluster, and as many columns as a
-    swizzle spans."""
+    """The output's pieces: the rows that the storing warps hold together, in each CTA of a cluster, by one swizzle span of
+    columns."""
     kind = DTYPES[form.dtype]
     width = min(SWIZZLE_BYTES // kind.itemsize, columns)
     height = cluster * rows

@@ -1,7 +1,7 @@
-"""A product made ready: kernels, grids, and the way from arrays to their arguments.
+"""A prepared matmul: its kernel and grid, and the kernel's arguments from arrays.
 
-Preparing takes a while and depends on shapes, strides, types and devices only, so that what is ready is kept; a call then
-looks up the descriptors of its arrays' addresses and launches.
+Preparation takes long compared to a launch but depends only on shapes, strides, types and devices, so its result is cached. A
+call then looks up the descriptors for its arrays' addresses and launches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from weft.kernel import JITFunction
 from weft.kernels.arrays import Described, Packing, packed, source_of
 from weft.kernels.config import DESCRIBED, TENSOR_VARIANTS, UNIFORM, MatmulConfig, best_group
-from weft.kernels.device import parts
+from weft.kernels.device import split_k
 from weft.kernels.device.specialised import matmul_cooperative, matmul_ping_pong
 from weft.kernels.device.tensor_memory import matmul_tensor_memory
 from weft.kernels.device.uniform import matmul_uniform
@@ -21,7 +21,7 @@ from weft.kernels.heuristic import residents
 from weft.kernels.machines import HOPPER, Machine
 from weft.kernels.memory import empty_like, used_on
 from weft.kernels.operands import Matrix, form_of, output_form, why_undescribed
-from weft.kernels.plan import DTYPES, Adding, Form, OutputForm, Plan, make_plan, make_tensor_plan
+from weft.kernels.plan import DTYPES, Form, OutputForm, Plan, SplitReduction, make_plan, make_tensor_plan
 from weft.locks import lazy
 from weft.runtime.compiled import CompiledKernel
 
@@ -33,11 +33,11 @@ KERNELS: dict[str, JITFunction[..., Any]] = {
 
 @dataclass(frozen=True)
 class Product:
-    """a [M, K] @ b [K, N] in a configuration, as the arrays of one kind are multiplied.
+    """a [M, K] @ b [K, N] in a configuration, for arrays of given shapes, strides, types and devices.
 
-    `given` are the operands as [rows, K] and `out` the output as the kernel computes them, that is, exchanged and transposed
-    where the configuration says `swap`. Without `fast`, sums of fp8 are added in float32 as they grow. `multiprocessors` is how
-    many the device has, which is of the generation `machine`.
+    `given` are the operands as [rows, K] and `out` the output as the kernel computes them: exchanged and transposed if the
+    configuration has `swap`. Without `fast`, fp8 accumulators are promoted to float32 along K. `multiprocessors` is the
+    device's number of multiprocessors, `machine` its generation.
     """
 
     given: tuple[Matrix, Matrix]
@@ -51,17 +51,17 @@ class Product:
 
     @lazy
     def packings(self) -> tuple[Packing | None, Packing | None]:
-        """How operands are copied to where TMA can read them; None for those that stay where they are."""
-        either_way = self.either_way
+        """The packed copies of operands that TMA cannot read; None for operands used in place."""
+        transposable = self.transposable
         first, second = (
-            Packing.of(x, either_way) if self.config.pack and why_undescribed(x, either_way) else None
+            Packing.of(x, transposable) if self.config.pack and why_undescribed(x, transposable) else None
             for x in self.given
         )
         return first, second
 
     @lazy
     def a(self) -> Matrix:
-        """The left operand as the kernel that multiplies reads it."""
+        """The left operand as the matmul kernel reads it."""
         packing = self.packings[0]
         return self.given[0] if packing is None else packing.target
 
@@ -73,43 +73,43 @@ class Product:
 
     @lazy
     def plan(self) -> Plan:
-        """What the kernel is compiled for."""
+        """The kernel's plan."""
         out = output_form(self.out)
         scales = (self.scale_a, self.scale_b)
         if self.splits > 1:
-            # Parts go to memory that has a descriptor, and get their scales when they are added.
+            # Partial results go to a workspace with a descriptor; the reduction applies the scales.
             scales = ("", "")
             out = OutputForm("int32" if self.integers else "float32", True, out.columns_first, 1)
         config = self.config
         group = config.group or best_group(self.multiprocessors // config.cluster, config.rows, config.block_n)
         exact = replace(config, splits=self.splits, group=group, programs=0, swap=False)
-        a, b = (form_of(operand, self.either_way) for operand in (self.a, self.b))
+        a, b = (form_of(operand, self.transposable) for operand in (self.a, self.b))
         return self._plan(a, b, out, scales, exact)
 
     def _plan(self, a: Form, b: Form, out: OutputForm, scales: tuple[str, str], config: MatmulConfig) -> Plan:
         if config.in_tensor_memory:
-            return make_tensor_plan(a, b, out, *scales, config, self.either_way)
+            return make_tensor_plan(a, b, out, *scales, config, self.transposable)
         return make_plan(a, b, out, *scales, config, self.fast)
 
     @property
-    def either_way(self) -> tuple[int, ...]:
-        """Bytes of elements that tensor cores read along either dimension."""
-        return self.machine.either_way
+    def transposable(self) -> tuple[int, ...]:
+        """Element sizes that tensor cores read in either major-ness."""
+        return self.machine.transposable
 
     @property
     def integers(self) -> bool:
-        """Sums are integers."""
+        """True for integer accumulators."""
         return self.a.dtype in ("int8", "uint8")
 
     @lazy
     def splits(self) -> int:
-        """Parts of the sum along K, none of them empty."""
+        """Splits of K, none of them empty."""
         blocks = -(-self.a.shape[1] // self.config.block_k)
         return -(-blocks // -(-blocks // min(self.config.splits, blocks)))
 
     @lazy
     def grid(self) -> int:
-        """Programs."""
+        """The number of programs."""
         config, (m, n) = self.config, self.out.shape
         tiles = -(-m // config.rows) * -(-n // config.block_n) * self.splits
         if not config.persistent:
@@ -121,42 +121,42 @@ class Product:
 
     @lazy
     def sources(self) -> tuple[Described | None, Described | None]:
-        """Descriptors of the operands; None for those that are read through their address."""
+        """Descriptors of the operands; None for those that are read through their pointer."""
         return source_of(self.a, self.plan.a), source_of(self.b, self.plan.b)
 
     @lazy
     def target(self) -> Described | None:
-        """Descriptors of what the kernel writes; None where it writes through the address."""
+        """Descriptors of the array that the kernel writes; None if it writes through the pointer."""
         output = self.plan.out
         if not output.described:
             return None
         if self.splits > 1:
             shape = self.partials
             return Described(shape, (shape[1], 1), output.block, output.layout)
-        lies = self.out.turned if output.columns_first else self.out
+        lies = self.out.transposed if output.columns_first else self.out
         return Described(lies.shape, lies.strides, output.block, output.layout)
 
     @lazy
     def partials(self) -> tuple[int, int]:
-        """Shape of the parts' outputs, which lie below one another, their rows as the output's lie in memory."""
+        """Shape of the split-K workspace: the partial results stacked vertically, in the output's memory order."""
         (m, n), config = self.out.shape, self.config
         rows, columns, block = (n, m, config.block_n) if self.plan.out.columns_first else (m, n, config.rows)
         return self.splits * -(-rows // block) * block, -(-columns // 4) * 4
 
     @lazy
     def sizes(self) -> tuple[int, ...]:
-        """Arguments of the kernel that are numbers."""
+        """The kernel's integer arguments."""
         numbers = (*self.out.strides, *self.out.shape, self.a.shape[1])
         return numbers if self.config.variant in DESCRIBED else (*numbers, *self.a.strides, *self.b.strides)
 
     @lazy
     def options(self) -> dict[str, int]:
-        """Warps, and blocks of threads, of a program."""
+        """Launch options: warps and CTAs of a program."""
         return {"num_warps": self.config.num_warps, "num_ctas": self.config.cluster}
 
     @property
     def kernel(self) -> JITFunction[..., Any]:
-        """The kernel that multiplies."""
+        """The matmul kernel."""
         return KERNELS[self.config.variant]
 
     @lazy
@@ -165,18 +165,18 @@ class Product:
         return self.kernel[self.grid]
 
     def run(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
-        """Launch on arrays; `a`, `b` and their scales as the caller has them. Gives the compiled kernel that multiplies."""
+        """Launch on arrays; `a`, `b` and their scales in the caller's order. Returns the compiled matmul kernel."""
         if self.config.swap:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
         if self.config.pack:
             a, b = packed(self.packings, (a, b), stream)
         if self.splits > 1:
-            return self._run_in_parts(a, b, out, scale_a, scale_b, stream)
+            return self._run_split_k(a, b, out, scale_a, scale_b, stream)
         arguments = self.arguments(a, b, out, scale_a, scale_b)
         return self.launch(*arguments, **self.options, stream=stream)
 
     def arguments(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> tuple[Any, ...]:
-        """Arguments of the kernel, from arrays in its own order."""
+        """The kernel's arguments from arrays in the kernel's order."""
         described_a, described_b = self.sources
         target = self.target
         return (
@@ -187,31 +187,31 @@ class Product:
         )  # fmt: skip
 
     def compiled(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> CompiledKernel:
-        """The kernel that multiplies, compiled and not launched."""
+        """The matmul kernel, compiled without launching."""
         if self.config.swap:
             a, b, scale_a, scale_b = b, a, scale_b, scale_a
         if self.splits > 1:
-            out, scale_a, scale_b = self._sums(out), None, None
+            out, scale_a, scale_b = self._workspace(out), None, None
         a, b = (x if p is None else p.empty(x) for p, x in zip(self.packings, (a, b), strict=True))
         arguments = self.arguments(a, b, out, scale_a, scale_b)
         return self.kernel.warmup(*arguments, **self.options)
 
-    def _sums(self, like: Any) -> Any:
+    def _workspace(self, like: Any) -> Any:
         return empty_like(like, self.partials, "int32" if self.integers else "float32")
 
-    def _run_in_parts(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
-        sums = self._sums(out)
-        compiled = self.launch(*self.arguments(a, b, sums, None, None), **self.options, stream=stream)
+    def _run_split_k(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any, stream: Any) -> CompiledKernel:
+        partials = self._workspace(out)
+        compiled = self.launch(*self.arguments(a, b, partials, None, None), **self.options, stream=stream)
         lies, scales, kinds = self.out, (scale_a, scale_b), (self.scale_a, self.scale_b)
         if self.plan.out.columns_first:
-            lies, scales, kinds = lies.turned, scales[::-1], kinds[::-1]
+            lies, scales, kinds = lies.transposed, scales[::-1], kinds[::-1]
         rows, columns = lies.shape
-        adding = Adding(self.splits, DTYPES[self.out.dtype], *kinds)
-        grid = (-(-rows // parts.ROWS), -(-columns // parts.COLUMNS))
+        reduction = SplitReduction(self.splits, DTYPES[self.out.dtype], *kinds)
+        grid = (-(-rows // split_k.ROWS), -(-columns // split_k.COLUMNS))
         high, across = self.partials
-        parts.add_parts[grid](
-            sums, out, *scales, *lies.strides, rows, columns, high // self.splits, across, adding,
-            num_warps=parts.WARPS, stream=stream,
+        split_k.reduce_splits[grid](
+            partials, out, *scales, *lies.strides, rows, columns, high // self.splits, across, reduction,
+            num_warps=split_k.WARPS, stream=stream,
         )  # fmt: skip
-        used_on(sums, stream)
+        used_on(partials, stream)
         return compiled

@@ -1,4 +1,4 @@
-"""`matmul_scaled`: products of small floats that have a scale for each run of elements along K, on Blackwell's tensor cores."""
+"""`matmul_scaled`: block-scaled matmul (mxfp8, mxfp4, nvfp4) on Blackwell's tensor cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.kernel import JITFunction
 from weft.kernels import heuristic
 from weft.kernels.arrays import Described
 from weft.kernels.checks import (
-    OF_SMALL,
+    FLOAT_OUTPUTS,
     check_machine,
     check_overlap,
     check_shapes,
@@ -35,9 +35,9 @@ from weft.kernels.scaled_plan import (
     RUNS,
     ScaledFormat,
     ScaledPlan,
+    accumulator_tiles,
     bytes_of_scales,
     make_scaled_plan,
-    tiles_of_sums,
 )  # fmt: skip
 from weft.locks import lazy
 from weft.runtime.arguments import array, extents
@@ -45,39 +45,39 @@ from weft.runtime.compiled import CompiledKernel
 from weft.runtime.dtypes import ITEMSIZE
 
 WIDTHS = (256, 128)
-"""Columns of a tile: those whose scales lie together."""
+"""Tile widths: multiples of the 128 rows whose scales are stored together."""
 _MOST_STAGES = 8
 _ALIGNED = 32
-"""What matters of an address: what is left of it by so many bytes."""
+"""Addresses are reduced modulo this many bytes in the key of prepared products; only alignment matters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledProduct(Product):
-    """A product of operands with scales. Operands are matrices of bytes; with each comes the array of its scales."""
+    """A matmul of operands with block scales. Operands are matrices of bytes, each with an array of scales."""
 
     format: str
 
     def _plan(self, a: Form, b: Form, out: OutputForm, scales: tuple[str, str], config: MatmulConfig) -> Plan:
-        return make_scaled_plan(a, b, out, *scales, config, self.format, self.either_way)
+        return make_scaled_plan(a, b, out, *scales, config, self.format, self.transposable)
 
     @property
-    def either_way(self) -> tuple[int, ...]:
-        """Bytes of elements that tensor cores read along either dimension: not those of which a byte has two."""
-        return either_way_of(FORMATS[self.format], self.machine.either_way)
+    def transposable(self) -> tuple[int, ...]:
+        """Element sizes that tensor cores read in either major-ness; fp4, with two elements per byte, must be K-major."""
+        return transposable_of(FORMATS[self.format], self.machine.transposable)
 
     @property
     def integers(self) -> bool:
-        """Sums are floats, though bytes may hold the elements."""
+        """False: accumulators are float32, although uint8 arrays may hold the elements."""
         return False
 
     @property
     def kernel(self) -> JITFunction[..., Any]:
-        """The kernel that multiplies."""
+        """The matmul kernel."""
         return matmul_with_scales
 
     @lazy
     def scales(self) -> tuple[Described, Described]:
-        """Descriptors of the operands' scales."""
+        """Descriptors of both operands' scales."""
         plan = self.plan
         assert isinstance(plan, ScaledPlan)
         first, second = (
@@ -87,7 +87,7 @@ class ScaledProduct(Product):
         return first, second
 
     def arguments(self, a: Any, b: Any, out: Any, scale_a: Any, scale_b: Any) -> tuple[Any, ...]:
-        """Arguments of the kernel, from arrays in its own order; `a` and `b` are elements and their scales."""
+        """The kernel's arguments from arrays in the kernel's order; `a` and `b` are pairs of elements and scales."""
         (left, left_scales), (right, right_scales) = a, b
         of_a, of_b = self.scales
         first, second, *rest = super().arguments(left, right, out, scale_a, scale_b)
@@ -98,21 +98,21 @@ def matmul_scaled(
     a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any = None, *, format: str, out_dtype: Any = None,  # noqa: A002
     factor: Any = None, variant: str | None = None, config: MatmulConfig | dict[str, Any] | None = None, stream: Any = None,
 ) -> Any:  # fmt: skip
-    """a [M, K] times b [K, N], each run of elements along K multiplied by its scale first; gives `out` [M, N].
+    """a [M, K] times b [K, N], with each run of elements along K multiplied by its scale; returns `out` [M, N].
 
-    Formats of both operands, as `weft.nvidia.scaled.quantise` makes them of host arrays:
+    Formats of both operands, as `weft.nvidia.scaled.quantise` makes them from host arrays:
 
-    - "mxfp8": float8_e4m3fn or float8_e5m2 in any pairing, and a power of two for 32 elements, uint8;
-    - "mxfp4": e2m1, two to a byte along K, the first in the low half, uint8 [M, K / 2] and [K / 2, N]; scales as of mxfp8;
-    - "nvfp4": e2m1 likewise, and a float8_e4m3fn for 16 elements.
+    - "mxfp8": float8_e4m3fn or float8_e5m2 in any pairing, with a power-of-two scale (uint8 exponent) per 32 elements;
+    - "mxfp4": e2m1, two per byte along K with the first in the low half, uint8 [M, K / 2] and [K / 2, N]; scales as in mxfp8;
+    - "nvfp4": e2m1 likewise, with a float8_e4m3fn scale per 16 elements.
 
     `scale_a` and `scale_b` are scales in the order of `weft.nvidia.scaled.scale_blocks`: [M / 128, K / run / 4, 32, 4, 4],
-    rounded up, contiguous, for b the same of its columns. An array that quantise has made of y [N, K] is `b` as `.elements.T`.
-    Memory is read by TMA as it lies: rows, or columns, must be contiguous along K (of mxfp8 along either dimension) and a
-    multiple of 16 bytes apart. Sums are of float32; `out` holds bfloat16, float16 or float32. `factor` multiplies it, a number
-    or a float32 array of one element.
+    rounded up, contiguous; for b the same with N instead of M. For y [N, K] quantised by `quantise`, pass its `.elements.T` as
+    `b`. TMA reads operands in place: they must be contiguous along K (mxfp8 along either dimension) with a pitch that is a
+    multiple of 16 bytes. Accumulators are float32; `out` is bfloat16, float16 or float32. `factor`, a number or a float32 array
+    of one element, multiplies the output.
 
-    `variant`, `config` and `stream` are as in `matmul`, with tiles of 128 or 256 columns. Only Blackwell does this.
+    `variant`, `config` and `stream` are as in `matmul`, with tiles of 128 or 256 columns. Requires Blackwell.
 
     Raises LaunchError: kernels-scaled-target, kernels-scaled-format, kernels-scaled-elements, kernels-scaled-path,
     kernels-scaled-scales, kernels-scaled-factor, and what `matmul` raises of shapes, outputs and configurations.
@@ -141,7 +141,7 @@ def compile_scaled(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The product, or None where nothing is summed, and its output."""
+    """The prepared product (None if K, M or N is 0) with its output's shape and type."""
 
     product: ScaledProduct | None
     shape: tuple[int, int]
@@ -161,49 +161,49 @@ def _prepare(
         raise fail(errors.SCALED_FORMAT, format=format, known=", ".join(map(repr, FORMATS)))
     check_shapes(left, right)
     _check_elements(left, right, format, row)
-    dtype, shape = type_of_output(left, right, out, out_dtype, OF_SMALL), (left.shape[0], right.shape[1])
-    for name, given, side in (("scale_a", scale_a, left), ("scale_b", scale_b, right.turned)):
+    dtype, shape = type_of_output(left, right, out, out_dtype, FLOAT_OUTPUTS), (left.shape[0], right.shape[1])
+    for name, given, side in (("scale_a", scale_a, left), ("scale_b", scale_b, right.transposed)):
         _check_scales(name, given, side, format, row)
     kind = _kind_of_factor(factor, left)
-    # An output that is made lies row by row at an address that everything divides.
+    # An output that is allocated here is row-major; address 0 stands for one with any alignment.
     result = Matrix(dtype, shape, (shape[1], 1), 0, left.device) if out is None else matrix("out", out)
     if out is not None:
         spans = tuple(x.span() for x in (left, right, result))
         check_overlap(spans, left.pointer, right.pointer, result.pointer)
     machine = machine_of(target)
-    asked = config_of(config, variant, machine.usual)
-    if asked is not None:
-        check_machine(asked, machine, left.device)
-        asked = _filled(asked, row, ITEMSIZE[dtype])
+    requested = config_of(config, variant, machine.usual)
+    if requested is not None:
+        check_machine(requested, machine, left.device)
+        requested = _filled(requested, row, ITEMSIZE[dtype])
     if left.empty or right.empty:
         return _Found(None, shape, dtype)
-    _check_paths(left, right, either_way_of(row, machine.either_way))
-    # What is ready for arrays does for others that are as well aligned.
+    _check_paths(left, right, transposable_of(row, machine.transposable))
+    # Prepared products are shared by arrays of equal alignment.
     left, right, result = (replace(x, pointer=x.pointer % _ALIGNED) for x in (left, right, result))
-    return _Found(_product(left, right, result, kind, asked, machine, format), shape, dtype)
+    return _Found(_product(left, right, result, kind, requested, machine, format), shape, dtype)
 
 
 @lru_cache(maxsize=1024)
 def _product(
-    left: Matrix, right: Matrix, out: Matrix, factor: str, asked: MatmulConfig | None, machine: Machine, format: str  # noqa: A002
+    left: Matrix, right: Matrix, out: Matrix, factor: str, requested: MatmulConfig | None, machine: Machine, format: str  # noqa: A002
 ) -> ScaledProduct:  # fmt: skip
     (m, k), n = left.shape, right.shape[1]
     count = multiprocessors_of(left.device, machine)
     problem = heuristic.Problem(m, n, k, left.dtype, 1, out.itemsize, True, count, machine=machine)
-    config = asked or choose(problem, FORMATS[format])
-    sides, factors = (left, right.turned), (factor, "")
+    config = requested or choose(problem, FORMATS[format])
+    sides, factors = (left, right.transposed), (factor, "")
     if config.swap:
-        sides, factors, out = (right.turned, left), ("", factor), out.turned
+        sides, factors, out = (right.transposed, left), ("", factor), out.transposed
     return ScaledProduct(sides, out, *factors, config, count, machine=machine, format=format)
 
 
 def choose(problem: heuristic.Problem, row: ScaledFormat) -> MatmulConfig:
-    """The configuration that the model of `weft.kernels.heuristic` finds fastest; of `problem` the lengths are in bytes."""
+    """The fastest configuration by the model of `weft.kernels.heuristic`; sizes along K in `problem` are in bytes."""
     rates = problem.machine.rates
 
     def cost(config: MatmulConfig) -> float:
-        # Where sums of one tile only fit beside the scales, nothing is multiplied while they are stored.
-        stored = config.block_m * config.block_n / rates.stored if tiles_of_sums(config.block_n) == 1 else 0
+        # If only one accumulator tile fits next to the scales, the epilogue does not overlap the next mainloop.
+        stored = config.block_m * config.block_n / rates.stored if accumulator_tiles(config.block_n) == 1 else 0
         return heuristic.cost(problem, config) + stored * -(-heuristic.tiles_of(problem, config) // problem.programs)
 
     least = replace(problem, m=max(problem.m, TENSOR_ROWS), n=max(problem.n, WIDTHS[-1]))
@@ -211,13 +211,13 @@ def choose(problem: heuristic.Problem, row: ScaledFormat) -> MatmulConfig:
     return min((_staged(config, row, problem.stored_by(config)) for config in wide), key=cost)
 
 
-def either_way_of(row: ScaledFormat, either_way: tuple[int, ...]) -> tuple[int, ...]:
-    """Bytes of elements that tensor cores read along either dimension: none where a byte has two elements."""
-    return either_way if row.per_byte == 1 else ()
+def transposable_of(row: ScaledFormat, transposable: tuple[int, ...]) -> tuple[int, ...]:
+    """Element sizes that tensor cores read in either major-ness; none for formats with two elements per byte."""
+    return transposable if row.per_byte == 1 else ()
 
 
 def _staged(config: MatmulConfig, row: ScaledFormat, out_itemsize: int) -> MatmulConfig:
-    """As many stages as fit beside the scales, up to those that it has."""
+    """The configuration with as many of its stages as fit next to the scales."""
     fitting = (
         n for n in range(config.stages, 2, -1) if _shared(replace(config, stages=n), row, out_itemsize) <= SHARED_BYTES
     )
@@ -229,7 +229,7 @@ def _shared(config: MatmulConfig, row: ScaledFormat, out_itemsize: int) -> int:
 
 
 def _filled(config: MatmulConfig, row: ScaledFormat, out_itemsize: int) -> MatmulConfig:
-    """The configuration with no size left open. Raises LaunchError: kernels-variant, kernels-config."""
+    """The configuration with all sizes filled in and checked. Raises LaunchError: kernels-variant, kernels-config."""
     stored = 4 if config.splits > 1 else out_itemsize
     stages = config.stages
     config = replace(config, stages=stages or _MOST_STAGES).filled(1, stored)
@@ -262,16 +262,16 @@ def _check_elements(left: Matrix, right: Matrix, format: str, row: ScaledFormat)
             raise fail(errors.SCALED_ELEMENTS, name=name, got=x.dtype, format=format, want=held)
 
 
-def _check_paths(left: Matrix, right: Matrix, either_way: tuple[int, ...]) -> None:
+def _check_paths(left: Matrix, right: Matrix, transposable: tuple[int, ...]) -> None:
     """Raises LaunchError (kernels-scaled-path)."""
-    for name, side in (("a", left), ("b", right.turned)):
-        reason = why_undescribed(side, either_way)
+    for name, side in (("a", left), ("b", right.transposed)):
+        reason = why_undescribed(side, transposable)
         if reason:
             raise fail(errors.SCALED_PATH, name=name, reason=reason)
 
 
 def _check_scales(name: str, given: Any, side: Matrix, format: str, row: ScaledFormat) -> None:  # noqa: A002
-    """Raises LaunchError (kernels-scaled-scales, kernels-devices) of the scales of an operand, seen as [rows, K]."""
+    """Check the scales of an operand [rows, K]. Raises LaunchError (kernels-scaled-scales, kernels-devices)."""
     want = _shape_of_scales(side, row)
     found, measured = array(given), extents(given)
     got = f"a {type(given).__name__}"
@@ -293,18 +293,18 @@ def _check_scales(name: str, given: Any, side: Matrix, format: str, row: ScaledF
 
 
 def _shape_of_scales(side: Matrix, row: ScaledFormat) -> tuple[int, ...]:
-    """Shape of the scales of an operand, seen as [rows, K]."""
+    """Shape of the scales of an operand [rows, K]."""
     rows, k = side.shape
     return -(-rows // ROWS), -(-k * row.per_byte // (row.run * RUNS)), PIECE[0], ROWS // PIECE[0], RUNS
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of an array whose elements follow one another."""
+    """Strides of a contiguous array."""
     return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def _kind_of_factor(factor: Any, left: Matrix) -> str:
-    """As a kind of scale of `Plan`. Raises LaunchError (kernels-scaled-factor, kernels-devices)."""
+    """The kind of the factor, as a kind of scale in `Plan`. Raises LaunchError (kernels-scaled-factor, kernels-devices)."""
     measured = extents(factor) if factor is not None and array(factor) is not None else None
     if measured is not None and any(size != 1 for size in measured[0]):
         raise fail(errors.SCALED_FACTOR, got=f"an array of shape {list(measured[0])}")
@@ -312,6 +312,6 @@ def _kind_of_factor(factor: Any, left: Matrix) -> str:
 
 
 def _described(x: Matrix, row: ScaledFormat, block: tuple[int, ...], layout: Any) -> Described:
-    """Descriptors of the scales of an operand, seen as [rows, K]."""
+    """Descriptors of the scales of an operand [rows, K]."""
     shape = (*_shape_of_scales(x, row)[:2], *PIECE)
     return Described(shape, _contiguous(shape), block, layout)

@@ -1,7 +1,7 @@
-"""What the text of a block-scaled product's kernel depends on: formats, and how scales lie everywhere on their way.
+"""Plans of block-scaled matmuls: formats, and the layouts of scales in global, shared and tensor memory.
 
-Scales come in the order of `weft.nvidia.scaled.scale_blocks`: [rows / 128, runs / 4, 32, 4, 4] bytes, of which the last two
-dimensions are 16 bytes to TMA. What is said of rows holds for columns of b.
+Scales are in the order of `weft.nvidia.scaled.scale_blocks`: [rows / 128, runs / 4, 32, 4, 4] bytes. Their descriptor has the
+last two dimensions as one of 16 bytes. "Rows" are rows of a or columns of b.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from weft.kernels.plan import DTYPES, Form, OutputForm, TensorPlan, make_tensor_
 from weft.language.nvidia.blackwell import TensorMemoryScalesLayout
 
 ROWS, RUNS = 128, 4
-"""Rows and runs of the scales that follow one another in memory."""
+"""Rows and runs of one contiguous block of scales."""
 PIECE = (32, ROWS // 32 * RUNS)
-"""Rows of bytes that these are to TMA."""
+"""Shape of such a block in bytes, as TMA copies it."""
 TENSOR_COLUMNS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledFormat:
-    """A block-scaled format: names of the elements that arrays of a dtype hold, `per_byte` to a byte, and the dtype of scales,
-    of which there is one for a `run` of elements along K."""
+    """A block-scaled format: element type by array dtype, elements `per_byte`, the dtype of scales, and the `run` of elements
+    along K that share a scale."""
 
     elements: dict[str, str]
     per_byte: int
@@ -34,7 +34,7 @@ class ScaledFormat:
 
     @property
     def words(self) -> int:
-        """Fours of scales of a row and a block along K, of 128 bytes."""
+        """Groups of four scales per row in a block of 128 bytes along K."""
         return PIECE_BYTES * self.per_byte // (RUNS * self.run)
 
 
@@ -47,8 +47,9 @@ FORMATS: dict[str, ScaledFormat] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scales:
-    """An operand's scales in a slot: [rows, runs], which come as `block`, and lie as two layouts say in shared and in tensor
-    memory. `nbytes` of them are a block's of threads."""
+    """An operand's scales in a slot: [rows, runs], loaded by TMA as `block`, with their layouts in shared and tensor memory.
+
+    `nbytes` is the size of one CTA's share."""
 
     dtype: Any
     rows: int
@@ -61,7 +62,7 @@ class Scales:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledPlan(TensorPlan):
-    """What a kernel is compiled for whose operands have scales. K, and `block_k`, count bytes."""
+    """The plan of a kernel whose operands have scales. K and `block_k` count bytes."""
 
     a_type: str
     b_type: str
@@ -70,48 +71,48 @@ class ScaledPlan(TensorPlan):
 
     @property
     def tiles(self) -> int:
-        """Tiles whose sums are in tensor memory at a time, beside the scales."""
-        return tiles_of_sums(self.block_n)
+        """Accumulator tiles in tensor memory, next to the scales."""
+        return accumulator_tiles(self.block_n)
 
     @property
     def expected(self) -> int:
-        """Bytes that TMA brings into a slot of a block of threads."""
+        """Bytes that TMA loads into a slot of one CTA."""
         return (self.a.nbytes + self.b.nbytes) // self.cluster + self.a_scales.nbytes + self.b_scales.nbytes
 
 
-def tiles_of_sums(columns: int) -> int:
-    """Tiles of so many columns that tensor memory holds the sums of, if there is to be anything else in it."""
+def accumulator_tiles(columns: int) -> int:
+    """Accumulator tiles of `columns` columns that fit in tensor memory next to the scales."""
     return 2 if 2 * columns < TENSOR_COLUMNS else 1
 
 
 def bytes_of_scales(config: MatmulConfig, words: int) -> int:
-    """Shared memory that scales take in each slot of a block of threads."""
+    """Shared memory of scales per slot and CTA."""
     return (config.block_m + config.block_n) * RUNS * words
 
 
 @lru_cache(maxsize=256)
 def make_scaled_plan(
     a: Form, b: Form, out: OutputForm, scale_a: str, scale_b: str, config: MatmulConfig, format: str,  # noqa: A002
-    either_way: tuple[int, ...],
+    transposable: tuple[int, ...],
 ) -> ScaledPlan:  # fmt: skip
-    """The plan of a block-scaled product; as `make_tensor_plan`, for operands of a format."""
-    plan = make_tensor_plan(a, b, out, scale_a, scale_b, config, either_way)
+    """The plan of a block-scaled matmul; as `make_tensor_plan`, for operands of a format."""
+    plan = make_tensor_plan(a, b, out, scale_a, scale_b, config, transposable)
     known: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    # Bytes that hold two elements are no integers.
-    known["sums"] = gl.float32
+    # uint8 operands hold fp4 pairs here, so their accumulators are not integers.
+    known["acc_type"] = gl.float32
     row = FORMATS[format]
     return ScaledPlan(
         **known,
         a_type=row.elements[a.dtype],
         b_type=row.elements[b.dtype],
         a_scales=_scales(row, config.rows, config.cluster, 1),
-        # Each block of a pair multiplies its rows by all columns, whichever block reads them.
+        # Each CTA of a pair multiplies its rows by all columns, so it needs the scales of all columns in its tensor memory.
         b_scales=_scales(row, config.block_n, config.cluster, 0),
     )
 
 
 def _scales(row: ScaledFormat, rows: int, cluster: int, split: int) -> Scales:
-    """Scales of so many rows, of which blocks of a cluster hold parts (`split` 1) or all (0)."""
+    """Scales of `rows` rows, which the CTAs of a cluster split (`split` 1) or all hold (0)."""
     cga = None if cluster == 1 else [[split, 0, 0, 0]]
     tensor_cga = None if cluster == 1 else [[split, 0]]
     block = (rows // ROWS, row.words, *PIECE)

@@ -1,7 +1,7 @@
 """Autotuning: `@autotune` chooses the fastest of several configs of a kernel, or of a function that launches kernels.
 
-A `Config` sets compile-time arguments and launch options, a `Space` is the product of values for each. The choice is made at
-the first call for a key, kept in a store of its own beside the compiled kernels, and may be carried to other machines.
+A `Config` sets compile-time arguments and launch options; a `Space` is the Cartesian product of values for each. The choice is
+made at the first call for a key, stored next to the compiled kernels, and can be exported to other machines.
 """
 
 from weft.tune.config import Config, Space

@@ -1,4 +1,4 @@
-"""`python -m weft tune`: the stored choices, shown, carried to other machines, forgotten."""
+"""`python -m weft tune`: list, export, import and clear the stored choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.tune.store import Choice, choices, clear_choices, export_choices, impo
 
 
 def run(given: argparse.Namespace, console: Any) -> int:
-    """Do what `weft.cli` read from the command line; the exit status. `console` is one of `rich`."""
+    """Execute the action that `weft.cli` parsed. Returns the exit status. `console` is a `rich` console."""
     if given.action == "list":
         for choice in choices(given.kernel):
             console.print(line(choice), markup=False)
@@ -25,7 +25,7 @@ def run(given: argparse.Namespace, console: Any) -> int:
 
 
 def line(choice: Choice) -> str:
-    """A choice in words: for what, then which."""
+    """A choice as a line of text: kernel, device and key, then the config and its time."""
     point = choice.point
     key = [f"{label}={_text(value)}" for label, value in point.values]
     key += [f"{name}: {dtype}" for name, dtype in point.dtypes]

@@ -1,4 +1,4 @@
-"""What may vary: a `Config` is one way to launch, a `Space` is every combination of values that its constraint lets through."""
+"""The search space: a `Config` is one set of arguments and options, a `Space` every combination that its constraint allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.runtime.specialise import constexpr
 OPTIONS = ("num_warps", "num_ctas", "maxnreg")
 """Launch options that a config may set."""
 PreHook = Callable[[dict[str, Any]], object]
-"""Called before each launch with the arguments by name, the config's included."""
+"""Called before each launch with the arguments by name, including the config's."""
 
 Where: TypeAlias = (
     Callable[[Any], bool]
@@ -27,20 +27,20 @@ Where: TypeAlias = (
     | Callable[[Any, Any, Any, Any], bool]
     | Callable[..., bool]
 )
-"""A constraint on the values that its parameters name. Each number of parameters is listed, because type checkers infer those
-of a lambda from a type that counts them; with `...` alone, they are of unknown type."""
+"""A constraint on the values that its parameters name. One alternative per number of parameters, because type checkers infer
+a lambda's parameter types only from a callable type with explicit parameters; with `...` alone they are unknown."""
 
 
 class Config:
-    """One way to launch: values of compile-time arguments, and launch options.
+    """Values of compile-time arguments and launch options for one launch.
 
-    `Config({"BLOCK": 64}, num_warps=8)`. An option that is None is left to the launch; options may stand in `kwargs` too.
-    `pre_hook` is called before each launch with the arguments by name. Hashable; equal where values (by type, too), options and
-    hook are.
+    `Config({"BLOCK": 64}, num_warps=8)`. An option that is None is left to the launch; options may also be given in `kwargs`.
+    `pre_hook` is called before each launch with the arguments by name. Hashable; configs are equal if their values (including
+    types), options and hooks are.
 
-    Attributes: `kwargs`, `num_warps`, `num_ctas`, `maxnreg`, `pre_hook`, and `arguments`, what a call gets of all that.
-    Raises LaunchError: launch-option-value, launch-no-option, launch-constexpr-kind for a value that cannot be hashed;
-    TuningError: tune-option-kind for what is no dictionary, or no function.
+    Attributes: `kwargs`, `num_warps`, `num_ctas`, `maxnreg`, `pre_hook`, and `arguments`, the keywords passed to a call.
+    Raises LaunchError: launch-option-value, launch-no-option, launch-constexpr-kind for an unhashable value; TuningError:
+    tune-option-kind for an argument that is not a dictionary, or not a function.
     """
 
     __slots__ = ("_key", "arguments", "kwargs", "maxnreg", "num_ctas", "num_warps", "pre_hook")
@@ -79,7 +79,7 @@ class Config:
         return isinstance(other, Config) and self._key == other._key
 
     def __str__(self) -> str:
-        """The arguments and options, the same in each process: choices are kept under this text."""
+        """The arguments and options. The text is the same in every process, since stored choices identify configs by it."""
         return ", ".join(f"{name}={_text(value)}" for name, value in self.arguments.items()) or "defaults"
 
     def __repr__(self) -> str:
@@ -89,12 +89,12 @@ class Config:
 
 @dataclass(frozen=True)
 class Space:
-    """Every combination of values, less those that the constraint refuses.
+    """Every combination of values that the constraint allows.
 
         Space({"BLOCK_M": [64, 128], "BLOCK_N": [64, 128], "num_warps": [4, 8]}, where=lambda BLOCK_M, num_warps: ...)
 
-    `values` maps parameters and launch options to lists of values (anything else is the only value). `where` takes those
-    parameters that it names and is true for combinations to keep; `pre_hook` becomes that of each config.
+    `values` maps parameters and launch options to lists of values; a value that is not a list is the only one. `where` is
+    called with the parameters that it names and returns True for combinations to keep. Each config gets `pre_hook`.
     """
 
     values: Mapping[str, Any]
@@ -108,7 +108,7 @@ class Space:
         check_hook("weft.tune.Space", "pre_hook", self.pre_hook)
 
     def __iter__(self) -> Iterator[Config]:
-        """The configs, the last parameter's values changing fastest. Raises TuningError: tune-constraint, tune-option-kind."""
+        """The configs; the last parameter varies fastest. Raises TuningError: tune-constraint, tune-option-kind."""
         allowed = _constraint(self.where, self.values)
         for combination in itertools.product(*map(_listed, self.values.values())):
             values = dict(zip(self.values, combination, strict=True))
@@ -120,7 +120,7 @@ Configs = Iterable["Config | Space | Mapping[str, Any]"] | Space | Mapping[str, 
 
 
 def expand(name: str, configs: Configs) -> tuple[Config, ...]:
-    """The configs of what a user gave for `name`, each once. Raises TuningError: tune-configs-kind, tune-empty-space."""
+    """The distinct configs of a user's `configs` for `name`. Raises TuningError: tune-configs-kind, tune-empty-space."""
     given: Any = configs
     one = isinstance(given, (Mapping, Space, str)) or not isinstance(given, Iterable)
     listed: list[Any] = [given] if one else list(cast("Iterable[Any]", given))
@@ -158,7 +158,7 @@ def _listed(values: Any) -> tuple[Any, ...]:
 
 
 def _constraint(where: Where | None, values: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
-    """`where` as a function of all values, of which it takes those that it names."""
+    """`where` as a function of all values, which passes on those that it names."""
     if where is None:
         return lambda values: True
     allows = cast("Callable[..., bool]", where)
@@ -173,10 +173,10 @@ def _constraint(where: Where | None, values: Mapping[str, Any]) -> Callable[[Map
 
 
 def _truth(result: object) -> bool:
-    """What a constraint returned, as a condition."""
+    """The truth value of a constraint's result."""
     try:
         return bool(result)
-    except (ValueError, TypeError) as error:  # an array of several elements, or a symbol
+    except (ValueError, TypeError) as error:  # An array of several elements, or a symbol.
         raise fail(
             OPTION_KIND, option="what the constraint returns", name="weft.tune.Space", value=repr(result),
             want="true or false", fix="return one condition for each combination, as numpy.all(...) is of an array",
@@ -184,14 +184,14 @@ def _truth(result: object) -> bool:
 
 
 def check_hook(name: str, option: str, value: object) -> None:
-    """Check an option that is a function, where it is given. Raises TuningError (tune-option-kind)."""
+    """Check an optional function. Raises TuningError (tune-option-kind)."""
     if value is not None and not callable(value):
         fix = f"write a def above it, and {option}= its name"
         raise fail(OPTION_KIND, option=option, name=name, value=repr(value), want="a function", fix=fix)
 
 
 def _named(name: str, given: object) -> dict[str, Any]:
-    """Values by parameter. Raises TuningError (tune-option-kind) for what does not map names to them."""
+    """Values by parameter. Raises TuningError (tune-option-kind) unless the argument maps names to values."""
     values = cast("Mapping[Any, Any]", {} if given is None else given)
     if not isinstance(given, (Mapping, NoneType)) or not all(isinstance(each, str) for each in values):
         want, fix = "a dictionary of values by the names of parameters", f"write {name}({{'BLOCK': 64}})"
@@ -202,6 +202,6 @@ def _named(name: str, given: object) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """A value as it reads in every process: functions and classes by name, not by address."""
+    """A value as text that is the same in every process: functions and classes by name, not by address."""
     name = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{name}" if isinstance(name, str) else repr(value)

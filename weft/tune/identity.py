@@ -1,8 +1,8 @@
-"""What a stored choice is a choice for: the text of what is tuned, of the functions it names, and of its configs.
+"""The identity of a tuned function: its text, the text of the functions that it names, and its configs.
 
-Unlike the keys of the cache of kernels, which must never be served stale, this leaves out where a text stands, versions of
-tools, and objects of which nothing is known. A choice may be carried to another machine, and it stays good when a line is added
-above the kernel. At worst it is not the best choice any more.
+Unlike the keys of the kernel cache, which must never yield stale code, the identity leaves out source locations, tool versions
+and objects without a fingerprint. So a choice can be exported to another machine and survives a line added above the kernel. At
+worst a stored choice is no longer the fastest one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATOMS = (bool, int, float, str, type(None))
 
 
 def identity(function: FunctionType, configs: Iterable[Config]) -> str:
-    """A digest of the function, of functions and constants that it names, and so on, and of the configs to choose from."""
+    """A digest of the function, of the functions and constants that it names (recursively), and of its configs."""
     seen: dict[CodeType, None] = {}
     texts = list(_texts(function, (function.__module__ or "").partition(".")[0], seen))
     return digest(*texts, *map(str, configs))
@@ -42,7 +42,7 @@ def _texts(function: FunctionType, root: str, seen: dict[CodeType, None]) -> Ite
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables that a function names: of its closure, of its module, and of modules that it names."""
+    """The variables that a function names: from its closure, from its module, and attributes of modules that it names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -62,13 +62,13 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _function(value: Any) -> FunctionType | None:
-    """The Python function behind a function, a kernel, or one of these that is tuned."""
+    """The Python function behind a function, a kernel, or a tuned one of these."""
     found = function_of(value)
     return function_of(getattr(value, "fn", value)) if found is None else found
 
 
 def _is_the_authors(function: FunctionType, root: str) -> bool:
-    """True for the author's own text: neither Python's library nor weft's, nor an installed package that is not his."""
+    """True for functions of the author: not of the standard library, weft, or an installed package other than the kernel's."""
     module = function.__module__ or ""
     top = module.partition(".")[0]
     if top == "weft":

@@ -1,4 +1,4 @@
-"""Which stored choice a call means: its key values, the dtypes of its arrays, and the GPU that it runs on."""
+"""The key of a stored choice: key values of the call, the dtypes of its arrays, and the GPU that it runs on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from weft.runtime.specialise import MockTensor, view_argument
 Part = str | Callable[[Mapping[str, Any]], Any]
 """A part of a key: the name of an argument, or a function of the arguments by name."""
 Value: TypeAlias = "int | float | bool | str | tuple[Value, ...] | None"
-"""What a key is kept as."""
+"""A value in a stored key."""
 SIMULATOR = "simulator"
-"""The name of the device on which host arrays are worked on."""
+"""The device name for host arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a choice is kept under, beside the kernel: key values and dtypes by name, and the device.
+    """The key of a choice apart from the kernel: key values and dtypes by name, and the device.
 
-    `ordinal` is where this process finds the device (`HOST` for the simulator); it is no part of what is compared.
+    `ordinal` is this process's number of the device (`HOST` for the simulator); it is not compared.
     """
 
     values: tuple[tuple[str, Value], ...]
@@ -42,19 +42,19 @@ class Point:
 
     @property
     def simulated(self) -> bool:
-        """True where launches would run in the simulator."""
+        """True when launches would run in the simulator."""
         return self.ordinal == HOST
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """How the arguments of a call become a key. `label` and `read` of a part are those of `parts_of`."""
+    """Computes keys from the arguments of calls. Each part is a pair (label, function), as `parts_of` makes them."""
 
     name: str
     parts: tuple[tuple[str, Callable[[Mapping[str, Any]], Any]], ...]
 
     def quick(self, bound: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A key for this process only, quickly made: equal keys mean equal points."""
+        """A cheap key for use within this process: equal quick keys imply equal points."""
         found: list[Any] = []
         for _, read in self.parts:
             value = _described(read(bound))
@@ -63,7 +63,7 @@ class Keys:
         for name, value in _arrays(bound):
             dtype = getattr(value, "dtype", None)
             if dtype is not None:
-                # As a text, since not every library's devices can be hashed.
+                # As a string, since device objects of some libraries are not hashable.
                 found += (name, dtype, str(getattr(value, "device", None)))
         return tuple(found)
 
@@ -98,7 +98,7 @@ class Keys:
 
 
 def parts_of(name: str, key: Sequence[Part], parameters: Sequence[str], tuned: frozenset[str]) -> Keys:
-    """The keys that a user asked for. Raises TuningError: tune-unknown-name, tune-tuned-name, tune-option-kind."""
+    """The `Keys` of a user's `key` option. Raises TuningError: tune-unknown-name, tune-tuned-name, tune-option-kind."""
     for part in key:
         if not (isinstance(part, str) or callable(part)):
             want, fix = "the name of an argument or a function of the arguments", "write key=['n']"
@@ -126,13 +126,13 @@ def check_names(name: str, option: str, given: Iterable[str], parameters: Sequen
 
 
 def hint_of(name: str, known: Iterable[str]) -> str:
-    """What the author may have meant, as the end of a message's clause."""
+    """A clause that suggests a similar name, for the end of a message."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def distance(one: Point, other: Point) -> float:
-    """How far apart the numbers of two keys are, in powers of two; infinite where anything else differs."""
+    """The distance of two keys: the sum of |log2| of the ratios of their numbers; infinite when anything else differs."""
     if (one.dtypes, one.device, len(one.values)) != (other.dtypes, other.device, len(other.values)):
         return math.inf
     return sum(_apart(a, b) for a, b in zip(one.values, other.values, strict=True))
@@ -149,12 +149,12 @@ def _apart(one: Value, other: Value) -> float:
 
 
 def _arrays(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments by name, with the array of each view."""
+    """The arguments by name, with views replaced by their arrays."""
     return ((name, views.base(value)) for name, value in bound.items())
 
 
 def _described(value: Any) -> Any:
-    """A part of a key; of a view what it says of itself, its numbers included."""
+    """A part of a key; a view is replaced by its static description and its run-time numbers."""
     argument = view_argument(value)
     return value if argument is None else (argument.key, tuple(argument.numbers))
 
@@ -164,7 +164,7 @@ def _reader(parameter: str) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _place(arrays: Iterable[Any]) -> int:
-    """The device of the arrays: that of the first; of none, the current GPU, or the simulator where there is no GPU."""
+    """The device of the first array; without arrays the current GPU, or the simulator if there is no GPU."""
     for value in arrays:
         if isinstance(value, HostDescriptor):
             found = value.tensor_map.device
@@ -177,7 +177,8 @@ def _place(arrays: Iterable[Any]) -> int:
 
 
 def _plain(value: Value) -> Value:
-    """A number or text of Python's own type, which prints as what is read back: members of enumerations and NumPy's do not."""
+    """A number or string converted to the builtin type, whose `repr` can be read back; that of enum members and NumPy scalars
+    cannot."""
     if isinstance(value, str):
         return str.__str__(value)
     kind = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)

@@ -1,4 +1,4 @@
-"""What measuring needs of the machine: a clock, arrays that can be put back, and whether a graph is being captured."""
+"""Measurement: the timer, restoring arrays between runs, and detection of graph captures and lost contexts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.runtime import driver, streams
 from weft.runtime.arguments import HOST
 
 Bench = Callable[[Callable[[], Any], Callable[[], None]], float]
-"""`bench(run, prepare)`: milliseconds that `run()` takes; `prepare()` is called before each run and not measured."""
+"""`bench(run, prepare)`: the time of `run()` in milliseconds; `prepare()` is called before each run and not measured."""
 
 _CAPTURE_IMPLICIT = 906
-"""The default stream would join a capture of another stream."""
+"""CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy default stream is queried while another stream captures."""
 
 
 def gpu_bench(warmup: float, rep: float) -> Bench:
-    """The clock for a GPU: the median of `weft.testing.do_bench`, which behind a flushed cache measures for `rep` ms."""
+    """The timer for a GPU: the median of `weft.testing.do_bench`, which flushes the L2 cache and measures for `rep` ms."""
 
     def bench(run: Callable[[], Any], prepare: Callable[[], None]) -> float:
         return testing.do_bench(run, warmup=warmup, rep=rep, return_mode="median", prepare=prepare)
@@ -28,7 +28,7 @@ def gpu_bench(warmup: float, rep: float) -> Bench:
 
 
 class Originals:
-    """Arrays of a call that each run shall find as they were (`restore`), or filled with zeros (`reset`).
+    """Arrays of a call that are restored (`restore`) or filled with zeros (`reset`) before each run.
 
     Raises TuningError (tune-restore-kind) for arguments that can be neither copied nor filled.
     """
@@ -38,7 +38,7 @@ class Originals:
         self._reset = [_fillable(name, parameter, array) for parameter, array in _given(bound, reset)]
 
     def put_back(self) -> None:
-        """Make the arrays what a run shall find."""
+        """Restore or reset the arrays."""
         for array, original in self._restore:
             _assign(array, original)
         for array in self._reset:
@@ -68,18 +68,18 @@ def _unfit(option: str, name: str, parameter: str, array: object, done: str) -> 
 
 
 def _assign(array: Any, value: Any) -> None:
-    # A leaf that wants gradients must not see its elements assigned, but its data may be.
+    # PyTorch refuses in-place writes to a leaf tensor that requires gradients, but not to its detached view.
     target = array.detach() if hasattr(array, "detach") else array
     target[...] = value
 
 
 def here() -> int:
-    """The current GPU, or `HOST` where there is none."""
+    """The current GPU, or `HOST` without a GPU."""
     return driver.active.get_current_device() if driver.available() else HOST
 
 
 def capturing(bound: Mapping[str, Any], ordinal: int) -> bool:
-    """True while the stream that a call of these arguments goes to is captured into a CUDA graph."""
+    """True while the stream of a call with these arguments is captured into a CUDA graph."""
     stream, current = bound.get("stream"), streams.current_of_torch()
     with driver.current_context(driver.device(ordinal)):
         raw = streams.raw(stream) if stream is not None else current(ordinal) if current is not None else 0
@@ -89,7 +89,7 @@ def capturing(bound: Mapping[str, Any], ordinal: int) -> bool:
 
 
 def lost(ordinal: int) -> str:
-    """Why the CUDA context of a device can do nothing any more; empty while it can."""
+    """The error of a broken CUDA context of a device; empty while the context works."""
     try:
         with driver.current_context(driver.device(ordinal)):
             driver.call("cuCtxSynchronize")

@@ -1,4 +1,4 @@
-"""How far a search is, for whoever waits at a terminal."""
+"""The progress display of a search."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from weft.tune.config import Config
 
 
 class Display:
-    """Shows steps of a search; this one shows nothing."""
+    """The interface of progress displays; this one shows nothing."""
 
     def phase(self, what: str, steps: int) -> None:
-        """Begin a part of the search that has so many steps."""
+        """Begin a phase of the search with a number of steps."""
 
     def step(self) -> None:
-        """One step is done. Threads may call it."""
+        """Count a completed step. Safe to call from several threads."""
 
     def best(self, config: Config, ms: float) -> None:
-        """The fastest config so far."""
+        """Show the fastest config so far."""
 
 
 class _Bar(Display):
@@ -41,7 +41,7 @@ class _Bar(Display):
 
 @contextmanager
 def display(name: str, wanted: bool | None) -> Iterator[Display]:
-    """A display on the error stream: always, never, or (None) as the settings say, and else where that is a terminal."""
+    """A display on stderr. `wanted`: True always, False never, None by the settings, by default only on a terminal."""
     wanted = settings.current().tune_progress if wanted is None else wanted
     if wanted is False:
         yield Display()

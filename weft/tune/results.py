@@ -1,4 +1,4 @@
-"""What a search found: a row for each config, measured or not, and why not."""
+"""The results of a search: one row per config with its time, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Status = Literal["timed", "refused", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a config: "timed", "refused" before it was measured, or "failed".
+    """The result of a config: "timed", "refused" before it was measured, or "failed".
 
-    `ms` is the median time of a run; `reason` says why there is none. `registers` and `spills` (bytes) are those of a thread,
-    `shared` the bytes of a block: the most that one of the config's kernels needs, None where none was compiled.
+    `ms` is the median time of a run; `reason` explains its absence. `registers` and `spills` (bytes) are per thread, `shared`
+    (bytes) per block: each the maximum over the config's kernels, None if none was compiled.
     """
 
     config: Config
@@ -29,7 +29,7 @@ class Result:
 
 
 class Results(Sequence[Result]):
-    """The results of a search, the fastest config first; printed, a table."""
+    """The results of a search, the fastest config first. Its text is a table."""
 
     def __init__(self, name: str, results: Sequence[Result] = ()) -> None:
         self.name = name
@@ -38,11 +38,11 @@ class Results(Sequence[Result]):
 
     @property
     def best(self) -> Result | None:
-        """The fastest config's result; None where nothing was measured."""
+        """The result of the fastest config; None if nothing was measured."""
         return self._results[0] if self._results and self._results[0].status == "timed" else None
 
     def table(self) -> Any:
-        """The table for a console of `rich`."""
+        """The table for a `rich` console."""
         from rich.table import Table
         from rich.text import Text
 
@@ -53,7 +53,7 @@ class Results(Sequence[Result]):
             ms = "" if result.ms is None else f"{result.ms:.4g}"
             numbers = ("" if n is None else str(n) for n in (result.registers, result.spills, result.shared))
             note = f"{result.status}: {result.reason}" if result.reason else ""
-            # As texts: brackets of error codes are not markup.
+            # As `Text`, so that brackets around error codes are not taken for markup.
             table.add_row(*map(Text, (str(result.config), ms, *numbers, note)))
         return table
 
@@ -81,12 +81,12 @@ class Results(Sequence[Result]):
 
 
 def reasons(results: Sequence[Result]) -> str:
-    """A line for each config that cannot be used, for a message."""
+    """One line per unusable config, for a message."""
     return "\n".join(f"  {result.config}: {result.reason}" for result in results)
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an error, with its code where it has one."""
+    """The first line of an error, with its code if it has one."""
     code = getattr(error, "code", None)
     first = (str(getattr(error, "message", error)) or "no message").splitlines()[0]
     return f"{first} [{code}]" if isinstance(code, str) else f"{type(error).__name__}: {first}"

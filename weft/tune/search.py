@@ -1,8 +1,8 @@
-"""From configs to the fastest one: refuse, compile all that are left side by side, check, measure in rounds.
+"""The search for the fastest config: prune, compile in parallel, check results, measure in rounds.
 
-Compilation runs in threads: NVRTC, where most of the time goes, works without Python's lock. Measuring begins when everything
-is compiled, so that nothing else keeps the host busy, and goes round and round the configs, so that a GPU that grows warm slows
-all of them alike. After each round those that are far behind are out.
+Compilation runs in threads: most of its time is spent in NVRTC, which runs without the GIL. Measurement starts after all
+compilation, so that the host is idle. It alternates between configs in rounds, so that a GPU that warms up and clocks down
+slows all of them alike. After each round, configs far behind the fastest are dropped.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from weft.tune.results import Result, Results, reason_of, reasons
 Arguments = Mapping[str, Any]
 _REGISTER_BITS = 32
 _TILE_FACTOR = 8
-"""A tile of more registers' worth than this many times what a thread has is not compiled."""
+"""A config with a tile that needs more than this many times the registers of a thread is not compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a search goes; the arguments of `weft.autotune` of the same names."""
+    """The options of a search: the arguments of `weft.autotune` with the same names."""
 
     prune: Callable[[list[Config], Arguments], Sequence[Config]] | None = None
     model: Callable[[Config, Arguments], float] | None = None
@@ -57,7 +57,7 @@ class Plan:
 
 
 def check_plan(name: str, plan: Plan) -> None:
-    """Raises TuningError (tune-option-kind) for an option of `name` that cannot be what it has to be."""
+    """Check the options of `name`. Raises TuningError (tune-option-kind)."""
     for option in ("prune", "model", "check", "bench"):
         check_hook(name, option, getattr(plan, option))
     for option, least, read, want, example in _NUMBERS:
@@ -79,7 +79,7 @@ _NUMBERS: tuple[tuple[str, float, Callable[[Any], float | None], str, str], ...]
     ("rep", 0, real, "a number of milliseconds", "100"),
     ("within", 1, real, "a factor of at least 1", "1.25"),
 )
-"""Options that are numbers: the least one, what reads it, what it is, and an example."""
+"""Numeric options: minimum, conversion, description and example."""
 
 
 def _wrong(name: str, option: str, value: object, want: str, fix: str) -> UserError:
@@ -88,7 +88,7 @@ def _wrong(name: str, option: str, value: object, want: str, fix: str) -> UserEr
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call whose config is sought: `name` is whose, `bound` its arguments by name, `run(config)` makes it."""
+    """A call to tune: `name` of the kernel or function, `bound` arguments by name, `run(config)` makes the call."""
 
     name: str
     bound: Arguments
@@ -96,18 +96,18 @@ class Call:
     ordinal: int
 
     def hook(self, config: Config) -> None:
-        """Call the config's own function, as before each launch that runs."""
+        """Call the config's `pre_hook`, as before each real launch."""
         if config.pre_hook is not None:
             config.pre_hook({**self.bound, **config.arguments})
 
 
 class _Refused(Exception):
-    """A kernel that is not worth machine code, or measuring."""
+    """A config is dropped before compilation or measurement; the text gives the reason."""
 
 
 @dataclass(slots=True)
 class _Trial:
-    """A config on its way through a search."""
+    """The state of a config during a search."""
 
     config: Config
     kernels: list[CompiledKernel] = field(default_factory=list[CompiledKernel])
@@ -119,7 +119,7 @@ class _Trial:
         return statistics.median(self.times)
 
     def result(self) -> Result:
-        """The row of the table."""
+        """The config's row of the results."""
         registers = max((kernel.n_regs for kernel in self.kernels), default=None)
         spills = max((kernel.n_spills for kernel in self.kernels), default=None)
         shared = max((kernel.shared for kernel in self.kernels), default=None)
@@ -132,7 +132,7 @@ class _Trial:
 
 
 def search(call: Call, configs: Sequence[Config], plan: Plan) -> Results:
-    """Measure every config that can be used. Arrays of `plan.restore` and `plan.reset` are put back afterwards.
+    """Measure every usable config. Arrays of `plan.restore` and `plan.reset` are restored or reset afterwards.
 
     Raises TuningError: tune-all-failed, tune-device-lost, tune-restore-kind.
     """
@@ -154,7 +154,7 @@ def search(call: Call, configs: Sequence[Config], plan: Plan) -> Results:
 
 
 def select(call: Call, configs: Sequence[Config], plan: Plan) -> tuple[list[Config], list[Result]]:
-    """The configs to compile, as the user's `prune` and `model` say, and rows for the others.
+    """The configs to compile after the user's `prune` and `model`, and result rows of the others.
 
     Raises TuningError (tune-option-kind)."""
     kept = list(configs)
@@ -191,7 +191,7 @@ def _estimate(call: Call, model: Callable[[Config, Arguments], float], config: C
 
 
 def first_valid(call: Call, configs: Sequence[Config], plan: Plan) -> Config:
-    """The first config of which CUDA text can be made for the target. Needs neither GPU nor NVRTC.
+    """The first config for which CUDA text can be emitted. Needs neither GPU nor NVRTC.
 
     Raises TuningError (tune-all-failed)."""
     kept, refused = select(call, configs, plan)
@@ -217,7 +217,7 @@ def compile_all(call: Call, configs: Sequence[Config], plan: Plan) -> list[Compi
 
 
 def all_failed(name: str, results: Sequence[Result], cause: Exception | None) -> Exception:
-    """The error of a search without a result, which names every reason."""
+    """The error of a search without a usable config, which lists every reason."""
     error = fail(ALL_FAILED, name=name, count=len(results), reasons=reasons(results))
     error.__cause__ = cause
     return error
@@ -227,7 +227,7 @@ def _compile(call: Call, trials: Sequence[_Trial], shown: Display) -> None:
     shown.phase("compiling", len(trials))
 
     def one(trial: _Trial) -> None:
-        # The context of a thread is the host's own device, and not the one that the arrays lie on.
+        # A new thread has no current context; without this, device queries would refer to device 0 instead of the arrays' one.
         with nullcontext() if call.ordinal == HOST else driver.current_context(driver.device(call.ordinal)):
             _rehearse(call, trial, _machine_code_of)
         shown.step()
@@ -236,7 +236,7 @@ def _compile(call: Call, trials: Sequence[_Trial], shown: Display) -> None:
         return
     nvrtc.available()  # loads it in this thread: if that is the main one, Ctrl-C is answered meanwhile
     with ThreadPoolExecutor(min(len(trials), _processors()), thread_name_prefix="weft-tune") as pool:
-        # Each with a context of its own, as the caller's is: settings of a simulation, another tuner's rehearsal.
+        # Each thread runs in a copy of the caller's `contextvars`: settings of a simulation, another tuner's rehearsal.
         done = [pool.submit(copy_context().run, one, trial) for trial in trials]
         for future in done:
             future.result()
@@ -249,7 +249,7 @@ def _processors() -> int:
 
 
 def _rehearse(call: Call, trial: _Trial, make: Callable[[CompiledKernel], object]) -> None:
-    """Run the call of a config without its launches, and have `make` make each kernel."""
+    """Rehearse the call with a config: its launches do not run, and `make` compiles each kernel."""
 
     def visit(kernel: CompiledKernel) -> None:
         make(kernel)
@@ -274,10 +274,11 @@ def _machine_code_of(kernel: CompiledKernel) -> None:
 
 
 def too_many_registers(kernel: CompiledKernel) -> str:
-    """Why it is not worth while to make machine code of a kernel, for all the registers that a tile takes; empty where it is.
+    """Why a kernel is not worth compiling: a tile needs too many registers. Empty if it is worth compiling.
 
-    An accumulator must lie in registers whole. Other tiles need not, but code for one that is many times larger would take
-    minutes to compile. Nothing is known of kernels that the disk cache has, since their source was not read.
+    An accumulator must be in registers as a whole. Other tiles may be spilled or processed in parts, but code for a tile that
+    is many times larger than the registers takes minutes to compile. Kernels found in the disk cache are not checked, since
+    their source was not read.
     """
     if "tile" not in getattr(kernel.front, "__dict__", ()):
         return ""
@@ -300,7 +301,7 @@ def too_many_registers(kernel: CompiledKernel) -> str:
 
 
 def _refuse_spills(trials: Sequence[_Trial], plan: Plan) -> None:
-    """Refuse configs whose code spills, unless the user wants them or all do."""
+    """Refuse configs that spill, unless the user allows spills or all configs spill."""
     alive = [trial for trial in trials if trial.error is None]
     spilling = [trial for trial in alive if any(kernel.n_spills for kernel in trial.kernels)]
     if plan.spills or len(spilling) == len(alive):
@@ -311,7 +312,7 @@ def _refuse_spills(trials: Sequence[_Trial], plan: Plan) -> None:
 
 
 def _check(call: Call, trials: Sequence[_Trial], plan: Plan, originals: measure.Originals, shown: Display) -> None:
-    """Run each config once and have the user look at what it computed."""
+    """Run each config once and pass its result to the user's `check`."""
     alive = [trial for trial in trials if trial.error is None]
     if plan.check is None:
         return
@@ -330,7 +331,7 @@ def _race(call: Call, trials: Sequence[_Trial], plan: Plan, originals: measure.O
     running = [trial for trial in trials if trial.error is None]
     for number in range(plan.rounds):
         shown.phase(f"round {number + 1} of {plan.rounds}", len(running))
-        # There and back again: who comes late in one round is early in the next.
+        # The order alternates, so that no config is always measured on the warmer GPU.
         for trial in running if number % 2 == 0 else reversed(running):
             with _mishaps(call, trial):
                 time = bench(lambda: call.run(trial.config), lambda: _prepare(call, trial, originals))  # noqa: B023
@@ -352,7 +353,7 @@ def _prepare(call: Call, trial: _Trial, originals: measure.Originals) -> None:
 
 @contextmanager
 def _mishaps(call: Call, trial: _Trial) -> Iterator[None]:
-    """What goes wrong in a block of code becomes a config's reason, unless the GPU is lost with it."""
+    """An exception in the block becomes the config's reason; if the CUDA context is lost with it, the search fails."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""Choices on disk: one small JSON file each, in the folder of the compiled kernels.
+"""Stored choices: one small JSON file each, in the folder of the compiled kernels.
 
-A file is written beside its place and renamed into it, so any number of processes may write at once, and a reader sees a whole
-file or none. Its name follows from the choice in it, so a file that is swapped for another is noticed; such a one, or one that
-is damaged, costs a warning in a process and counts as absent. The names of folders carry the number of the format; a weft of
-another format looks in another folder. `weft.runtime.folder` decides whether the folder is weft's, and what may be deleted.
+A file is written under a temporary name and renamed, so that any number of processes may write at once, and a reader sees a
+complete file or none. Its name is a digest of the choice in it, so a swapped file is detected; a swapped or damaged file costs
+one warning per process and counts as absent. Folder names contain the format's version, so versions of weft with different
+formats use different folders. `weft.runtime.folder` decides whether the folder is weft's, and what may be deleted.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _IDENTITY = re.compile(r"[0-9a-f]{64}")
 _FIELDS = ("kernel", "identity", "device", "arch", "key", "dtypes", "config", "ms")
 _MOST_BYTES = 1 << 20
 _DEEPEST = 16
-"""How many tuples may be nested in a value of a key."""
+"""Maximum nesting of tuples in a value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice that was measured: of `kernel` (a name) at `point`, the config of this text, which took `ms` milliseconds.
+    """A measured choice: for `kernel` (a name) at `point`, the text of the chosen config, and its time `ms` in milliseconds.
 
-    `identity` is that of `weft.tune.identity`; a choice counts for that text of the kernel only.
+    `identity` is that of `weft.tune.identity`; a choice is valid only for the same identity.
     """
 
     kernel: str
@@ -57,11 +57,11 @@ class Store:
     directory: Path
 
     def find(self, kernel: str, identity: str, point: Point) -> Choice | None:
-        """The choice for a point: of its device, or, in the simulator, of any GPU of the simulated architecture."""
+        """The choice for a point: for its device, or, in the simulator, for any GPU of the simulated architecture."""
         if not self._usable():
             return None
         exact = self._read(self._path(kernel, identity, point))
-        # The path does not tell the architecture: that follows from a device's name, but not from the simulator's.
+        # The file name does not cover the architecture: a device's name determines it, but the simulator's does not.
         if exact is not None and (exact.kernel, exact.identity, exact.point.arch) == (kernel, identity, point.arch):
             return exact
         if not point.simulated:
@@ -74,13 +74,13 @@ class Store:
         return next(alike, None)
 
     def nearest(self, kernel: str, identity: str, point: Point) -> Choice | None:
-        """The choice for the same dtypes and device whose key is nearest: all but its positive numbers must be equal."""
+        """The choice for the same dtypes and device whose key is nearest by `distance`."""
         apart = [(distance(choice.point, point), choice) for choice in self._of(kernel, identity)]
         best = min(apart, key=lambda found: found[0], default=None)
         return None if best is None or best[0] == float("inf") else best[1]
 
     def put(self, choice: Choice) -> None:
-        """Keep a choice. Where that is impossible, warns and goes on: it is measured again next time."""
+        """Store a choice. A failure only warns, since the choice can be measured again next time."""
         path = self._path(choice.kernel, choice.identity, choice.point)
         try:
             folder.claim(self.directory)
@@ -90,13 +90,13 @@ class Store:
             self._keeps_nothing(reason)
 
     def all(self, kernel: str | None = None) -> list[Choice]:
-        """Every choice, or those of the kernels of a name; by kernel and point."""
+        """Every choice, or those for kernels of a name, sorted by kernel and point."""
         found = [choice for choice in map(self._read, self._files()) if choice is not None]
         chosen = [choice for choice in found if kernel in (None, choice.kernel)]
         return sorted(chosen, key=lambda choice: (choice.kernel, choice.point.device, repr(choice.point)))
 
     def clear(self, kernel: str | None = None) -> int:
-        """Delete every choice, damaged ones too, or those of the kernels of a name; how many there were."""
+        """Delete every choice, including damaged ones, or those for kernels of a name. Returns their number."""
         try:
             if not folder.owned(self.directory):
                 return 0
@@ -106,7 +106,7 @@ class Store:
         chosen = self.all(kernel)
         paths = self._files() if kernel is None else [self._path(c.kernel, c.identity, c.point) for c in chosen]
         for path in paths:
-            # Another process may clear as well, and a folder that still holds something stays.
+            # Another process may clear at the same time, and `rmdir` fails for a folder that is not empty yet.
             with contextlib.suppress(OSError):
                 path.unlink()
                 path.parent.rmdir()
@@ -142,7 +142,7 @@ class Store:
         return self._folder(kernel, identity) / f"{name}.json"
 
     def _read(self, path: Path) -> Choice | None:
-        """The choice in a file, or None where there is none that belongs there."""
+        """The choice in a file, or None without a valid one."""
         try:
             found = files.read(str(path), _MOST_BYTES)
             if found is None:
@@ -170,7 +170,7 @@ def default() -> Store | None:
 
 
 def encode(choice: Choice) -> dict[str, Any]:
-    """A choice as JSON has it."""
+    """A choice as a JSON object."""
     point = choice.point
     return {
         "kernel": choice.kernel,
@@ -185,10 +185,10 @@ def encode(choice: Choice) -> dict[str, Any]:
 
 
 def decode(entry: object) -> Choice:
-    """The choice of what `encode` gave. Raises Unusable for anything else."""
+    """The inverse of `encode`. Raises Unusable for other objects."""
     found = record(entry, *_FIELDS)
     kernel, identity = text(found["kernel"]), text(found["identity"])
-    # Both are part of the path under which an imported choice is kept.
+    # Both become part of the path of an imported choice, so they are checked first.
     if not kernel or not _IDENTITY.fullmatch(identity):
         raise Unusable("it does not say of which kernel it is")
     values = tuple([(text(label), _value(value)) for label, value in _pairs(found["key"])])
@@ -212,31 +212,31 @@ def _value(value: object, depth: int = 0) -> Value:
 
 
 def choices(kernel: str | None = None) -> list[Choice]:
-    """The stored choices, or those of the kernels of a name."""
+    """The stored choices, or those for kernels of a name."""
     store = default()
     return [] if store is None else store.all(kernel)
 
 
 def clear_choices(kernel: str | None = None) -> int:
-    """Forget the stored choices, or those of the kernels of a name; how many there were.
+    """Delete the stored choices, or those for kernels of a name. Returns their number.
 
-    What a process has chosen already, it keeps."""
+    Running processes keep the choices that they have already made."""
     store = default()
     return 0 if store is None else store.clear(kernel)
 
 
 def export_choices(path: str | os.PathLike[str], kernel: str | None = None) -> int:
-    """Write the stored choices, or those of the kernels of a name, to one file for another machine; how many there are."""
+    """Write the stored choices, or those for kernels of a name, to a file for another machine. Returns their number."""
     found = choices(kernel)
     files.write(Path(path), json.dumps({"format": FORMAT, "choices": list(map(encode, found))}, indent=1).encode())
     return len(found)
 
 
 def import_choices(path: str | os.PathLike[str]) -> int:
-    """Keep the choices of a file that `export_choices` wrote; how many there are. They replace those for the same points.
+    """Store the choices of a file that `export_choices` wrote, replacing those for the same points. Returns their number.
 
-    A choice counts for the text of kernel and configs that it was measured with, and on GPUs of its name. Raises TuningError:
-    tune-damaged-file, tune-other-version; OSError where the file cannot be read.
+    A choice is valid for the text of kernel and configs that it was measured with, and on GPUs of the same name. Raises
+    TuningError: tune-damaged-file, tune-other-version; OSError when the file cannot be read.
     """
     found, store = read_export(Path(path)), default()
     if store is not None:

@@ -1,4 +1,4 @@
-"""What is tuned, as the tuner sees it: a kernel, which is launched on a grid, or a host function, which is called."""
+"""The tuner's common interface to kernels, which are launched on a grid, and host functions, which are called."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Keywords = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel or a host function: `fn` is the object, `function` the Python function that its author wrote.
+    """A kernel or a host function: `fn` is the object, `function` the author's Python function.
 
-    `parameters` are all of them by name, `positional` those that positions fill, `accepts(name)` is true for what a
-    config may set, `defaults` are the values of parameters that need not be given. `call(grid, args, keywords)` makes a call,
-    and `check(args, keywords)` raises what a call with such arguments would, before anything is made of them.
+    `parameters` has the names of all parameters, `positional` of those that can be given by position. `accepts(name)` is true
+    for parameters and options that a config may set. `defaults` has the default values. `call(grid, args, keywords)` makes the
+    call; `check(args, keywords)` raises the same errors for mismatched arguments, without making it.
     """
 
     fn: Any
@@ -47,7 +47,7 @@ class Subject:
         return self.fn is not self.function
 
     def check_config(self, config: Config) -> None:
-        """Check that a config sets what can be set. Raises TuningError (tune-unknown-parameter)."""
+        """Check that a config sets only acceptable parameters. Raises TuningError (tune-unknown-parameter)."""
         for name in config.arguments:
             if not self.accepts(name):
                 hint, listed = hint_of(name, self.parameters), ", ".join(self.parameters)
@@ -57,7 +57,7 @@ class Subject:
 
 
 def subject_of(fn: object) -> Subject:
-    """The subject that stands below a decorator. Raises TuningError (tune-subject), and launch-signature for a kernel."""
+    """The subject of a decorated object. Raises TuningError (tune-subject), and launch-signature for a kernel."""
     if isinstance(fn, JITFunction):
         return _kernel(cast("JITFunction[..., Any]", fn))
     if isinstance(fn, FunctionType):
@@ -87,7 +87,7 @@ def _kernel(fn: JITFunction[..., Any]) -> Subject:
 
 
 def _function(fn: FunctionType) -> Subject:
-    """Configs of a function set parameters that have names; launch options are parameters like any other."""
+    """Configs of a function set its named parameters; launch options are parameters like any other."""
     signature = inspect.signature(fn)
     known = signature.parameters.values()
     named = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

@@ -1,9 +1,9 @@
-"""`@autotune`: a kernel, or a function that launches kernels, with the choice of its config left to measurement.
+"""`@autotune`: a kernel, or a function that launches kernels, whose config is chosen by measurement.
 
-call -> quick key -> config           what this process chose before: one look-up
-     -> point -> store                what any process chose before
+call -> quick key -> config           chosen before in this process: one look-up
+     -> point -> store                chosen before in any process
      -> search                        measured now, and stored
-     -> first config that compiles    where nothing may be measured: in the simulator, while a graph is captured
+     -> first config that compiles    when nothing may be measured: in the simulator, during a graph capture
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from weft.tune.store import Choice, default
 from weft.tune.subject import Subject, subject_of
 
 _CHOICES_KEPT = 4096
-"""Keys, quick ones and points, whose choice a tuner remembers; above it the table starts anew, and the store answers."""
+"""A tuner's table of choices, by quick key and by point, is cleared at this size; the store still has them."""
 
 
 class Autotuner(Referenced):
     """A kernel or a host function under `@autotune`. It is launched, or called, with the arguments that no config sets.
 
-    `kernel[grid](*args, **options)`, where a grid that is a function gets the config's arguments among the others, or
-    `function(*args)`, which gets them by keyword. What else a function does than to launch kernels, a search does once more
-    for each config, side by side in several threads: it runs the function without its launches first, to compile them. So the
-    function must not read what its kernels have written.
+    A kernel is launched by `kernel[grid](*args, **options)`; a grid function also receives the config's arguments. A function
+    is called by `function(*args)` and receives them by keyword. To compile the kernels of a function, a search first runs the
+    function once per config, in parallel threads, with its launches rehearsed. So the function must not depend on results of
+    its kernels, and its other side effects are repeated.
 
-    Attributes: `fn` (what is tuned; called by hand, it is not), `name`, `configs`, `best_config` (the config of the latest
-    call; None before the first), `results` (of the latest search in this process).
+    Attributes: `fn` (the tuned object; calling it directly bypasses tuning), `name`, `configs`, `best_config` (the config of
+    the latest call; None before the first), `results` (of the latest search in this process).
     """
 
     def __init__(self, subject: Subject, configs: Configs, key: Sequence[Part], plan: Plan) -> None:
@@ -78,7 +78,7 @@ class Autotuner(Referenced):
 
     @opaque
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
-        """A kernel with its grid, as `JITFunction` has it. Raises TuningError (tune-no-grid) for a function."""
+        """A kernel with its grid, as in `JITFunction`. Raises TuningError (tune-no-grid) for a function."""
         if not self._subject.takes_grid:
             raise fail(NO_GRID, name=self.name)
         return opaque(lambda *args, **keywords: self._run(grid, args, keywords))
@@ -92,13 +92,13 @@ class Autotuner(Referenced):
 
     @lazy
     def identity(self) -> str:
-        """What choices are kept under beside the key, see `weft.tune.identity`."""
+        """The identity under which choices are stored, see `weft.tune.identity`."""
         return identity(self._subject.function, self.configs)
 
     def tune(self, *args: Any, grid: Any = None, **keywords: Any) -> Results:
-        """Measure now, for arguments like these, whether a choice is stored or not; the choice replaces the stored one.
+        """Measure for these arguments even if a choice is stored; the new choice replaces it.
 
-        `grid` is that of a kernel's launches. Arrays are overwritten as calls would, but for those of `restore` and `reset`.
+        `grid` is the grid of a kernel's launches. Arrays are overwritten as by calls, except those of `restore` and `reset`.
         Raises TuningError: tune-grid-missing, tune-argument-twice, tune-capturing, tune-key-value, and what
         `weft.tune.search.search` raises; DeviceError (device-no-benchmark) for host arrays, unless a `bench` was given.
         """
@@ -116,10 +116,10 @@ class Autotuner(Referenced):
         return self.results
 
     def warmup(self, *args: Any, grid: Any = 1, **keywords: Any) -> list[CompiledKernel]:
-        """Compile every config for arguments like these and launch nothing. Needs no GPU.
+        """Compile every config for arguments of these types without launching. Needs no GPU.
 
         Arguments are those of `JITFunction.warmup`. Returns the kernels of the configs that compile. Raises TuningError:
-        tune-argument-twice, and tune-all-failed where none does.
+        tune-argument-twice, and tune-all-failed if none does.
         """
         bound = self._bound(args, keywords)
         return compile_all(self._sought(grid, args, keywords, bound, measure.here()), self.configs, self._plan)
@@ -129,7 +129,7 @@ class Autotuner(Referenced):
         try:
             config = self._chosen.get(self._keys.quick(bound))
         except (KeyError, TypeError):
-            # An argument is missing, or a part cannot be hashed: the checked way tells which.
+            # An argument is missing, or a part is not hashable: the checked path reports it.
             config = None
         if config is None:
             config = self._choose(grid, args, keywords, bound)
@@ -139,7 +139,7 @@ class Autotuner(Referenced):
         return self._subject.call(grid, args, {**keywords, **config.arguments})
 
     def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, defaults included. Raises TuningError (tune-argument-twice)."""
+        """The arguments by name, including defaults. Raises TuningError (tune-argument-twice)."""
         bound = {**self._defaults, **dict(zip(self._subject.positional, args, strict=False)), **keywords}
         if not self._tuned.isdisjoint(bound):
             parameter = min(self._tuned.intersection(bound))
@@ -154,10 +154,10 @@ class Autotuner(Referenced):
         point = self._point(bound, args, keywords)
         call = self._sought(grid, args, keywords, bound, point.ordinal)
         if visitor() is not None:
-            # Another tuner asks what this call would launch. It may do so in several threads, and measures in none of them.
+            # This call is rehearsed by another tuner, possibly in several threads, so nothing may be measured.
             return self._stored(point) or first_valid(call, self.configs, self._plan)
         with self._lock:
-            # Another thread may have chosen meanwhile.
+            # Another thread may have made the choice while this one waited for the lock.
             config = self._chosen.get(point) or self._stored(point)
             if config is None and not point.simulated and measure.capturing(bound, point.ordinal):
                 return self._unmeasured(point)
@@ -170,7 +170,7 @@ class Autotuner(Referenced):
         return None if store is None else self._config_of(store.find(self.name, self.identity, point))
 
     def _unmeasured(self, point: Point) -> Config:
-        """A config for a launch that is captured: of the nearest stored key, or the first. Warns."""
+        """The config of a launch during a graph capture: that of the nearest stored key, or the first. Warns."""
         store = default()
         near = None if store is None else self._config_of(store.nearest(self.name, self.identity, point))
         config = near or self.configs[0]
@@ -184,7 +184,7 @@ class Autotuner(Referenced):
         return config
 
     def _config_of(self, choice: Choice | None) -> Config | None:
-        """The config that a stored choice names by its text."""
+        """The config with the text of a stored choice."""
         return None if choice is None else next((c for c in self.configs if str(c) == choice.config), None)
 
     def _search(self, call: Call, point: Point) -> Config:
@@ -201,7 +201,7 @@ class Autotuner(Referenced):
         if len(self._chosen) >= _CHOICES_KEPT:
             self._chosen.clear()
         self._chosen[point] = config
-        # A quick key may hold what cannot be hashed, such as a list: then each call comes here by its point.
+        # A quick key may contain an unhashable value, such as a list: then each call is looked up by its point.
         with contextlib.suppress(TypeError):
             self._chosen[self._keys.quick(bound)] = config
         return config
@@ -237,7 +237,7 @@ def autotune(
     progress: bool | None = None,
     **others: NoReturn,
 ) -> Callable[[Callable[..., Any]], Autotuner]:
-    """Choose among configs by measurement: above `@weft.jit`, or above a function that launches kernels.
+    """Choose among configs by measurement. Decorates a kernel, above `@weft.jit`, or a function that launches kernels.
 
         @weft.autotune([weft.Config({"BLOCK": 64}, num_warps=2), weft.Config({"BLOCK": 256})], key=["n"])
         @weft.jit
@@ -245,20 +245,20 @@ def autotune(
 
         scale[lambda arguments: (weft.cdiv(n, arguments["BLOCK"]),)](x, y, n)
 
-    `configs`: `Config`s, or a dictionary or `weft.tune.Space` of values for each parameter, or a list of all of these. A
-    call gives the arguments that no config sets. A function gets launch options by keyword too, so it has parameters for them.
-    `key`: names of arguments (an array counts by its shape), or functions of the arguments by name. A choice is made for each
-    of their values, for the dtypes of all arrays and for the GPU; it is stored, and other processes find it.
+    `configs`: `Config`s, or a dictionary or `weft.tune.Space` of values for each parameter, or a list of these. A call passes
+    the arguments that no config sets. A function receives launch options by keyword, so it needs parameters for them.
+    `key`: names of arguments (the value of an array is its shape), or functions of the arguments by name. A choice is made for
+    each combination of their values, the dtypes of all arrays, and the GPU. It is stored for other processes.
     `prune(configs, arguments)` returns the configs to keep; `model(config, arguments)` estimates their time, and `top_k` keeps
-    the best of these. Configs that need too much shared memory or too many registers are left out, and those that spill
-    registers where others do not, unless `spills`.
-    `check(arguments, result)` sees a run of each config, and returns False or raises where the result is wrong.
-    `restore` names arrays that each run shall find as they were, `reset` those that shall be zero.
+    the best of these. Configs that need too much shared memory or too many registers are dropped. Configs that spill are
+    dropped if others do not, unless `spills`.
+    `check(arguments, result)` is called after a run of each config, and returns False or raises for a wrong result.
+    `restore` names arrays whose contents are restored before each run, `reset` those that are filled with zeros.
     `bench(run, prepare)` measures a run in milliseconds; by default `weft.testing.do_bench`, with `warmup` and `rep`
     milliseconds in `rounds` rounds. After each round, configs that take more than `within` times as long as the fastest are
-    out. `progress`: True shows a bar, False none, None one on a terminal.
-    Nothing is measured for host arrays, while a CUDA graph is captured, and with WEFT_TUNE=0: then the choice is the stored
-    one, or the first config that compiles (while capturing, with a warning, that of the nearest key, or the first).
+    dropped. `progress`: True shows a bar, False none, None only on a terminal.
+    Nothing is measured for host arrays, during the capture of a CUDA graph, and with WEFT_TUNE=0. The choice is then the stored
+    one, or the first config that compiles; during a capture, with a warning, that of the nearest stored key, or the first.
 
     Raises TuningError: tune-subject, tune-configs-kind, tune-empty-space, tune-constraint, tune-unknown-parameter,
     tune-unknown-name, tune-tuned-name, tune-option-kind; calls raise tune-argument-twice, tune-key-value and what a search

@@ -1,16 +1,16 @@
-"""What runs on the GPU: the texts of kernels, in weft's language, and nothing of the host's.
+"""Device code: the kernels of `weft.kernels`, in weft's language.
 
-    schedules      which tile a program computes when
-    rings          buffers of both operands in shared memory, and requests to TMA
-    feeding        warps that bring blocks
+    schedules      the order of tiles, and which of them a program computes
+    rings          the shared-memory ring of operand blocks, its barriers, and TMA loads into it
+    producer       the producer role: TMA, cp.async or register copies
     epilogue       from accumulators to the output
-    uniform        kernels whose warps all do the same
-    specialised    warp-specialized kernels
-    taking         how these go through a program's tiles together where the GPU hands them out
-    tensor_memory  kernels whose sums are in tensor memory
-    scaled         the same for operands with a scale for each run of elements
-    parts          the kernel that adds the parts of sums
-    packing        the kernel that copies an operand to where TMA can read it
+    uniform        Hopper kernels without warp specialization
+    specialised    Hopper kernels with warp specialization: cooperative and ping-pong
+    tiles          iteration over a program's tiles by all roles: static, or by work stealing (CLC)
+    tensor_memory  Blackwell kernels with accumulators in tensor memory
+    scaled         the same for block-scaled operands
+    split_k        the reduction of split-K partial results
+    packing        the copy of an operand into memory that TMA can read
 
-Each takes one constant, a `weft.kernels.plan.Plan` or a smaller one, beside its arguments.
+Besides run-time arguments each kernel takes one constexpr: a `weft.kernels.plan.Plan`, or a smaller one.
 """

@@ -1,7 +1,7 @@
-"""From accumulators to the output: pieces of a tile are scaled, converted, and stored through rotating buffers.
+"""The epilogue: pieces of the accumulator tile are scaled, converted, and stored through rotating buffers.
 
-A piece is a part of the tile that lies in some of the registers of every thread, so that taking it out costs nothing. While
-TMA still stores one piece, the next one is written to another buffer.
+A piece is a part of the tile that consists of a subset of every thread's registers, so that extracting it costs no
+instructions. While TMA still stores one piece, the next one is written to another buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def halves(x, dim: gl.constexpr):
 
 @jit
 def halved(parts, dim: gl.constexpr):
-    """All parts halved along a dimension, in order."""
+    """The halves of all parts along a dimension, in order."""
     found = ()
     for part in parts:
         found = found + halves(part, dim)
@@ -42,7 +42,7 @@ def pieces_of(x, height: gl.constexpr, width: gl.constexpr):
 
 @jit
 def factors(scale, kind: gl.constexpr, first, extent, dim: gl.constexpr, layout: gl.constexpr, size: gl.constexpr):
-    """What to multiply the rows (`dim` 0) or columns of a tile by: a number, or a vector that is as wide as the tile."""
+    """The scale of a tile's rows (`dim` 0) or columns: a number, or a vector that broadcasts over the tile."""
     if kind == "number":
         return scale
     if kind == "one":
@@ -54,7 +54,7 @@ def factors(scale, kind: gl.constexpr, first, extent, dim: gl.constexpr, layout:
 
 @jit
 def scaled(x, scale_a, scale_b, row, column, M, N, plan: gl.constexpr):
-    """A tile of sums, whose first element is at a row and column of the output, with scales applied; of the output's type."""
+    """An accumulator tile at a row and column of the output, scaled and converted to the output's type."""
     if plan.scale_a or plan.scale_b:
         x = x.to(gl.float32)
     if plan.scale_a:
@@ -66,7 +66,7 @@ def scaled(x, scale_a, scale_b, row, column, M, N, plan: gl.constexpr):
 
 @jit
 def buffers_of(plan: gl.constexpr):
-    """Buffers for pieces on their way to the output, for one partition; None where they are stored from registers."""
+    """One partition's shared-memory buffers for pieces that TMA stores; None if pieces are stored from registers."""
     if not plan.out.described:
         return None
     return gl.allocate_shared_memory(plan.out.dtype, [plan.buffers, *plan.out.block], plan.out.layout)
@@ -76,7 +76,7 @@ def buffers_of(plan: gl.constexpr):
 def store_tile(
     out, buffers, acc, row, column, part, scale_a, scale_b, row_stride, column_stride, M, N, plan: gl.constexpr
 ):
-    """Store a tile of sums at a row and column of the output; where K is split, to the part's own copy of it."""
+    """Store an accumulator tile at a row and column of the output, or of the split's partial result in split-K."""
     across: gl.constexpr = acc.shape[1] // plan.out.width
     parts = pieces_of(acc, plan.out.height, plan.out.width)
     below = below_of(part, M, N, plan)
@@ -90,7 +90,7 @@ def store_tile(
 
 @jit
 def below_of(part, M, N, plan: gl.constexpr):
-    """How far down a part's own output begins, where K is split: they lie below one another, as high as whole tiles are."""
+    """The row offset of a split's partial result: partial results are stacked vertically, padded to whole tiles."""
     if plan.splits == 1:
         return 0
     tiles = (
@@ -104,9 +104,9 @@ def store_part(
     i: gl.constexpr, out, buffers, x, row, column, below, scale_a, scale_b, row_stride, column_stride, M, N,
     plan: gl.constexpr,
 ):  # fmt: skip
-    """Store the piece number `i` of a tile of sums at a row and column of the output."""
+    """Store piece `i` of an accumulator tile at a row and column of the output."""
     if plan.out.described:
-        # The store that last used this buffer has read it.
+        # Wait until the TMA store that last used this buffer has read it.
         tma.store_wait(pendings=plan.buffers - 1)
     x = scaled(x, scale_a, scale_b, row, column, M, N, plan)
     if plan.out.described:
@@ -125,11 +125,11 @@ def store_part(
 
 @jit
 def store_piece(out, x, row, column, row_stride, column_stride, M, N, form: gl.constexpr):
-    """Store a tile from registers, as far as it lies within the output."""
+    """Store the in-bounds part of a tile from registers."""
     layout: gl.constexpr = form.registers
     x = gl.convert_layout(x, layout)
     if form.unit > 1:
-        # What threads store at a time is aligned and lies within the output or without.
+        # With these hints a thread's `unit` elements are one aligned vector store, wholly in or out of bounds.
         out = gl.multiple_of(out, form.unit * form.dtype.itemsize)
         if form.columns_first:
             row_stride, column_stride, M = 1, gl.multiple_of(column_stride, form.unit), gl.multiple_of(M, form.unit)

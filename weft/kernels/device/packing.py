@@ -1,4 +1,4 @@
-"""The kernel that copies operands to where TMA can read them: contiguous along one dimension, rows aligned."""
+"""Packing: copies of operands into memory that TMA can read, contiguous along one dimension with aligned rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.kernel import jit
 
 WARPS = 4
 TILE = 64
-"""Rows and columns that a program copies."""
+"""Rows and columns of a program's tile."""
 
 
 @jit
@@ -15,8 +15,8 @@ def pack(
     source: gl.tensor, target: gl.tensor, rows: int, columns: int, row_stride: int, column_stride: int, across: int,
     turn: gl.constexpr[bool],
 ) -> None:  # fmt: skip
-    """target[i, j] = source[i, j] for a target whose rows are `across` elements apart; `turn` where source's columns are
-    contiguous, so that threads stand side by side along them to read."""
+    """target[i, j] = source[i, j] for a target with a pitch of `across` elements. `turn`: the source's columns are contiguous,
+    so lanes read along columns and the tile is transposed through shared memory."""
     pack_tile(gl.program_id(0), source, target, rows, columns, row_stride, column_stride, across, turn)
 
 
@@ -27,7 +27,7 @@ def pack_both(
     b: gl.tensor, b_target: gl.tensor, b_rows: int, b_columns: int, b_row_stride: int, b_column_stride: int,
     b_across: int, b_turn: gl.constexpr[bool],
 ) -> None:  # fmt: skip
-    """What `pack` does for two operands, side by side."""
+    """`pack` for two operands in one launch."""
     number = gl.program_id(0)
     tiles = gl.cdiv(a_rows, TILE) * gl.cdiv(a_columns, TILE)
     if number < tiles:

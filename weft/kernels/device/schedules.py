@@ -1,14 +1,14 @@
-"""Which tile of the output a program computes when: orders of tiles that reuse what the second-level cache holds.
+"""Tile schedules: orders of output tiles for reuse in L2.
 
-A launch has a number of tiles and as many programs as run at a time; program p takes tiles p, p + programs, ... of the order.
-The tiles of one round are computed side by side, and what they read in common is read from memory once:
+A launch has a number of tiles and as many programs as are resident at a time; program p computes tiles p, p + programs, ... of
+the order. The tiles of one wave run concurrently, so that operands they have in common are read from DRAM once:
 
     rows         row by row
     grouped      bands of `group` rows of tiles, each band column by column
-    serpentine   as grouped, every other band from right to left, so that columns at the turn are still in the cache
+    serpentine   as grouped, every other band from right to left, so that columns at the turn are still in L2
 
-A round of P tiles that is g tiles high and P / g wide reads g block rows of a and P / g block columns of b; that is least where
-both take the same bytes (`weft.kernels.config.best_group`).
+A wave of P tiles that is g tiles high and P / g wide reads g block rows of a and P / g block columns of b. The total is least
+when both have the same number of bytes (`weft.kernels.config.best_group`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from weft.kernel import jit
 
 @gl.aggregate
 class Schedule:
-    """The tiles of one program. Where K is split, each part of a tile's sum is a tile of its own.
+    """The tiles of one program. In split-K, each split of an output tile is a tile of its own.
 
-    `tiles` counts all of them, `rows` and `columns` those of the output; `start` and `step` say which are this program's.
+    `tiles` is the total number, `rows` and `columns` are the extents of the output in tiles. This program's tiles are `start`,
+    `start + step`, ...
     """
 
     start: gl.tensor
@@ -43,18 +44,18 @@ class Schedule:
 
     @jit
     def count(self):
-        """How many tiles are this program's."""
+        """The number of this program's tiles."""
         return gl.cdiv(self.tiles - self.start, self.step)
 
     @jit
     def tile(self, index):
-        """Row and column of the program's tile number `index`, in tiles, and which part of K is summed."""
+        """Row and column, in tiles, and split of K of the program's tile number `index`."""
         number = self.start + index * self.step
         return self.place(number)
 
     @jit
     def place(self, number):
-        """Row and column of a tile of the order, in tiles, and which part of K is summed."""
+        """Row and column, in tiles, and split of K of a tile number."""
         part = number % self.splits
         row, column = place(number // self.splits, self.rows, self.columns, self.order, self.group)
         return row, column, part
@@ -62,7 +63,7 @@ class Schedule:
 
 @jit
 def place(number, rows, columns, order: gl.constexpr, group: gl.constexpr):
-    """Row and column of a tile in an order."""
+    """Row and column of a tile number in an order."""
     if order == "rows":
         return number // columns, number % columns
     band = number // (columns * group)

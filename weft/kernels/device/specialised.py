@@ -1,8 +1,8 @@
-"""Warp-specialized matrix products: some warps load blocks, two groups of four warps multiply and store.
+"""Warp-specialized matmul on Hopper: a producer, and two consumer warpgroups, which also execute the epilogue.
 
-In the variant `cooperative` the two share each tile, half of its rows each; in `ping_pong` they take tiles in turn, and one
-stores while the other multiplies. Either way the next tile's blocks arrive meanwhile. With one group of consumers a tile is
-all its own.
+In the variant `cooperative` the consumers split each tile by rows. In `ping_pong` they alternate between tiles, so that one
+executes its epilogue while the other runs its mainloop. In both, the producer already loads blocks of the next tile meanwhile.
+With one consumer a tile is not split.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
-from weft.kernels.device.feeding import produce
-from weft.kernels.device.rings import Operand, Ring, Scale, barriers_of, blocks_of, start_product
+from weft.kernels.device.producer import produce
+from weft.kernels.device.rings import Operand, Ring, Scale, barriers_of, blocks_of, issue_mma
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import (
@@ -25,24 +25,26 @@ from weft.language.nvidia.hopper import (
 
 @jit
 def multiply(ring, at, acc, first_row: gl.constexpr, use_acc: gl.constexpr):
-    """Start the product of the blocks in a slot, once they are there. A part of the rows of a is multiplied."""
+    """Wait for the blocks of a slot and issue their MMA, for a consumer's part of the rows of a."""
     plan: gl.constexpr = ring.plan
     mbarrier.wait(ring.ready.index(at.slot), at.phase)
     if plan.copies:
-        # cp.async writes as threads do, and tensor cores read as TMA does.
+        # cp.async writes through the generic proxy, wgmma reads through the async proxy. The producer's fence would not
+        # suffice: it would have to come after completion of the copies, which only the barrier signals.
         fence_async_shared()
     part: gl.constexpr = first_row // acc.shape[0] if plan.parts > 1 else 0
     left = ring.left(at.slot, part)
     if left.shape[0] != acc.shape[0]:
         left = left.slice(first_row, acc.shape[0], dim=0)
-    return start_product(left, ring.right(at.slot), acc, use_acc, plan)
+    return issue_mma(left, ring.right(at.slot), acc, use_acc, plan)
 
 
 @jit
 def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr):
-    """Start the products of all blocks of a tile, each while the one before still runs, and give slots back behind them.
+    """The mainloop: issue the MMAs of all blocks of a tile, each while the previous one still runs, and release slots after
+    them.
 
-    Gives the accumulator, of which the last product is under way, and the positions of that one and after it.
+    Returns the accumulator with the last MMA in flight, the position of that MMA's slot, and the position after it.
     """
     acc = multiply(ring, at, acc, first_row, False)
     last, at = at, at.next()
@@ -56,7 +58,7 @@ def accumulate(ring, free, at, acc, blocks, first_row: gl.constexpr):
 
 @jit
 def finish(free, last, acc):
-    """Wait for the last product, and give its slot back."""
+    """Wait for the last MMA and release its slot."""
     acc = warpgroup_mma_wait(0, acc)
     mbarrier.arrive(free.index(last.slot), count=1)
     return acc
@@ -64,13 +66,13 @@ def finish(free, last, acc):
 
 @jit
 def zeros_of(rows: gl.constexpr, plan: gl.constexpr):
-    """An accumulator of a partition."""
+    """A partition's accumulator."""
     shape: gl.constexpr = [rows, plan.block_n]
-    return gl.zeros(shape, plan.sums, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps(), plan.split_rows))
+    return gl.zeros(shape, plan.acc_type, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps(), plan.split_rows))
 
 
 @jit
-def share_tiles(
+def consume_cooperatively(
     number: gl.constexpr,
     ring,
     free,
@@ -85,7 +87,7 @@ def share_tiles(
     K,
     plan: gl.constexpr,
 ):
-    """A consumer that multiplies its part of the rows of every tile."""
+    """The cooperative consumer: it computes its part of the rows of every tile."""
     rows: gl.constexpr = plan.block_m // plan.consumers
     first_row: gl.constexpr = number * rows
     schedule = Schedule.make(M, N, plan)
@@ -105,14 +107,14 @@ def share_tiles(
 
 
 @jit
-def take_turns(
+def consume_ping_pong(
     number: gl.constexpr, ring, free, turn, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N, K,
     plan: gl.constexpr,
 ):  # fmt: skip
-    """A consumer that multiplies every other tile, while the other one stores.
+    """The ping-pong consumer: it computes every other tile, with its mainloop during the other consumer's epilogue.
 
-    The turn passes on when all products of a tile have been started. It also keeps a consumer from waiting for a slot two
-    rounds too early, which the parity of a round cannot tell from the right one.
+    The turn is passed on when all MMAs of a tile have been issued. The turn also keeps a consumer from waiting on a slot's
+    barrier two phases early: a wait by parity cannot distinguish phases that are two apart.
     """
     schedule = Schedule.make(M, N, plan)
     count = schedule.count()
@@ -122,7 +124,8 @@ def take_turns(
         _, _, part = schedule.tile(0)
         first, end = blocks_of(K, part, plan)
         at = at.skip(end - first)
-    # The first consumer begins: the phase before a barrier's first counts as complete.
+    # The first consumer starts: waiting for parity 1 on a fresh barrier returns at once, as the phase before its first counts
+    # as complete (PTX, mbarrier.test_wait).
     parity = 1 - number
     for index in range(number, count, 2):
         row, column, part = schedule.tile(index)
@@ -144,7 +147,7 @@ def take_turns(
 
 
 SIZES = ["M", "N", "K", "row_stride", "column_stride"]
-"""Arguments whose values the compiled text does not depend on."""
+"""Arguments that are not specialised on, so that all sizes share one compiled kernel."""
 
 
 @jit(do_not_specialize=SIZES)
@@ -152,7 +155,7 @@ def matmul_cooperative(
     a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
     M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
-    """The product, each tile shared by `plan.consumers` groups of warps; see the module."""
+    """The cooperative matmul with `plan.consumers` consumers; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, plan.consumers)
     both_free = barriers_of(plan.stages, plan.cluster) if plan.cluster > 1 else None
@@ -160,10 +163,10 @@ def matmul_cooperative(
     first = (ring, free, out, buffers_of(plan), *outputs[1:])
     source = (produce, (ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan))
     if plan.consumers == 1:
-        gl.warp_specialize([(share_tiles, (0, *first)), source], [plan.producers])
+        gl.warp_specialize([(consume_cooperatively, (0, *first)), source], [plan.producers])
     else:
         second = (ring, free, out, buffers_of(plan), *outputs[1:])
-        work = [(share_tiles, (0, *first)), (share_tiles, (1, *second)), source]
+        work = [(consume_cooperatively, (0, *first)), (consume_cooperatively, (1, *second)), source]
         gl.warp_specialize(work, [4, plan.producers], plan.registers)
 
 
@@ -172,15 +175,15 @@ def matmul_ping_pong(
     a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
     M: int, N: int, K: int, a_row: int, a_k: int, b_row: int, b_k: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
-    """The product, each tile computed by one of two groups of warps in turn; see the module."""
+    """The ping-pong matmul; see the module."""
     ring = Ring.make(plan)
     free = barriers_of(plan.stages, 1)
     turn = barriers_of(2, 1)
     rest = (scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
     gl.warp_specialize(
         [
-            (take_turns, (0, ring, free, turn, out, buffers_of(plan), *rest)),
-            (take_turns, (1, ring, free, turn, out, buffers_of(plan), *rest)),
+            (consume_ping_pong, (0, ring, free, turn, out, buffers_of(plan), *rest)),
+            (consume_ping_pong, (1, ring, free, turn, out, buffers_of(plan), *rest)),
             (produce, (ring, free, None, a, b, a_row, a_k, b_row, b_k, M, N, K, plan)),
         ],
         [4, plan.producers],

@@ -1,9 +1,9 @@
-"""Warp-specialized matrix products on Blackwell: one warp loads, one starts products, the others store tiles.
+"""Warp-specialized matmul on Blackwell: a producer warp, a warp that issues MMAs, and epilogue warps.
 
-Sums are in tensor memory, of two tiles where they fit: while those of one are stored, the next one's are formed. With
-`plan.cluster == 2` a program is a pair of blocks of threads that multiply together: each reads half of the rows of a tile's a
-and half of the columns of its b, and tensor cores read the rest of b in the other's shared memory. The first block starts the
-products of both.
+Accumulators are in tensor memory, for two tiles if they fit, so that the epilogue of one overlaps the mainloop of the next.
+With `plan.cluster == 2` a program is a pair of CTAs that execute MMAs together (cta_group::2): each loads half of the rows of a
+tile's a and half of the columns of its b, and tensor cores read the other half of b from the peer's shared memory. The first
+CTA issues the MMAs of both.
 """
 
 from __future__ import annotations
@@ -11,71 +11,71 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import below_of, buffers_of, store_part
-from weft.kernels.device.rings import Operand, Place, Ring, Scale, barriers_of, blocks_of, request_both
+from weft.kernels.device.rings import Operand, Position, Ring, Scale, barriers_of, blocks_of, load_both
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.device.specialised import SIZES
-from weft.kernels.device.taking import HandedOut, InTurn
+from weft.kernels.device.tiles import StaticTiles, StolenTiles
 from weft.kernels.plan import Plan
 from weft.language.nvidia.blackwell import allocate_tensor_memory, mbarrier, tcgen05_commit, tcgen05_mma, tma
 
 
 @gl.aggregate
 class Plain:
-    """Operands that are multiplied as they are; `weft.kernels.device.scaled` has others."""
+    """Operands without scales; `weft.kernels.device.scaled` has those with scales."""
 
     ring: Ring
 
     @staticmethod
     @jit
     def make(plan: gl.constexpr):
-        """A ring whose slots are empty."""
+        """An empty ring."""
         return Plain(Ring.make(plan, plan.pairs))
 
     @jit
-    def bring(self, at, sources, row, column, block):
-        """Ask for what a tile needs of a block along K."""
+    def load_block(self, at, sources, row, column, block):
+        """Issue the loads of a tile's block along K."""
         plan: gl.constexpr = self.ring.plan
         a, b = sources
-        request_both(self.ring, at, a, b, row * plan.block_m, column * plan.block_n, block * plan.block_k)
+        load_both(self.ring, at, a, b, row * plan.block_m, column * plan.block_n, block * plan.block_k)
 
     @jit
     def multiply(self, at, acc, use_acc):
-        """Start the product of the blocks in a slot."""
+        """Issue the MMA of a slot's blocks."""
         tcgen05_mma(self.ring.left(at.slot), self.ring.right(at.slot), acc, use_acc=use_acc)
 
 
 @jit
-def bring_blocks(Tiles: gl.constexpr, shared, operands, free, sources, M, N, K):
-    """Bring the blocks of all tiles of the program, each as soon as its slot is free, and ask for the tiles."""
+def load_blocks(Tiles: gl.constexpr, shared, operands, free, sources, M, N, K):
+    """The producer: load the blocks of all tiles of the program, each as soon as its slot is free, and request the tiles."""
     plan: gl.constexpr = operands.ring.plan
     schedule = Schedule.make(M, N, plan)
     at = operands.ring.start()
-    each = Tiles.start(shared, schedule)
-    while each.there():
-        each.ask()
-        row, column, part = schedule.place(each.number)
+    tile = Tiles.start(shared, schedule)
+    while tile.valid():
+        tile.request_next()
+        row, column, part = schedule.place(tile.number)
         first, end = blocks_of(K, part, plan)
         for block in range(first, end):
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
-            operands.bring(at, sources, row, column, block)
+            operands.load_block(at, sources, row, column, block)
             at = at.next()
-        each = each.next()
+        tile = tile.next()
 
 
 @jit
-def multiply_blocks(Tiles: gl.constexpr, shared, operands, free, sums, full, empty, M, N, K):
-    """Start the products of all blocks, which give their slots back themselves, in both blocks of threads of a pair."""
+def issue_mmas(Tiles: gl.constexpr, shared, operands, free, accumulators, full, empty, M, N, K):
+    """The MMA issuer: issue the MMAs of all tiles. Slots are released by commits, in both CTAs of a pair."""
     ring = operands.ring
     plan: gl.constexpr = ring.plan
     schedule = Schedule.make(M, N, plan)
     at = ring.start()
-    turn = Place(0, 0, plan.tiles)
-    each = Tiles.start(shared, schedule)
-    while each.there():
-        _, _, part = schedule.place(each.number)
+    turn = Position(0, 0, plan.tiles)
+    tile = Tiles.start(shared, schedule)
+    while tile.valid():
+        _, _, part = schedule.place(tile.number)
         first, end = blocks_of(K, part, plan)
         mbarrier.wait(empty.index(turn.slot), turn.phase ^ 1)
-        acc = sums.index(turn.slot)
+        acc = accumulators.index(turn.slot)
         for block in range(first, end):
             mbarrier.wait(ring.ready.index(at.slot), at.phase)
             operands.multiply(at, acc, block > first)
@@ -83,24 +83,25 @@ def multiply_blocks(Tiles: gl.constexpr, shared, operands, free, sums, full, emp
             at = at.next()
         tcgen05_commit(full.index(turn.slot))
         turn = turn.next()
-        each = each.next()
+        tile = tile.next()
 
 
 @jit
-def store_sums(
-    Tiles: gl.constexpr, shared, sums, full, empty, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N,
+def store_tiles(
+    Tiles: gl.constexpr, shared, accumulators, full, empty, out, buffers, scale_a, scale_b, row_stride, column_stride, M, N,
     plan: gl.constexpr,
 ):  # fmt: skip
-    """Store all tiles, a piece at a time. When the last one is in registers, another tile's sums may take its place."""
+    """The epilogue: store all tiles piece by piece. Once the last piece is in registers, the accumulator is released for
+    another tile."""
     schedule = Schedule.make(M, N, plan)
-    turn = Place(0, 0, plan.tiles)
-    each = Tiles.start(shared, schedule)
+    turn = Position(0, 0, plan.tiles)
+    tile = Tiles.start(shared, schedule)
     pieces: gl.constexpr = plan.block_n // plan.out.width
-    while each.there():
-        row, column, part = schedule.place(each.number)
+    while tile.valid():
+        row, column, part = schedule.place(tile.number)
         below = below_of(part, M, N, plan)
         mbarrier.wait(full.index(turn.slot), turn.phase)
-        acc = sums.index(turn.slot)
+        acc = accumulators.index(turn.slot)
         for i in gl.static_range(pieces):
             x = acc.slice(i * plan.out.width, plan.out.width, dim=1).load()
             if i == pieces - 1:
@@ -111,27 +112,27 @@ def store_sums(
                 plan,
             )  # fmt: skip
         turn = turn.next()
-        each = each.next()
+        tile = tile.next()
     if plan.out.described:
         tma.store_wait(pendings=0)
 
 
 @jit
-def divide_work(
+def run_roles(
     operands, sources, out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan: gl.constexpr
 ):  # fmt: skip
-    """The kernel, but for how operands are brought and multiplied."""
-    Tiles: gl.constexpr = HandedOut if plan.handed else InTurn
-    sums = allocate_tensor_memory(plan.sums, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
+    """The kernel's three roles; `operands` defines how blocks are loaded and multiplied."""
+    Tiles: gl.constexpr = StolenTiles if plan.stealing else StaticTiles
+    accumulators = allocate_tensor_memory(plan.acc_type, [plan.tiles, plan.block_m, plan.block_n], plan.acc)
     free, full = barriers_of(plan.stages, 1), barriers_of(plan.tiles, 1)
     empty = barriers_of(plan.tiles, 1, plan.pairs)
     shared = Tiles.prepare(plan)
     rest = (scale_a, scale_b, row_stride, column_stride, M, N, plan)
     gl.warp_specialize(
         [
-            (store_sums, (Tiles, shared, sums, full, empty, out, buffers_of(plan), *rest)),
-            (bring_blocks, (Tiles, shared, operands, free, sources, M, N, K)),
-            (multiply_blocks, (Tiles, shared, operands, free, sums, full, empty, M, N, K)),
+            (store_tiles, (Tiles, shared, accumulators, full, empty, out, buffers_of(plan), *rest)),
+            (load_blocks, (Tiles, shared, operands, free, sources, M, N, K)),
+            (issue_mmas, (Tiles, shared, operands, free, accumulators, full, empty, M, N, K)),
         ],
         [1, 1],
     )
@@ -142,5 +143,5 @@ def matmul_tensor_memory(
     a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
     M: int, N: int, K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
-    """The product of operands that both have descriptors; see the module."""
-    divide_work(Plain.make(plan), (a, b), out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)
+    """The matmul of operands that both have descriptors; see the module."""
+    run_roles(Plain.make(plan), (a, b), out, scale_a, scale_b, row_stride, column_stride, M, N, K, plan)

@@ -1,7 +1,7 @@
-"""Matrix products by warps that all do the same: they ask for blocks, multiply, and store.
+"""Matmul on Hopper without warp specialization: the same warps issue TMA loads, issue MMAs, and store.
 
-One kernel in three variants: `pipelined` has a program for each tile; in `persistent` as many programs as run at a time take
-tiles in turn; `persistent_pipelined` asks for the next tile's blocks before the last products of this one.
+One kernel in three variants. `pipelined` has a program per tile. `persistent` has as many programs as are resident, each of
+which computes several tiles. `persistent_pipelined` also issues the next tile's first loads during this tile's last MMAs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft import language as gl
 from weft.kernel import jit
 from weft.kernels.device.epilogue import buffers_of, store_tile
-from weft.kernels.device.rings import Operand, Place, Ring, Scale, blocks_of, request_both, start_product
+from weft.kernels.device.rings import Operand, Position, Ring, Scale, blocks_of, issue_mma, load_both
 from weft.kernels.device.schedules import Schedule
 from weft.kernels.plan import Plan
 from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_layout, warpgroup_mma_wait
@@ -17,12 +17,9 @@ from weft.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_layout, war
 
 @gl.aggregate
 class Cursor:
-    """Which blocks to ask for next, and the slot that they go to.
+    """The next load: its slot, tile number, the tile's row and column (in elements), the block along K, and the end of K."""
 
-    The tile's number, where it lies (in elements), the next block along K and the one after its last.
-    """
-
-    at: Place
+    at: Position
     index: gl.tensor
     row: gl.tensor
     column: gl.tensor
@@ -32,17 +29,18 @@ class Cursor:
     @staticmethod
     @jit
     def make(at, index, schedule, K, plan: gl.constexpr):
-        """The first blocks of a tile."""
+        """The first block of a tile."""
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
         return Cursor(at, index, row * plan.block_m, column * plan.block_n, first, end)
 
     @jit
-    def ask(self, ring, schedule, count, a, b, K):
-        """Ask for the blocks, if there are any, and go on; without overlap there are none beyond the tile."""
+    def load(self, ring, schedule, count, a, b, K):
+        """Issue the loads of the cursor's block and advance. Past the end the loads are predicated off; without overlap the end
+        is that of the tile."""
         plan: gl.constexpr = ring.plan
-        there = self.index < count if plan.overlap else self.k < self.end
-        request_both(ring, self.at, a, b, self.row, self.column, self.k * plan.block_k, there)
+        exists = self.index < count if plan.overlap else self.k < self.end
+        load_both(ring, self.at, a, b, self.row, self.column, self.k * plan.block_k, exists)
         following = Cursor(self.at.next(), self.index, self.row, self.column, self.k + 1, self.end)
         if plan.overlap and following.k == following.end:
             following = Cursor.make(following.at, self.index + 1, schedule, K, plan)
@@ -54,31 +52,31 @@ def matmul_uniform(
     a: Operand, b: Operand, out: gl.tensor, scale_a: Scale, scale_b: Scale, row_stride: int, column_stride: int,
     M: int, N: int, K: int, plan: gl.constexpr[Plan],
 ) -> None:  # fmt: skip
-    """The product of operands that both have descriptors; see the module."""
+    """The matmul of operands that both have descriptors; see the module."""
     ring = Ring.make(plan)
     buffers = buffers_of(plan)
     schedule = Schedule.make(M, N, plan)
     count = schedule.count()
     shape: gl.constexpr = [plan.block_m, plan.block_n]
-    acc = gl.zeros(shape, plan.sums, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps()))
+    acc = gl.zeros(shape, plan.acc_type, warpgroup_mma_layout(plan.a.dtype, shape, gl.num_warps()))
     at = ring.start()
     cursor = Cursor.make(at, 0, schedule, K, plan)
     if plan.overlap:
         for _ in gl.static_range(plan.stages - 1):
-            cursor = cursor.ask(ring, schedule, count, a, b, K)
+            cursor = cursor.load(ring, schedule, count, a, b, K)
     for index in range(count):
         row, column, part = schedule.tile(index)
         first, end = blocks_of(K, part, plan)
         if not plan.overlap:
             cursor = Cursor.make(at, index, schedule, K, plan)
             for _ in gl.static_range(plan.stages - 1):
-                cursor = cursor.ask(ring, schedule, count, a, b, K)
+                cursor = cursor.load(ring, schedule, count, a, b, K)
         for k in range(first, end):
             mbarrier.wait(ring.ready.index(at.slot), at.phase)
-            acc = start_product(ring.left(at.slot), ring.right(at.slot), acc, k > first, plan)
-            # The product before this one has read its slot, which the cursor is at.
+            acc = issue_mma(ring.left(at.slot), ring.right(at.slot), acc, k > first, plan)
+            # The previous MMA is complete, so the slot that it read is free; the cursor loads into it.
             acc = warpgroup_mma_wait(1, acc)
-            cursor = cursor.ask(ring, schedule, count, a, b, K)
+            cursor = cursor.load(ring, schedule, count, a, b, K)
             at = at.next()
         acc = warpgroup_mma_wait(0, acc)
         store_tile(

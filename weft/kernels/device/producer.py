@@ -1,23 +1,24 @@
-"""Warps that bring blocks of both operands to shared memory, ahead of those that multiply them.
+"""The producer: loads blocks of both operands into shared memory, ahead of the consumers.
 
-Where both operands have descriptors one warp asks TMA for blocks. Otherwise four warps copy what has none: with cp.async where
-elements come in pieces of four bytes or more, else through registers, where a block can be turned over on its way.
+If both operands have descriptors, the producer is one warp that issues TMA loads. Otherwise it is four warps, which copy the
+operand without a descriptor themselves: with cp.async if 4 bytes or more are contiguous and aligned, else through registers,
+which also allows transposing the block on the way.
 """
 
 from __future__ import annotations
 
 from weft import language as gl
 from weft.kernel import jit
-from weft.kernels.device.rings import blocks_of, request, request_both, request_for_cluster
+from weft.kernels.device.rings import blocks_of, load_both, load_for_cluster, load_tile
 from weft.kernels.device.schedules import Schedule
 from weft.language.nvidia.hopper import async_copy, fence_async_shared, mbarrier
 
 
 @jit
 def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: gl.constexpr):
-    """Bring the blocks of all tiles of the program, each as soon as its slot is free.
+    """Load the blocks of all tiles of the program, each as soon as its slot is free.
 
-    In a cluster, barriers of `both_free` say that a slot is so in both blocks."""
+    In a cluster, the barriers `both_free` complete when a slot is free in both CTAs."""
     schedule = Schedule.make(M, N, plan)
     at = ring.start()
     for index in range(schedule.count()):
@@ -27,14 +28,14 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: 
             k = block * plan.block_k
             mbarrier.wait(free.index(at.slot), at.phase ^ 1)
             if plan.cluster > 1:
-                request_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.block_n, k)
+                load_for_cluster(ring, both_free, at, a, b, row * plan.block_m, column * plan.block_n, k)
             elif plan.described:
-                request_both(ring, at, a, b, row * plan.block_m, column * plan.block_n, k)
+                load_both(ring, at, a, b, row * plan.block_m, column * plan.block_n, k)
             else:
                 if plan.expected:
                     mbarrier.expect(ring.ready.index(at.slot), plan.expected)
-                bring(ring.a, ring, at, a, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
-                bring(ring.b, ring, at, b, column * plan.block_n, k, N, K, b_row, b_k, plan.b)
+                load_block(ring.a, ring, at, a, row * plan.block_m, k, M, K, a_row, a_k, plan.a)
+                load_block(ring.b, ring, at, b, column * plan.block_n, k, N, K, b_row, b_k, plan.b)
                 if plan.loads:
                     fence_async_shared()
                     mbarrier.arrive(ring.ready.index(at.slot), count=1)
@@ -44,11 +45,11 @@ def produce(ring, free, both_free, a, b, a_row, a_k, b_row, b_k, M, N, K, plan: 
 
 
 @jit
-def bring(memory, ring, at, source, row, k, rows, depth, row_stride, k_stride, side: gl.constexpr):
-    """Bring one operand's block, by the operand's path; `rows` and `depth` are the operand's whole extents."""
+def load_block(memory, ring, at, source, row, k, rows, depth, row_stride, k_stride, side: gl.constexpr):
+    """Load one operand's block by the operand's path; `rows` and `depth` are the operand's full extents."""
     buffer = memory.index(at.slot)
     if side.path == "descriptor":
-        request(source, row, k, ring.ready.index(at.slot), buffer, side)
+        load_tile(source, row, k, ring.ready.index(at.slot), buffer, side)
     else:
         source = gl.multiple_of(source, side.unit * side.dtype.itemsize)
         if side.contiguous == "k":
@@ -63,7 +64,7 @@ def bring(memory, ring, at, source, row, k, rows, depth, row_stride, k_stride, s
 
 @jit
 def copy_block(buffer, source, i_first, j_first, i_extent, j_extent, i_stride, j_stride, side: gl.constexpr):
-    """Copy a block [i, j] as it lies in shared memory from a place in global memory; zeros beyond the extents."""
+    """Copy a block [i, j], in its shared-memory orientation, from global memory; out-of-bounds elements are zero."""
     start = source + gl.cast(i_first, gl.int64) * i_stride + gl.cast(j_first, gl.int64) * j_stride
     for piece in gl.static_range(side.block[side.cut] // side.step):
         part = buffer.slice(piece * side.step, side.step, dim=side.cut)
@@ -71,7 +72,7 @@ def copy_block(buffer, source, i_first, j_first, i_extent, j_extent, i_stride, j
         j = gl.arange(0, part.shape[1], gl.SliceLayout(0, side.registers)) + (piece * side.step if side.cut == 1 else 0)
         mask = (i < i_extent - i_first)[:, None] & (j < j_extent - j_first)[None, :]
         if side.path == "copies":
-            # Elements follow one another along j, or this would be another path.
+            # j is the contiguous dimension, otherwise the path would be "loads".
             pointers = start + i[:, None] * i_stride + j[None, :]
             async_copy.async_load(part, pointers, mask=mask)
         else:

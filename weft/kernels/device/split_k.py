@@ -1,4 +1,4 @@
-"""The second kernel of a product whose sum along K was cut into parts: it adds them, scales and converts."""
+"""The second kernel of split-K: it adds the partial results, scales and converts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from weft.kernel import jit
 from weft.kernels.device.epilogue import factors
 
 ROWS, COLUMNS, WARPS = 4, 128, 4
-"""Elements of the output that a program adds."""
+"""A program's tile of the output, and its warps."""
 
 
 @jit
-def add_parts(
+def reduce_splits(
     partials, out, scale_rows, scale_columns, row_stride, column_stride, rows, columns, below, across,
     plan: gl.constexpr,
 ):  # fmt: skip
-    """out = the sum of `plan.splits` matrices of `across` columns that lie `below` rows below one another."""
+    """out = the sum of `plan.splits` matrices of `across` columns, stacked at intervals of `below` rows."""
     layout: gl.constexpr = gl.BlockedLayout([1, COLUMNS // 32], [1, 32], [WARPS, 1], [1, 0])
     row, column = gl.program_id(0) * ROWS, gl.program_id(1) * COLUMNS
     i = row + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
