@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.passes.threads import Threads, lowered, pointers
 from tests.sim.build import run
 from weft.analysis.facts import facts
-from weft.analysis.facts.rules import word_of
+from weft.analysis.facts.words import word_of
 from weft.ir.core import Func, walk
 from weft.ir.types import Pointer, float32, int8, int32, int64, uint8, uint32
 from weft.ops import arith, program, regs

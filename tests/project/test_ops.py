@@ -12,6 +12,9 @@ import weft.cuda.rules
 import weft.sim.rules
 from tests.project import tree
 from weft import ops
+from weft.analysis.facts import rules as facts
+from weft.analysis.facts.rules.control import FLOW
+from weft.analysis.facts.rules.program import PLACES
 from weft.ir.define import OPS, OpDef
 
 LOWER = "lower_tiles"
@@ -88,3 +91,33 @@ def test_cuda_knows_it_or_a_pass_removes_it(op):
 def test_lowering_knows_it(op):
     if op.removed_by == LOWER:
         assert PYTHON_NAMES[op] in LOWERING, f"passes/lower/ never mentions {PYTHON_NAMES[op]}"
+
+
+FACTS = {family.__name__.rpartition(".")[2]: family for family in facts.FAMILIES}
+NO_NUMBERS = {
+    "asm": "what the author's PTX computes",
+    "async_copy": "no results",
+    "clc": "what the hardware answers",
+    "debug": "no results",
+    "globals": "what memory held",
+    "mbarrier": "no results",
+    "mma": "floats",
+    "scratch": "handles, and what memory held",
+    "shared": "handles, and what memory held",
+    "tcgen05": "no results",
+    "tensor_memory": "handles, and what memory held",
+    "thread": "handles, and what memory held",
+    "tma": "descriptors",
+}
+"""Families of operations that compute no integers, with what their results are."""
+
+
+@each_op
+def test_facts_know_it(op):
+    """An operation on integers has one rule, in the file of its family, or a reason why nothing is known of it."""
+    family, _, _ = PYTHON_NAMES[op].partition(".")
+    assert (family in FACTS) != (family in NO_NUMBERS), f"{family}: a file of rules, or a reason why it needs none"
+    if family in NO_NUMBERS or op.rule.__annotations__["return"] == "None":
+        return
+    ways = [op in FACTS[family].RULES, op in FACTS[family].NOTHING, op in PLACES, op in FLOW]
+    assert ways.count(True) == 1, f"{op.name}: give it a rule in weft/analysis/facts/rules/{family}.py, or a reason"

@@ -11,7 +11,7 @@ from math import prod
 
 from weft.analysis.facts import Axis, Facts
 from weft.analysis.facts.congruence import multiple_of
-from weft.analysis.facts.rules import ANYTHING
+from weft.analysis.facts.words import ANYTHING
 from weft.layout import WARP_SIZE, BlockedLayout
 from weft.layout.distributed.by_strides import spread
 

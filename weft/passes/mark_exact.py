@@ -27,12 +27,14 @@ def mark_exact(func: Func) -> Func:
     """The function with "exact": "range" or "address" for each value that such an operation computes."""
     if func.attrs.block is None:
         return func
-    ranges, addresses = facts(func).exact, only_addresses(func)
-    exact = {
-        op.result: "range" if op.result in ranges else "address"
-        for op in walk(func.body)
-        if op.kind in SUMS and (op.result in ranges or (op.result in addresses and _is_signed(op.result)))
-    }
+    known, addresses = facts(func), only_addresses(func)
+    exact: dict[Value, str] = {}
+    for op in walk(func.body):
+        if op.kind in SUMS:
+            if known.exact(op):
+                exact[op.result] = "range"
+            elif op.result in addresses and _is_signed(op.result):
+                exact[op.result] = "address"
     return func.with_attrs(exact=exact)
 
 

@@ -67,10 +67,10 @@ class _Sorter:
     """Takes indices apart. `made` are the sums and products that may be taken apart."""
 
     def __init__(self, func: Func) -> None:
-        free = facts(func).exact | only_addresses(func)
-        ops = list(walk(func.body))
+        known, addresses, ops = facts(func), only_addresses(func), list(walk(func.body))
         self.numbers: dict[Value, int] = {op.result: op.attrs["value"] for op in ops if op.kind is arith.constant}
-        self.made = {op.result: op for op in ops if op.kind in SUMS and op.result in free and op.result.type == SCALAR}
+        sums = [op for op in ops if op.kind in SUMS and op.result.type == SCALAR]
+        self.made = {op.result: op for op in sums if op.result in addresses or known.exact(op)}
         self.counters = {op.regions[0].args[0] for op in ops if op.kind is control.for_ and self._is_fixed(op)}
 
     def _is_fixed(self, loop: Op) -> bool:

@@ -2,7 +2,7 @@
 
 `facts(func)[value]` has the interval and the low bits of a value (`hull`), and along each axis of a tile how far elements count
 up or stay the same. `congruence` is the arithmetic of low bits, `scalar` that of numbers, `tile` that of runs along an axis;
-`rules` has one for each operation, `infer` walks a function.
+`rules` has one for each operation, `infer` finds the facts of a value when they are asked for.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ type's width. A lattice of finite height: `join` halves the modulus at least onc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_BITS = 64
 MOST = 1 << MOST_BITS
@@ -26,8 +26,7 @@ def power_of_two_part(value: int) -> int:
     return min(value & -value, MOST) if value else MOST
 
 
-@dataclass(frozen=True, slots=True)
-class Congruence:
+class Congruence(NamedTuple):
     """Numbers that are `residue` modulo `modulus`, a power of two; 0 <= residue < modulus."""
 
     modulus: int = 1
@@ -40,7 +39,8 @@ class Congruence:
         >>> Congruence(16, 4).divisor, Congruence(16, 0).divisor
         (4, 16)
         """
-        return min(self.modulus, power_of_two_part(self.residue))
+        residue = self.residue
+        return residue & -residue if residue else self.modulus
 
     def modulo(self, modulus: int) -> Congruence:
         """The same numbers, known no further than a modulus."""
@@ -48,35 +48,9 @@ class Congruence:
 
     def join(self, other: Congruence) -> Congruence:
         """What holds of both."""
-        return self.modulo(min(other.modulus, power_of_two_part(self.residue - other.residue)))
-
-    def __add__(self, other: Congruence) -> Congruence:
-        modulus = min(self.modulus, other.modulus)
-        return Congruence(modulus, (self.residue + other.residue) % modulus)
-
-    def __sub__(self, other: Congruence) -> Congruence:
-        modulus = min(self.modulus, other.modulus)
-        return Congruence(modulus, (self.residue - other.residue) % modulus)
-
-    def __mul__(self, other: Congruence) -> Congruence:
-        # (a m + r) (b n + s) = a b m n + a m s + b n r + r s.
-        by_s, by_r = power_of_two_part(other.residue), power_of_two_part(self.residue)
-        modulus = min(self.modulus * other.modulus, self.modulus * by_s, other.modulus * by_r, MOST)
-        return Congruence(modulus, self.residue * other.residue % modulus)
-
-    def shifted_right(self, bits: int) -> Congruence:
-        """Numbers shifted right, that is divided by 2**bits and rounded down."""
-        return Congruence(max(self.modulus >> bits, 1), self.residue >> bits) if self.modulus >> bits else UNKNOWN
-
-    def __and__(self, other: Congruence) -> Congruence:
-        zeros = (self.modulus - 1 & ~self.residue) | (other.modulus - 1 & ~other.residue)
-        return _of_bits(self, other, zeros, self.residue & other.residue)
-
-    def __or__(self, other: Congruence) -> Congruence:
-        return _of_bits(self, other, self.residue | other.residue, self.residue | other.residue)
-
-    def __xor__(self, other: Congruence) -> Congruence:
-        return _of_bits(self, other, 0, self.residue ^ other.residue)
+        return (
+            self if self == other else self.modulo(min(other.modulus, power_of_two_part(self.residue - other.residue)))
+        )
 
 
 UNKNOWN = Congruence()
@@ -90,6 +64,47 @@ def exactly(value: int) -> Congruence:
 def multiple_of(divisor: int) -> Congruence:
     """Multiples of a number's power-of-two part."""
     return Congruence(power_of_two_part(divisor), 0)
+
+
+def add(a: Congruence, b: Congruence) -> Congruence:
+    """Sums."""
+    modulus = min(b.modulus, a.modulus)
+    return UNKNOWN if modulus == 1 else Congruence(modulus, (a.residue + b.residue) % modulus)
+
+
+def sub(a: Congruence, b: Congruence) -> Congruence:
+    """Differences."""
+    modulus = min(b.modulus, a.modulus)
+    return UNKNOWN if modulus == 1 else Congruence(modulus, (a.residue - b.residue) % modulus)
+
+
+def mul(a: Congruence, b: Congruence) -> Congruence:
+    """Products: (a m + r) (b n + s) = a b m n + a m s + b n r + r s."""
+    (m, r), (n, s) = a, b
+    modulus = min(m * n, m * (s & -s) if s else MOST, n * (r & -r) if r else MOST, MOST)
+    return UNKNOWN if modulus == 1 else Congruence(modulus, r * s % modulus)
+
+
+def shifted_right(a: Congruence, bits: int) -> Congruence:
+    """Numbers shifted right, that is divided by 2**bits and rounded down."""
+    modulus = a.modulus >> bits
+    return Congruence(modulus, a.residue >> bits) if modulus > 1 else UNKNOWN
+
+
+def and_(a: Congruence, b: Congruence) -> Congruence:
+    """Bits of both: a zero of one of them decides."""
+    zeros = (a.modulus - 1 & ~a.residue) | (b.modulus - 1 & ~b.residue)
+    return _of_bits(a, b, zeros, a.residue & b.residue)
+
+
+def or_(a: Congruence, b: Congruence) -> Congruence:
+    """Bits of either: a one of one of them decides."""
+    return _of_bits(a, b, a.residue | b.residue, a.residue | b.residue)
+
+
+def xor(a: Congruence, b: Congruence) -> Congruence:
+    """Bits of one of the two."""
+    return _of_bits(a, b, 0, a.residue ^ b.residue)
 
 
 def _of_bits(a: Congruence, b: Congruence, decided: int, bits: int) -> Congruence:

@@ -1,8 +1,8 @@
-"""One walk over a function: the facts of every value, through branches and loops.
+"""What is known of a value is found when it is asked for: of all that it is computed from, and of nothing else.
 
-What a loop carries is joined until it holds in every round; bounds that move are widened to zero or the end of the type, so
-that this takes a few rounds. An inner loop is entered again where it ended in the last round of the outer one: facts only
-become weaker.
+What a loop carries is joined until it holds in every iteration; bounds that move are widened to zero or the end of the type, so
+that this takes a few iterations. Facts found in an iteration that did not hold are forgotten with it. An inner loop is entered
+again with what it ended with in the last iteration of the outer one: facts only become weaker.
 
 Everything holds for numbers that wrap. With `addresses`, sums and products of int32 are taken as if they never wrapped: the
 simulator follows one that does to the access whose address or mask depends on it, and reports it there. Pointers may be judged
@@ -11,206 +11,220 @@ by that; masks are not, for a mask that wraps is computed as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from weft.analysis.facts import rules, tile
 from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts.rules import RULES
+from weft.analysis.facts.rules.program import PLACES
 from weft.analysis.facts.scalar import Scalar, between
-from weft.analysis.facts.tile import Facts
+from weft.analysis.facts.tile import Axis, Facts
+from weft.analysis.facts.words import ANYTHING, ASSUMED, WORDS, step_of, unknown, word_of
 from weft.ir.core import Func, Op, Region, Value
-from weft.ir.types import DType, TileType, int32
-from weft.layout import WARP_SIZE
-from weft.ops import arith, control, memory, program
+from weft.ir.types import DType, RegsType, ScalarType, TileType
+from weft.ops import arith, control
 from weft.ops import tile as tiles
 
-LIMIT = int32.max_value
-MOST_ALONG = (LIMIT, 65535, 65535)
-"""Blocks along the axes of a grid, at most."""
-OVERFLOWS = (arith.add, arith.sub, arith.mul, arith.shl)
-"""Operations that are taken as if they never wrapped where addresses are judged."""
-WIDENS = (arith.cast, memory.addptr)
-"""Operations that take the last operand into a type in which it may go on where its own wraps."""
 Carried = tuple[Facts, ...]
 
 
+@dataclass(slots=True, eq=False)
+class _Loop:
+    """Numbers and addresses that a loop carries: as its regions see them, before the first iteration, after each."""
+
+    args: tuple[Value, ...]
+    inits: tuple[Value, ...]
+    yielded: tuple[Value, ...]
+    around: _Loop | None
+    ended: Carried | None = None
+    """What held when the loop was last gone through, in an iteration of the one around it."""
+
+
 class ValueFacts:
-    """The facts of a function's values, in either stage. `exact` are integers that are computed without wrapping."""
+    """The facts of a function's values, in either stage."""
 
     def __init__(self, func: Func, addresses: bool = False) -> None:
-        self.exact: set[Value] = set()
+        self._addresses = addresses
+        self._func = func
         self._known: dict[Value, Facts] = {}
         self._made: dict[Value, Op] = {}
-        self._loops: dict[Region, Carried] = {}
-        self._func, self._addresses, self._depth = func, addresses, 0
-        self._block: tuple[int, ...] = func.attrs.block or (1, 1, 1)
+        self._handed: dict[Value, tuple[Value, ...]] = {}
+        """What flows into a value by another way than an operation: along the edges of control flow."""
+        self._counters: dict[Value, Op] = {}
+        self._loops: dict[Value, _Loop] = {}
         for arg, given in zip(func.params, func.attrs.params, strict=True):
-            self._known[arg] = rules.unknown(arg.type, multiple_of(given.divisible))
-        self._region(func.body)
+            self._known[arg] = unknown(arg.type, multiple_of(given.divisible))
+        self._enter(func.body, None)
+        for op in func.body.ops:
+            if op.kind is tiles.assume:
+                self._assume(op.operands[0])
 
     def __getitem__(self, value: Value) -> Facts:
         found = self._known.get(value)
-        return rules.unknown(value.type) if found is None else found
+        return self._find(value) if found is None else found
 
     def hull(self, value: Value) -> Scalar | None:
         """What holds of each of a value's integers; None for what is no integer."""
         element = value.type.element
         return self[value].hull if isinstance(element, DType) and element.kind in ("int", "uint") else None
 
-    # Walking.
+    def exact(self, op: Op) -> bool:
+        """Whether an operation on integers is computed without wrapping."""
+        word, rule = word_of(op.results[0].type.element), RULES.get(op.kind)
+        if word is None or rule is None:
+            return False
+        exact = rule.hull(op, [self[value].hull for value in op.uses], word)
+        return word.low <= exact.low and exact.high <= word.high
 
-    def _region(self, region: Region) -> Carried:
-        """Facts about what the region hands on."""
+    # Where values come from.
+
+    def _enter(self, region: Region, around: _Loop | None) -> None:
         for op in region.ops:
-            self._op(op)
-        return self._of(region.terminator.uses)
-
-    def _of(self, values: Iterable[Value]) -> Carried:
-        return tuple([self[value] for value in values])
-
-    def _set(self, values: tuple[Value, ...], found: Carried) -> None:
-        self._known.update(zip(values, found, strict=True))
-
-    def _op(self, op: Op) -> None:
-        kind = op.kind
-        if kind is control.for_:
-            self._for(op)
-        elif kind is control.while_:
-            self._while(op)
-        elif kind is control.if_:
-            then, orelse = map(self._inner, op.regions)
-            self._set(op.results, tuple([a.join(b) for a, b in zip(then, orelse, strict=True)]))
-        elif kind is control.warp_specialize:
-            handed, *_ = map(self._inner, op.regions)
-            self._set(op.results, handed)
-        elif op.regions:
+            if not op.regions:
+                for result in op.results:
+                    self._made[result] = op
+                continue
+            inner = around
+            if op.kind is control.for_:
+                inner = self._for(op, around)
+            elif op.kind is control.while_:
+                inner = self._while(op, around)
+            elif op.kind is control.if_:
+                then, orelse = (region.terminator.uses for region in op.regions)
+                self._handed.update(zip(op.results, zip(then, orelse, strict=True), strict=True))
+            elif op.kind is control.warp_specialize:
+                self._hand(op.regions[0].terminator.uses, op.results)
             for region in op.regions:
-                self._set(region.args, tuple([rules.unknown(arg.type) for arg in region.args]))
-                self._inner(region)
-        elif kind is tiles.assume:
-            if not self._depth:
-                self._assume(op.operands[0])
-        elif op.results:
-            found, (first, *_) = self._found(op), op.results
-            for result in op.results:
-                self._known[result] = found if result.type == first.type else rules.unknown(result.type)
-                self._made[result] = op
+                self._enter(region, inner)
 
-    def _inner(self, region: Region) -> Carried:
-        self._depth += 1
-        handed = self._region(region)
-        self._depth -= 1
-        return handed
+    def _hand(self, values: Iterable[Value], targets: Sequence[Value]) -> None:
+        self._handed.update(zip(targets, zip(values), strict=True))
 
-    def _found(self, op: Op) -> Facts:
-        """The facts of an operation's result (of each that has the type of the first)."""
-        known, type = self._of(op.uses), op.results[0].type
-        hull = self._hull(op, known)
-        if op.kind in rules.STRUCTURAL:
-            found = rules.STRUCTURAL[op.kind](op, known, hull)
-        elif op.kind in rules.ELEMENTWISE and isinstance(type, TileType):
-            found = rules.elementwise(op, self._lifted(op, self._cut(op, known), type.shape), hull)
-        elif isinstance(type, TileType):
-            found = replace(rules.unknown(type), hull=hull)
-        else:
-            found = Facts(hull, (), rules.step_of(type))
-        return found
-
-    def _hull(self, op: Op, known: Carried) -> Scalar:
-        """The numbers of a result; notes where they are computed without wrapping."""
-        element = op.results[0].type.element
-        assumed = self._addresses and element == int32 and op.kind in OVERFLOWS
-        word = rules.word_of(element, assumed)
-        if word is None:
-            return rules.ANYTHING
-        exact = self._place(op)
-        rule = rules.HULLS.get(op.kind)
-        if exact is None and rule is not None and (known or op.kind is arith.constant):
-            exact = rule(op, tuple([facts.hull for facts in known]), word)
-        if exact is None:
-            return word.whole
-        found = word.wrap(exact)
-        if found is exact:
-            self.exact.add(op.results[0])
-        else:
-            self.exact.discard(op.results[0])
-        return found
-
-    def _place(self, op: Op) -> Scalar | None:
-        """What says where a thread is."""
-        kind = op.kind
-        if kind is tiles.arange:
-            return between(op.attrs["start"], op.attrs["end"] - 1)
-        if kind is program.thread_id:
-            return between(0, program.threads_of(self._func) - 1)
-        if kind is program.lane_id:
-            return between(0, WARP_SIZE - 1)
-        if kind is program.warp_id:
-            return between(0, (program.threads_of(self._func) - 1) // WARP_SIZE)
-        if kind is program.program_id or kind is program.num_programs:
-            axis: int = op.attrs["axis"]
-            # A grid has less than 2**31 threads along an axis: their numbers are int32.
-            most = min(LIMIT // self._block[axis], MOST_ALONG[axis])
-            return between(0, most - 1) if kind is program.program_id else between(1, most)
-        return None
-
-    def _cut(self, op: Op, known: Carried) -> Carried:
-        """Operands' facts, with the last one's runs cut where a wider type takes it."""
-        if op.kind not in WIDENS:
-            return known
-        *_, operand = op.uses
-        element = operand.type.element
-        word = rules.word_of(element, self._addresses and element == int32)
-        return known if word is None or word.bits == 64 else (*known[:-1], rules.cut_where_it_wraps(known[-1], word))
-
-    def _lifted(self, op: Op, known: Carried, shape: tuple[int, ...]) -> Carried:
-        """Operands' facts; what is known of a scalar holds for each element."""
-        if all(facts.axes for facts in known):
-            return known
-        return tuple([facts if facts.axes else tile.equal(facts.hull, shape, facts.step) for facts in known])
-
-    # Control flow.
-
-    def _for(self, op: Op) -> None:
+    def _for(self, op: Op, around: _Loop | None) -> _Loop:
         (body,) = op.regions
-        bounds, inits = list(op.uses)[:3], self._of(list(op.uses)[3:])
-        self._known[body.args[0]] = Facts(_counter(op, *(self[bound].hull for bound in bounds)))
-        carried = self._carried(body, body.args[1:], inits, lambda: self._inner(body))
-        self._set(op.results, carried)
+        counter, *args = body.args
+        self._counters[counter] = op
+        self._hand(args, op.results)
+        return self._loop(args, list(op.uses)[3:], body.terminator.uses, around)
 
-    def _while(self, op: Op) -> None:
+    def _while(self, op: Op, around: _Loop | None) -> _Loop:
         before, after = op.regions
+        _, *passed = before.terminator.uses
+        self._hand(passed, after.args)
+        self._hand(passed, op.results)
+        return self._loop(before.args, op.uses, after.terminator.uses, around)
 
-        def once() -> Carried:
-            self._set(after.args, self._inner(before)[1:])
-            return self._inner(after)
+    def _loop(
+        self, args: Iterable[Value], inits: Iterable[Value], yielded: Iterable[Value], around: _Loop | None
+    ) -> _Loop:
+        rows = [row for row in zip(args, inits, yielded, strict=True) if _is_integer(row[0])]
+        carried, before, after = ([row[i] for row in rows] for i in range(3))
+        loop = _Loop(tuple(carried), tuple(before), tuple(after), around)
+        self._loops.update(dict.fromkeys(loop.args, loop))
+        return loop
 
-        self._carried(before, before.args, self._of(op.uses), once)
-        self._set(op.results, self._of(after.args))
+    # Finding.
 
-    def _carried(self, region: Region, args: tuple[Value, ...], inits: Carried, walk: Callable[[], Carried]) -> Carried:
-        """What holds of values carried by a loop in every round."""
-        before = self._loops.get(region)
-        held = inits if before is None else tuple([a.join(b) for a, b in zip(inits, before, strict=True)])
-        for number in range(_ROUNDS):
-            self._set(args, held)
-            met = tuple([a.join(b) for a, b in zip(held, walk(), strict=True)])
+    def _find(self, value: Value) -> Facts:
+        known, made = self._known, self._made
+        open_ = [value]
+        while open_:
+            value = open_[-1]
+            if value in known:
+                open_.pop()
+                continue
+            op = made.get(value)
+            needed = self._sources(value) if op is None else [v for v in op.operands if v is not None]
+            missing = [v for v in needed if v not in known]
+            if missing:
+                open_ += missing
+                continue
+            open_.pop()
+            given = [known[v] for v in needed]
+            if op is None:
+                self._flows_in(value, given)
+                continue
+            found, (first, *others) = self._found(op, needed, given), op.results
+            known[first] = found
+            for other in others:
+                known[other] = found if other.type == first.type else unknown(other.type)
+        return known[value]
+
+    def _sources(self, value: Value) -> Sequence[Value]:
+        """What flows into a value that no operation makes."""
+        loop = self._counters.get(value)
+        return self._handed.get(value, ()) if loop is None else list(loop.uses)[:3]
+
+    def _flows_in(self, value: Value, given: list[Facts]) -> None:
+        loop, carrying = self._counters.get(value), self._loops.get(value)
+        if loop is not None:
+            self._known[value] = Facts(_counter(loop, *(bound.hull for bound in given)))
+        elif carrying is not None:
+            self._go_through(carrying)
+        elif given:
+            found, *others = given
+            for other in others:
+                found = found.join(other)
+            self._known[value] = found
+        else:
+            self._known[value] = unknown(value.type)
+
+    def _found(self, op: Op, operands: Sequence[Value], given: list[Facts]) -> Facts:
+        """The facts of an operation's result (of each that has the type of the first)."""
+        kind, type = op.kind, op.results[0].type
+        rule = RULES.get(kind)
+        if rule is None:
+            place = PLACES.get(kind)
+            return unknown(type) if place is None else Facts(place(op, self._func))
+        word = word_of(type.element, ASSUMED if rule.sums and self._addresses else WORDS)
+        hull = ANYTHING if word is None else word.wrap(rule.hull(op, [facts.hull for facts in given], word))
+        if not isinstance(type, TileType):
+            return Facts(hull, (), step_of(type))
+        if rule.widens:
+            given[-1] = self._cut(given[-1], operands[-1])
+        return rule.tile(op, given, hull)
+
+    def _cut(self, x: Facts, operand: Value) -> Facts:
+        """Facts of numbers that a wider type takes: runs that may go over the point where the narrow one wraps are cut."""
+        word = word_of(operand.type.element, ASSUMED if self._addresses else WORDS)
+        if word is None or word.bits == 64 or word.assumed or x.hull.low > word.low or x.hull.high < word.high:
+            return x
+        axes: list[Axis] = []
+        for d, own in enumerate(x.axes):
+            run = min(own.contiguous, x.multiple(d, own.contiguous))
+            axes.append(Axis(run, own.constant, x.at(d, run)))
+        return Facts(x.hull, tuple(axes), x.step)
+
+    def _go_through(self, loop: _Loop) -> None:
+        """Find what holds of values carried by a loop in every iteration, and by those around it before."""
+        known, around = self._known, loop.around
+        if around is not None and any(arg not in known for arg in around.args):
+            self._go_through(around)
+            if all(arg in known for arg in loop.args):
+                return
+        held = tuple([self[value] for value in loop.inits])
+        if loop.ended is not None:
+            held = _joined(held, loop.ended)
+        before = len(known)
+        for number in range(_ITERATIONS):
+            known.update(zip(loop.args, held, strict=True))
+            met = _joined(held, tuple([self[value] for value in loop.yielded]))
             if met == held:
                 break
             if number:
-                met = tuple([_widened(a, b, arg) for a, b, arg in zip(held, met, args, strict=True)])
+                met = tuple([_widened(a, b, arg) for a, b, arg in zip(held, met, loop.args, strict=True)])
             held = met
+            while len(known) > before:
+                known.popitem()
         else:
-            held = tuple([rules.unknown(arg.type) for arg in args])
-            self._set(args, held)
-            walk()
-        self._loops[region] = held
-        return held
+            held = tuple([unknown(arg.type) for arg in loop.args])
+            known.update(zip(loop.args, held, strict=True))
+        loop.ended = held
 
     # Promises.
 
     def _assume(self, condition: Value | None) -> None:
-        """Take a promise of the author's for what it says of a value, from here on."""
+        """Take a promise of the author's for what it says of a value."""
         op = None if condition is None else self._made.get(condition)
         if op is None:
             return
@@ -227,11 +241,12 @@ class ValueFacts:
     def _compared(self, value: Value, predicate: str, limit: Scalar) -> None:
         if self.hull(value) is None:
             return
-        own = self[value].hull
-        low = {"gt": limit.low + 1, "ge": limit.low, "eq": limit.low}.get(predicate, own.low)
-        high = {"lt": limit.high - 1, "le": limit.high, "eq": limit.high}.get(predicate, own.high)
-        rest = limit.rest if predicate == "eq" and limit.rest.modulus > own.rest.modulus else own.rest
-        self._known[value] = replace(self[value], hull=between(max(own.low, low), min(own.high, high), rest))
+        own = self[value]
+        low = {"gt": limit.low + 1, "ge": limit.low, "eq": limit.low}.get(predicate, own.hull.low)
+        high = {"lt": limit.high - 1, "le": limit.high, "eq": limit.high}.get(predicate, own.hull.high)
+        rest = limit.rest if predicate == "eq" and limit.rest.modulus > own.hull.rest.modulus else own.hull.rest
+        hull = between(max(own.hull.low, low), min(own.hull.high, high), rest)
+        self._known[value] = Facts(hull, own.axes, own.step)
         made = self._made.get(value)
         if predicate == "eq" and limit.value == 0 and made is not None and made.kind is arith.rem:
             divided, divisor = made.uses
@@ -240,22 +255,33 @@ class ValueFacts:
     def _promise(self, value: Value, divisor: int) -> None:
         facts, rest = self[value], multiple_of(divisor)
         if rest.modulus > facts.hull.rest.modulus:
-            self._known[value] = replace(facts, hull=between(facts.hull.low, facts.hull.high, rest))
+            hull = between(facts.hull.low, facts.hull.high, rest)
+            self._known[value] = Facts(hull, facts.axes, facts.step)
 
 
-_ROUNDS = 64
-"""Rounds after which a loop is given up; each weakens a fact of finitely many, and widening leaves few of the bounds."""
+_ITERATIONS = 64
+"""Iterations after which a loop is given up; each weakens a fact of finitely many, and widening leaves few of the bounds."""
+
+
+def _is_integer(value: Value) -> bool:
+    """Whether there may be facts about a carried value: not of floats, nor of handles."""
+    type = value.type
+    return isinstance(type, (ScalarType, TileType, RegsType)) and not type.element.is_floating()
+
+
+def _joined(a: Carried, b: Carried) -> Carried:
+    return tuple([x.join(y) for x, y in zip(a, b, strict=True)])
 
 
 def _widened(before: Facts, after: Facts, arg: Value) -> Facts:
     """Facts whose bounds go on to where they cannot move further, in the direction in which they moved."""
-    word = rules.word_of(arg.type.element)
+    word = word_of(arg.type.element)
     old, new = before.hull, after.hull
     if word is None or (old.low <= new.low and new.high <= old.high):
         return after
     low = new.low if old.low <= new.low else 0 if new.low >= 0 else word.low
     high = new.high if new.high <= old.high else -1 if new.high < 0 else word.high
-    return replace(after, hull=between(low, high, new.rest))
+    return Facts(between(low, high, new.rest), after.axes, after.step)
 
 
 def _counter(op: Op, lower: Scalar, upper: Scalar, step: Scalar) -> Scalar:

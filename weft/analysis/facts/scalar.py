@@ -11,14 +11,15 @@ tests try all numbers of narrow ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from weft.analysis.facts import congruence
 from weft.analysis.facts.congruence import UNKNOWN, Congruence, exactly, multiple_of
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """Integers from `low` to `high`, both included, that are `rest.residue` modulo `rest.modulus`."""
+class Scalar(NamedTuple):
+    """Integers from `low` to `high`, both included and `rest.residue` modulo `rest.modulus` like all between them."""
 
     low: int
     high: int
@@ -41,6 +42,8 @@ class Scalar:
 
     def join(self, other: Scalar) -> Scalar:
         """Numbers of either."""
+        if self == other:
+            return self
         return between(min(self.low, other.low), max(self.high, other.high), self.rest.join(other.rest))
 
     def within(self, other: Scalar) -> bool:
@@ -108,18 +111,22 @@ class Word:
 
 def add(a: Scalar, b: Scalar) -> Scalar:
     """Sums."""
-    return between(a.low + b.low, a.high + b.high, a.rest + b.rest)
+    return Scalar(a.low + b.low, a.high + b.high, congruence.add(a.rest, b.rest))
 
 
 def sub(a: Scalar, b: Scalar) -> Scalar:
     """Differences."""
-    return between(a.low - b.high, a.high - b.low, a.rest - b.rest)
+    return Scalar(a.low - b.high, a.high - b.low, congruence.sub(a.rest, b.rest))
 
 
 def mul(a: Scalar, b: Scalar) -> Scalar:
     """Products."""
-    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return between(min(corners), max(corners), a.rest * b.rest)
+    (p, q, x), (s, t, y) = a, b
+    rest = congruence.mul(x, y)
+    if p >= 0 and s >= 0:
+        return Scalar(p * s, q * t, rest)
+    corners = (p * s, p * t, q * s, q * t)
+    return Scalar(min(corners), max(corners), rest)
 
 
 def div(a: Scalar, b: Scalar, word: Word) -> Scalar:
@@ -133,7 +140,7 @@ def div(a: Scalar, b: Scalar, word: Word) -> Scalar:
     power = b.value is not None and b.value > 0 and b.value & (b.value - 1) == 0
     rest = UNKNOWN
     if power and (a.nonnegative or a.divisor >= b.low):
-        rest = a.rest.shifted_right(b.low.bit_length() - 1)
+        rest = congruence.shifted_right(a.rest, b.low.bit_length() - 1)
     return between(min(corners), max(corners), rest)
 
 
@@ -163,7 +170,7 @@ def shl(a: Scalar, n: Scalar, word: Word) -> Scalar:
         return ZERO
     corners = [x << k for x in (a.low, a.high) for k in (amounts.low, amounts.high)]
     one = amounts.value is not None
-    rest = a.rest * exactly(1 << amounts.low) if one else multiple_of(a.divisor << amounts.low)
+    rest = congruence.mul(a.rest, exactly(1 << amounts.low)) if one else multiple_of(a.divisor << amounts.low)
     found = between(min(corners), max(corners), rest)
     return found if n.within(Scalar(0, word.bits - 1)) else word.wrap(found).join(ZERO)
 
@@ -175,7 +182,7 @@ def shr(a: Scalar, n: Scalar, word: Word) -> Scalar:
     if amounts is None:
         return signs
     corners = [x >> k for x in (a.low, a.high) for k in (amounts.low, amounts.high)]
-    rest = a.rest.shifted_right(amounts.low) if amounts.value is not None else UNKNOWN
+    rest = congruence.shifted_right(a.rest, amounts.low) if amounts.value is not None else UNKNOWN
     found = between(min(corners), max(corners), rest)
     return found if n.within(Scalar(0, word.bits - 1)) else found.join(signs)
 
@@ -240,18 +247,25 @@ def _decided(always: bool, never: bool) -> Scalar:
 
 
 def and_(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Bits of both."""
-    return _bitwise(a, b, word, a.rest & b.rest, _least_and, _most_and)
+    """Bits of both. A mask of low bits is a remainder, one of high bits rounds down to a multiple."""
+    mask = b.value
+    rest = congruence.and_(a.rest, b.rest)
+    if mask is not None and mask >= 0 and mask & (mask + 1) == 0:
+        turned = a.low - (a.low & mask)
+        return between(0, mask, rest) if a.high - turned > mask else between(a.low - turned, a.high - turned, rest)
+    if mask is not None and (mask if word.signed else mask - (1 << word.bits)) == -(mask & -mask):
+        return between(a.low & mask, a.high & mask, rest)
+    return _bitwise(a, b, word, rest, _least_and, _most_and)
 
 
 def or_(a: Scalar, b: Scalar, word: Word) -> Scalar:
     """Bits of either."""
-    return _bitwise(a, b, word, a.rest | b.rest, _least_or, _most_or)
+    return _bitwise(a, b, word, congruence.or_(a.rest, b.rest), _least_or, _most_or)
 
 
 def xor(a: Scalar, b: Scalar, word: Word) -> Scalar:
     """Bits of one of the two."""
-    return _bitwise(a, b, word, a.rest ^ b.rest, _least_xor, _most_xor)
+    return _bitwise(a, b, word, congruence.xor(a.rest, b.rest), _least_xor, _most_xor)
 
 
 Bounds = tuple[int, int]
@@ -265,16 +279,15 @@ def _halves(a: Scalar, size: int) -> list[Bounds]:
 
 
 def _bitwise(a: Scalar, b: Scalar, word: Word, rest: Congruence, least: Bound, most: Bound) -> Scalar:
-    size, found = 1 << word.bits, list[Scalar]()
+    size, lows, highs = 1 << word.bits, list[int](), list[int]()
     for x in _halves(a, size):
         for y in _halves(b, size):
-            low, high = least(*x, *y, size), most(*x, *y, size)
+            within = 1 << max(x[1], y[1]).bit_length()
+            low, high = least(*x, *y, within), most(*x, *y, within)
             turn = size if word.signed and low > word.high else 0
-            found.append(Scalar(low - turn, high - turn))
-    joined = found[0]
-    for other in found[1:]:
-        joined = replace(joined, low=min(joined.low, other.low), high=max(joined.high, other.high))
-    return between(joined.low, joined.high, rest)
+            lows.append(low - turn)
+            highs.append(high - turn)
+    return between(min(lows), max(highs), rest)
 
 
 def _least_or(a: int, b: int, c: int, d: int, size: int) -> int:

@@ -11,15 +11,15 @@ whose first number is a multiple of its length never contains the point where th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
-from weft.analysis.facts import scalar
+from weft.analysis.facts import congruence, scalar
 from weft.analysis.facts.congruence import UNKNOWN, Congruence, multiple_of, power_of_two_part
 from weft.analysis.facts.scalar import Scalar
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """Along one axis: runs of `contiguous` elements count up by one (pointers: by one element), the first of each is `start`;
     runs of `constant` elements are equal."""
 
@@ -28,8 +28,7 @@ class Axis:
     start: Congruence = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts about a value. `hull` holds of each element (of a pointer: its address in bytes), `axes` of a tile's axes; a scalar
     has none. `step` is what counting up by one means in the unit of `hull`."""
 
@@ -39,9 +38,10 @@ class Facts:
 
     def at(self, axis: int, run: int = 1) -> Congruence:
         """What the elements at multiples of `run` along the axis are (by default all)."""
-        own = self.axes[axis]
-        start = own.start if run >= own.contiguous else own.start.modulo(run * self.step)
-        return start if start.modulus >= self.hull.rest.modulus else self.hull.rest
+        (contiguous, _, start), rest = self.axes[axis], self.hull.rest
+        if run < contiguous:
+            start = start.modulo(run * self.step)
+        return start if start.modulus >= rest.modulus else rest
 
     def multiple(self, axis: int, run: int = 1) -> int:
         """What divides the elements at multiples of `run` along the axis."""
@@ -69,6 +69,8 @@ class Facts:
 
     def join(self, other: Facts) -> Facts:
         """What holds of both."""
+        if self == other:
+            return self
         axes: list[Axis] = []
         for d, (a, b) in enumerate(zip(self.axes, other.axes, strict=True)):
             run = min(a.contiguous, b.contiguous)
@@ -87,34 +89,54 @@ def of(hull: Scalar, axes: tuple[Axis, ...], step: int = 1) -> Facts:
 
 def equal(hull: Scalar, shape: tuple[int, ...], step: int = 1) -> Facts:
     """All elements are one number."""
-    return Facts(hull, tuple([Axis(1, size) for size in shape]), step)
+    return Facts(hull, _whole(shape), step)
+
+
+@cache
+def _whole(shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    return tuple([Axis(1, size) for size in shape])
 
 
 AxisRule = Callable[[int, Facts, Facts], Axis]
 """The axis of a result, from its number and both operands."""
 
 
-def _constant(d: int, *known: Facts) -> int:
-    return min([facts.axes[d].constant for facts in known])
-
-
-def elementwise(d: int, *known: Facts) -> Axis:
+def elementwise(d: int, a: Facts, b: Facts) -> Axis:
     """Equal operands give equal results, whatever the function."""
-    return Axis(1, _constant(d, *known))
+    return Axis(1, min(a.axes[d].constant, b.axes[d].constant))
 
 
 def add(d: int, a: Facts, b: Facts) -> Axis:
     """One operand counts up while the other stays."""
     x, y = a.axes[d], b.axes[d]
     run = max(min(x.contiguous, y.constant), min(y.contiguous, x.constant))
-    return Axis(run, min(x.constant, y.constant), a.at(d, run) + b.at(d, run))
+    return Axis(run, min(x.constant, y.constant), congruence.add(a.at(d, run), b.at(d, run)))
 
 
 def sub(d: int, a: Facts, b: Facts) -> Axis:
     """The first counts up while the second stays."""
     x, y = a.axes[d], b.axes[d]
     run = min(x.contiguous, y.constant)
-    return Axis(run, min(x.constant, y.constant), a.at(d, run) - b.at(d, run))
+    return Axis(run, min(x.constant, y.constant), congruence.sub(a.at(d, run), b.at(d, run)))
+
+
+def mul(d: int, a: Facts, b: Facts) -> Axis:
+    """By one nothing changes."""
+    return a.axes[d] if b.hull.value == 1 else b.axes[d] if a.hull.value == 1 else elementwise(d, a, b)
+
+
+def minimum(d: int, a: Facts, b: Facts) -> Axis:
+    """Where one is always the smaller one, the result is that."""
+    if a.hull.high <= b.hull.low:
+        return a.axes[d]
+    return b.axes[d] if b.hull.high <= a.hull.low else elementwise(d, a, b)
+
+
+def maximum(d: int, a: Facts, b: Facts) -> Axis:
+    """Where one is always the larger one, the result is that."""
+    if a.hull.high <= b.hull.low:
+        return b.axes[d]
+    return a.axes[d] if b.hull.high <= a.hull.low else elementwise(d, a, b)
 
 
 def _counts_within(d: int, a: Facts, b: Facts, block: int) -> int:
@@ -132,13 +154,15 @@ def div(d: int, a: Facts, b: Facts) -> Axis:
 
 def quotient(d: int, a: Facts, b: Facts) -> Axis:
     """A quotient that is rounded down stays while the dividend counts up within one multiple of the divisor."""
-    return Axis(1, max(_constant(d, a, b), _counts_within(d, a, b, b.multiple(d))))
+    return Axis(1, max(min(a.axes[d].constant, b.axes[d].constant), _counts_within(d, a, b, b.multiple(d))))
 
 
 def rem(d: int, a: Facts, b: Facts) -> Axis:
     """A remainder counts up with the dividend, within one multiple of the divisor."""
+    if a.hull.low >= 0 and a.hull.high < b.hull.low:
+        return a.axes[d]
     run = _counts_within(d, a, b, b.multiple(d)) if a.hull.nonnegative else 1
-    return Axis(run, _constant(d, a, b), a.at(d, run).modulo(b.multiple(d)))
+    return Axis(run, min(a.axes[d].constant, b.axes[d].constant), a.at(d, run).modulo(b.multiple(d)))
 
 
 def and_(d: int, a: Facts, b: Facts) -> Axis:
@@ -146,7 +170,9 @@ def and_(d: int, a: Facts, b: Facts) -> Axis:
     pairs = (a, b), (b, a)
     kept = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
     cleared = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
-    return Axis(kept, max(_constant(d, a, b), cleared), a.at(d, kept) & b.at(d, kept))
+    return Axis(
+        kept, max(min(a.axes[d].constant, b.axes[d].constant), cleared), congruence.and_(a.at(d, kept), b.at(d, kept))
+    )
 
 
 def or_(d: int, a: Facts, b: Facts) -> Axis:
@@ -154,13 +180,15 @@ def or_(d: int, a: Facts, b: Facts) -> Axis:
     pairs = (a, b), (b, a)
     free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
     covered = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
-    return Axis(free, max(_constant(d, a, b), covered), a.at(d, free) | b.at(d, free))
+    return Axis(
+        free, max(min(a.axes[d].constant, b.axes[d].constant), covered), congruence.or_(a.at(d, free), b.at(d, free))
+    )
 
 
 def xor(d: int, a: Facts, b: Facts) -> Axis:
     """Low bits that are free count up."""
     free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in ((a, b), (b, a)))
-    return Axis(free, _constant(d, a, b), a.at(d, free) ^ b.at(d, free))
+    return Axis(free, min(a.axes[d].constant, b.axes[d].constant), congruence.xor(a.at(d, free), b.at(d, free)))
 
 
 def _ones(rest: Congruence) -> int:
@@ -170,13 +198,14 @@ def _ones(rest: Congruence) -> int:
 
 def lower(d: int, a: Facts, b: Facts) -> int:
     """Runs in which a < b holds for all or for none: `a` counts up to a multiple of the run."""
-    return max(_constant(d, a, b), _counts_within(d, a, b, b.multiple(d)))
+    return max(min(a.axes[d].constant, b.axes[d].constant), _counts_within(d, a, b, b.multiple(d)))
 
 
 def select(d: int, condition: Facts, a: Facts, b: Facts) -> Axis:
     """One of the two for a whole run."""
     run = min(a.axes[d].contiguous, b.axes[d].contiguous, condition.axes[d].constant)
-    return Axis(run, _constant(d, condition, a, b), a.at(d, run).join(b.at(d, run)))
+    constant = min(condition.axes[d].constant, a.axes[d].constant, b.axes[d].constant)
+    return Axis(run, constant, a.at(d, run).join(b.at(d, run)))
 
 
 def hinted(own: Axis, size: int, contiguous: int, divisible: int, constant: int) -> Axis:

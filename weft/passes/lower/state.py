@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from weft.analysis.facts import ValueFacts, facts, rules
+from weft.analysis.facts import ValueFacts, facts
 from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts.rules import RULES
 from weft.analysis.facts.scalar import Scalar
+from weft.analysis.facts.words import step_of, unknown, word_of
 from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef, Scope
@@ -81,7 +83,7 @@ class Lowering(Rebuilder):
         """The lowered function."""
         args = tuple(Value(arg.type, arg.name) for arg in self.source.body.args)
         for arg, given in zip(args, self.source.attrs.params, strict=True):
-            self.numbers[arg] = rules.unknown(arg.type, multiple_of(given.divisible)).hull
+            self.numbers[arg] = unknown(arg.type, multiple_of(given.divisible)).hull
         with self.at_entry():
             for arg, given in zip(args, self.source.params, strict=True):
                 if isinstance(arg.type, DescriptorType) and given in self.used:
@@ -109,7 +111,7 @@ class Lowering(Rebuilder):
     ) -> Any:
         """As `Rebuilder.emit`, noting constants and what is known of scalar results."""
         result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
-        if kind in rules.HULLS and isinstance(result.type, ScalarType) and result not in self.numbers:
+        if kind in RULES and isinstance(result.type, ScalarType) and result not in self.numbers:
             self._note(result)
             if kind is arith.constant:
                 self.constants[result] = attrs["value"]
@@ -117,23 +119,23 @@ class Lowering(Rebuilder):
 
     def _note(self, result: Value) -> None:
         """Note what is known of an integer that was just computed; of one that was there already it is noted."""
-        word, ops = rules.word_of(result.type.element), self._open[-1]
+        word, ops = word_of(result.type.element), self._open[-1]
         if word is not None and ops and result in ops[-1].results:
             known = tuple([self.hull(value) for value in ops[-1].uses])
-            self.numbers[result] = word.wrap(rules.HULLS[ops[-1].kind](ops[-1], known, word))
+            self.numbers[result] = word.wrap(RULES[ops[-1].kind].hull(ops[-1], known, word))
 
     def hull(self, value: Value) -> Scalar:
         """What is known of a scalar of the lowered function."""
         found = self.numbers.get(value)
-        return rules.unknown(value.type).hull if found is None else found
+        return unknown(value.type).hull if found is None else found
 
     def divisor(self, value: Value) -> int:
         """The power of two known to divide a scalar; of a pointer, in elements."""
-        return max(self.hull(value).divisor // rules.step_of(value.type), 1)
+        return max(self.hull(value).divisor // step_of(value.type), 1)
 
     def divides(self, value: Value, divisor: int) -> None:
         """Note that a power of two divides a scalar; a pointer, in elements."""
-        self.numbers[value] = rules.unknown(value.type, multiple_of(divisor * rules.step_of(value.type))).hull
+        self.numbers[value] = unknown(value.type, multiple_of(divisor * step_of(value.type))).hull
 
     def facts(self, addresses: bool = False) -> ValueFacts:
         """Facts about the source's values (`addresses`: those that pointers are judged by), found when first asked for."""

@@ -1,0 +1,34 @@
+"""Facts of `weft.ops.program`: where a thread is, by how the kernel is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.analysis.facts.rule import Rule, first
+from weft.analysis.facts.scalar import Scalar, between
+from weft.ir.core import Func, Op
+from weft.ir.define import OpDef
+from weft.ir.types import int32
+from weft.layout import WARP_SIZE
+from weft.ops import program
+
+MOST_ALONG = (int32.max_value, 65535, 65535)
+"""Blocks along the axes of a grid, at most."""
+
+
+def _most(op: Op, func: Func) -> int:
+    # A grid has less than 2**31 threads along an axis: their numbers are int32.
+    axis: int = op.attrs["axis"]
+    threads: int = (func.attrs.block or (1, 1, 1))[axis]
+    return min(int32.max_value // threads, MOST_ALONG[axis])
+
+
+PLACES: dict[OpDef, Callable[[Op, Func], Scalar]] = {
+    program.thread_id: lambda op, func: between(0, program.threads_of(func) - 1),
+    program.lane_id: lambda op, func: between(0, WARP_SIZE - 1),
+    program.warp_id: lambda op, func: between(0, (program.threads_of(func) - 1) // WARP_SIZE),
+    program.program_id: lambda op, func: between(0, _most(op, func) - 1),
+    program.num_programs: lambda op, func: between(1, _most(op, func)),
+}
+RULES: dict[OpDef, Rule] = {program.uniform: Rule(first)}
+NOTHING: dict[OpDef, str] = {}

@@ -1,0 +1,99 @@
+"""Facts of `weft.ops.tile`: where elements are, and the author's promises."""
+
+from __future__ import annotations
+
+from weft.analysis.facts import tile
+from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
+from weft.analysis.facts.rule import Hulls, Known, Rule, first, joined, same, whole
+from weft.analysis.facts.scalar import Scalar, Word, between
+from weft.analysis.facts.tile import Axis, Facts
+from weft.analysis.facts.words import shape_of
+from weft.ir.core import Op
+from weft.ir.define import OpDef
+from weft.ops import tile as tiles
+
+
+def _promised(op: Op, known: Hulls, word: Word) -> Scalar:
+    """A scalar with the author's promise; those about a tile are about its runs."""
+    (x,) = known
+    rest = multiple_of(max([1, *map(power_of_two_part, op.attrs["divisible"])]))
+    raised = not shape_of(op.results[0].type) and rest.modulus > x.rest.modulus
+    return between(x.low, x.high, rest) if raised else x
+
+
+def _counted(op: Op, known: Hulls, word: Word) -> Scalar:
+    return between(op.attrs["start"], op.attrs["end"] - 1)
+
+
+def _arange(op: Op, known: Known, hull: Scalar) -> Facts:
+    return tile.of(hull, (Axis(op.attrs["end"] - op.attrs["start"], 1, exactly(op.attrs["start"])),))
+
+
+def _hint(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,), attrs = known, op.attrs
+    rest = len(x.axes)
+    rows = [(*attrs[name], *(1,) * (rest - len(attrs[name]))) for name in ("contiguous", "divisible", "constant")]
+    promised = zip(x.axes, shape_of(op.results[0].type), *rows, strict=True)
+    axes = [tile.hinted(own, size, c, d, k) for own, size, c, d, k in promised]
+    return tile.of(x.hull, tuple(axes), x.step)
+
+
+def _expand_dims(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,), axis = known, op.attrs["axis"]
+    return Facts(x.hull, (*x.axes[:axis], Axis(), *x.axes[axis:]), x.step)
+
+
+def _broadcast(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,), (operand,) = known, op.uses
+    sizes = zip(x.axes, shape_of(operand.type), shape_of(op.results[0].type), strict=True)
+    axes = [Axis(own.contiguous, new, own.start) if own.constant == old else own for own, old, new in sizes]
+    return Facts(x.hull, tuple(axes), x.step)
+
+
+def _permute(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,), order = known, op.attrs["order"]
+    axes: list[Axis] = [x.axes[d] for d in order]
+    return Facts(x.hull, tuple(axes), x.step)
+
+
+def _reshape(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,), (operand,) = known, op.uses
+    old, new = shape_of(operand.type), shape_of(op.results[0].type)
+    if x.constant == old:
+        return tile.equal(x.hull, new, x.step)
+    kept, places = ([d for d, size in enumerate(shape) if size > 1] for shape in (old, new))
+    if [old[d] for d in kept] != [new[d] for d in places]:
+        kept, places = kept[-1:], places[-1:]
+    axes = [Axis()] * len(new)
+    for d, place in zip(kept, places, strict=True):
+        run = min(x.axes[d].contiguous, new[place])
+        axes[place] = Axis(run, min(x.axes[d].constant, new[place]), x.at(d, run))
+    return Facts(x.hull, tuple(axes), x.step)
+
+
+def _join(op: Op, known: Known, hull: Scalar) -> Facts:
+    lhs, rhs = known
+    met = lhs.join(rhs)
+    return Facts(met.hull, (*met.axes, Axis()), met.step)
+
+
+def _split(op: Op, known: Known, hull: Scalar) -> Facts:
+    (x,) = known
+    return Facts(x.hull, x.axes[:-1], x.step)
+
+
+RULES: dict[OpDef, Rule] = {
+    tiles.arange: Rule(_counted, _arange),
+    tiles.splat: Rule(first, whole),
+    tiles.hint: Rule(_promised, _hint),
+    tiles.expand_dims: Rule(first, _expand_dims),
+    tiles.broadcast: Rule(first, _broadcast),
+    tiles.permute: Rule(first, _permute),
+    tiles.reshape: Rule(first, _reshape),
+    tiles.join: Rule(joined, _join),
+    tiles.split: Rule(first, _split),
+    tiles.convert: Rule(first, same),
+    tiles.set_layout: Rule(first, same),
+    tiles.extract: Rule(first),
+}
+NOTHING: dict[OpDef, str] = {}

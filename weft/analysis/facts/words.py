@@ -1,0 +1,42 @@
+"""Which integers an element type holds, and what is known of a value before anything is known."""
+
+from __future__ import annotations
+
+from weft.analysis.facts.congruence import MOST, UNKNOWN, Congruence
+from weft.analysis.facts.scalar import Scalar, Word, between
+from weft.analysis.facts.tile import Axis, Facts
+from weft.ir.types import DTYPES, Element, Pointer, TileType, Type, int32
+
+ANYTHING = Scalar(-MOST, MOST)
+"""What is said of floats."""
+ADDRESS = Word(64, signed=False)
+"""Addresses are in bytes."""
+WORDS: dict[str, Word] = {
+    dtype.code: Word(dtype.bits, dtype.is_int_signed()) for dtype in DTYPES if not dtype.is_floating()
+}
+"""By the code of an element type."""
+ASSUMED = {**WORDS, int32.code: Word(32, signed=True, assumed=True)}
+"""Of sums and products where addresses are judged."""
+
+
+def word_of(element: Element, words: dict[str, Word] = WORDS) -> Word | None:
+    """The integers of an element type; None for floats."""
+    return ADDRESS if isinstance(element, Pointer) else words.get(element.code)
+
+
+def shape_of(type: Type) -> tuple[int, ...]:
+    """A tile's shape; () for everything else."""
+    return type.shape if isinstance(type, TileType) else ()
+
+
+def step_of(type: Type) -> int:
+    """Bytes by which addresses of neighbours differ; 1 of numbers."""
+    element = type.element
+    return element.element_ty.itemsize if isinstance(element, Pointer) else 1
+
+
+def unknown(type: Type, rest: Congruence = UNKNOWN) -> Facts:
+    """Nothing is known, but perhaps of the low bits."""
+    word = word_of(type.element)
+    hull = ANYTHING if word is None else between(word.low, word.high, rest)
+    return Facts(hull, (Axis(),) * len(shape_of(type)), step_of(type))
