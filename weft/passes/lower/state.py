@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from weft.analysis.facts import ValueFacts, facts
-from weft.analysis.facts.congruence import multiple_of
+from weft.analysis.facts import ValueFacts, congruence, facts
+from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
 from weft.analysis.facts.rules import RULES
 from weft.analysis.facts.scalar import Scalar
 from weft.analysis.facts.words import step_of, unknown, word_of
@@ -136,6 +136,18 @@ class Lowering(Rebuilder):
     def divides(self, value: Value, divisor: int) -> None:
         """Note that a power of two divides a scalar; a pointer, in elements."""
         self.numbers[value] = unknown(value.type, multiple_of(divisor * step_of(value.type))).hull
+
+    def base_of(self, tile: Value, form: Affine) -> Scalar:
+        """What facts about a tile of the source say of the base of its form: of its first register, less the constants."""
+        assert isinstance(tile.type, TileType) and tile.type.linear is not None
+        known = self.facts(addresses=isinstance(tile.type.element, Pointer))[tile]
+        # Wherever a thread lies, the index of its first register is a multiple of this along each axis.
+        runs = [power_of_two_part(sum(map(union, thread_columns(tile.type.linear, d)))) for d in range(len(known.axes))]
+        rest = max([known.hull.rest, *(known.at(d, run) for d, run in enumerate(runs))], key=lambda rest: rest.modulus)
+        rest = congruence.sub(rest, exactly(form.const[0] * known.step))
+        for stride, table in form.strides:
+            rest = congruence.sub(rest, congruence.mul(self.hull(stride).rest, exactly(table[0] * known.step)))
+        return unknown(form.base.type, rest).hull
 
     def facts(self, addresses: bool = False) -> ValueFacts:
         """Facts about the source's values (`addresses`: those that pointers are judged by), found when first asked for."""
