@@ -99,7 +99,6 @@ NO_NUMBERS = {
     "async_copy": "no results",
     "clc": "what the hardware answers",
     "debug": "no results",
-    "globals": "what memory held",
     "mbarrier": "no results",
     "mma": "floats",
     "scratch": "handles, and what memory held",

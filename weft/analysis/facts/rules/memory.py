@@ -34,4 +34,6 @@ RULES: dict[OpDef, Rule] = {
     memory.addptr: Rule(_address, _addresses, widens=True),
     memory.load: Rule(anything),  # equal addresses hold equal values
 }
-NOTHING: dict[OpDef, str] = dict.fromkeys((memory.atomic, memory.atomic_cas), "what memory held")
+NOTHING: dict[OpDef, str] = dict.fromkeys(
+    (memory.atomic, memory.atomic_cas, memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs), "what memory held"
+)
