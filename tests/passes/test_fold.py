@@ -1,94 +1,103 @@
-"""Folding against NumPy, which wraps as a GPU does."""
+"""Folding against the simulator, and the laws that operations declare against folding."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from weft.ir.types import DTYPES, bfloat16, float32, int1, int8, int32, int64, uint32, uint64
+from tests.support import count, tile_kernel
+from weft.errors import WeftError
+from weft.ir.define import OPS, OpDef
+from weft.ir.types import DTYPES, DType, ScalarType, bfloat16, float32, int1, int8, int32, uint8, wrap
 from weft.ops import arith
-from weft.passes.fold import COMPARE, INTEGER, fold
+from weft.passes.fold import fold
+from weft.passes.simplify import simplify
 
-INTEGERS = [dtype for dtype in DTYPES if dtype.is_int() and not dtype.is_bool()]
-NUMPY = {dtype: np.dtype(f"{'i' if dtype.is_int_signed() else 'u'}{dtype.itemsize}") for dtype in INTEGERS}
-
-
-def edges(dtype):
-    low, high = dtype.min_value, dtype.max_value
-    small = st.integers(-3, 70).map(lambda v: min(max(v, low), high))
-    return st.one_of(st.integers(low, high), small, st.sampled_from([low, high]))
-
-
-@st.composite
-def pairs(draw):
-    dtype = draw(st.sampled_from(INTEGERS))
-    return dtype, draw(edges(dtype)), draw(edges(dtype))
+INTEGERS = [dtype for dtype in DTYPES if dtype.is_int()]
+ATTRS: dict[OpDef, list[dict[str, Any]]] = {
+    arith.cmp: [{"predicate": each} for each in arith.COMPARE],
+    arith.math: [{"fn": each} for each in arith.SIGN],
+    arith.cast: [{"dtype": dtype} for dtype in INTEGERS],
+}
+"""Of operations whose attributes have no defaults."""
+FOLDED = [op for op in OPS.values() if op.fold is not None]
 
 
-def truncated(a, b):
-    """C's quotient from NumPy's, which rounds down."""
-    quotient = np.floor_divide(a, b)
-    return quotient + np.where((quotient * b != a) & ((a < 0) != (b < 0)), 1, 0).astype(a.dtype)
+def numbers_of(dtype: DType) -> list[int]:
+    """Small numbers, those about the ends of the type, and amounts about its width."""
+    least, most = dtype.min_value, dtype.max_value
+    near = [*range(-2, 3), 7, 8, 32, 63, 64, least, least + 1, most, most // 3]
+    return sorted({number for number in near if least <= number <= most})
 
 
-def shifted(kind, a, b, bits):
-    """PTX clamps amounts, which it takes as unsigned, to the width."""
-    amount = np.minimum(b.astype(np.uint64) if b >= 0 else np.uint64(bits), np.uint64(bits))
-    for _ in range(int(amount)):
-        a = np.left_shift(a, a.dtype.type(1)) if kind is arith.shl else np.right_shift(a, a.dtype.type(1))
-    return a
+def accepted(op: OpDef, dtype: DType, attrs: Mapping[str, Any]) -> bool:
+    """Whether the operation takes scalars of the type."""
+    k = tile_kernel()
+    try:
+        k.emit(op, *[k.number(1, ScalarType(dtype).element)] * len(op.operands), **attrs)
+    except WeftError:
+        return False
+    return True
 
 
-REFERENCE = {
-    arith.add: np.add, arith.sub: np.subtract, arith.mul: np.multiply, arith.and_: np.bitwise_and, arith.or_: np.bitwise_or,
-    arith.xor: np.bitwise_xor, arith.minimum: np.minimum, arith.maximum: np.maximum, arith.div: truncated,
-    arith.rem: lambda a, b: a - truncated(a, b) * b,
-}  # fmt: skip
+@pytest.mark.parametrize("op", FOLDED, ids=lambda op: op.name)
+def test_folding_is_what_the_simulator_computes(op):
+    """Constants are folded to the bits that the simulator stores for them."""
+    folded = 0
+    for attrs, dtype in product(ATTRS.get(op, [{}]), INTEGERS):
+        if not accepted(op, dtype, attrs):
+            continue
+        k = tile_kernel()
+        for numbers in product(numbers_of(dtype), repeat=len(op.operands)):
+            if fold(op, list(numbers), dtype, dtype, attrs) is not None and (len(numbers) < 3 or folded < 3000):
+                k.output(k.emit(op, *[k.number(number, dtype) for number in numbers], **attrs))
+                folded += 1
+        if k.params:
+            assert not count(k.check(simplify), op)
+    assert folded
 
 
-@settings(deadline=None, max_examples=300)
-@given(pairs())
-def test_fold_agrees_with_numpy(case):
-    dtype, *numbers = case
-    assert REFERENCE.keys() == INTEGER.keys()
-    a, b = (np.array(number, NUMPY[dtype]) for number in numbers)
-    with np.errstate(all="ignore"):
-        for kind, reference in REFERENCE.items():
-            found = fold(kind, numbers, dtype, dtype, {})
-            if kind in (arith.div, arith.rem) and b == 0:
-                assert found is None
-            else:
-                assert found == int(reference(a, b)), kind
-        for kind in (arith.shl, arith.shr):
-            assert fold(kind, numbers, dtype, dtype, {}) == int(shifted(kind, a, b, dtype.bits)), kind
-        for predicate, compare in COMPARE.items():
-            assert fold(arith.cmp, numbers, int1, dtype, {"predicate": predicate}) is bool(compare(a, b))
-        for target in INTEGERS:
-            assert fold(arith.cast, numbers[:1], target, dtype, {}) == int(a.astype(NUMPY[target]))
-        assert fold(arith.cast, numbers[:1], int1, dtype, {}) is bool(a != 0)
-        if dtype.is_int_signed():
-            assert fold(arith.math, numbers[:1], dtype, dtype, {"fn": "neg"}) == int(np.negative(a))
-            assert fold(arith.math, numbers[:1], dtype, dtype, {"fn": "abs"}) == int(np.abs(a))
+def small(op: OpDef) -> tuple[DType, range] | None:
+    """A narrow type that the operation takes, and numbers to try the laws on."""
+    found = next((dtype for dtype in (int8, uint8, int32) if accepted(op, dtype, ATTRS.get(op, [{}])[0])), None)
+    if found is None:
+        return None
+    return found, range(max(found.min_value, -130), min(found.max_value, 260) + 1)
 
 
-@settings(deadline=None)
-@given(st.sampled_from([int32, int64, uint32, uint64]).flatmap(lambda d: st.tuples(st.just(d), edges(d), edges(d))))
-def test_high_products(case):
-    dtype, a, b = case
-    unsigned = (a % 2**dtype.bits) * (b % 2**dtype.bits) >> dtype.bits
-    assert fold(arith.umulhi, [a, b], dtype, dtype, {}) == int(
-        np.array(unsigned, f"u{dtype.itemsize}").view(NUMPY[dtype])
-    )
+@pytest.mark.parametrize("op", [op for op in FOLDED if len(op.operands) == 2], ids=lambda op: op.name)
+def test_laws_hold(op):
+    """Each law that an operation declares, and no neutral number that it has is missing."""
+    given = small(op)
+    assert given is not None
+    dtype, numbers = given
+    laws = op.laws
+    out = int1 if op is arith.cmp else dtype
 
+    def value(a: int, b: int, attrs: Mapping[str, Any]) -> int | None:
+        return fold(op, [a, b], out, dtype, attrs)
 
-@pytest.mark.parametrize(("value", "amount", "left", "right"), [
-    (-5, 8, 0, -1), (5, 8, 0, 0), (-5, -1, 0, -1), (5, -128, 0, 0), (-5, 7, -128, -1), (-128, 127, 0, -1),
-])  # fmt: skip
-def test_shift_amounts_clamp(value, amount, left, right):
-    assert fold(arith.shl, [value, amount], int8, int8, {}) == left
-    assert fold(arith.shr, [value, amount], int8, int8, {}) == right
+    for attrs in ATTRS.get(op, [{}]):
+        some = list(numbers)[::7]
+        commutes = all(value(a, b, attrs) == value(b, a, attrs) for a in some for b in some)
+        assert laws.commutes == commutes or op is arith.cmp
+        same = all(value(a, a, attrs) == a for a in numbers)
+        constant = len({value(a, a, attrs) for a in numbers}) == 1
+        assert laws.itself == ("same" if same else "constant" if constant else "")
+        if op is arith.cmp:
+            continue
+        numbers_of_all_types = {wrap(each, dtype): each for each in (0, 1, -1)}
+        neutral = [each for b, each in numbers_of_all_types.items() if all(value(a, b, attrs) == a for a in numbers)]
+        absorbing = [
+            each
+            for b, each in numbers_of_all_types.items()
+            if each not in neutral and len({value(a, b, attrs) for a in numbers}) == 1
+        ]
+        assert [laws.neutral] == (neutral or [None])
+        assert laws.absorbing is None or laws.absorbing in absorbing
 
 
 def test_bools_and_floats():

@@ -12,7 +12,6 @@ from collections.abc import Hashable
 from weft.ir.core import Op, Region, Value
 from weft.ops import arith
 
-COMMUTATIVE = (arith.add, arith.mul, arith.and_, arith.or_, arith.xor, arith.minimum, arith.maximum, arith.umulhi)
 MIRRORED = {"gt": "lt", "ge": "le"}
 
 
@@ -48,8 +47,6 @@ def _expression(op: Op, operands: list[int]) -> Hashable:
             attrs["predicate"], operands = MIRRORED[predicate], operands[::-1]
         elif predicate in ("eq", "ne"):
             operands = sorted(operands)
-    elif op.kind in COMMUTATIVE:
-        operands = sorted(operands)
-    elif op.kind is arith.fma:
-        operands = [*sorted(operands[:2]), operands[2]]
+    elif op.kind.laws.commutes:
+        operands = [*sorted(operands[:2]), *operands[2:]]
     return op.kind.name, repr(sorted(attrs.items())), tuple(operands)

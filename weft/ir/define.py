@@ -8,7 +8,8 @@
 
 Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones (or `*partitions: Region`)
 are regions, all others are attributes. The body is the typing rule: the builder runs it to find the result types, the verifier
-runs it again. Effects, scopes and stage are data beside it, which passes read instead of naming operations.
+runs it again. Effects, scopes, stage, what it makes of constants and the laws that it obeys stand beside it, and passes read
+them instead of naming operations.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.ir.core import Attrs, Region, Value
-from weft.ir.types import Type
+from weft.ir.types import DType, Type
 from weft.loading import Registry
 
 Scope = Literal["block", "warp", "thread"]
@@ -61,13 +62,38 @@ def writes(operand: str, space: Literal["global", "shared"] = "global") -> Effec
     return Effect("write", space, operand)
 
 
+Fold = Callable[[tuple[int, ...], Attrs, DType], int | None]
+"""The result of an operation on constant integers, of its attributes and of their type, before it wraps; None: not known."""
+
+
+def exact(compute: Callable[..., int | None]) -> Fold:
+    """A fold that depends on the numbers alone."""
+    return lambda numbers, attrs, dtype: compute(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """Algebra of an operation on integers, as far as simplification uses it.
+
+    `commutes`: its first two operands may be exchanged, floats too. `neutral`: the right operand that leaves the left one as it
+    is, `floats`: floats as well. `absorbing`: the right operand that alone decides the result. `itself`: of one value twice the
+    result is that value ("same"), or does not depend on it ("constant").
+    """
+
+    commutes: bool = False
+    neutral: int | None = None
+    floats: bool = False
+    absorbing: int | None = None
+    itself: Literal["", "same", "constant"] = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OpDef:
     """The definition of an operation; see the module docstring. Compared by identity.
 
     `pure` is True when results depend on operands and attributes only and nothing else happens. `scope` is the least scope of
     the results (joined with the operands' scopes), `needs` the scope of control flow that it may stand under. `removed_by`
-    names the pass after which it is gone; such an operation has no CUDA rule.
+    names the pass after which it is gone; such an operation has no CUDA rule. `fold` and `laws` are for operations on integers.
     """
 
     name: str
@@ -86,6 +112,8 @@ class OpDef:
     needs: Scope
     terminator: bool
     pure: bool
+    fold: Fold | None
+    laws: Laws
     operand_index: dict[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
@@ -119,6 +147,8 @@ def op(
     scope: Scope = "block",
     needs: Scope = "thread",
     terminator: bool = False,
+    fold: Fold | None = None,
+    laws: Laws = Laws(),
 ) -> Callable[[Callable[..., Type | tuple[Type, ...] | None]], OpDef]:
     """Turn a typing rule into an operation and enter it into `OPS`."""
 
@@ -145,6 +175,8 @@ def op(
             needs=needs,
             terminator=terminator,
             pure=not (effects or terminator or {"region", "regions"} & set(kinds.values())),
+            fold=fold,
+            laws=laws,
             operand_index={n: i for i, n in enumerate(operands)},
         )
         return OPS.enter(name, definition)

@@ -7,10 +7,12 @@ except where a function says otherwise.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Literal
 
-from weft.ir.core import Value
-from weft.ir.define import op
+from weft.ir.core import Attrs, Value
+from weft.ir.define import Laws, exact, op
 from weft.ir.types import DType, Pointer, ScalarType, Type, int1, with_element
 from weft.ops.check import (
     boolean,
@@ -33,6 +35,33 @@ MATH: dict[str, float] = {
 }  # fmt: skip
 
 
+# What operations make of constants (`fold`): exact results, which wrap to the type afterwards.
+
+COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+SIGN: dict[str, Callable[[int], int]] = {"neg": operator.neg, "abs": abs}
+
+
+def _quotient(a: int, b: int) -> int | None:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else None
+
+
+def _remainder(a: int, b: int) -> int | None:
+    quotient = _quotient(a, b)
+    return None if quotient is None else a - quotient * b
+
+
+def _amount(amount: int, dtype: DType) -> int:
+    """Of a shift: of the width or more, and negative ones, clamp to the width."""
+    return amount if 0 <= amount < dtype.bits else dtype.bits
+
+
+def _high_half(numbers: tuple[int, ...], attrs: Attrs, dtype: DType) -> int:
+    mask = (1 << dtype.bits) - 1
+    return (numbers[0] & mask) * (numbers[1] & mask) >> dtype.bits
+
+
 @op("arith.constant")
 def constant(value: int | float | bool, type: Type) -> Type:
     """A number known at compile time: a scalar, or every element of a tile or register array."""
@@ -40,28 +69,28 @@ def constant(value: int | float | bool, type: Type) -> Type:
     return type
 
 
-@op("arith.add")
+@op("arith.add", fold=exact(int.__add__), laws=Laws(commutes=True, neutral=0))
 def add(lhs: Value, rhs: Value) -> Type:
     """Sum of two numbers of one type."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.sub")
+@op("arith.sub", fold=exact(int.__sub__), laws=Laws(neutral=0, itself="constant"))
 def sub(lhs: Value, rhs: Value) -> Type:
     """Difference of two numbers of one type."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.mul")
+@op("arith.mul", fold=exact(int.__mul__), laws=Laws(commutes=True, neutral=1, floats=True, absorbing=0))
 def mul(lhs: Value, rhs: Value) -> Type:
     """Product of two numbers of one type; of integers the low half."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.div")
+@op("arith.div", fold=exact(_quotient), laws=Laws(neutral=1, floats=True))
 def div(lhs: Value, rhs: Value) -> Type:
     """Quotient. Integers truncate towards zero; float32 may be off by 2 ulp (PTX `div.full`), float64 is rounded correctly."""
     numeric(lhs)
@@ -75,49 +104,49 @@ def div_rn(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.rem")
+@op("arith.rem", fold=exact(_remainder), laws=Laws(absorbing=1))
 def rem(lhs: Value, rhs: Value) -> Type:
     """Remainder with the sign of the dividend: `lhs - trunc(lhs / rhs) * rhs`, exact for floats (C `fmod`)."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.min")
+@op("arith.min", fold=exact(min), laws=Laws(commutes=True, itself="same"))
 def minimum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
     """Smaller of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.max")
+@op("arith.max", fold=exact(max), laws=Laws(commutes=True, itself="same"))
 def maximum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
     """Larger of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.and")
+@op("arith.and", fold=exact(int.__and__), laws=Laws(commutes=True, neutral=-1, absorbing=0, itself="same"))
 def and_(lhs: Value, rhs: Value) -> Type:
     """Bitwise and of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.or")
+@op("arith.or", fold=exact(int.__or__), laws=Laws(commutes=True, neutral=0, absorbing=-1, itself="same"))
 def or_(lhs: Value, rhs: Value) -> Type:
     """Bitwise or of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.xor")
+@op("arith.xor", fold=exact(int.__xor__), laws=Laws(commutes=True, neutral=0, itself="constant"))
 def xor(lhs: Value, rhs: Value) -> Type:
     """Bitwise exclusive or of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.shl")
+@op("arith.shl", fold=lambda numbers, attrs, dtype: numbers[0] << _amount(numbers[1], dtype), laws=Laws(neutral=0))
 def shl(lhs: Value, rhs: Value) -> Type:
     """Shift left; an amount of the bit width or more (or negative) gives 0, as PTX `shl` clamps."""
     numeric(lhs)
@@ -125,7 +154,7 @@ def shl(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.shr")
+@op("arith.shr", fold=lambda numbers, attrs, dtype: numbers[0] >> _amount(numbers[1], dtype), laws=Laws(neutral=0))
 def shr(lhs: Value, rhs: Value) -> Type:
     """Shift right: arithmetic for signed integers, logical for unsigned ones; amounts clamp to the bit width (PTX `shr`)."""
     numeric(lhs)
@@ -133,7 +162,7 @@ def shr(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.umulhi")
+@op("arith.umulhi", fold=_high_half, laws=Laws(commutes=True))
 def umulhi(lhs: Value, rhs: Value) -> Type:
     """High half of the product of two 32- or 64-bit integers taken as unsigned."""
     integer(lhs)
@@ -141,7 +170,7 @@ def umulhi(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.cmp")
+@op("arith.cmp", fold=lambda numbers, attrs, dtype: COMPARE[attrs["predicate"]](*numbers), laws=Laws(itself="constant"))
 def cmp(lhs: Value, rhs: Value, predicate: Predicate) -> Type:
     """Compare; the result is int1. With a NaN every predicate but `ne` is false."""
     return with_element(same_type(lhs, rhs), int1)
@@ -156,14 +185,14 @@ def select(condition: Value, lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.fma")
+@op("arith.fma", laws=Laws(commutes=True))
 def fma(x: Value, y: Value, z: Value) -> Type:
     """`x * y + z` of floats with one rounding."""
     floating(x)
     return same_type(x, y, z)
 
 
-@op("arith.cast")
+@op("arith.cast", fold=exact(int))
 def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
     """Convert the value: integers wrap or extend, floats round to nearest even (or towards zero), float to integer truncates
     and clamps to the type's range (NaN gives 0), anything to bool is `!= 0`. To fp8, magnitudes clamp to the largest finite
@@ -179,7 +208,7 @@ def bitcast(x: Value, element: DType | Pointer) -> Type:
     return with_element(x.type, element)
 
 
-@op("arith.math")
+@op("arith.math", fold=lambda numbers, attrs, dtype: SIGN[attrs["fn"]](*numbers))
 def math(x: Value, fn: str) -> Type:
     """A function of one float (`abs` and `neg` also of signed integers); `MATH` lists them with their error bounds."""
     require(fn in MATH, "no function {}", fn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.ir.core import Func, Op, Region, Value
-from weft.ir.define import op
+from weft.ir.define import exact, op
 from weft.ir.types import ScalarType, Type, int32, int64, uint32, uint64
 from weft.ops.check import boolean, dtype_of, integer, require, same_type, scalar, yields
 
@@ -23,7 +23,12 @@ def trip_count(lower: int, upper: int, step: int) -> int:
     return max(-((lower - upper) // step), 0) if step else 0
 
 
-@op("control.trips")
+def _trips(lower: int, upper: int, step: int) -> int | None:
+    # A step of 0 is reported when it runs.
+    return trip_count(lower, upper, step) if step else None
+
+
+@op("control.trips", fold=exact(_trips))
 def trips(lower: Value, upper: Value, step: Value) -> Type:
     """The number of iterations of a loop over `range(lower, upper, step)` (`trip_count`), unsigned and of the bounds' width."""
     scalar(lower)

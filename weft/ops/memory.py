@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from weft.ir.core import Value
-from weft.ir.define import op, reads, writes
+from weft.ir.define import Laws, op, reads, writes
 from weft.ir.types import RegsType, Type, with_element
 from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form
 from weft.ops.regs import Table
@@ -22,7 +22,7 @@ MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
 """Among whose threads: those of the block, of its cluster, of the GPU, or of the GPU, others and the host."""
 
 
-@op("memory.addptr")
+@op("memory.addptr", laws=Laws(neutral=0))
 def addptr(ptr: Value, offset: Value) -> Type:
     """Address `offset` elements (not bytes) further on."""
     pointer_of(ptr)

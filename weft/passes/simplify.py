@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
-from weft.ir.types import DType, TileType, Type, wrap
+from weft.ir.types import DType, TileType, Type, uint64, wrap
 from weft.ops import arith, async_copy, control, debug, memory, program, regs, thread, tile
 from weft.ops.control import trip_count
-from weft.passes.fold import COMPARE, Number, fold
+from weft.passes.fold import Number, fold
 from weft.passes.registers import Registers
 
 
@@ -35,19 +35,6 @@ def simplify(func: Func) -> Func:
 
 # Operations that leave a tile of equal elements a tile of equal elements.
 KEEP_SPLAT = (tile.broadcast, tile.expand_dims, tile.reshape, tile.permute, tile.convert, tile.set_layout)
-
-# Right operand that leaves the left one as it is; of floats only those of NEUTRAL_FOR_FLOATS do (-0.0 + 0.0 is 0.0).
-NEUTRAL: dict[OpDef, int] = {
-    arith.add: 0, arith.sub: 0, arith.mul: 1, arith.div: 1, arith.and_: -1, arith.or_: 0, arith.xor: 0,
-    arith.shl: 0, arith.shr: 0, memory.addptr: 0,
-}  # fmt: skip
-NEUTRAL_FOR_FLOATS = (arith.mul, arith.div)
-# Right operand of integers that alone decides the result: itself, or zero for the remainder by one.
-ABSORBING: dict[OpDef, int] = {arith.mul: 0, arith.and_: 0, arith.or_: -1, arith.rem: 1}
-COMMUTES = (arith.add, arith.mul, arith.or_, arith.xor, arith.and_)
-# What an integer makes of itself twice: zero, or itself.
-CANCELS = (arith.sub, arith.xor)
-IDEMPOTENT = (arith.and_, arith.or_, arith.minimum, arith.maximum)
 
 
 class _Simplifier:
@@ -95,30 +82,33 @@ class _Simplifier:
         element = rhs.type.element
         if lhs is rhs and not element.is_floating():
             return self._of_itself(out, op, lhs)
-        if op.kind in COMMUTES and lhs in self.constants:
+        laws = op.kind.laws
+        if laws.commutes and lhs in self.constants:
             lhs, rhs = rhs, lhs
         if rhs not in self.constants or not isinstance(element, DType):
             return None
         number = self.constants[rhs]
         if element.is_floating():
-            neutral = op.kind in NEUTRAL_FOR_FLOATS and number == 1
-            return _spelled(out, lhs, op.result.type) if neutral else None
-        if op.kind in ABSORBING and number == wrap(ABSORBING[op.kind], element):
-            return self._constant(out, 0 if op.kind is arith.rem else number, op.result.type, op.result.name)
-        neutral = op.kind in NEUTRAL and number == wrap(NEUTRAL[op.kind], element)
+            return _spelled(out, lhs, op.result.type) if laws.floats and number == laws.neutral else None
+        if laws.absorbing is not None and number == wrap(laws.absorbing, element):
+            return self._whatever(out, op, 0, number, element)
+        neutral = laws.neutral is not None and number == wrap(laws.neutral, element)
         return _spelled(out, lhs, op.result.type) if neutral else None
 
     def _of_itself(self, out: Rebuilder, op: Op, x: Value) -> Replacement:
         """An operation on one value twice, which is no float."""
-        if op.kind in IDEMPOTENT:
+        if op.kind.laws.itself == "same":
             return _spelled(out, x, op.result.type)
-        if op.kind is arith.cmp:
-            return self._constant(out, COMPARE[op.attrs["predicate"]](0, 0), op.result.type, op.result.name)
-        if op.kind not in CANCELS:
-            return None
-        element = op.result.type.element
-        zero = isinstance(element, DType) and wrap(0, element)
-        return self._constant(out, zero, op.result.type, op.result.name)
+        element = x.type.element
+        constant = op.kind.laws.itself == "constant"
+        return self._whatever(out, op, 0, 0, element if isinstance(element, DType) else uint64) if constant else None
+
+    def _whatever(self, out: Rebuilder, op: Op, lhs: Number, rhs: Number, element: DType) -> Replacement:
+        """A result that these numbers have as well as all others."""
+        dtype = op.result.type.element
+        assert isinstance(dtype, DType)
+        value = fold(op.kind, [lhs, rhs], dtype, element, op.attrs)
+        return None if value is None else self._constant(out, value, op.result.type, op.result.name)
 
     def cast(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """To its own type."""
