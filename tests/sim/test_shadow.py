@@ -11,7 +11,7 @@ from weft.ops import program, scratch
 from weft.sim import shadow
 from weft.sim.clocks import Clock
 from weft.sim.shadow import Area, Event, Shadow
-from weft.sim.shared_memory import Lifetime, SharedMemory
+from weft.sim.store import SHARED, Lifetime, Store
 
 ALLOC = Op(scratch.alloc, (), {"dtype": int32, "count": 64, "tag": 0, "align": 16, "offset": 0}, (), (), None)
 SMEM = Lifetime(1, 0, 256, "smem", ALLOC, (2, 2), 64)
@@ -30,7 +30,7 @@ def access(
 
 def made() -> tuple[Shadow, Clock]:
     known = Shadow((0, 0, 0), 1)
-    memory = SharedMemory(1024, 4, known)
+    memory = Store(SHARED, 1024, 4, known)
     assert memory.shadow is known
     return known, Clock(0)
 

@@ -21,7 +21,7 @@ from weft.sim.places import Place
 from weft.sim.regs import per_thread, table_of
 from weft.sim.rules import rule
 from weft.sim.shared import bases, element_of, shared_type
-from weft.sim.shared_memory import Handle
+from weft.sim.store import Handle
 from weft.sim.verdicts import MANY
 
 

@@ -19,8 +19,8 @@ from weft.sim.heap import Made
 from weft.sim.machine import Machine, Task, execute
 from weft.sim.pending import Answer
 from weft.sim.shadow import Shadow
-from weft.sim.shared_memory import SharedMemory
-from weft.sim.tensor_store import COLUMN_BYTES, TensorMemory, TensorShadow
+from weft.sim.store import COLUMN_BYTES, SHARED, TENSOR, Space, Store
+from weft.sim.tensor_shadow import TensorShadow
 from weft.sim.verdicts import clashing, task_words
 
 
@@ -66,8 +66,7 @@ class Block:
     made, and by place the last answer to a request for a program."""
 
     __slots__ = (
-        "_memory",
-        "_tensor",
+        "_stores",
         "agents",
         "answers",
         "barriers",
@@ -93,33 +92,30 @@ class Block:
         self.answers: dict[int, Answer] = {}
         self.made: dict[Op, Made] = {}
         self.meetings: dict[int, Meeting] = {}
-        self._memory: SharedMemory | None = None
-        self._tensor: TensorMemory | None = None
+        self._stores: dict[Space, Store] = {}
 
-    @property
-    def memory(self) -> SharedMemory:
-        """The block's shared memory."""
-        if self._memory is None:
+    def store(self, space: Space) -> Store:
+        """One of the block's memories, made when it is first needed."""
+        found = self._stores.get(space)
+        if found is None:
             machine = self.machine
-            shadow = (
-                Shadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.plain, machine.names, machine.found)
-                if machine.hazards
-                else None
-            )
-            self._memory = SharedMemory(machine.func.attrs.shared_bytes, machine.granule, shadow)
-        return self._memory
+            found = Store(
+                space, machine.func.attrs.shared_bytes if space is SHARED else 0, machine.granule,
+                self._shadow(space) if machine.hazards else None,
+            )  # fmt: skip
+            self._stores[space] = found
+        return found
 
-    @property
-    def tensor(self) -> TensorMemory:
-        """The block's tensor memory."""
-        if self._tensor is None:
-            machine, pipes = self.machine, self.cluster.pipes
-            self._tensor = TensorMemory(
-                TensorShadow(self.pid, machine.tasks, machine.blocks, self.rank, machine.names, pipes, machine.found)
-                if machine.hazards
-                else None
-            )
-        return self._tensor
+    def _shadow(self, space: Space) -> Shadow:
+        machine, place = self.machine, (self.pid, self.machine.tasks, self.machine.blocks, self.rank)
+        if space is TENSOR:
+            return TensorShadow(*place, machine.names, self.cluster.pipes, machine.found)
+        return Shadow(*place, machine.plain, machine.names, machine.found)
+
+    def _known(self, space: Space) -> Shadow | None:
+        """The last accesses to a memory, if there were any."""
+        found = self._stores.get(space)
+        return None if found is None else found.shadow
 
     def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
         """A new task, for a partition of the block."""
@@ -136,15 +132,17 @@ class Block:
     @property
     def events(self) -> int:
         """Accesses to its shared memory so far."""
-        return self._memory.shadow.count if self._memory is not None and self._memory.shadow is not None else 0
+        known = self._known(SHARED)
+        return 0 if known is None else known.count
 
     def meet(self, clock: Clock, events: int | None = None) -> None:
         """All threads of a task have met, when its shared memory had seen so many events (None: now)."""
-        if self._memory is not None and self._memory.shadow is not None:
-            self._memory.shadow.barrier(clock, events)
+        shared, tensor = self._known(SHARED), self._known(TENSOR)
+        if shared is not None:
+            shared.barrier(clock, events)
         # At the barrier of a cluster threads may have gone on since; what they read of tensor memory is kept for longer then.
-        if self._tensor is not None and self._tensor.shadow is not None and events is None:
-            self._tensor.shadow.barrier(clock)
+        if tensor is not None and events is None:
+            tensor.barrier(clock)
 
     def expect_answer(self, place: int, answer: Answer) -> None:
         """An answer will come to a place of its shared memory. Raises LaunchControlMisuse where the last one there was lost."""
@@ -176,8 +174,8 @@ class Block:
             for agent in groups.running:
                 raise self._unread(agent, slot)
         self.free_tensor_memory(cluster.clocks[own.start])
-        if self._tensor is not None and self._tensor.reserved is not None:
-            kept = self._tensor.reserved
+        kept = self._stores[TENSOR].reserved if TENSOR in self._stores else None
+        if kept is not None:
             columns = kept.size // COLUMN_BYTES
             raise fail(tensor_hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
         flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
@@ -193,8 +191,8 @@ class Block:
 
     def free_tensor_memory(self, clock: Clock) -> None:
         """A task gives the block's tensor memory back. Raises TensorMemoryInUse."""
-        shadow = None if self._tensor is None else self._tensor.shadow
-        event = None if shadow is None else shadow.under_way(clock)
+        shadow = self._known(TENSOR)
+        event = shadow.under_way(clock) if isinstance(shadow, TensorShadow) else None
         if event is not None:
             loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
             fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}

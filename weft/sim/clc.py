@@ -22,8 +22,8 @@ from weft.sim.pending import Answer
 from weft.sim.places import Place
 from weft.sim.programs import Pid
 from weft.sim.rules import rule
-from weft.sim.shadow import ELECTED, Area
-from weft.sim.shared_memory import Handle
+from weft.sim.shadow import ELECTED
+from weft.sim.store import SHARED, Handle
 from weft.sim.verdicts import MANY
 
 HALF = np.int64(32)
@@ -73,9 +73,7 @@ def _answer(
 
 
 def _place(task: Task, result: Handle, threads: int) -> Place:
-    granule = task.block.memory.granule
-    granules = slice(result.base // granule, (result.base + clc.ANSWER_BYTES) // granule)
-    return Place(arange(2), 0, 2, Area(granules, threads))
+    return places.place_at(result.base, arange(2), int64.itemsize, task.block.store(SHARED).granule, threads)
 
 
 def _words(program: Pid | None) -> Array:

@@ -20,7 +20,7 @@ from weft.sim.heap import Made, TensorMap
 from weft.sim.machine import Task
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
-from weft.sim.shared_memory import Handle
+from weft.sim.store import Handle
 
 
 @rule(tma.prefetch)

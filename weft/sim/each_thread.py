@@ -19,7 +19,7 @@ from weft.sim.data import Array, Data, Mark, arange, union, where, where_marked
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
 from weft.sim.shadow import Area, Event
-from weft.sim.shared_memory import NEVER_WRITTEN, Handle
+from weft.sim.store import SHARED, Handle, pieces
 
 MASKED_LOAD = "the load that gives it is masked off"
 Verb = Literal["reads", "writes", "updates"]
@@ -63,7 +63,7 @@ class Accesses:
             task.demand(op, index, "an index", own)
         self.task, self.op, self.handle, self.access = task, op, handle, access
         self.form = form = _form(op, task.threads)
-        self.memory = task.block.memory
+        self.memory = task.block.store(SHARED)
         dtype = np.dtype(np.uint8) if form.element.is_bool() else numpy_dtype(form.element)
         self.words = self.memory.words(dtype)
         size = dtype.itemsize
@@ -147,8 +147,7 @@ class Accesses:
 
     def granules(self, elements: Array) -> Array:
         """The granules of elements, a last axis of several where an element has them."""
-        each = self._each
-        return elements if each == 1 else elements[..., None] * each + arange(each)
+        return pieces(0, elements, self.words.itemsize, self.memory.granule)
 
     def demand(self, data: Data, sink: str) -> None:
         """Refuse undefined elements of a value that active accesses use. Raises UndefinedValue."""
@@ -195,12 +194,12 @@ class Accesses:
         """Which elements that are read are undefined, those of inactive accesses because of `cause`.
 
         Raises UninitializedRead."""
-        memory, active, each = self.memory, self.active, self._each
+        memory, active = self.memory, self.active
         undefined: Mark | None = None
         if memory.holds_undefined:
-            undefined = memory.undefined(self.granules(self.elements), each > 1)
+            undefined = memory.undefined(0, self.elements, self.words.itemsize)
         if not memory.is_full(self.handle.memory):
-            fresh = memory.never_written(self.handle, self.granules(self.elements), each > 1)
+            fresh = memory.never_written(self.handle.memory, 0, self.elements, self.words.itemsize)
             if active is not None:
                 fresh = fresh & active
             if fresh.any():
@@ -208,13 +207,13 @@ class Accesses:
                     name = self._named(int(np.argmax(fresh)))
                     places.unwritten(self.task, self.op, self.handle, fresh, name)
                 else:
-                    undefined = union(Mark(fresh, NEVER_WRITTEN, self.op.loc), undefined)
+                    undefined = union(Mark(fresh, SHARED.never_written, self.op.loc), undefined)
         return undefined if active is None else off(active, undefined, cause, self.op.loc)
 
     def wrote(self) -> None:
         """The active elements have values now."""
         if self.at.size:
-            self.memory.written(self.handle, self.granules(self.at))
+            self.memory.written(self.handle.memory, self.granules(self.at))
             self.task.machine.heap.writes += 1
 
     def stored(self, values: Array) -> None:
@@ -276,4 +275,5 @@ def store(accesses: Accesses, value: Data) -> None:
         accesses.stored(values)
     if value.undefined is not None:
         mask = np.broadcast_to(value.undefined.mask, accesses.elements.shape)
-        accesses.memory.mark(accesses.granules(accesses.at), value.undefined, mask if active is None else mask[active])
+        undefined = mask if active is None else mask[active]
+        accesses.memory.mark(0, accesses.at, accesses.words.itemsize, value.undefined, undefined)

@@ -27,7 +27,7 @@ from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared import shared_type
-from weft.sim.shared_memory import Handle
+from weft.sim.store import Handle
 from weft.sim.tma import Request, bring, check_column, descriptor_of, integers, start_store
 
 Rows = tuple[list[Array], Place]

@@ -35,9 +35,8 @@ from weft.sim.products import NotReady, misused
 from weft.sim.races import Races
 from weft.sim.report import Report
 from weft.sim.shadow import Event
-from weft.sim.shared_memory import NEVER_WRITTEN, Lifetime
 from weft.sim.steering import NOTHING, steering_of
-from weft.sim.tensor_store import TENSOR_NEVER_WRITTEN
+from weft.sim.store import SHARED, TENSOR, Lifetime
 from weft.sim.verdicts import Mode
 from weft.sim.wait import Run, Wait
 from weft.targets import Target
@@ -306,7 +305,9 @@ class Task:
         related: tuple[tuple[str, Loc], ...] = () if mark.loc is None else (("the element comes from", mark.loc),)
         if mark.cause == DIVIDED:
             return fail(number_hazard.DIVISION, loc=mark.loc, program=self.pid, where=where)
-        entry = hazard.UNDEFINED_SHARED if mark.cause in (NEVER_WRITTEN, TENSOR_NEVER_WRITTEN) else hazard.UNDEFINED
+        entry = (
+            hazard.UNDEFINED_SHARED if mark.cause in (SHARED.never_written, TENSOR.never_written) else hazard.UNDEFINED
+        )
         return fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:

@@ -17,7 +17,7 @@ from weft.sim.data import Array, Data
 from weft.sim.machine import Task
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED, Area, Event
-from weft.sim.shared_memory import Handle
+from weft.sim.store import SHARED, Handle
 from weft.sim.verdicts import MANY
 from weft.sim.wait import Run, Wait
 
@@ -45,13 +45,13 @@ def _note(
     ending: Barrier | None = None,
 ) -> None:  # fmt: skip
     """Access the barrier's bytes, for the last time where it is `ending`. Raises OutOfBounds, races."""
-    memory = (block or task.block).memory
+    store = (block or task.block).store(SHARED)
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
-        raise places.outside(task, op, bar, first, first + BYTES, "uses")
-    granules = slice(bar.base // memory.granule, (bar.base + BYTES) // memory.granule)
+        raise places.outside(task, op, bar.memory, bar.base, bar.base + BYTES, "uses")
+    granules = slice(bar.base // store.granule, (bar.base + BYTES) // store.granule)
     event = task.event(op, "generic", writes, bar.memory)
-    shadow = memory.shadow
+    shadow = store.shadow
     if shadow is not None:
 
         def over(earlier: Event, _: Array) -> bool:
@@ -63,7 +63,7 @@ def _note(
         if writes:
             shadow.supersede(granules)
     if writes:
-        memory.written(bar, granules)
+        store.written(bar.memory, granules)
 
 
 def barrier_name(bar: Handle) -> str:

@@ -26,7 +26,7 @@ from weft.sim.products import InFlight, NotReady, Product, misused, multiply
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
 from weft.sim.shared import shared_type
-from weft.sim.shared_memory import Handle
+from weft.sim.store import SHARED, Handle
 from weft.sim.verdicts import MANY
 
 COLUMNS = 8
@@ -211,7 +211,7 @@ def _described(
         offsets,
         task.warps,
         handle.base,
-        task.block.memory.granule,
+        task.block.store(SHARED).granule,
     )
     return _reading(task, op, handle, place, element)
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.sim.data import Array, arange
-from weft.sim.places import Place
-from weft.sim.shadow import Area
+from weft.sim.places import Place, place_at
 from weft.sim.verdicts import MANY
 
 CHUNK = 16
@@ -60,13 +59,4 @@ def operand_place(
         inside = inside[:, arange(k) * itemsize % CHUNK < CHUNK // 2]
     address = swizzled(starts[:, :, None, :, None] + inside[None, None, :, None, :], operand.swizzle)
     elements = (address.reshape(len(offsets), len(groups), outer, -1) - base) // itemsize
-    touched = np.unique(elements)
-    low, high = int(touched[0]), int(touched[-1]) + 1
-    each = itemsize // granule
-    first = base // granule
-    where: slice | Array
-    if high - low == touched.size:
-        where = slice(first + low * each, first + high * each)
-    else:
-        where = (first + touched[:, None] * each + arange(each)).ravel()
-    return Place(elements - low, low, high, Area(where, MANY))
+    return place_at(base, elements, itemsize, granule, MANY)

@@ -1,27 +1,32 @@
-"""Checked accesses to shared memory, shared by the tile and the lowered forms.
+"""Checked accesses to a block's memory, shared or tensor memory, by the tile and the lowered forms.
 
 A place is the elements that an operation touches, numbered from the handle's base, and the granules that are noted of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
 
 import numpy as np
 
-from weft.errors import UserError, hazard
-from weft.ir.core import Op
-from weft.ir.types import DType, SharedType
-from weft.layout import LinearLayout, PaddedSharedLayout, SharedLayout
+from weft.errors import Row, UserError, hazard, tensor_hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, SharedType, TensorType
+from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
+from weft.layout.base import WARPGROUP
 from weft.layout.shared.sizes import stage_bytes
+from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
 from weft.sim.blocks import Block
 from weft.sim.data import Array, Data, Mark, arange, union, where
 from weft.sim.hardware import owners_of, part_of, readers_of
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.shadow import Area
-from weft.sim.shared_memory import NEVER_WRITTEN, Handle
+from weft.sim.store import COLUMN_BYTES, SHARED, TENSOR, Handle, Lifetime, pieces
 from weft.sim.verdicts import MANY, WORDS, Mode
 
 
@@ -30,13 +35,15 @@ class Place:
     """Elements of a handle (any shape) as their distance from `low`, the first that is accessed; `high` is one past the last.
 
     Elements that are not accessed stand anywhere in between. `area` is what is noted of the access. `mine`: which elements
-    the block of a cluster has (None: all); the others stand where its own do."""
+    the block of a cluster has (None: all); the others stand where its own do. What is written goes to each of `copies` further
+    on (lanes of tensor memory that hold the same); the first is 0, where elements are read."""
 
     elements: Array
     low: int
     high: int
     area: Area
     mine: Array | None = None
+    copies: tuple[int, ...] = (0,)
 
     @property
     def written(self) -> Array:
@@ -48,64 +55,80 @@ class Place:
         return values if self.mine is None else np.broadcast_to(values, self.mine.shape)[self.mine]
 
 
-@lru_cache(maxsize=4096)
-def elements_of(layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: int) -> Array:
-    """Where the elements of a view lie, in elements, as an array of its shape; `start` as `Handle.start`."""
-    return positions(layout, alloc_shape, tuple(np.ix_(*map(np.arange, shape))), start)
+# Where elements lie
 
 
-def positions(layout: SharedLayout, alloc_shape: tuple[int, ...], coordinates: tuple[Array, ...], start: int) -> Array:
-    """Where elements at some coordinates of a view lie, in elements."""
-    linear = layout.to_linear(alloc_shape)
-    inverse = linear.pseudo_invert().sublayout(linear.out_dims, ("offset",))
-    full = np.broadcast_arrays(*coordinates)
-    # Of a tile of one element, the number alone would come back.
-    offsets = np.broadcast_to(inverse.flat(**dict(zip(linear.out_dims, full, strict=True))), full[0].shape) ^ start
-    return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
+def place_at(
+    base: int, elements: Array, itemsize: int, granule: int, threads: Array | int, mine: Array | None = None,
+    copies: tuple[int, ...] = (0,),
+) -> Place:  # fmt: skip
+    """The place of elements that are numbered from byte `base` on; `threads` access them (one of each element, or one all)."""
+    own = elements.ravel() if mine is None else elements[mine]
+    spread = own if copies == (0,) else (own[:, None] + np.array(copies)).ravel()
+    granules = pieces(base, spread, itemsize, granule)
+    if not isinstance(threads, int):
+        threads = np.repeat(np.ravel(threads if mine is None else threads[mine]), granules.size // own.size)
+    low, high = int(own.min()), int(own.max()) + 1
+    return Place(elements - low, low, high, area_of(granules.ravel(), threads), mine, copies)
 
 
-def start_of(type: SharedType, start: int, coordinates: tuple[int, ...]) -> int:
-    """`Handle.start` of a view that begins at some coordinates of another one."""
-    linear = type.layout.to_linear(type.alloc_shape)
-    inverse = linear.pseudo_invert().sublayout(linear.out_dims, ("offset",))
-    return start ^ int(inverse.flat(**dict(zip(linear.out_dims, coordinates, strict=True))))
+def area_of(granules: Array, threads: Array | int) -> Area:
+    """Each of some granules once, and the thread that accesses it, `MANY` for several."""
+    if isinstance(threads, int):
+        return Area(_compact(np.unique(granules)), threads)
+    order = np.argsort(granules, kind="stable")
+    ordered, who = granules[order], threads[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    if first.size < ordered.size:
+        low, high = np.minimum.reduceat(who, first), np.maximum.reduceat(who, first)
+        ordered, who = ordered[first], where(low == high, low, np.int16(MANY)).astype(np.int16)
+    return Area(_compact(ordered), who)
 
 
-@lru_cache(maxsize=4096)
-def stage_of(type: SharedType) -> int:
-    """Bytes from one tile of an allocation to the next."""
-    return stage_bytes(type.layout, type.alloc_shape, type.element.primitive_bitwidth)
+def _compact(granules: Array) -> slice | Array:
+    """Sorted granules, as a slice if none is left out."""
+    first, last = int(granules[0]), int(granules[-1]) + 1
+    return slice(first, last) if last - first == granules.size else granules
 
 
 @lru_cache(maxsize=4096)
 def tile_place(
-    layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: int, first: int, each: int,
-    threads: LinearLayout | int, reading: bool, rank: int = 0,
+    layout: SharedLayout | TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...],
+    base: int, itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int = 0,
 ) -> Place:  # fmt: skip
-    """The place of a whole tile whose base is granule `first`, of elements of `each` granules. `threads`: the layout in which
-    threads hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
-    elements = elements_of(layout, alloc_shape, shape, start)
+    """The place of a view of a tile at byte `base`, from coordinates `start` on. `threads`: the layout in which `warps` warps
+    hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
+    if isinstance(layout, TensorLayout):
+        return _tensor_place(layout, alloc_shape, shape, start, base, itemsize, granule, threads, warps, reading, rank)
+    elements = positions(layout, alloc_shape, tuple(np.ix_(*map(arange, shape))), start)
     mine = _part(layout, alloc_shape, shape, threads, rank)
-    flat = elements.ravel() if mine is None else elements[mine]
-    order = np.argsort(flat, kind="stable")
-    ordered = flat[order]
-    low, high = int(ordered[0]), int(ordered[-1]) + 1
-    granules: slice | Array
-    if high - low == flat.size:
-        granules = slice(first + low * each, first + high * each)
-    else:
-        granules = (first + ordered[:, None] * each + arange(each)).ravel()
+    return place_at(base, elements, itemsize, granule, _holders(threads, shape, reading, rank), mine)
+
+
+def _holders(threads: LinearLayout | int, shape: tuple[int, ...], reading: bool, rank: int) -> Array | int:
+    """The thread that accesses each element of a tile."""
     if isinstance(threads, int):
-        return Place(elements - low, low, high, Area(granules, threads), mine)
-    who = readers_of(threads, MANY, rank) if reading else owners_of(threads, rank)
-    who = (who if mine is None else who[mine.ravel()])[order]
-    return Place(elements - low, low, high, Area(granules, np.repeat(who, each)), mine)
+        return threads
+    return (readers_of(threads, MANY, rank) if reading else owners_of(threads, rank)).reshape(shape)
+
+
+def positions(
+    layout: SharedLayout, alloc_shape: tuple[int, ...], coordinates: tuple[Array, ...], start: tuple[int, ...]
+) -> Array:
+    """Where elements at some coordinates of a view lie, in elements from the tile's first on."""
+    inverse = layout.to_linear(alloc_shape).pseudo_invert()
+    inverse = inverse.sublayout(inverse.in_dims, ("offset",))
+    at = coordinates if not any(start) else [c + first for c, first in zip(coordinates, start, strict=True)]
+    full = np.broadcast_arrays(*at)
+    # Of a tile of one element, the number alone would come back.
+    offsets = np.broadcast_to(inverse.flat(**dict(zip(inverse.in_dims, full, strict=True))), full[0].shape)
+    return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
 
 
 def _part(
     layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], threads: LinearLayout | int, rank: int
 ) -> Array | None:  # fmt: skip
-    """Which elements of a tile lie in a block's memory."""
+    """Which elements of a tile lie in a block's shared memory."""
     if not isinstance(threads, int):
         held = part_of(threads, rank)
         return None if held is None else held.reshape(shape)
@@ -118,12 +141,68 @@ def _part(
     return None if held.all() else held
 
 
-def place_of(task: Task, type: SharedType, handle: Handle, threads: LinearLayout | int, reading: bool) -> Place:
-    """The place of a tile that a handle is a view of."""
-    granule = task.block.memory.granule
-    each = type.element.itemsize // granule
+def _tensor_place(
+    layout: TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...], base: int,
+    itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int,
+) -> Place:  # fmt: skip
+    """As `tile_place`, of tensor memory, which the threads of a warp access together: accesses are noted by warp."""
+    linear, each = layout.to_linear(alloc_shape), granule // itemsize
+    width = linear.in_size(COLUMN)
+    held = linear.flat(
+        row=arange(LANES)[:, None], column=arange(width)[None, :], block=rank & linear.in_size("block") - 1
+    )
+    held = np.broadcast_to(held, (LANES, width))
+    # Of several places of an element the first one counts.
+    places = np.full(prod(alloc_shape), -1)
+    places[held.ravel()[::-1]] = arange(held.size)[::-1]
+    rows, columns = (at + first for at, first in zip(np.ix_(*map(arange, shape)), start or (0, 0), strict=True))
+    at = places[rows * alloc_shape[1] + columns]
+    mine = None if (at >= 0).all() else at >= 0
+    at = where(at >= 0, at, at.max())
+    lane, column = at // width, at % width
+    elements = (column // each * LANES + lane) * each + column % each
+    copies = tuple(lanes * each for lanes in _copies(linear)) if layout.has_copies else (0,)
+    holders = _holders(threads, shape, reading, rank)
+    if not isinstance(holders, int):
+        holders = where(holders < 0, np.int16(MANY), holders // WARP_SIZE).astype(np.int16)
+    place = place_at(base, elements, itemsize, granule, holders, mine, copies)
+    if isinstance(threads, int) or warps != WARPGROUP:
+        return place
+    # Warp w of a warpgroup reaches its own lanes only.
+    granules: Any = place.area.where
+    touched: Array = np.r_[granules]
+    return replace(place, area=Area(granules, (touched % LANES // WARP_SIZE).astype(np.int16)))
+
+
+def _copies(linear: LinearLayout) -> tuple[int, ...]:
+    """Lanes from an element's first to each that holds it."""
+    free = [1 << bit for bit, vector in enumerate(linear.columns[ROW]) if not vector]
+    return tuple(sum(chosen) for chosen in product(*[(0, bit) for bit in free]))
+
+
+def type_of(value: Value | None) -> SharedType | TensorType:
+    """The type of a handle to tiles."""
+    assert value is not None and isinstance(value.type, SharedType | TensorType)
+    return value.type
+
+
+@lru_cache(maxsize=4096)
+def stage_of(type: SharedType | TensorType) -> int:
+    """Bytes from one tile of an allocation to the next."""
+    if isinstance(type, TensorType):
+        return type.layout.columns(type.alloc_shape, type.element.bits) * COLUMN_BYTES
+    return stage_bytes(type.layout, type.alloc_shape, type.element.primitive_bitwidth)
+
+
+def place_of(
+    task: Task, type: SharedType | TensorType, handle: Handle, threads: LinearLayout | int, reading: bool,
+    block: Block | None = None,
+) -> Place:  # fmt: skip
+    """The place of a tile that a handle is a view of, in the memory of the task's block if no other is given."""
+    block = block or task.block
     return tile_place(
-        type.layout, type.alloc_shape, type.shape, handle.start, handle.base // granule, each, threads, reading, task.rank
+        type.layout, type.alloc_shape, type.shape, handle.start, handle.base, type.element.itemsize,
+        block.store(handle.memory.space).granule, threads, task.warps, reading, block.rank,
     )  # fmt: skip
 
 
@@ -131,8 +210,7 @@ def some_place(
     task: Task, handle: Handle, element: DType, elements: Array, chosen: Array, threads: Array | int
 ) -> Place:
     """The place of elements of any shape, of which those `chosen` (a flat array) are accessed, by a thread each."""
-    memory = task.block.memory
-    granules = memory.granules(handle, chosen, element.itemsize)
+    granules = pieces(handle.base, chosen, element.itemsize, task.block.store(handle.memory.space).granule)
     if not isinstance(threads, int) and granules.ndim > 1:
         threads = np.repeat(threads, granules.shape[-1])
     low, high = (int(chosen.min()), int(chosen.max()) + 1) if chosen.size else (0, 0)
@@ -140,22 +218,32 @@ def some_place(
     return Place(inside, low, high, Area(granules.ravel(), threads, repeats=True))
 
 
+# Accesses
+
+
 def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DType, access: str) -> None:
     """Refuse what lies outside of the allocation. Raises OutOfBounds."""
-    size = element.itemsize
-    first = handle.base - handle.memory.start + place.low * size
-    last = handle.base - handle.memory.start + place.high * size
-    if first < 0 or last > handle.memory.size:
-        raise outside(task, op, handle, first, last, access)
+    size, memory = element.itemsize, handle.memory
+    first, last = handle.base + place.low * size, handle.base + place.high * size
+    if first < memory.start or last > memory.start + memory.size or (memory.space.limit and last > memory.space.limit):
+        raise outside(task, op, memory, first, last, access)
 
 
-def outside(task: Task, op: Op, handle: Handle, first: int, last: int, access: str) -> UserError:
-    """The report of bytes that an allocation does not have."""
-    memory = handle.memory
-    name = memory.name or "the compiler's scratch memory"
-    related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
-    error = task.fail(hazard.SHARED_RANGE, op, access=access, first=first, last=last - 1, name=name, size=memory.size)
-    error.related = related
+def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access: str) -> UserError:
+    """The report of bytes, from `first` up to `last`, that an allocation does not have."""
+    entry: Row = hazard.SHARED_RANGE
+    fields: dict[str, Any]
+    if memory.space is TENSOR:
+        entry = tensor_hazard.TENSOR_RANGE
+        begin, end = memory.start // COLUMN_BYTES, (memory.start + memory.size) // COLUMN_BYTES
+        columns = f"{first // COLUMN_BYTES} to {(last - 1) // COLUMN_BYTES}"
+        owned = f"columns {begin} to {end - 1}"
+        fields = {"lanes": f"0 to {LANES - 1}", "columns": columns, "name": memory.name, "owned": owned}
+    else:
+        name = memory.name or "the compiler's scratch memory"
+        fields = {"first": first - memory.start, "last": last - 1 - memory.start, "name": name, "size": memory.size}
+    error = task.fail(entry, op, access=access, **fields)
+    error.related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
     return error
 
 
@@ -165,7 +253,7 @@ def note(
 ) -> None:  # fmt: skip
     """Check an access against earlier ones, and remember it. Raises the hazard of a clash. `block`: whose memory, if not the
     task's own."""
-    shadow = (block or task.block).memory.shadow
+    shadow = (block or task.block).store(handle.memory.space).shadow
     if shadow is not None:
         shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
 
@@ -181,7 +269,8 @@ def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Da
 
 def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block | None = None) -> Array:
     """The elements as they are, of the task's block if no other is given."""
-    bits = (block or task.block).memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)
+    store = (block or task.block).store(handle.memory.space)
+    bits = store.view(handle, bits_dtype(element.itemsize), place.low, place.high)
     if not bits.size:
         return np.zeros(np.shape(place.elements), numpy_dtype(element))
     found = bits[place.elements]
@@ -189,46 +278,52 @@ def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block
 
 
 def marked_values(
-    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array, block: Block | None = None
-) -> tuple[Array, Mark | None]:
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array, block: Block | None = None,
+    access: str = WORDS["generic", False][0],
+) -> tuple[Array, Mark | None]:  # fmt: skip
     """Values that were read, and which of them are undefined. Raises UninitializedRead."""
-    memory = (block or task.block).memory
+    store, memory = (block or task.block).store(handle.memory.space), handle.memory
     undefined: Mark | None = None
-    if memory.holds_undefined:
-        granules = memory.granules(handle, place.elements + place.low, element.itemsize)
-        undefined = memory.undefined(granules, granules.ndim > np.ndim(place.elements))
-    if not memory.unwritten(handle, place.area.where):
+    if store.holds_undefined:
+        undefined = store.undefined(handle.base, place.elements + place.low, element.itemsize)
+    if not store.unwritten(memory, place.area.where):
         return values, undefined
-    granules = memory.granules(handle, place.elements + place.low, element.itemsize)
-    fresh = memory.never_written(handle, granules, granules.ndim > np.ndim(place.elements))
-    if task.machine.uninitialized == "error" and handle.memory.name:
-        unwritten(task, op, handle, fresh)
+    elements = place.elements + place.low
+    fresh = store.never_written(memory, handle.base, elements, element.itemsize)
+    for copy in place.copies[1:]:
+        fresh = fresh | store.never_written(memory, handle.base, elements + copy, element.itemsize)
+    if place.mine is not None:
+        fresh = fresh & place.mine
+    if task.machine.uninitialized == "error" and memory.name:
+        unwritten(task, op, handle, fresh, access=access)
         return values, undefined
     if element.is_floating():
         values = where(fresh, values.dtype.type(np.nan), values)
-    return values, union(Mark(fresh, NEVER_WRITTEN, op.loc), undefined)
+    return values, union(Mark(fresh, memory.space.never_written, op.loc), undefined)
 
 
 def demand_written(
-    task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str, block: Block | None = None
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str, block: Block | None = None,
+    access: str = WORDS["generic", False][0],
 ) -> None:  # fmt: skip
     """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
-    memory = (block or task.block).memory
-    if memory.holds_undefined or memory.unwritten(handle, place.area.where):
+    store = (block or task.block).store(handle.memory.space)
+    if store.holds_undefined or store.unwritten(handle.memory, place.area.where):
         now = fetch(task, handle, place, element, block)
-        _, undefined = marked_values(task, op, handle, place, element, now, block)
-        task.demand(op, Data(now, undefined), sink)
+        task.demand(op, Data(*marked_values(task, op, handle, place, element, now, block, access)), sink)
 
 
-def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "") -> None:
+def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "", access: str = "") -> None:
     """Report a read of memory that was never written; `name` is what it calls the element, if that is known."""
-    if task.machine.found.known(hazard.UNINITIALIZED, op):
+    memory = handle.memory
+    entry = memory.space.uninitialized
+    if task.machine.found.known(entry, op):
         return
     at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
-    error = task.fail(hazard.UNINITIALIZED, op, name=name or handle.memory.part(handle.base), where=at)
-    allocated = handle.memory.op.loc
-    error.related = () if allocated is None else (("it was allocated here", allocated),)
-    task.machine.found.add(error, hazard.UNINITIALIZED, op)
+    fields: dict[str, Any] = {"access": access} if memory.space is TENSOR else {}
+    error = task.fail(entry, op, name=name or memory.part(handle.base), where=at, **fields)
+    error.related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
+    task.machine.found.add(error, entry, op)
 
 
 def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:
@@ -246,18 +341,27 @@ def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: 
     note(task, op, handle, place, "generic", writes=True)
     put(task, handle, place, element, at, bits_of(np.asarray(value.array)))
     if value.undefined is not None:
-        memory = task.block.memory
         mask = np.broadcast_to(value.undefined.mask, np.shape(at))
-        memory.mark(memory.granules(handle, at + place.low, element.itemsize), value.undefined, mask)
+        store = task.block.store(handle.memory.space)
+        store.mark(handle.base, at + place.low, element.itemsize, value.undefined, mask)
 
 
 def put(
     task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
 ) -> None:  # fmt: skip
-    """Change memory (of the task's block, if no other is given) where `at` says; the whole place has values from now on."""
-    memory = (block or task.block).memory
-    memory.view(handle, bits_dtype(element.itemsize), place.low, place.high)[at] = bits
-    memory.written(handle, place.area.where)
-    if handle.memory.name:
+    """Change memory where `at` says, as `change`; the whole place has values from now on."""
+    change(task, handle, place, element, at, bits, block)
+    (block or task.block).store(handle.memory.space).written(handle.memory, place.area.where)
+
+
+def change(
+    task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
+) -> None:  # fmt: skip
+    """Change memory (of the task's block, if no other is given) where `at` says."""
+    store = (block or task.block).store(handle.memory.space)
+    view = store.view(handle, bits_dtype(element.itemsize), place.low, place.high + place.copies[-1])
+    for copy in place.copies:
+        view[at + copy if copy else at] = bits
+    if handle.memory.name or handle.memory.space is not SHARED:
         # Nobody waits for a change of the compiler's memory; a loop that only passes on there what it polls does not progress.
         task.machine.heap.writes += 1

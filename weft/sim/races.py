@@ -36,7 +36,7 @@ from weft.sim.tracks import (
     element_at,
     per_granule,
 )  # fmt: skip
-from weft.sim.verdicts import WAIT_FOR_LOAD, barrier_between, wait_for_copy
+from weft.sim.verdicts import WAIT_FOR_LOAD, barrier_between, global_clash, wait_for_copy
 from weft.sim.warps import in_order, is_one, of_one_warp, several
 
 if TYPE_CHECKING:
@@ -259,16 +259,12 @@ class Races:
 
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
         """What is wrong with an access after an event that nothing orders before it."""
-        component = int(self._components[number])
-        if component == NEVER and (own or touch.task.clock.learned.world is not None):
-            return global_hazard.GLOBAL_STORED
-        if not own:
-            return global_hazard.GLOBAL_RACE
-        if component != PLAIN:
-            return global_hazard.GLOBAL_IN_FLIGHT
+        component, owner = int(self._components[number]), int(self._owners[number])
         tasks = touch.task.machine.tasks
-        same_block = self._owners[number] // tasks == touch.task.place // tasks
-        return global_hazard.GLOBAL_THREADS if same_block else global_hazard.GLOBAL_BLOCKS
+        return global_clash(
+            own, owner // tasks == touch.task.place // tasks, component != PLAIN, component == NEVER,
+            touch.task.clock.learned.world is not None,
+        )  # fmt: skip
 
     def _program(self, number: int) -> tuple[int, int, int]:
         """The program of an event."""

@@ -1,4 +1,4 @@
-"""Which accesses to a block's shared memory clash: the last ones of every granule, and whether the next is ordered after them.
+"""Which accesses to a block's memory clash: the last ones of every granule, and whether the next is ordered after them.
 
 Verdicts come from happens-before alone (`weft.sim.clocks`), not from when the simulator happened to move data. A granule is as
 many bytes as the smallest element of the kernel's shared memory.
@@ -20,6 +20,7 @@ from weft.sim.data import Array, where
 from weft.sim.findings import Findings
 from weft.sim.naming import Naming
 from weft.sim.verdicts import (
+    BY_THREADS,
     MANY,
     TENSOR_CORE,
     WAIT_FOR_LOAD,
@@ -37,7 +38,7 @@ from weft.sim.verdicts import (
 from weft.sim.warps import in_order, is_one, of_one_warp, several
 
 if TYPE_CHECKING:
-    from weft.sim.shared_memory import Lifetime
+    from weft.sim.store import Lifetime
 
 FEW = 16
 """So few granules are looked at one by one."""
@@ -336,8 +337,7 @@ class Channel:
 
 def _by_threads(earlier: Event, event: Event) -> bool:
     """Whether the threads of one task do two events, or their copies."""
-    generic = ("generic", "copy")
-    return earlier.slot == event.slot and earlier.mode in generic and event.mode in generic
+    return earlier.slot == event.slot and earlier.mode in BY_THREADS and event.mode in BY_THREADS
 
 
 def _chosen(threads: Array | int, chosen: Array) -> Array | int:

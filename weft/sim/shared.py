@@ -10,10 +10,10 @@ import numpy as np
 from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
-from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout, PaddedSharedLayout
+from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
 from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
-from weft.ops import scratch, shared
+from weft.ops import scratch, shared, tensor_memory
 from weft.sim import places
 from weft.sim.data import Array, Data, Mark, arange, where
 from weft.sim.hardware import linear_of, owners_of, part_of, readers_of
@@ -21,7 +21,7 @@ from weft.sim.machine import Task
 from weft.sim.places import Place
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
-from weft.sim.shared_memory import Handle
+from weft.sim.store import SHARED, Handle
 from weft.sim.verdicts import MANY
 
 
@@ -42,38 +42,49 @@ def _alloc(task: Task, op: Op) -> Handle:
     size = allocation_bytes(type.layout, type.shape, type.element.primitive_bitwidth)
     name = op.result.name or ("an mbarrier" if isinstance(type.layout, MBarrierLayout) else "shared memory")
     leading = type.shape[: len(type.shape) - type.layout.rank]
-    return task.block.memory.allocate(op, size, name, leading, places.stage_of(type) if leading else 0)
+    start = int(op.attrs["offset"])
+    return task.block.store(SHARED).allocate(op, start, size, name, leading, places.stage_of(type) if leading else 0)
 
 
-@rule(shared.index)
+@rule(shared.index, tensor_memory.index)
 def _index(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
-    type = shared_type(op.operands[0])
-    number = int(task.uniform(op, index, "the number of a part of shared memory").array)
+    type = places.type_of(op.operands[0])
+    number = int(task.uniform(op, index, f"the number of a part of {handle.memory.space.name}").array)
     inner = prod(type.shape[1 : len(type.shape) - type.layout.rank])
-    return Handle(handle.memory, handle.base + number * inner * places.stage_of(type), handle.start)
+    return replace(handle, base=handle.base + number * inner * places.stage_of(type))
 
 
-@rule(shared.slice)
+@rule(shared.slice, tensor_memory.slice)
 def _slice(task: Task, op: Op, handle: Handle) -> Handle:
-    type, dim, start = shared_type(op.operands[0]), int(op.attrs["dim"]), int(op.attrs["start"])
+    type, dim, start = places.type_of(op.operands[0]), int(op.attrs["dim"]), int(op.attrs["start"])
     leading = len(type.shape) - type.layout.rank
     if dim < leading:
         inner = prod(type.shape[dim + 1 : leading])
-        return Handle(handle.memory, handle.base + start * inner * places.stage_of(type), handle.start)
-    coordinates = tuple(start if d == dim - leading else 0 for d in range(type.layout.rank))
-    return Handle(handle.memory, handle.base, places.start_of(type, handle.start, coordinates))
+        return replace(handle, base=handle.base + start * inner * places.stage_of(type))
+    first = handle.start or (0,) * type.layout.rank
+    return replace(handle, start=tuple(at + start * (d == dim - leading) for d, at in enumerate(first)))
 
 
-@rule(shared.permute, shared.reshape)
-def _same_memory(task: Task, op: Op, handle: Handle) -> Handle:
-    return handle
+@rule(shared.permute)
+def _permute(task: Task, op: Op, handle: Handle) -> Handle:
+    type = shared_type(op.operands[0])
+    leading = len(type.shape) - type.layout.rank
+    order: tuple[int, ...] = op.attrs["order"]
+    return replace(handle, start=tuple(handle.start[d - leading] for d in order[leading:] if handle.start))
+
+
+@rule(shared.reshape)
+def _reshape(task: Task, op: Op, handle: Handle) -> Handle:
+    """Of a whole tile, which begins where it began."""
+    return replace(handle, start=())
 
 
 @rule(shared.reinterpret)
 def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
     type = shared_type(op.operands[0])
-    start = type.layout.pad(handle.start) if isinstance(type.layout, PaddedSharedLayout) else handle.start
-    return Handle(handle.memory, handle.base + start * type.element.itemsize)
+    origin: tuple[Array, ...] = (np.zeros((), np.int64),) * type.layout.rank
+    first = places.positions(type.layout, type.alloc_shape, origin, handle.start)
+    return Handle(handle.memory, handle.base + int(first) * type.element.itemsize)
 
 
 @rule(shared.keep_alive)
@@ -152,7 +163,8 @@ def _array(task: Task, op: Op) -> Handle:
     type = op.result.type
     assert isinstance(type, SharedArrayType)
     name = op.result.name or ("shared memory" if op.kind is shared.array else "")
-    return task.block.memory.allocate(op, type.count * type.element.itemsize, name)
+    size = type.count * type.element.itemsize
+    return task.block.store(SHARED).allocate(op, int(op.attrs["offset"]), size, name)
 
 
 @rule(shared.view)
@@ -259,7 +271,7 @@ def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: 
     places.check_bounds(task, op, handle, place, element, "updates")
     if not np.any(active):
         return
-    cells = task.block.memory.view(handle, np.dtype(np.int32), place.low, place.high)
+    cells = task.block.store(SHARED).view(handle, np.dtype(np.int32), place.low, place.high)
     places.note(task, op, handle, place, "generic", writes=True, atomic=True)
     places.marked_values(task, op, handle, place, element, cells[place.elements])
     np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])

@@ -23,10 +23,10 @@ from weft.ir.types import DType, SharedType, TensorType
 from weft.layout.base import Unreadable
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind, Scaled, plain_kind, scaled_kind
-from weft.layout.tensor_memory.layouts import TensorMemoryLayout
+from weft.layout.tensor_memory.layouts import LANES, TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import LANE, TensorSide
 from weft.ops import tcgen05
-from weft.sim import places, scaled, tensor_places
+from weft.sim import places, scaled
 from weft.sim.blocks import Block
 from weft.sim.clocks import join
 from weft.sim.data import Array, Data
@@ -35,10 +35,9 @@ from weft.sim.mbarrier import barrier_at, holds, peer
 from weft.sim.products import multiply_exactly
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
-from weft.sim.shared_memory import Handle
+from weft.sim.store import CELL, Handle, pieces
 from weft.sim.tensor_order import Accumulators, accumulators
-from weft.sim.tensor_parts import SharedPart, Started, TensorPart, flag, whole, working_blocks
-from weft.sim.tensor_store import LANES, TensorHandle
+from weft.sim.tensor_parts import Part, Started, flag, whole, working_blocks
 
 SINK = "a matrix product"
 COPIED = "a copy to tensor memory"
@@ -51,7 +50,7 @@ Compute = Callable[[Array, Array, Array | None, Sequence[Array]], Array]
 
 @rule(tcgen05.mma)
 def _mma(
-    task: Task, op: Op, a: Handle | TensorHandle, b: Handle, acc: TensorHandle, use_acc: Data | None, pred: Data | None
+    task: Task, op: Op, a: Handle, b: Handle, acc: Handle, use_acc: Data | None, pred: Data | None
 ) -> None:  # fmt: skip
     left, right, result = (_element(value) for value in op.operands[:3])
 
@@ -63,7 +62,7 @@ def _mma(
 
 @rule(tcgen05.mma_scaled)
 def _mma_scaled(
-    task: Task, op: Op, a: Handle | TensorHandle, b: Handle, acc: TensorHandle, a_scale: TensorHandle, b_scale: TensorHandle,
+    task: Task, op: Op, a: Handle, b: Handle, acc: Handle, a_scale: Handle, b_scale: Handle,
     use_acc: Data | None, pred: Data | None,
 ) -> None:  # fmt: skip
     left, right = op.attrs["a_type"], op.attrs["b_type"]
@@ -83,9 +82,9 @@ class _Share:
 
     rows: Any
     columns: Any
-    a: SharedPart | TensorPart
-    acc: TensorPart
-    scales: tuple[TensorPart, ...]
+    a: Part
+    acc: Part
+    scales: tuple[Part, ...]
 
     def run(self, b: Array, adds: bool, compute: Compute) -> None:
         """Do it."""
@@ -99,7 +98,7 @@ class _Share:
 
 
 def _product(
-    task: Task, op: Op, operands: tuple[Handle | TensorHandle, Handle, TensorHandle], scales: tuple[TensorHandle, ...],
+    task: Task, op: Op, operands: tuple[Handle, Handle, Handle], scales: tuple[Handle, ...],
     use_acc: Data | None, pred: Data | None, compute: Compute,
 ) -> None:  # fmt: skip
     blocks = working_blocks(task, op, task.machine.two_ctas)
@@ -113,7 +112,7 @@ def _product(
         )])
         for block in blocks
     ]  # fmt: skip
-    columns = [_shared(task, block, op.operands[1], b) for block in blocks]
+    columns = [_part(task, block, op.operands[1], b) for block in blocks]
     started = Started(task, op, _accumulators(task, op, shares[0]))
     for share, part in zip(shares, columns, strict=True):
         started.reads(share.a, SINK)
@@ -135,11 +134,12 @@ def _product(
 
 def _accumulators(task: Task, op: Op, share: _Share) -> Accumulators:
     """What the product's instructions add to, which the accumulator's layout cuts it into."""
-    layout, place = tensor_places.tensor_type(op.operands[2]).layout, share.acc.place
+    layout, place = places.type_of(op.operands[2]).layout, share.acc.place
     assert isinstance(layout, TensorMemoryLayout)
-    elements = place.index[share.rows][:, share.columns]
+    elements = place.elements[share.rows][:, share.columns] + place.low
     m, n = layout.block[0], min(layout.block[1], elements.shape[1])
-    columns, lanes = np.divmod(elements[::m, ::n].ravel() // place.each + share.acc.base, LANES)
+    cells = pieces(share.acc.handle.base, elements[::m, ::n].ravel(), share.acc.element.itemsize, CELL)
+    columns, lanes = np.divmod(cells, LANES)
     return accumulators(_kind(op), m, n, task.machine.two_ctas, (lanes * LANE | columns).tolist())
 
 
@@ -169,38 +169,18 @@ def _side(value: Value | None) -> SharedSide | TensorSide:
     return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
 
-def _share(task: Task, block: Block, parts: Sequence[SharedPart | TensorPart]) -> _Share:
+def _share(task: Task, block: Block, parts: Sequence[Part]) -> _Share:
     a, acc, *scales = parts
-    assert isinstance(acc, TensorPart)
     mine = acc.mine
     rows, columns = (slice(None), slice(None)) if mine is None else (mine.any(axis=1), mine.any(axis=0))
-    return _Share(rows, columns, a, acc, tuple(part for part in scales if isinstance(part, TensorPart)))
+    return _Share(rows, columns, a, acc, tuple(scales))
 
 
-def _part(task: Task, block: Block, value: Value | None, handle: Handle | TensorHandle) -> SharedPart | TensorPart:
-    return (
-        _tensor(task, block, value, handle) if isinstance(handle, TensorHandle) else _shared(task, block, value, handle)
+def _part(task: Task, block: Block, value: Value | None, handle: Handle) -> Part:
+    type = places.type_of(value)
+    return Part(
+        task, block, handle, places.place_of(task, type, handle, ELECTED, reading=True, block=block), type.element
     )
-
-
-def _tensor(task: Task, block: Block, value: Value | None, handle: TensorHandle) -> TensorPart:
-    t = tensor_places.tensor_type(value)
-    place = tensor_places.place_of(task, t, handle, ELECTED, reading=True, rank=block.rank)
-    return TensorPart(block, handle.memory, handle.column * LANES, place, t.element)
-
-
-def _shared(task: Task, block: Block, value: Value | None, handle: Handle) -> SharedPart:
-    t, granule = _shared_type(value), task.block.memory.granule
-    place = places.tile_place(
-        t.layout, t.alloc_shape, t.shape, handle.start, handle.base // granule, t.element.itemsize // granule, ELECTED,
-        reading=True, rank=block.rank,
-    )  # fmt: skip
-    return SharedPart(task, block, handle, place, t.element)
-
-
-def _shared_type(value: Value | None) -> SharedType:
-    assert value is not None and isinstance(value.type, SharedType)
-    return value.type
 
 
 def _element(value: Value | None) -> DType:
@@ -212,9 +192,9 @@ def _element(value: Value | None) -> DType:
 
 
 @rule(tcgen05.copy)
-def _copy(task: Task, op: Op, src: Handle, dst: TensorHandle) -> None:
+def _copy(task: Task, op: Op, src: Handle, dst: Handle) -> None:
     moves = [
-        (_shared(task, block, op.operands[0], src), _tensor(task, block, op.operands[1], dst))
+        (_part(task, block, op.operands[0], src), _part(task, block, op.operands[1], dst))
         for block in working_blocks(task, op, task.machine.two_ctas)
     ]
     if not moves:

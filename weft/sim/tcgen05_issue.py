@@ -28,18 +28,16 @@ from weft.sim.data import Array, Data, arange, where
 from weft.sim.machine import Task
 from weft.sim.mbarrier import holds
 from weft.sim.operands import operand_place
-from weft.sim.places import Place
+from weft.sim.places import Place, place_at
 from weft.sim.products import multiply_exactly
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
 from weft.sim.shared import element_of
-from weft.sim.shared_memory import Handle
+from weft.sim.store import CELL, SHARED, TENSOR, Handle
 from weft.sim.tcgen05 import COPIED, SINK
 from weft.sim.tensor_memory import reservation
 from weft.sim.tensor_order import Accumulators, accumulators
-from weft.sim.tensor_parts import SharedPart, Started, TensorPart, flag, working_blocks
-from weft.sim.tensor_places import TensorPlace, compact
-from weft.sim.tensor_store import CELL
+from weft.sim.tensor_parts import Part, Started, flag, working_blocks
 
 QUARTERS = tuple(range(0, LANES, SCALE_ROWS))
 """Lanes in which the first of the copies of what all warps have begin."""
@@ -109,7 +107,7 @@ def _issue(
     left, right = (_memory(what, name) for name in (what.left, what.right))
     at, n = _address(task, op, acc), what.n // len(blocks)
     started = Started(task, op, _accumulators(op, at))
-    shares: list[tuple[SharedPart | TensorPart, SharedPart, list[TensorPart], TensorPart]] = []
+    shares: list[tuple[Part, Part, list[Part], Part]] = []
     for block in blocks:
         x = (
             _described(task, block, a, left, op.attrs["left"], what.m, what.a, _padded(what, what.left))
@@ -140,7 +138,7 @@ def _issue(
             before = total.fetch()
             before = where(zero, before.dtype.type(0), before)
             values = x.fetch()
-            values = values[:, 0] if isinstance(x, SharedPart) else values
+            values = values[:, 0] if x.handle.memory.space is SHARED else values
             total.put(_multiplied(what, values, columns, before, [part.fetch() for part in scales]))
 
     started.go_on(work)
@@ -174,12 +172,19 @@ def _address(task: Task, op: Op, value: Data | None) -> int:
 
 def _described(
     task: Task, block: Block, handle: Handle, element: DType, operand: Operand, outer: int, offsets: Table, padded: bool
-) -> SharedPart:
+) -> Part:
     """An operand in shared memory, as (chains, 1, outer, k)."""
     place = _described_place(
-        operand, outer, K_BITS // element.bits, element.itemsize, offsets, handle.base, block.memory.granule, padded
+        operand,
+        outer,
+        K_BITS // element.bits,
+        element.itemsize,
+        offsets,
+        handle.base,
+        block.store(SHARED).granule,
+        padded,
     )
-    return SharedPart(task, block, handle, place, element)
+    return Part(task, block, handle, place, element)
 
 
 @lru_cache(maxsize=1024)
@@ -193,23 +198,18 @@ def _described_place(
 # Tensor memory
 
 
-def _tensor(task: Task, op: Op, block: Block, place: TensorPlace, element: DType) -> TensorPart:
+def _tensor(task: Task, op: Op, block: Block, place: Place, element: DType) -> Part:
     """A part of the columns that a block has."""
-    memory = block.tensor.reserved if block is not task.block else None
-    return TensorPart(block, memory or reservation(task, op), 0, place, element)
+    memory = block.store(TENSOR).reserved if block is not task.block else None
+    return Part(task, block, Handle(memory or reservation(task, op), 0), place, element)
 
 
-def _place(lane: Array, byte: Array, itemsize: int, copies: tuple[int, ...] = (0,)) -> TensorPlace:
+def _place(lane: Array, byte: Array, itemsize: int, copies: tuple[int, ...] = (0,)) -> Place:
     """The place of elements at lanes and bytes of the columns."""
     lane, byte = np.broadcast_arrays(lane, byte)
-    column = byte // CELL
-    cell = column * LANES + lane
-    spread = (cell.reshape(-1, 1) + np.array(copies)).ravel()
     each = CELL // itemsize
-    index = cell * each + byte % CELL // itemsize
-    return TensorPlace(
-        index, compact(np.unique(spread)), ELECTED, int(column.min()), int(column.max()) + 1, itemsize, copies
-    )
+    elements = (byte // CELL * LANES + lane) * each + byte % CELL // itemsize
+    return place_at(0, elements, itemsize, CELL, ELECTED, copies=tuple(lanes * each for lanes in copies))
 
 
 def _apart(row: Array) -> Array:
@@ -226,7 +226,7 @@ def _accumulators(op: Op, address: int) -> Accumulators:
 
 
 @lru_cache(maxsize=1024)
-def _accumulator_place(what: _Instructions, address: int, pair: bool) -> TensorPlace:
+def _accumulator_place(what: _Instructions, address: int, pair: bool) -> Place:
     """Accumulators, as (chains, m, n): an element in each column. Of 64 rows each 16 stand 32 lanes apart; in a pair of blocks
     the right half of the columns stands in the lanes behind them."""
     starts = address + np.array(what.acc)[:, None, None]
@@ -241,7 +241,7 @@ def _accumulator_place(what: _Instructions, address: int, pair: bool) -> TensorP
 
 
 @lru_cache(maxsize=1024)
-def _left_place(what: _Instructions, address: int, element: DType) -> TensorPlace:
+def _left_place(what: _Instructions, address: int, element: DType) -> Place:
     """Operand a, as (chains, m, steps * k), the elements of a row side by side."""
     starts = address + np.array(what.a)[:, None, :, None]
     inside = arange(K_BITS // element.bits) * element.itemsize
@@ -254,7 +254,7 @@ def _left_place(what: _Instructions, address: int, element: DType) -> TensorPlac
 
 
 @lru_cache(maxsize=1024)
-def _scale_place(address: int, table: Table, rows: int, each: int) -> TensorPlace:
+def _scale_place(address: int, table: Table, rows: int, each: int) -> Place:
     """Scales, as (chains, rows, steps * each): each 32 rows have a column of four bytes."""
     starts = np.array(table)[:, None, :, None] + arange(each)
     row = arange(rows)[:, None, None]
@@ -278,7 +278,7 @@ def _copy_shared(task: Task, op: Op, src: Handle, dst: Data) -> None:
     place = _target_place(address, targets, lanes, bits, element.itemsize)
     moves = [(_source(task, block, src, element, op, lanes, bits, sources), block) for block in blocks]
     started = Started(task, op, None)
-    parts: list[tuple[SharedPart, TensorPart]] = []
+    parts: list[tuple[Part, Part]] = []
     for source, block in moves:
         target = _tensor(task, op, block, place, element)
         started.reads(source, COPIED)
@@ -294,7 +294,7 @@ def _copy_shared(task: Task, op: Op, src: Handle, dst: Data) -> None:
 
 def _source(
     task: Task, block: Block, src: Handle, element: DType, op: Op, lanes: int, bits: int, starts: tuple[int, ...]
-) -> SharedPart:
+) -> Part:
     """What instructions copy, as (instructions, 1, lanes, elements)."""
     offsets = tuple((start,) for start in starts)
     place = _described_place(
@@ -304,14 +304,14 @@ def _source(
         element.itemsize,
         offsets,
         src.base,
-        block.memory.granule,
+        block.store(SHARED).granule,
         False,
     )
-    return SharedPart(task, block, src, place, element)
+    return Part(task, block, src, place, element)
 
 
 @lru_cache(maxsize=1024)
-def _target_place(address: int, targets: tuple[int, ...], lanes: int, bits: int, itemsize: int) -> TensorPlace:
+def _target_place(address: int, targets: tuple[int, ...], lanes: int, bits: int, itemsize: int) -> Place:
     """Where instructions copy to, as (instructions, lanes, elements)."""
     starts = address + np.array(targets)[:, None, None]
     byte = starts % LANE * CELL + arange(bits // 8 // itemsize) * itemsize

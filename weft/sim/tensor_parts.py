@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.ir.core import Op
 from weft.ir.types import DType
-from weft.sim import places, tensor_places
+from weft.sim import places
 from weft.sim.blocks import Block
 from weft.sim.clocks import join
 from weft.sim.data import Array, Data
@@ -15,15 +15,14 @@ from weft.sim.machine import Task
 from weft.sim.mbarrier import peer
 from weft.sim.numbers import bits_of
 from weft.sim.places import Place
-from weft.sim.shared_memory import Handle, Lifetime
+from weft.sim.store import Handle
 from weft.sim.tensor_order import Accumulators
-from weft.sim.tensor_places import TensorPlace
 from weft.sim.verdicts import WORDS, Mode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedPart:
-    """Elements of a block's shared memory."""
+class Part:
+    """Elements of a block's shared or tensor memory."""
 
     task: Task
     block: Block
@@ -40,29 +39,10 @@ class SharedPart:
         """The elements as they are."""
         return places.fetch(self.task, self.handle, self.place, self.element, self.block)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorPart:
-    """Elements of a block's tensor memory, from cell `base` on."""
-
-    block: Block
-    memory: Lifetime
-    base: int
-    place: TensorPlace
-    element: DType
-
-    @property
-    def mine(self) -> Array | None:
-        """Which elements the block has; None for all."""
-        return self.place.mine
-
-    def fetch(self) -> Array:
-        """The elements as they are."""
-        return tensor_places.fetch(self.block, self.base, self.place, self.element)
-
     def put(self, values: Array) -> None:
         """Change the elements."""
-        tensor_places.put(self.block, self.base, self.place, bits_of(values))
+        place, bits = self.place, bits_of(values)
+        places.change(self.task, self.handle, place, self.element, place.written, place.chosen(bits), self.block)
 
 
 def working_blocks(task: Task, op: Op, two_ctas: bool) -> list[Block]:
@@ -87,44 +67,29 @@ class Started:
         self._pipe = task.block.cluster.pipes[task.slot]
         self._pipe.begin(accumulators)
 
-    def reads(self, part: SharedPart | TensorPart, sink: str) -> None:
+    def reads(self, part: Part, sink: str) -> None:
         """It reads elements that all have values. Raises OutOfBounds, UninitializedRead, UndefinedValue, hazards of both
         memories."""
-        if isinstance(part, TensorPart):
-            self._note(part, writes=False)
-            self.demands(part, sink)
-            return
-        task, op, handle, place, element, block = (
-            self._task, self._op, part.handle, part.place, part.element, part.block,
-        )  # fmt: skip
-        places.check_bounds(task, op, handle, place, element, WORDS[self._mode, False][0])
-        places.note(
-            task, op, handle, place, self._mode, writes=False, component=self._pipe.component, value=self._pipe.count,
-            block=block,
-        )  # fmt: skip
-        places.demand_written(task, op, handle, place, element, sink, block)
+        self._note(part, writes=False)
+        self.demands(part, sink)
 
-    def demands(self, part: TensorPart, sink: str) -> None:
+    def demands(self, part: Part, sink: str) -> None:
         """Elements have values. Raises UninitializedRead, UndefinedValue."""
-        tensor, base, place = part.block.tensor, part.base, part.place
-        if tensor.holds_undefined or tensor.unwritten(part.memory, place.area(base).where):
-            found = tensor_places.marked_values(
-                self._task, self._op, part.memory, base, place, part.fetch(), WORDS[self._mode, False][0], part.block
-            )
-            self._task.demand(self._op, found, sink)
+        access, _ = WORDS[self._mode, False]
+        places.demand_written(self._task, self._op, part.handle, part.place, part.element, sink, part.block, access)
 
-    def writes(self, part: TensorPart) -> None:
+    def writes(self, part: Part) -> None:
         """It gives elements values. Raises OutOfBounds, hazards of tensor memory."""
         self._note(part, writes=True)
-        part.block.tensor.written(part.memory, part.place.area(part.base).where)
+        memory = part.handle.memory
+        part.block.store(memory.space).written(memory, part.place.area.where)
 
-    def _note(self, part: TensorPart, writes: bool) -> None:
-        task, op, place, first = self._task, self._op, part.place, part.base // tensor_places.LANES
-        low, high = first + place.low, first + place.high
-        tensor_places.columns_within(task, op, part.memory, low, high, WORDS[self._mode, writes][0])
-        tensor_places.note(
-            task, op, part.memory, place.area(part.base), self._mode, writes, self._pipe.component, self._pipe.count, part.block
-        )  # fmt: skip
+    def _note(self, part: Part, writes: bool) -> None:
+        task, op, pipe, handle, place = self._task, self._op, self._pipe, part.handle, part.place
+        places.check_bounds(task, op, handle, place, part.element, WORDS[self._mode, writes][0])
+        places.note(
+            task, op, handle, place, self._mode, writes, component=pipe.component, value=pipe.count, block=part.block
+        )
 
     def go_on(self, work: Callable[[], None]) -> None:
         """It is under way, behind the operations that are known to have been started."""
@@ -142,7 +107,7 @@ class Started:
         task.block.agents.start(self._op, lambda: pipe.run(count))
 
 
-def whole(parts: list[SharedPart]) -> Array:
+def whole(parts: list[Part]) -> Array:
     """The elements of several blocks put together."""
     first, *others = parts
     values = first.fetch()

@@ -23,7 +23,7 @@ from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
 from weft.sim.regs import per_thread
 from weft.sim.rules import rule
-from weft.sim.shared_memory import Handle
+from weft.sim.store import Handle
 
 NEVER_STORED = "the element of the thread's own array that it was read from was never written"
 IN_MEMORY = (

@@ -38,7 +38,7 @@ from weft.sim.numbers import bits_dtype, bits_of, numpy_dtype
 from weft.sim.places import Place
 from weft.sim.rules import rule
 from weft.sim.shadow import ELECTED
-from weft.sim.shared_memory import Handle
+from weft.sim.store import SHARED, Handle
 from weft.sim.tracks import NEVER, THREADS, Touch, Way
 from weft.sim.verdicts import MANY
 
@@ -216,11 +216,10 @@ def _linear(op: Op) -> LinearLayout:
 
 def _place(task: Task, op: Op, handle: Handle) -> Place:
     """Where a block lies in shared memory; the descriptor knows."""
-    t, memory = descriptor_of(op.operands[0]), task.block.memory
-    each = t.element.itemsize // memory.granule
+    t = descriptor_of(op.operands[0])
     return places.tile_place(
-        t.layout, t.block_shape, t.block_shape, handle.start, handle.base // memory.granule, each, _threads(op), reading=False,
-        rank=task.rank,
+        t.layout, t.block_shape, t.block_shape, handle.start, handle.base, t.element.itemsize, task.block.store(SHARED).granule,
+        _threads(op), task.warps, reading=False, rank=task.rank,
     )  # fmt: skip
 
 

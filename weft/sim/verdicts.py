@@ -1,10 +1,12 @@
-"""What is wrong between two accesses to shared memory, and how reports say it."""
+"""What is wrong between two accesses to the same memory, and how reports say it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from weft.errors import Hazard, Loc, Row, clc_hazard, fail, hazard, tensor_hazard, thread_hazard
+from weft.errors import Hazard, Loc, Row, clc_hazard, fail, global_hazard, hazard, tensor_hazard, thread_hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.clocks import Clock
@@ -18,6 +20,8 @@ Mode = Literal["generic", "copy", "load", "store", "product", "answer", "mma", "
 """Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read),
 the answer to a request for a program (which writes), or a product or a copy of tcgen05 (which read shared memory)."""
 
+BY_THREADS: tuple[Mode, ...] = ("generic", "copy")
+"""Accesses in the generic proxy, by the threads themselves."""
 TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
 """Operations of tcgen05, which one thread starts and which go on in order."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
@@ -57,34 +61,67 @@ FINE: Verdict = (None, None)
 RACE: Verdict = (hazard.THREAD_RACE, None)
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an asynchronous access ends: for all threads that know its component to have counted past it. Until then `running` is
+    wrong with a later one that reads or that writes. The threads that have waited themselves, as far as the clock's field
+    `private` says, may go on as far as `alone` says (None: as after a thread's own access)."""
+
+    running: tuple[Row, Row]
+    private: Literal["", "each", "elected"] = ""
+    alone: Verdict | None = None
+
+
+_COPIES = hazard.READ_IN_FLIGHT, hazard.WRITE_IN_FLIGHT
+_OPERAND = End((tensor_hazard.TENSOR_OPERAND, tensor_hazard.TENSOR_OPERAND))
+_SUM = End((tensor_hazard.TENSOR_IN_FLIGHT, tensor_hazard.TENSOR_IN_FLIGHT))
+Ends = Mapping[tuple[Mode, bool], End]
+SHARED_ENDS: Ends = {
+    ("load", True): End(_COPIES),
+    ("copy", True): End(_COPIES, "each"),
+    ("answer", True): End((clc_hazard.CLC_IN_FLIGHT, clc_hazard.CLC_IN_FLIGHT)),
+    ("store", False): End((hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED), "elected", RACE),
+    # The threads of another warpgroup may still be where theirs is under way.
+    ("product", False): End(
+        (hazard.OPERAND_REUSED, hazard.OPERAND_REUSED), "each", (hazard.THREAD_RACE, hazard.THREAD_RACE)
+    ),
+    ("mma", False): _OPERAND,
+    ("cp", False): _OPERAND,
+}
+TENSOR_ENDS: Ends = {("mma", True): _SUM, ("mma", False): _OPERAND, ("cp", True): _SUM}
+"""By mode and whether it writes, the ends of asynchronous accesses to shared and to tensor memory; threads' own are over at
+once. Global memory's are in `global_clash`."""
+
+
+def running(ends: Ends, earlier: Event, event: Event, clock: Clock) -> Verdict | None:
+    """What is wrong with an event after an asynchronous access that its task does not know to be over; None if it may go on."""
+    end = ends.get((earlier.mode, earlier.writes))
+    if end is None or clock.known.get(earlier.component, 0) > earlier.value:
+        return None
+    if end.private and earlier.slot == clock.slot:
+        waited: dict[int, int] = clock.each if end.private == "each" else clock.elected
+        if waited.get(earlier.component, 0) > earlier.value:
+            return end.alone
+    row = end.running[event.writes]
+    return row, row
+
+
 def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
-    """What is wrong with an event of the clock's task after an earlier one that it must not overlap with."""
+    """What is wrong with an event of the clock's task in shared memory, after an earlier one that it must not overlap with."""
     if earlier.atomic and event.atomic:
+        return FINE
+    found = running(SHARED_ENDS, earlier, event, clock)
+    if found is not None:
+        return found
+    if earlier.mode not in BY_THREADS:
         return FINE
     own = earlier.slot == clock.slot
     known = clock.known.get(earlier.component, 0) > earlier.value
-    asynchronous = event.mode not in ("generic", "copy")
-    if earlier.mode == "load":
-        return FINE if known else _in_flight(event)
-    if earlier.mode == "answer":
-        return FINE if known else (clc_hazard.CLC_IN_FLIGHT, clc_hazard.CLC_IN_FLIGHT)
-    if earlier.mode in TENSOR_CORE:
-        return FINE if known else (tensor_hazard.TENSOR_OPERAND, tensor_hazard.TENSOR_OPERAND)
-    if earlier.mode == "store":
-        if known or (own and clock.elected.get(earlier.component, 0) > earlier.value):
-            return FINE if known else RACE
-        return hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED
-    if earlier.mode == "product":
-        # The threads of another warpgroup may still be where theirs is under way.
-        if known or (own and clock.each.get(earlier.component, 0) > earlier.value):
-            return FINE if known else (RACE[0], RACE[0])
-        return hazard.OPERAND_REUSED, hazard.OPERAND_REUSED
-    if earlier.mode == "copy" and not known and not (own and clock.each.get(earlier.component, 0) > earlier.value):
-        return _in_flight(event)
     if earlier.mode == event.mode == "generic" and not (own or earlier.writes):
         # What was read need not be published to another task that writes there later: it is enough that the read came first.
         known = known or clock.before.get(earlier.component, 0) > earlier.value
     ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
+    asynchronous = event.mode not in BY_THREADS
     if not asynchronous or not (known or own) or clock.fenced.get(earlier.component, 0) > earlier.value:
         return ordered
     if own and clock.own_fenced.get(earlier.component, 0) > earlier.value:
@@ -92,9 +129,16 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
     return hazard.MISSING_FENCE, hazard.MISSING_FENCE
 
 
-def _in_flight(event: Event) -> Verdict:
-    entry = hazard.WRITE_IN_FLIGHT if event.writes else hazard.READ_IN_FLIGHT
-    return entry, entry
+def global_clash(own: bool, same_block: bool, copies: bool, forever: bool, learned: bool) -> Row:
+    """What is wrong with an access to global memory after one that nothing orders before it: of the same program (`own`) or
+    even block, of an asynchronous copy, one that is under way `forever`; `learned`: the task knows of other programs."""
+    if forever and (own or learned):
+        return global_hazard.GLOBAL_STORED
+    if not own:
+        return global_hazard.GLOBAL_RACE
+    if copies:
+        return global_hazard.GLOBAL_IN_FLIGHT
+    return global_hazard.GLOBAL_THREADS if same_block else global_hazard.GLOBAL_BLOCKS
 
 
 def order(earlier: Event, event: Event, partition: str, other: str) -> str:
