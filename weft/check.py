@@ -17,7 +17,7 @@ from typing import Any
 
 from weft import simulation
 from weft.errors import Hazard
-from weft.errors.words import counted
+from weft.errors.base import counted
 from weft.runtime.arguments import HostBuffer
 from weft.runtime.descriptor import HostMap
 from weft.script import run_script

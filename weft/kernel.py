@@ -26,7 +26,7 @@ from weft.errors.launch import (
     NO_FUNCTION,
     OPTION_VALUE,
 )
-from weft.errors.text import keep_lines, lines_of
+from weft.errors.location import keep_lines, lines_of
 from weft.forms import of_torch
 from weft.loading import load_module
 from weft.locks import Lock, lazy

@@ -359,7 +359,7 @@ def test_too_many_mistakes_end_the_reading():
 
 def test_mistakes_about_sources():
     """Where the text cannot be had; what provokes each is in tests/lang/test_source.py."""
-    from weft.errors import lang
+    from weft.errors import source
 
-    codes = {lang.NO_SOURCE.code, lang.SOURCE_CHANGED.code, lang.LAMBDA.code}
+    codes = {source.NO_SOURCE.code, source.SOURCE_CHANGED.code, source.LAMBDA.code}
     assert codes == {"lang-no-source", "lang-source-changed", "lang-lambda-kernel"}

@@ -7,7 +7,7 @@ import pytest
 
 from weft import LayoutTensor
 from weft.errors import LayoutError
-from weft.errors import strided as rows
+from weft.errors import nested as rows
 from weft.errors.base import Row
 from weft.layout import (
     UNKNOWN,

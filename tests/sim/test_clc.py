@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.sim.build import Kernel, pointer, run
-from weft.errors import clc_hazard, hazard
+from weft.errors import hazard
 from weft.ir.types import ScalarType, int1, int32, int64
 from weft.layout import MBarrierLayout, SwizzledSharedLayout
 from weft.ops import arith, clc, cluster, control, mbarrier, memory, program, shared
@@ -140,7 +140,7 @@ def test_an_answer_is_read_before_it_has_come():
     k = Asking()
     k.at(3).ask()
     k.at(4).answer()
-    message = refused(clc_hazard.AnswerInFlight, "clc-in-flight", k)
+    message = refused(hazard.AnswerInFlight, "clc-in-flight", k)
     assert "the block reads result while the answer that the block asked for is on its way there" in message
     assert "<kernel>:3" in message
     assert "<kernel>:4" in message
@@ -151,7 +151,7 @@ def test_the_memory_of_an_answer_is_asked_for_twice():
     k.emit(mbarrier.expect, k.bar, None, bytes=32)
     for _ in range(2):
         k.emit(clc.try_cancel, k.result, k.bar)
-    message = refused(clc_hazard.AnswerInFlight, "clc-in-flight", k)
+    message = refused(hazard.AnswerInFlight, "clc-in-flight", k)
     assert "the block asks for an answer in result while" in message
 
 
@@ -198,7 +198,7 @@ def asking_again(wait: bool) -> Kernel:
 
 
 def test_nobody_asks_again_after_none_was_left():
-    message = refused(clc_hazard.LaunchControlMisuse, "clc-after-none", asking_again(wait=True), grid=1)
+    message = refused(hazard.LaunchControlMisuse, "clc-after-none", asking_again(wait=True), grid=1)
     assert "the block asks for a program after it has seen the answer that none was left" in message
     assert "<kernel>:7" in message
     assert "<kernel>:9" in message
@@ -215,7 +215,7 @@ def test_a_program_is_taken_over_and_forgotten(waited):
     k.ask()
     if waited:
         k.wait(0)
-    message = refused(clc_hazard.LaunchControlMisuse, "clc-lost", k)
+    message = refused(hazard.LaunchControlMisuse, "clc-lost", k)
     assert (
         "program (0, 0, 0) has taken over program (1, 0, 0), which will not be launched, but at its end nobody"
         in message
@@ -228,7 +228,7 @@ def test_the_next_answer_comes_over_one_that_nobody_has_read():
     k.wait(0)
     k.hand_on()
     k.ask()
-    assert "but when the next one is asked for nobody" in refused(clc_hazard.LaunchControlMisuse, "clc-lost", k)
+    assert "but when the next one is asked for nobody" in refused(hazard.LaunchControlMisuse, "clc-lost", k)
 
 
 def test_an_answer_at_no_multiple_of_16_bytes():
@@ -236,7 +236,7 @@ def test_an_answer_at_no_multiple_of_16_bytes():
     results = k.emit(shared.alloc, element=int64, shape=(4,), layout=PLAIN, tag=3, name="r")
     part = k.emit(shared.slice, results, start=1, length=1, dim=0)
     k.ask(k.emit(shared.reinterpret, part, element=int64, shape=(2,), layout=PLAIN))
-    message = refused(clc_hazard.LaunchControlMisuse, "clc-alignment", k)
+    message = refused(hazard.LaunchControlMisuse, "clc-alignment", k)
     assert "an answer goes to byte 8 of r" in message
 
 

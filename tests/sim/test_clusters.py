@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.kernels.harness import run_lowered
 from weft import language as gl
-from weft.errors import Deadlock, cluster_hazard, hazard
+from weft.errors import Deadlock, hazard
 from weft.language.nvidia.hopper import cluster, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor
 
@@ -100,7 +100,7 @@ def unpaired(twice: gl.constexpr):
 
 @pytest.mark.parametrize(("twice", "words"), [(True, "arrives at"), (False, "waits at")])
 def test_arrivals_and_waits_alternate(twice, words):
-    with pytest.raises(cluster_hazard.ClusterBarrierMisuse, match=words) as caught:
+    with pytest.raises(hazard.ClusterBarrierMisuse, match=words) as caught:
         unpaired[1](twice, num_ctas=2)
     assert caught.value.code == "hazard-cluster-pair"
 
@@ -114,7 +114,7 @@ def leave(SHARED: gl.constexpr, out):
 
 
 def test_a_block_that_has_ended_is_signalled():
-    with pytest.raises(cluster_hazard.BlockExited) as caught:
+    with pytest.raises(hazard.BlockExited) as caught:
         leave[1]([[0], [0]], np.zeros(1, np.int32), num_ctas=4)
     assert caught.value.code == "hazard-block-exited"
     assert "block 1 uses shared memory of block 0" in caught.value.message

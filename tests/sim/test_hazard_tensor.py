@@ -11,7 +11,7 @@ import weft
 from tests.sim.both import ORDERS, compiled_for, results, run_stage, verdict
 from tests.sim.tensor_kernels import barriers, blackwell, brought, described, keep, poisoned, refused  # noqa: F401
 from weft import language as gl
-from weft.errors import hazard, tensor_hazard
+from weft.errors import hazard
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
     allocate_tensor_memory,
@@ -119,10 +119,10 @@ def test_products_under_way(fault, code, words):
 
 def test_reports_have_classes_of_their_own():
     for fault, kind in (
-        ("read", tensor_hazard.TensorInFlight),
-        ("operand", tensor_hazard.TensorOperandReused),
-        ("unfenced", tensor_hazard.MissingTensorFence),
-        ("exit", tensor_hazard.TensorMemoryInUse),
+        ("read", hazard.TensorInFlight),
+        ("operand", hazard.TensorOperandReused),
+        ("unfenced", hazard.MissingTensorFence),
+        ("exit", hazard.TensorMemoryInUse),
         ("fresh", hazard.UninitializedRead),
     ):
         assert type(verdict(multiplied, arguments(fault))) is kind

@@ -11,7 +11,7 @@ import weft
 from tests.sim.both import results, verdict
 from tests.sim.tensor_kernels import barriers, blackwell, brought, described, keep, poisoned, refused  # noqa: F401
 from weft import language as gl
-from weft.errors import tensor_hazard
+from weft.errors import hazard
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,
     TensorMemoryScalesLayout,
@@ -118,7 +118,7 @@ def arguments(what: str, waits: bool = False) -> Any:
 def test_without_a_wait_nothing_orders_them(what, words):
     found = verdict(followed, arguments(what))
     refused(found, "hazard-tensor-order", "may still be at work on", "tcgen05_commit(bar)", "mbarrier.wait(bar", *words)
-    assert type(found) is tensor_hazard.TensorOrder
+    assert type(found) is hazard.TensorOrder
     assert verdict(followed, arguments(what, waits=True)) is None
 
 

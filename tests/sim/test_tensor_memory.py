@@ -13,7 +13,7 @@ from tests.sim.both import results, verdict
 from tests.sim.build import Kernel, pointer, run
 from tests.sim.tensor_kernels import blackwell  # noqa: F401
 from weft import language as gl
-from weft.errors import hazard, tensor_hazard
+from weft.errors import hazard
 from weft.ir.core import Func, Value
 from weft.ir.types import int32, uint32
 from weft.language.nvidia.blackwell import (
@@ -227,7 +227,7 @@ def test_a_kernel_gives_its_columns_back():
 
 def test_columns_that_are_kept():
     k = Lowered()
-    with pytest.raises(tensor_hazard.TensorMemoryKept) as found:
+    with pytest.raises(hazard.TensorMemoryKept) as found:
         ran(k.done())
     assert found.value.code == "hazard-tensor-kept"
     assert "32 columns" in str(found.value)
@@ -237,7 +237,7 @@ def test_warps_reach_their_own_lanes():
     k = Lowered()
     k.put(k.base)
     k.release()
-    with pytest.raises(tensor_hazard.TensorMemoryLanes) as found:
+    with pytest.raises(hazard.TensorMemoryLanes) as found:
         ran(k.done())
     assert found.value.code == "hazard-tensor-memory-lanes"
     assert "warp 1 accesses lane 0" in str(found.value)

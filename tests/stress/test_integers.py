@@ -13,7 +13,7 @@ import weft
 from tests.stress.integers import random_case
 from tests.stress.programs import kernel_of
 from weft import compiler, sim
-from weft.errors import hazard, number_hazard
+from weft.errors import hazard
 from weft.runtime.arguments import host_buffer
 from weft.sim import wraps
 
@@ -26,7 +26,7 @@ def masks_unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     check = wraps.check
 
     def only_addresses(task: Any, op: Any, data: Any, entry: Any, *rest: Any) -> None:
-        if entry is not number_hazard.WRAPPED_MASK:
+        if entry is not hazard.WRAPPED_MASK:
             check(task, op, data, entry, *rest)
 
     monkeypatch.setattr(wraps, "check", only_addresses)

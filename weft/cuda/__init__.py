@@ -45,7 +45,7 @@ def emit(func: Func, target: Target) -> str:
     """The CUDA C++ text of a lowered function; its parameters keep their names where C++ lets them, and so does it
     (`weft.cuda.names.symbol`).
 
-    Raises CompilationError: what a rule finds that the target or PTX cannot do (`weft.errors.cuda`).
+    Raises CompilationError: what a rule finds that the target or PTX cannot do (`weft.errors.compiler`).
     """
     e = Emitter(func, target)
     params = [_param(e, param) for param in func.params]

@@ -11,7 +11,7 @@ from weft.cuda.refs import Index, Variable
 from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type, count_of, string
 from weft.errors import fail
-from weft.errors.cuda import ASM_CONSTRAINT, ASM_CONSTRAINTS, ASM_OPERAND
+from weft.errors.compiler import CUDA_ASM_CONSTRAINT, CUDA_ASM_CONSTRAINTS, CUDA_ASM_OPERAND
 from weft.ir.core import Op, Value
 from weft.ir.types import Element
 from weft.ops import asm
@@ -55,7 +55,7 @@ def _registers(op: Op) -> tuple[list[Register], list[Register]]:
     ]
     if len(slots) != len(given):
         raise fail(
-            ASM_CONSTRAINTS, loc=op.loc, constraints=constraints, got=len(given), need=len(slots), pack=pack,
+            CUDA_ASM_CONSTRAINTS, loc=op.loc, constraints=constraints, got=len(given), need=len(slots), pack=pack,
             outputs=len(op.results), inputs=len(list(op.uses)),
         )  # fmt: skip
     outputs: list[Register] = []
@@ -74,7 +74,7 @@ def _registers(op: Op) -> tuple[list[Register], list[Register]]:
 def _letter(op: Op, form: re.Pattern[str], constraint: str) -> tuple[str, int]:
     match = form.fullmatch(constraint)
     if match is None:
-        raise fail(ASM_CONSTRAINT, loc=op.loc, constraint=constraint)
+        raise fail(CUDA_ASM_CONSTRAINT, loc=op.loc, constraint=constraint)
     return _LETTERS[match[1]]
 
 
@@ -89,7 +89,7 @@ def _ptx(op: Op, outputs: list[Register], inputs: list[Register]) -> str:
         if match[1] == "$":
             return "$"
         if int(match[1]) >= len(numbers):
-            raise fail(ASM_OPERAND, loc=op.loc, number=match[1], count=len(numbers), last=len(numbers) - 1)
+            raise fail(CUDA_ASM_OPERAND, loc=op.loc, number=match[1], count=len(numbers), last=len(numbers) - 1)
         return f"%{numbers[int(match[1])]}"
 
     return string(re.sub(r"\$(\$|\d+)", operand, op.attrs["asm"].replace("%", "%%")))

@@ -11,7 +11,7 @@ from weft.cuda.refs import Index
 from weft.cuda.rules import emits
 from weft.cuda.shared import place
 from weft.errors import fail
-from weft.errors.cuda import CACHE_AND_EVICTION
+from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op
 from weft.ops import async_copy
 
@@ -48,7 +48,7 @@ def _copy(e: Emitter, op: Op) -> None:
     width = op.attrs["vec"] * element.itemsize
     cache, eviction = op.attrs["cache"], op.attrs["eviction"]
     if cache and eviction:
-        raise fail(CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
+        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
     # Only whole 16 bytes can go around L1, which is what most copies want: nobody reads them again from there.
     around = width == WIDEST and cache != ".ca"
     tags = [f"copy_async_{width}", "l1" * (width == WIDEST and not around), eviction, "or_zero" * (mask is not None)]

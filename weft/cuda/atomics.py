@@ -9,7 +9,7 @@ from weft.cuda.arith import extreme
 from weft.cuda.prelude import Piece
 from weft.cuda.spelling import c_type, is_small_float
 from weft.errors import fail
-from weft.errors.cuda import ATOMIC_TYPE
+from weft.errors.compiler import CUDA_ATOMIC_TYPE
 from weft.ir.types import DType
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def combine(e: Emitter, op: Op, atomic: Atomic) -> str:
     """
     dtype = atomic.dtype
     if dtype.bits < 16:
-        raise fail(ATOMIC_TYPE, loc=op.loc, kind=atomic.kind, dtype=dtype, bits=dtype.bits)
+        raise fail(CUDA_ATOMIC_TYPE, loc=op.loc, kind=atomic.kind, dtype=dtype, bits=dtype.bits)
     native = _native(e, atomic)
     piece = _instruction(atomic, *native) if native else _loop(e, op, atomic)
     return e.pieces.define(atomic.name, piece)

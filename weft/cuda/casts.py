@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.cuda.spelling import c_type, is_small_float
 from weft.errors import fail
-from weft.errors.cuda import FLOAT8, FLOAT8_ROUNDING
+from weft.errors.compiler import CUDA_FLOAT8, CUDA_FLOAT8_ROUNDING
 from weft.ir.types import DType, float32
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def cast(e: Emitter, op: Op, text: str, source: DType, dtype: DType, rounding: s
     if source == dtype:
         return text
     if not e.target.has_fp8_cvt and (source.is_fp8() or dtype.is_fp8()):
-        raise fail(FLOAT8, loc=op.loc, dtype=source if source.is_fp8() else dtype, target=e.target)
+        raise fail(CUDA_FLOAT8, loc=op.loc, dtype=source if source.is_fp8() else dtype, target=e.target)
     if dtype.is_fp8() and rounding == "rz":
-        raise fail(FLOAT8_ROUNDING, loc=op.loc, dtype=dtype)
+        raise fail(CUDA_FLOAT8_ROUNDING, loc=op.loc, dtype=dtype)
     if is_small_float(source):
         return cast(e, op, e.call(f"to_f32({c_type(source)})", text), float32, dtype, rounding)
     if dtype.is_bool():

@@ -12,7 +12,7 @@ from weft.cuda.rules import emits, spells
 from weft.cuda.spelling import c_type, count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.errors import fail
-from weft.errors.cuda import CACHE_AND_EVICTION
+from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.ops import memory
@@ -36,7 +36,7 @@ def _pointee(op: Op) -> DType:
 def _modifiers(op: Op) -> str:
     cache, eviction = op.attrs["cache"], op.attrs["eviction"]
     if cache and eviction:
-        raise fail(CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
+        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
     return cache or (f".L1::{eviction}" if eviction else "")
 
 

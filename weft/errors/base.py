@@ -165,3 +165,12 @@ def fail(
 
 _LAYOUT = re.compile(r"(?<![\w.'])((?!TensorMemory)\w+Layout\()")
 """A layout as it prints, in a fix: kernels spell it with `gl.`, but for those of tensor memory, which are no part of `gl`."""
+
+
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """The number and the noun, with its plural's ending where there is not one of it.
+
+    >>> counted(1, "program"), counted(2, "program"), counted(0, "launch", "es")
+    ('1 program', '2 programs', '0 launches')
+    """
+    return f"{count} {noun}{'' if count == 1 else plural}"

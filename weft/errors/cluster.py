@@ -1,4 +1,4 @@
-"""Mistakes with programs of several blocks: data that would have to move between blocks, and barriers that they share."""
+"""Mistakes with programs of several blocks: data between blocks, barriers that they share, cluster launch control."""
 
 from __future__ import annotations
 
@@ -45,4 +45,20 @@ IM2COL = row(
     LayoutError,
     "the block of an im2col descriptor is split over the blocks of a cluster by {layout}",
     "use a cga_layout of zero vectors, which puts a copy into each block",
+)
+
+# Cluster launch control
+
+CLC_RESULT = row(
+    "clc-result",
+    CompilationError,
+    "{what} got {got} for the answer",
+    "use gl.allocate_shared_memory(gl.int64, [2], gl.SwizzledSharedLayout(1, 1, 1, [0])); of several choose one, as in "
+    "results.index(i)",
+)
+CLC_DIMENSION = row(
+    "clc-dimension",
+    CompilationError,
+    "program_id({dim}) of an answer, but a grid has 3 dimensions",
+    "pass 0, 1 or 2",
 )

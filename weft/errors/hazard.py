@@ -380,3 +380,319 @@ PHASE_ALIASING = row(
     "let all threads of the waiter pass a phase before somebody completes the next: look for a count that is too small, an "
     "arrival too many, or a missing gl.barrier() between the wait and what the waiter does next to let others go on",
 )
+
+# Loops
+
+LOOP_ENDLESS = row(
+    "hazard-loop-endless",
+    EndlessLoop,
+    "program {program}: this loop has run for {iterations} iterations",
+    "make its condition depend on something that changes; WEFT_MAX_ITERATIONS sets another bound",
+)
+
+# Integers
+
+WRAPPED = row(
+    "hazard-wrapped-offset",
+    WrappedOffset,
+    "program {program}: an offset used here wrapped around 32 bits{where}",
+    "compute it in 64 bits: cast an operand with .to(gl.int64) before it is multiplied",
+)
+WRAPPED_MASK = row(
+    "hazard-wrapped-mask",
+    WrappedOffset,
+    "program {program}: the mask of an access depends on an integer that wrapped around 32 bits{where}",
+    "compute it in 64 bits: cast an operand with .to(gl.int64); where it is meant to wrap, as in a hash, compute in gl.uint32",
+)
+DIVISION = row(
+    "hazard-division-by-zero",
+    DivisionByZero,
+    "program {program} divides by zero{where}",
+    "keep the divisor away from zero, for example by `other=1` where the load is masked",
+)
+LOOP_STEP = row(
+    "hazard-loop-step",
+    EndlessLoop,
+    "program {program}: a loop from {lower} to {upper} has step 0",
+    "use a step that is not zero; on a GPU such a loop has no iterations",
+)
+
+# Global memory that programs, threads and copies share
+
+GLOBAL_RACE = row(
+    "hazard-global-race",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which program {other} {before}, and nothing orders the two programs",
+    "let each program write elements of its own, or order them: after the first, publish with an atomic or "
+    'gl.store(sem="release"); before the second, wait for that value with an atomic or gl.load(sem="acquire"){unordered}',
+)
+GLOBAL_THREADS = row(
+    "hazard-global-thread-race",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which another of its threads {before}, and nothing orders the two threads",
+    "call gl.barrier() between the two lines",
+)
+GLOBAL_BLOCKS = row(
+    "hazard-global-block-race",
+    GlobalRace,
+    "program {program}: block {block} {access} {name}[{index}], which block {other} of its cluster {before}, and nothing "
+    "orders the two",
+    "call cluster.barrier() between the two lines, or let one block do both: give the tiles the same cga_layout",
+)
+GLOBAL_IN_FLIGHT = row(
+    "hazard-global-in-flight",
+    GlobalRace,
+    "program {program} {access} {name}[{index}] while a copy from it that {partition} started may still read it",
+    "{wait} before this line",
+)
+GLOBAL_STORED = row(
+    "hazard-global-stored",
+    GlobalRace,
+    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, but no thread knows when that "
+    "arrives: tma.store_wait() waits only until the store has read shared memory",
+    "access it in a later launch, or store it with gl.store() and call gl.barrier()",
+)
+GLOBAL_FENCE = row(
+    "hazard-global-fence",
+    MissingFence,
+    "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before}: no fence orders global memory",
+    "use gl.load(), gl.store() or async_copy for {name} here, or write it in an earlier launch",
+)
+GLOBAL_STORE = row(
+    "hazard-global-store-race",
+    GlobalRace,
+    "program {program}: one store writes {name}[{index}] several times with different values",
+    "store each element once: mask off the others, or combine them with an atomic",
+)
+SCATTER_COLUMN = row(
+    "hazard-scatter-column",
+    OutOfBounds,
+    "program {program}: a scatter writes rows of {name} from column {column} on, but copies from shared memory have no "
+    "negative columns (only rows outside are left out)",
+    "begin in column 0 or behind it, with the elements that come first left out of the tile",
+)
+
+# Single threads of a kernel that is launched by threads. `thread` is the place of a thread in its block, as in
+# "thread (3, 0, 0)"; `view` is how the author made the view that an access went through, or empty.
+
+VIEW_BOUNDS = row(
+    "hazard-view-bounds",
+    OutOfBounds,
+    "program {program}: {thread} uses index {index} {where} {view}, whose size there is {size}",
+    "keep indices from 0 to below the size: compare with t.dim() first, or make a tile at the edge of a view with masked=True",
+)
+LOCAL_INDEX = row(
+    "hazard-local-index",
+    OutOfBounds,
+    "program {program}: {thread} {access} {name}[{index}], but its own {name} has elements 0 to {last}",
+    "keep indices between 0 and {last}",
+)
+SHARED_ELEMENT = row(
+    "hazard-shared-element",
+    OutOfBounds,
+    "program {program}: {thread} {access} {name}[{index}]{view}, but {name} has elements 0 to {last}",
+    "keep indices between 0 and {last}, or allocate more",
+)
+SHARED_MISALIGNED = row(
+    "hazard-shared-misaligned",
+    Misaligned,
+    "program {program}: {thread} {access} {bytes} bytes of {name} at byte {byte}{view}, which is {past} past a "
+    "multiple of {bytes}",
+    "pad rows to whole vectors, start views at multiples of the vector's width, or access narrower vectors",
+)
+THREADS_RACE = row(
+    "hazard-threads-race",
+    ThreadRace,
+    "program {program}: {thread} {access} {name}{view}, which {other} {before}, and nothing orders the two threads",
+    "{order}",
+)
+SHARED_STORE = row(
+    "hazard-shared-store-race",
+    ThreadRace,
+    "program {program}: {thread} and {other} write {name}{view} by one store with different values",
+    "let one thread write each element, or combine the values with an atomic",
+)
+GLOBAL_PAIR = row(
+    "hazard-global-threads-race",
+    GlobalRace,
+    "program {program}: {thread} {access} {name}[{index}]{view}, which {other} {before}, and nothing orders the two threads",
+    "{order}",
+)
+ASSEMBLED = row(
+    "hazard-assembled",
+    BrokenPromise,
+    "program {program}: {thread} and {other} hold element {index} of a tile in common, but have {value} and {other_value}",
+    "give all threads that hold an element the same value, or use a layout in which each element has one holder",
+)
+SHUFFLE_LANE = row(
+    "hazard-shuffle-lane",
+    InactiveLane,
+    "program {program}: {thread} takes a value from lane {lane} of its warp, which {why}",
+    "let all 32 threads of the warp take part: launch whole warps, and shuffle outside of divergent branches",
+)
+
+# Blocks of a cluster
+
+
+class ClusterBarrierMisuse(Hazard):
+    """Arrivals and waits at a cluster's barrier that do not alternate."""
+
+
+class BlockExited(Hazard):
+    """An access to the shared memory of a block that has ended."""
+
+
+CLUSTER_PAIR = row(
+    "hazard-cluster-pair",
+    ClusterBarrierMisuse,
+    "program {program} {what} the barrier of its cluster twice",
+    "call {wanted} in between: arrivals and waits alternate",
+)
+BLOCK_EXITED = row(
+    "hazard-block-exited",
+    BlockExited,
+    "program {program}: block {block} uses shared memory of block {other}, which has ended",
+    "end the kernel with cluster.barrier(), so that no block leaves while others need it",
+)
+
+# Cluster launch control
+
+
+class AnswerInFlight(Hazard):
+    """Shared memory is read or written while the answer to a request for a program is on its way there."""
+
+
+class LaunchControlMisuse(Hazard):
+    """A request to take over another program that has no defined meaning, or whose answer is lost."""
+
+
+CLC_IN_FLIGHT = row(
+    "clc-in-flight",
+    AnswerInFlight,
+    "program {program}: {partition} {access} {name} while the answer that {other} asked for is on its way there",
+    "call mbarrier.wait() with the mbarrier of the request, and the phase that the answer completes, before this line",
+)
+CLC_AFTER_NONE = row(
+    "clc-after-none",
+    LaunchControlMisuse,
+    "program {program}: {partition} asks for a program after it has seen the answer that none was left, which is undefined",
+    "ask no more once is_canceled() is false: end the loop there",
+)
+CLC_ALIGNMENT = row(
+    "clc-alignment",
+    LaunchControlMisuse,
+    "program {program}: an answer goes to byte {byte} of {name}, but answers are 16 bytes at multiples of 16",
+    "allocate one with gl.allocate_shared_memory(gl.int64, [2], layout), or several with a leading dimension",
+)
+CLC_LOST = row(
+    "clc-lost",
+    LaunchControlMisuse,
+    "program {program} has taken over program {taken}, which will not be launched, but {end} nobody has read the answer",
+    "wait for each request, and do the work of the program that clc.load_result(...) names",
+)
+
+# Tensor memory and the products of tcgen05
+
+
+class TensorInFlight(Hazard):
+    """Tensor memory is read or written while a product or a copy into it is under way."""
+
+
+class TensorOperandReused(Hazard):
+    """Shared or tensor memory is written while a product or a copy of tcgen05 may still read it."""
+
+
+class TensorRace(Hazard):
+    """Two accesses to the same tensor memory, one of them a write, and nothing orders them."""
+
+
+class TensorOrder(Hazard):
+    """An operation of tcgen05 touches tensor memory that an earlier one is still at work on, and nothing orders the two."""
+
+
+class MissingTensorFence(Hazard):
+    """Accesses to tensor memory by different threads that meet at a barrier without the fences of tcgen05."""
+
+
+class TensorMemoryLanes(Hazard):
+    """A warp accesses lanes of tensor memory that other warps reach."""
+
+
+class TensorMemoryInUse(Hazard):
+    """Tensor memory is given back, or the kernel ends, while a product or a copy into it is under way."""
+
+
+class TensorMemoryKept(Hazard):
+    """A kernel ends without giving its tensor memory back."""
+
+
+COMMIT = "call tcgen05_commit(bar) after the first line, in {other}, and mbarrier.wait(bar, phase) before the second"
+
+TENSOR_IN_FLIGHT = row(
+    "hazard-tensor-in-flight",
+    TensorInFlight,
+    "program {program}: {partition} {access} {name} while the tcgen05 operation that {other} started may still write it",
+    COMMIT,
+)
+TENSOR_OPERAND = row(
+    "hazard-tensor-operand-reused",
+    TensorOperandReused,
+    "program {program}: {partition} {access} {name} while the tcgen05 operation that {other} started may still read it",
+    COMMIT,
+)
+TENSOR_RACE = row(
+    "hazard-tensor-race",
+    TensorRace,
+    "program {program}: {partition} {access} {name}, which {other} {before}, and nothing orders the two",
+    "{order}",
+)
+TENSOR_ORDER = row(
+    "hazard-tensor-order",
+    TensorOrder,
+    "program {program}: {partition} {access} {name}, which {other} {before} and may still be at work on: {why}",
+    COMMIT,
+)
+TENSOR_FENCE_BEFORE = row(
+    "hazard-tensor-fence-before",
+    MissingTensorFence,
+    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the first "
+    "line and the barrier that orders the two",
+    "call tcgen05_fence(before=True) after the first line, before the gl.barrier() or mbarrier.arrive() behind it",
+)
+TENSOR_FENCE_AFTER = row(
+    "hazard-tensor-fence-after",
+    MissingTensorFence,
+    "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the "
+    "barrier that orders the two and the second line",
+    "call tcgen05_fence(before=False) before the second line, behind the gl.barrier() or mbarrier.wait() above it",
+)
+TENSOR_MEMORY_RANGE = row(
+    "hazard-tensor-memory-range",
+    OutOfBounds,
+    "program {program} {access} lanes {lanes} and columns {columns} of tensor memory, but {name} has {owned}",
+    "keep indices below the leading dimensions of the allocation, and reinterpret no more than its own columns",
+)
+TENSOR_UNINITIALIZED = row(
+    "hazard-tensor-uninitialized",
+    UninitializedRead,
+    "program {program} {access} {name}, which was never written{where}",
+    "write it first: store to it, or wait for a product into it that does not add (use_acc=False)",
+)
+TENSOR_LANES = row(
+    "hazard-tensor-memory-lanes",
+    TensorMemoryLanes,
+    "program {program}: warp {warp} accesses lane {lane} of tensor memory, but it reaches lanes {first} to {last}",
+    "use the layout that get_tmem_reg_layout() gives, and partitions that begin at a multiple of four warps",
+)
+TENSOR_AT_EXIT = row(
+    "hazard-tensor-at-exit",
+    TensorMemoryInUse,
+    "program {program} ends while the tcgen05 operation that {other} started may still write {name}",
+    "call tcgen05_commit(bar) after it, and mbarrier.wait(bar, phase) before the kernel ends",
+)
+TENSOR_KEPT = row(
+    "hazard-tensor-kept",
+    TensorMemoryKept,
+    "program {program} ends with {columns} columns of tensor memory that it has not given back",
+    "leave the kernel where all of its threads come, so that the columns are given back",
+)

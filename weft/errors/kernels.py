@@ -142,3 +142,24 @@ SCALED_FACTOR = row(
     "factor is {got}, but multiplies everything by one number",
     "pass a number, or a float32 array of one element on the device of a",
 )
+
+# Arrays that are quantised with a scale for each run of elements
+
+QUANTISED_FORMAT = row(
+    "scaled-format",
+    LaunchError,
+    "there is no block-scaled format {format!r}",
+    "use one of {known}",
+)
+QUANTISED_RUNS = row(
+    "scaled-runs",
+    LaunchError,
+    "{format} has a scale for each {run} elements of a row, but rows of an array of shape {shape} have {k}",
+    "pad rows with zeros to a multiple of {run} elements",
+)
+QUANTISED_SCALES = row(
+    "scaled-scales",
+    LaunchError,
+    "scales are a matrix of bytes, rows by runs, and got {dtype} of shape {shape}",
+    "give the .scales of weft.nvidia.scaled.quantise(x, format) of a matrix x",
+)

@@ -336,3 +336,12 @@ SETTING = row(
     "the environment variable {variable}={text!r} is not {expected}",
     "write {variable}={example}",
 )
+
+# The target
+
+TARGET_UNKNOWN = row(
+    "target-unknown",
+    LaunchError,
+    "there is no target {spelling!r}; weft compiles for {known}",
+    "write one of those names, its number as in 90, or 'cuda:90', in WEFT_TARGET too",
+)

@@ -1,4 +1,4 @@
-"""Mistakes in layouts: impossible parameters, layouts that do not fit their tile, operations that a layout does not allow."""
+"""Mistakes in layouts: impossible parameters, layouts that do not fit their tile or operation, conversions, pictures."""
 
 from __future__ import annotations
 
@@ -384,4 +384,103 @@ SCAN_LAYOUT = row(
     LayoutError,
     "axis {axis} is interleaved with other dimensions in this layout, so it cannot be scanned in order",
     "convert_layout to a BlockedLayout first",
+)
+
+# Conversions
+
+CONVERT_SHAPE = row(
+    "convert-shape",
+    LayoutError,
+    "cannot convert a tile of shape {src} to a layout of shape {dst}",
+    "make the second layout for shape {src}, or reshape the tile first",
+)
+CONVERT_THREADS = row(
+    "convert-threads",
+    LayoutError,
+    "cannot convert between layouts of {src} and {dst} warps",
+    "use layouts of as many warps as the tile has now, {src}",
+)
+CONVERT_BLOCKS = row(
+    "convert-blocks",
+    LayoutError,
+    "this conversion moves elements between the blocks of a cluster: their bases are {src} before and {dst} after",
+    "keep the same ctas_per_cga, cta_split_num and cta_order in both layouts",
+)
+
+# Layouts of tensor memory
+
+TMEM_BLOCK = row(
+    "tmem-block",
+    LayoutError,
+    "a block of tensor memory is 64 or 128 rows by a power of two of columns, not {block}",
+    "write TensorMemoryLayout([128, N], col_stride=1)",
+)
+TMEM_TWO_CTAS_BLOCKS = row(
+    "tmem-two-ctas",
+    LayoutError,
+    "two_ctas=True spreads a tile over two blocks of a cluster, but the layout with {layout} has no cga_layout",
+    "add cga_layout=[[1, 0]], and launch with num_ctas=2",
+)
+TMEM_BLOCK_SHAPE = row(
+    "tmem-block-shape",
+    LayoutError,
+    "what a block of the cluster holds of the tile, {shape}, is not made of whole blocks of {block} in {layout!r}",
+    "choose a block that divides it",
+)
+TMEM_VARIANT = row(
+    "tmem-variant",
+    LayoutError,
+    "there is no instruction {variant!r} between tensor memory and registers",
+    "choose one of {known}",
+)
+TMEM_WARPS = row(
+    "tmem-warps",
+    LayoutError,
+    "tensor memory is read and written by 4, 8, 16 or 32 warps, since each reaches a quarter of the lanes; not by {num_warps}",
+    "launch with num_warps=4 or 8, or give the partition as many",
+)
+TMEM_REGISTER_LAYOUT = row(
+    "tmem-register-layout",
+    LayoutError,
+    "instructions {variant} do not fit a tile of {shape} elements of {bits} bits in {layout!r} on {num_warps} warps",
+    'use instr_variant="32x32b" and convert_layout; col_stride is 1, or 32 / bits to give each element a column',
+)
+
+# Pictures
+
+SHOW_UNRESOLVED = row(
+    "show-unresolved",
+    LayoutError,
+    "{layout} cannot be drawn: where elements lie is decided when a kernel that uses it is compiled",
+    "draw the layout that the compiler chose, which is in the compiled kernel's .asm['ir']",
+)
+SHOW_PADDED = row(
+    "show-padded",
+    LayoutError,
+    "{layout} cannot be drawn: its padding leaves holes between the elements, so it is no map from offsets to a tile",
+    "draw SharedLinearLayout(offset_bases, block_bases), the same order of elements without the padding",
+)
+SHOW_SHAPE = row(
+    "show-shape",
+    LayoutError,
+    "this linear layout covers a tile of shape {own}, not {shape}",
+    "draw it for {own}",
+)
+SHOW_TOO_LARGE = row(
+    "show-too-large",
+    LayoutError,
+    "a tile of shape {shape} has {elements} elements, too many for a picture (at most {most})",
+    "draw a smaller tile in the same layout",
+)
+SHOW_TEXT = row(
+    "show-text",
+    LayoutError,
+    "cannot read {text!r} as a layout: {reason}",
+    "write it as in Python, for example 'BlockedLayout([2, 4], [16, 2], [2, 2], [1, 0])'",
+)
+SHOW_SHAPE_TEXT = row(
+    "show-shape-text",
+    LayoutError,
+    "cannot read {text!r} as the shape of a tile",
+    "write the sizes with an x between them, for example 32x8",
 )

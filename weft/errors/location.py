@@ -1,14 +1,19 @@
-"""Where in the author's Python source something happened, and how to show it.
+"""Where in the author's Python source something happened, how to show it, and the text of functions as it was.
 
 A location is a span of one file plus the location of the call that inlined it, so a report about a line inside a
 helper also names every caller. Nothing here knows about IR, layouts or GPUs.
+
+Python keeps the file of a function, not its text. A file that is edited while a program runs says something else than the
+function that was made from it, so decorators keep the lines; a reloaded module has new functions, and those the new lines.
 """
 
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any
 
 
@@ -69,3 +74,34 @@ def render(loc: Loc, indent: str = "  ") -> str:
         callers = " <- ".join(f"{c}" + (f" in {c.function}" if c.function else "") for c in loc.caller.chain())
         out.append(f"{indent}  called from {callers}")
     return "\n".join(out)
+
+
+NO_FILE = "<string>"
+"""The file of every text that `exec` is given without a name; Python 3.13 enters that of `python -c` under it."""
+_KEPT: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}
+"""By identity: code objects of two versions of a file can be equal, and functions made per call share one."""
+
+
+def keep_lines(function: FunctionType, lines: list[str] | None = None) -> None:
+    """Keep the lines of a function's file, by default as they are now, unless they are kept already."""
+    code = function.__code__
+    key = id(code)
+    if key in _KEPT:
+        return
+    lines = lines or _current(function)
+    if lines:
+        _KEPT[key] = weakref.ref(code, lambda _: _KEPT.pop(key, None)), lines
+
+
+def lines_of(function: FunctionType) -> list[str]:
+    """The lines of a function's file when it was decorated; of one that never was, the lines now. Empty without a file."""
+    kept = _KEPT.get(id(function.__code__))
+    return _current(function) if kept is None else kept[1]
+
+
+def _current(function: FunctionType) -> list[str]:
+    file = function.__code__.co_filename
+    if file == NO_FILE:
+        return []
+    linecache.checkcache(file)
+    return linecache.getlines(file, function.__globals__)

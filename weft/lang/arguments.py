@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from weft.errors import UserError, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.lang.source import Source
 from weft.language.marks import unwrap
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.errors import Loc
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.core import Value
 from weft.lang.frame import (
     RESULT,

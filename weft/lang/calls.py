@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from weft import language
 from weft.errors import UserError, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.types import DType
 from weft.lang import otherwise
 from weft.lang.arguments import bind, signature

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import Loc
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.core import Value
 from weft.ir.types import DType, Type, float32
 from weft.lang.frame import POISON, Binding, Env, Frame, Unusable

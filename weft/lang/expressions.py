@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from weft import settings
 from weft.errors import fail
-from weft.errors import lang as errors
-from weft.errors.shared import HANDLE_OPERAND
+from weft.errors import source as errors
+from weft.errors.memory import SHARED_HANDLE_OPERAND
 from weft.ir.core import Op
 from weft.ir.types import Pointer, int1
 from weft.lang import names
@@ -241,7 +241,7 @@ def _refuse_handles(what: str, *operands: Any) -> None:
     """Raise CompilationError (shared-handle-operand) for a memory handle used as an operand."""
     for operand in operands:
         if is_handle(operand):
-            raise fail(HANDLE_OPERAND, what=what, got=show(operand))
+            raise fail(SHARED_HANDLE_OPERAND, what=what, got=show(operand))
 
 
 @expression(ast.Tuple)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from weft import settings
 from weft.errors import ErrorGroup, Loc, Row, UserError, WeftError, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.build import Builder
 from weft.ir.core import Value
 from weft.ir.types import Type

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import Loc, Row
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.core import Value
 from weft.ir.types import Type
 from weft.lang.frame import RESULT, Binding, Env, Frame, Unusable

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from weft.errors import Loc, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.core import Region, Value
 from weft.ir.types import DType, ScalarType, int1, int32, int64
 from weft.lang.branches import fork, region_end, results_of

@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from weft.errors import Loc, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.errors import thread as thread_errors
 from weft.lang.frame import POISON, Frame, Unusable, expression, spell
 from weft.lang.otherwise import instead, instead_of_name

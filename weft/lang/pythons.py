@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from weft.errors import UserError, fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.ir.types import DType, float32, int1, int32
 from weft.lang.expressions import items
 from weft.lang.frame import Frame, Unusable

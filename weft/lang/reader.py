@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from weft.errors import Loc, descriptor, fail
-from weft.errors import lang as errors
+from weft.errors import Loc, asynchronous, fail
+from weft.errors import source as errors
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import DescriptorType, Element, ScalarType, int32, int64
@@ -192,7 +192,14 @@ def _check_target(source: Source, params: Mapping[str, Param], target: TargetLik
     if target.has_cp_async:
         instead += ", or pass the array and copy tiles with cp.async (ampere.async_copy), which this target has"
     loc = next(_place(source, p) for p in parameters(source.node) if p.arg == wanting[0])
-    raise fail(descriptor.TARGET, loc=loc, parameter=wanting[0], name=source.name, target=target.name, instead=instead)
+    raise fail(
+        asynchronous.DESCRIPTOR_TARGET,
+        loc=loc,
+        parameter=wanting[0],
+        name=source.name,
+        target=target.name,
+        instead=instead,
+    )
 
 
 def _place(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:

@@ -6,7 +6,7 @@ import ast
 from typing import Any, NoReturn
 
 from weft.errors import fail
-from weft.errors import lang as errors
+from weft.errors import source as errors
 from weft.lang.frame import After, Frame, expression, statement
 
 _STATEMENTS: dict[str, tuple[str, str]] = {

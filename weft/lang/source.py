@@ -14,8 +14,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.errors import Loc, fail
-from weft.errors import lang as errors
-from weft.errors.text import NO_FILE, lines_of
+from weft.errors import source as errors
+from weft.errors.location import NO_FILE, lines_of
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function, a module or a class to a value: for a function ("name", n) first, then ("attribute", n),

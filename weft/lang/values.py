@@ -7,8 +7,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard, cast
 
 from weft.errors import fail
-from weft.errors import lang as errors
-from weft.errors.shared import HANDLE_OPERAND
+from weft.errors import source as errors
+from weft.errors.memory import SHARED_HANDLE_OPERAND
 from weft.ir.build import Builder
 from weft.ir.core import Value
 from weft.ir.types import (
@@ -183,7 +183,7 @@ def truth(value: Any, where: str) -> bool | tensor:
             raise fail(errors.TILE_CONDITION, where=where, got=name_of(value))
         return convert(value, int1)
     if is_handle(value):
-        raise fail(HANDLE_OPERAND, what=where, got=name_of(value))
+        raise fail(SHARED_HANDLE_OPERAND, what=where, got=name_of(value))
     if is_aggregate(value):
         raise fail(errors.TRUTH, got=show(value))
     return bool(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.errors import fail
-from weft.errors import tile as tile_errors
+from weft.errors import language as errors
 from weft.ir.types import DType, Pointer, float16, uint16
 from weft.language import shape
 from weft.language.arith import mul
@@ -43,7 +43,7 @@ def inline_asm_elementwise(
     count = check_int("inline_asm_elementwise", pack)
     values = [to_tensor(x) for x in args]
     if not values or count < 1:
-        raise fail(tile_errors.ASM_OPERANDS, operands=len(values), pack=count)
+        raise fail(errors.TILE_ASM_OPERANDS, operands=len(values), pack=count)
     _check_constraints(constraints, dtypes, values, count)
     form = common_form("inline_asm_elementwise", values)
     kind = ops.inline_asm if is_pure else ops.inline_asm_volatile
@@ -61,7 +61,7 @@ def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
     check_tile("fp4_to_fp", src)
     check_dtype(elem_type)
     if src.element.bits != 8 or not src.element.is_int() or not (elem_type.is_floating() and elem_type.bits >= 16):
-        raise fail(tile_errors.FP4, src=describe(src), dtype=elem_type.name)
+        raise fail(errors.TILE_FP4, src=describe(src), dtype=elem_type.name)
     position = shape.check_axis(axis, src.rank)
     raw = convert(src, uint16)
     low, high = (convert(_e2m1(nibble), elem_type) for nibble in (raw, shift_right(raw, 4)))
@@ -85,7 +85,7 @@ def _check_constraints(constraints: str, dtypes: tuple[DType, ...], values: list
     want_in = sum(_registers(64 if isinstance(x.element, Pointer) else x.element.bits, pack) for x in values)
     if (outputs, inputs) != (want_out, want_in):
         raise fail(
-            tile_errors.ASM_CONSTRAINTS,
+            errors.TILE_ASM_CONSTRAINTS,
             given=repr(constraints),
             outputs=outputs,
             inputs=inputs,

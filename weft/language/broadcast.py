@@ -12,8 +12,7 @@ from typing import cast
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
-from weft.errors import tile as tile_errors
-from weft.errors.shared import HANDLE_OPERAND
+from weft.errors.memory import SHARED_HANDLE_OPERAND
 from weft.ir.types import DType, Element, RegsType, ScalarType, Type, tile_type
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tensor import Number, apply, tensor
@@ -95,7 +94,7 @@ def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -
     language-literal-range, language-operand, shared-handle-operand.
     """
     if isinstance(value, RuntimeValue):
-        raise fail(HANDLE_OPERAND, what="this line", got=name_of(value))
+        raise fail(SHARED_HANDLE_OPERAND, what="this line", got=name_of(value))
     if not isinstance(cast("object", value), (int, float)):
         raise fail(errors.OPERAND, what="this line", got=repr(value), kind=type(value).__name__)
     return apply(arith.constant, value=literal(value, dtype), type=_type(dtype, form))
@@ -140,11 +139,11 @@ def _vagueness(layout: DistributedLayout) -> int:
 def _joined(what: str, shape: tuple[int, ...], first: tensor, x: tensor) -> tuple[int, ...]:
     other = tuple(x.shape)
     if len(shape) != len(other):
-        raise fail(tile_errors.RANK_MISMATCH, what=what, left=name_of(first), right=name_of(x))
+        raise fail(errors.TILE_RANK_MISMATCH, what=what, left=name_of(first), right=name_of(x))
     for dim, (a, b) in enumerate(zip(shape, other, strict=True)):
         if a != b and 1 not in (a, b):
             raise fail(
-                tile_errors.SHAPE_MISMATCH,
+                errors.TILE_SHAPE_MISMATCH,
                 what=what,
                 left=name_of(first),
                 right=name_of(x),
@@ -162,7 +161,7 @@ def _check_layout(what: str, form: Form, owner: tensor, x: tensor) -> None:
     if stretched.to_linear(form.shape) == form.layout.to_linear(form.shape):
         return
     raise fail(
-        tile_errors.LAYOUT_MISMATCH,
+        errors.TILE_LAYOUT_MISMATCH,
         what=what,
         left=name_of(owner),
         left_layout=owner.layout,

@@ -8,7 +8,6 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors import tile as tile_errors
 from weft.ir.types import DType
 from weft.language.advice import constant_instead
 from weft.language.broadcast import Form, constant, fit
@@ -33,10 +32,10 @@ def arange(start: int, end: int, layout: DistributedLayout | None = None) -> ten
     low, high = check_int("arange", start), check_int("arange", end)
     length = high - low
     if length < 1 or length & (length - 1):
-        raise fail(tile_errors.ARANGE, start=low, end=high, length=length)
+        raise fail(errors.TILE_ARANGE, start=low, end=high, length=length)
     form = _layout(layout, (length,))
     if low < -(1 << 31) or high > 1 << 31:
-        raise fail(tile_errors.ARANGE_RANGE, start=low, end=high, length=length)
+        raise fail(errors.TILE_ARANGE_RANGE, start=low, end=high, length=length)
     return apply(tile.arange, start=low, end=high, layout=form)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from weft.errors import bridge as errors
 from weft.errors import fail
+from weft.errors import views as errors
 from weft.language.broadcast import VectorForm, fit
 from weft.language.creation import check_shape
 from weft.language.layouts import check_layout, check_tile
@@ -41,7 +41,7 @@ def fragment(x: tensor) -> LayoutTensor:
     check_tile("fragment", x)
     dtype, type = number_dtype("fragment", x), x.tile
     if type.linear is None:
-        raise fail(errors.FRAGMENT_OPEN, value=name_of(x), layout=x.layout)
+        raise fail(errors.BRIDGE_FRAGMENT_OPEN, value=name_of(x), layout=x.layout)
     known = register_view(type.linear)
     held = _picked(apply(thread.fragment, x), known.first)
     storage = allocate_memory(dtype, len(known.first), AddressSpace.LOCAL)
@@ -61,12 +61,12 @@ def from_fragment(view: LayoutTensor, shape: Sequence[int], layout: DistributedL
     sizes = check_shape("from_fragment", shape)
     layout = check_layout(layout, sizes)
     if not layout.is_resolved:
-        raise fail(errors.FRAGMENT_OPEN, value=f"a tile {list(sizes)}", layout=layout)
+        raise fail(errors.BRIDGE_FRAGMENT_OPEN, value=f"a tile {list(sizes)}", layout=layout)
     known = register_view(layout.to_linear(sizes))
     axes = axes_of(view)
     if not _static(axes) or view.element_size != 1 or tuple(map(extent, axes)) != known.shape:
         raise fail(
-            errors.FRAGMENT_SHAPE, view=view.history, got=view.layout, shape=list(sizes), layout=layout,
+            errors.BRIDGE_FRAGMENT_SHAPE, view=view.history, got=view.layout, shape=list(sizes), layout=layout,
             want=f"{' x '.join(map(str, known.shape))} elements",
         )  # fmt: skip
     along = [[offset_along(axis, i) for i in range(size)] for axis, size in zip(axes, known.shape, strict=True)]
@@ -77,7 +77,7 @@ def from_fragment(view: LayoutTensor, shape: Sequence[int], layout: DistributedL
 
 def _check_view(view: object) -> None:
     if not isinstance(view, LayoutTensor):
-        raise fail(errors.FRAGMENT_VIEW, got=describe(view))
+        raise fail(errors.BRIDGE_FRAGMENT_VIEW, got=describe(view))
 
 
 def _picked(registers: tensor, table: Sequence[int]) -> tensor:

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.errors import fail
-from weft.errors import shared as errors
+from weft.errors import memory as errors
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TensorType
 from weft.language.context import current
@@ -70,10 +70,10 @@ class memory_handle(RuntimeValue):
         """The part at a number along the first dimension, which must count tiles. Raises shared-no-stages, shared-index."""
         current("index")
         if not self.leading:
-            raise fail(errors.NO_STAGES, got=name_of(self))
+            raise fail(errors.SHARED_NO_STAGES, got=name_of(self))
         count = self.memory.shape[0]
         if not isinstance(index, tensor) and hasattr(index, "__index__") and not 0 <= int(index) < count:
-            raise fail(errors.INDEX, index=index, got=name_of(self), count=count, last=count - 1)
+            raise fail(errors.SHARED_INDEX, index=index, got=name_of(self), count=count, last=count - 1)
         return emit(self.INDEX, self, int32_scalar("index", index))
 
     def _part(self, start: int, length: int, dim: int) -> Self:
@@ -85,25 +85,25 @@ class memory_handle(RuntimeValue):
         axis = check_axis(dim, self.rank)
         first, count, size = check_int("slice", start), check_int("slice", length), self.memory.shape[axis]
         if first < 0 or count < 1 or first + count > size:
-            raise fail(errors.SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
+            raise fail(errors.SHARED_SLICE, start=first, end=first + count, dim=axis, got=name_of(self), size=size)
         if axis >= self.leading and (count & (count - 1) or first % count):
-            raise fail(errors.SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
+            raise fail(errors.SHARED_SLICE_ALIGNED, start=first, length=count, dim=axis, got=name_of(self))
         if 0 < axis < self.leading and count != size:
-            raise fail(errors.SLICE_STAGES, start=first, length=count, dim=axis, got=name_of(self))
+            raise fail(errors.SHARED_SLICE_STAGES, start=first, length=count, dim=axis, got=name_of(self))
         return emit(self.SLICE, self, start=first, length=count, dim=axis)
 
 
 def check_one_tile(what: str, handle: memory_handle) -> None:
     """Refuse a handle to several tiles (shared-several-tiles)."""
     if handle.leading:
-        raise fail(errors.SEVERAL, what=what, got=name_of(handle))
+        raise fail(errors.SHARED_SEVERAL, what=what, got=name_of(handle))
 
 
 def check_stored(value: Any, handle: memory_handle) -> None:
     """Refuse to store what is no tile of the handle's shape and dtype (shared-store, language-tile-needed)."""
     check_tile("store", value)
     if (value.element, value.tile.shape) != (handle.dtype, handle.memory.shape):
-        raise fail(errors.STORED, value=name_of(value), got=name_of(handle), dtype=handle.dtype.name)
+        raise fail(errors.SHARED_STORED, value=name_of(value), got=name_of(handle), dtype=handle.dtype.name)
 
 
 def emit(kind: OpDef, *operands: RuntimeValue, **attrs: Any) -> Any:

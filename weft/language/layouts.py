@@ -7,7 +7,6 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors import tile as tile_errors
 from weft.ir.types import TileType
 from weft.language import advice
 from weft.language.broadcast import conversion_cost
@@ -62,7 +61,7 @@ def set_auto_layout(value: tensor, layout: DistributedLayout) -> tensor:
     check_tile("set_auto_layout", value)
     layout = check_layout(layout, tuple(value.shape))
     if value.tile.resolved:
-        raise fail(tile_errors.LAYOUT_KNOWN, value=name_of(value), layout=value.layout)
+        raise fail(errors.TILE_LAYOUT_KNOWN, value=name_of(value), layout=value.layout)
     return apply(tile.set_layout, value, layout=layout)
 
 
@@ -76,7 +75,7 @@ def to_linear_layout(layout: Any, shape: Sequence[int]) -> Any:
     if isinstance(layout, SharedLayout):
         return _shared_bases(layout, sizes)
     if not isinstance(layout, DistributedLayout):
-        raise fail(tile_errors.NOT_A_LAYOUT, got=repr(layout))
+        raise fail(errors.TILE_NOT_A_LAYOUT, got=repr(layout))
     return infer.as_spelling(layout.to_linear(sizes), sizes)
 
 
@@ -85,7 +84,7 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
 
     In a cluster a layout that says nothing of blocks becomes one with a copy of the tile in each."""
     if not isinstance(layout, DistributedLayout):
-        raise fail(tile_errors.NOT_A_LAYOUT, got=repr(layout))
+        raise fail(errors.TILE_NOT_A_LAYOUT, got=repr(layout))
     check_tile_shape(shape)
     if layout.is_resolved:
         layout.to_linear(shape)
@@ -108,7 +107,7 @@ def _check_trivial(value: tensor, layout: DistributedLayout) -> None:
     plan = plan_conversion(value.layout.to_linear(shape), layout.to_linear(shape), value.element.bits)
     if not is_trivial(plan):
         cost = conversion_cost(value.element, shape, value.layout, layout)
-        raise fail(tile_errors.NOT_TRIVIAL, value=name_of(value), source=value.layout, target=layout, cost=cost)
+        raise fail(errors.TILE_NOT_TRIVIAL, value=name_of(value), source=value.layout, target=layout, cost=cost)
 
 
 def _shared_bases(layout: SharedLayout, shape: tuple[int, ...]) -> SharedLinearLayout:

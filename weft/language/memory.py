@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from weft.errors import bridge as bridge_errors
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import thread as thread_errors
+from weft.errors import views as view_errors
 from weft.ir.types import Pointer, int1
 from weft.language.access_order import access_order, element_address, is_element
 from weft.language.advice import address_instead
@@ -61,7 +61,7 @@ def load(
         mask = both(inside, mask)
         other = _beyond(inside, mask, other)
     elif layout is not None:
-        raise fail(bridge_errors.LAYOUT_OF_ADDRESSES, layout=layout, got=describe(pointer))
+        raise fail(view_errors.BRIDGE_LAYOUT_OF_ADDRESSES, layout=layout, got=describe(pointer))
     check_pointer("load", pointer)
     if other is not None and mask is None:
         raise fail(errors.OTHER_WITHOUT_MASK)

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors.shared import HANDLE_OPERAND
+from weft.errors.memory import SHARED_HANDLE_OPERAND
 from weft.errors.thread import UNKNOWN_NUMBER
 from weft.ir.types import (
     DType,
@@ -97,7 +97,7 @@ def is_number(what: str, x: object) -> bool:
     if isinstance(x, tensor):
         return False
     if isinstance(x, RuntimeValue):
-        raise fail(HANDLE_OPERAND, what=what, got=name_of(x))
+        raise fail(SHARED_HANDLE_OPERAND, what=what, got=name_of(x))
     refuse_unknown(what, x)
     if not isinstance(x, (int, float)):
         raise fail(errors.OPERAND, what=what, got=repr(x), kind=type(x).__name__)

@@ -11,7 +11,6 @@ from typing import Any, cast
 from weft.analysis.commute import commutes
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors import tile as tile_errors
 from weft.ir.core import Region
 from weft.ir.types import DType, ScalarType, float32, int32, uint32
 from weft.language import advice, logic, shape
@@ -134,7 +133,7 @@ def callable_of(what: str, function: Any) -> Combine:
     if jit_of(function) is not None:
         return lambda *args: current().inline(function, list(args), {})
     if not is_builtin(function):
-        raise fail(tile_errors.COMBINE_FUNCTION, what=what, got=getattr(function, "__name__", repr(function)))
+        raise fail(errors.TILE_COMBINE_FUNCTION, what=what, got=getattr(function, "__name__", repr(function)))
     return function
 
 
@@ -145,7 +144,7 @@ def combine_region(what: str, values: Sequence[tensor], combine: Combine) -> Reg
     with builder.region(types * 2) as body:
         outputs = parts_of(combine(*map(tensor, body.args)))
         if len(outputs) != len(values):
-            raise fail(tile_errors.COMBINE_COUNT, what=what, got=len(outputs), want=len(values))
+            raise fail(errors.TILE_COMBINE_COUNT, what=what, got=len(outputs), want=len(values))
         checked = [_combined(what, out, value) for out, value in zip(outputs, values, strict=True)]
         builder.emit(control.yield_, *(value.handle for value in checked))
     return body.done
@@ -160,7 +159,7 @@ def _combined(what: str, result: Any, value: tensor) -> tensor:
     if isinstance(result, (int, float)):
         result = constant(result, value.dtype)
     if not isinstance(result, tensor) or not result.is_scalar or result.element != value.element:
-        raise fail(tile_errors.COMBINE_RESULT, what=what, got=describe(result), want=value.element.name)
+        raise fail(errors.TILE_COMBINE_RESULT, what=what, got=describe(result), want=value.element.name)
     return result
 
 
@@ -215,7 +214,7 @@ def _integers(what: str, input: tensor) -> tensor:
 def _with_indices(what: str, input: tensor, axis: int | None, better: Any, left: bool, keep_dims: bool) -> Any:
     check_tile(what, input)
     if axis is None:
-        raise fail(tile_errors.INDEX_AXIS, what=what)
+        raise fail(errors.TILE_INDEX_AXIS, what=what)
     position = shape.check_axis(axis, input.rank)
     indices = _positions(input, position)
 

@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from weft.errors import fail
-from weft.errors import shared as errors
+from weft.errors import memory as errors
 from weft.ir.core import Value
 from weft.ir.types import RegsType, ScalarType, TileType
 from weft.views.brackets import Brackets
@@ -42,16 +42,16 @@ class RuntimeValue:
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        raise fail(errors.HANDLE_OPERAND, what="a condition", got=name_of(self))
+        raise fail(errors.SHARED_HANDLE_OPERAND, what="a condition", got=name_of(self))
 
     def __index__(self) -> NoReturn:
-        raise fail(errors.HANDLE_OPERAND, what="a constant number", got=name_of(self))
+        raise fail(errors.SHARED_HANDLE_OPERAND, what="a constant number", got=name_of(self))
 
     def __iter__(self) -> NoReturn:
-        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+        raise fail(errors.SHARED_HANDLE_BRACKETS, got=name_of(self))
 
     def __getitem__(self, key: object) -> Any:
-        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+        raise fail(errors.SHARED_HANDLE_BRACKETS, got=name_of(self))
 
 
 CLASSES: dict[type, type[RuntimeValue]] = {}

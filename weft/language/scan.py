@@ -6,7 +6,6 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors import tile as tile_errors
 from weft.ir.types import DType, ScalarType, int1
 from weft.language import shape
 from weft.language.arith import add, mul
@@ -58,7 +57,7 @@ def histogram(input: tensor, num_bins: int, mask: Any = None, layout: Distribute
     """
     check_tile("histogram", input)
     if input.rank != 1 or not input.dtype.is_int():
-        raise fail(tile_errors.HISTOGRAM, value=name_of(input))
+        raise fail(errors.TILE_HISTOGRAM, value=name_of(input))
     bins = check_int("histogram", num_bins)
     result = check_layout(AutoLayout() if layout is None else layout, (bins,))
     form = common_form("histogram", (input, mask))
@@ -79,7 +78,7 @@ def gather(src: tensor, index: tensor, axis: int) -> tensor:
     position = shape.check_axis(axis, src.rank)
     others = [(a, b) for d, (a, b) in enumerate(zip(src.shape, index.shape, strict=False)) if d != position]
     if src.rank != index.rank or any(a != b for a, b in others):
-        raise fail(tile_errors.GATHER_SHAPE, axis=position, src=name_of(src), index=name_of(index))
+        raise fail(errors.TILE_GATHER_SHAPE, axis=position, src=name_of(src), index=name_of(index))
     return apply(ops.gather, src, index, axis=position)
 
 
@@ -92,7 +91,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
     """
     count = check_int("map_elementwise", pack)
     if count < 1 or not args:
-        raise fail(tile_errors.MAP_PACK, pack=count, operands=len(args))
+        raise fail(errors.TILE_MAP_PACK, pack=count, operands=len(args))
     values = [to_tensor(x) for x in args]
     form = common_form("map_elementwise", values)
     tiles = [fit(x, form) for x in values]
@@ -116,9 +115,9 @@ def dot_fma(a: tensor, b: tensor, acc: tensor) -> tensor:
     for x in (a, b, acc):
         check_tile("dot_fma", x)
     if not a.rank == b.rank == acc.rank == 2 or [a.shape[0], b.shape[1], a.shape[1]] != [*acc.shape, b.shape[0]]:
-        raise fail(tile_errors.DOT_SHAPE, a=name_of(a), b=name_of(b), acc=name_of(acc))
+        raise fail(errors.TILE_DOT_SHAPE, a=name_of(a), b=name_of(b), acc=name_of(acc))
     if not a.element == b.element == acc.element or not acc.element.is_floating() or acc.element.bits < 16:
-        raise fail(tile_errors.DOT_TYPE, a=a.dtype.name, b=b.dtype.name, acc=acc.dtype.name)
+        raise fail(errors.TILE_DOT_TYPE, a=a.dtype.name, b=b.dtype.name, acc=acc.dtype.name)
     return apply(ops.dot_fma, a, b, acc)
 
 
@@ -136,4 +135,4 @@ def _check_outputs(outputs: list[tensor], pack: int) -> None:
     groups = [outputs[i : i + pack] for i in range(0, len(outputs), pack)]
     alike = all(len(group) == pack and len({x.element for x in group}) == 1 for group in groups)
     if not outputs or not alike or not all(x.is_scalar for x in outputs):
-        raise fail(tile_errors.MAP_RESULT, pack=pack, got=", ".join(describe(x) for x in outputs) or "nothing")
+        raise fail(errors.TILE_MAP_RESULT, pack=pack, got=", ".join(describe(x) for x in outputs) or "nothing")

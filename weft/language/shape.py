@@ -9,7 +9,6 @@ from typing import Any, cast
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import layout as layout_errors
-from weft.errors import tile as tile_errors
 from weft.ir.types import Pointer, int1
 from weft.language.broadcast import Form, common_form, fit
 from weft.language.creation import check_int, check_shape
@@ -51,7 +50,7 @@ def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
     sizes = _sizes("broadcast_to", shape)
     check_tile_shape(sizes)
     if len(sizes) != x.rank:
-        raise fail(tile_errors.RANK_MISMATCH, what="broadcast_to", left=name_of(x), right=f"shape {list(sizes)}")
+        raise fail(errors.TILE_RANK_MISMATCH, what="broadcast_to", left=name_of(x), right=f"shape {list(sizes)}")
     for dim, (old, new) in enumerate(zip(x.shape, sizes, strict=True)):
         if old not in (1, new):
             raise fail(layout_errors.BROADCAST, src=x.shape, dst=list(sizes), dim=dim, size=old)
@@ -95,7 +94,7 @@ def trans(x: tensor, *order: int | Sequence[int]) -> tensor:
     if order:
         return permute(x, *order)
     if x.rank < 2:
-        raise fail(tile_errors.TRANSPOSE, value=name_of(x))
+        raise fail(errors.TILE_TRANSPOSE, value=name_of(x))
     return permute(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
 
 
@@ -122,7 +121,7 @@ def item(x: tensor) -> tensor:
     """The only element of a tile of size one, as a scalar. Raises tile-item otherwise."""
     check_tile("item", x)
     if x.numel != 1:
-        raise fail(tile_errors.ITEM, value=name_of(x))
+        raise fail(errors.TILE_ITEM, value=name_of(x))
     return apply(tile.extract, x)
 
 
@@ -135,10 +134,10 @@ def index(x: tensor, key: object) -> tensor:
     check_tile("indexing", x)
     for k in keys:
         if k is not None and (not isinstance(k, slice) or k != slice(None)):
-            raise fail(tile_errors.INDEX, key=_shown(k), value=name_of(x), instead=_instead_of_key(k, x))
+            raise fail(errors.TILE_INDEX, key=_shown(k), value=name_of(x), instead=_instead_of_key(k, x))
     colons = sum(k is not None for k in keys)
     if colons > x.rank:
-        raise fail(tile_errors.INDEX_RANK, colons=colons, value=name_of(x))
+        raise fail(errors.TILE_INDEX_RANK, colons=colons, value=name_of(x))
     for axis, k in enumerate(keys):
         if k is None:
             x = _expand(x, axis)
@@ -191,7 +190,7 @@ def _expand(x: tensor, axis: int) -> tensor:
     layout = x.layout
     if isinstance(layout, SliceLayout) and layout.dim != axis:
         raise fail(
-            tile_errors.EXPAND_SLICE, axis=axis, value=name_of(x), layout=layout, dim=layout.dim, parent=layout.parent
+            errors.TILE_EXPAND_SLICE, axis=axis, value=name_of(x), layout=layout, dim=layout.dim, parent=layout.parent
         )
     return apply(tile.expand_dims, x, axis=axis)
 

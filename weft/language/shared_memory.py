@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from weft.errors import fail
 from weft.errors import layout as layout_errors
-from weft.errors import shared as errors
+from weft.errors import memory as errors
 from weft.ir.types import DType, SharedType, int64
 from weft.language.advice import shared_array
 from weft.language.broadcast import common_form, fit
@@ -110,12 +110,12 @@ class shared_memory_descriptor(memory_handle):
 
     def __getitem__(self, key: object) -> NoReturn:
         self.check_brackets()
-        raise fail(errors.HANDLE_BRACKETS, got=name_of(self))
+        raise fail(errors.SHARED_HANDLE_BRACKETS, got=name_of(self))
 
     def check_brackets(self) -> None:
         """Raises shared-in-threads: what single threads index is another kind of shared memory."""
         if by_threads() and not isinstance(self.layout, MBarrierLayout):
-            raise fail(errors.IN_THREADS, got=name_of(self), array=shared_array(self.dtype, self.numel))
+            raise fail(errors.SHARED_IN_THREADS, got=name_of(self), array=shared_array(self.dtype, self.numel))
 
     def load(self, layout: DistributedLayout) -> tensor:
         """The tile, in registers. Raises shared-several-tiles, and LayoutError where the layout does not fit."""
@@ -146,7 +146,7 @@ class shared_memory_descriptor(memory_handle):
         dim = _check_indices("scatter", self, indices, axis)
         check_tile("scatter", values)
         if values.element != self.dtype or values.tile.shape != indices.tile.shape:
-            raise fail(errors.SCATTER, value=name_of(values), got=name_of(self), indices=name_of(indices))
+            raise fail(errors.SHARED_SCATTER, value=name_of(values), got=name_of(self), indices=name_of(indices))
         form = common_form("scatter", (values, indices))
         apply_many(ops.scatter, (self, fit(values, form), fit(indices, form)), axis=dim)
 
@@ -172,7 +172,7 @@ class shared_memory_descriptor(memory_handle):
             )
         leading = self.leading
         if axes[:leading] != tuple(range(leading)):
-            raise fail(errors.PERMUTE_STAGES, order=list(axes), got=name_of(self), leading=leading)
+            raise fail(errors.SHARED_PERMUTE_STAGES, order=list(axes), got=name_of(self), leading=leading)
         inner = [a - leading for a in axes[leading:]]
         return emit(ops.permute, self, order=axes, layout=permuted(self.layout, inner, self.memory.alloc_shape))
 
@@ -186,7 +186,7 @@ class shared_memory_descriptor(memory_handle):
         elif math.prod(sizes) != self.numel:
             problem = f"that counts {math.prod(sizes)} elements, not {self.numel}"
         if problem:
-            raise fail(errors.RESHAPE, shape=list(sizes), got=name_of(self), problem=problem)
+            raise fail(errors.SHARED_RESHAPE, shape=list(sizes), got=name_of(self), problem=problem)
         check_tile_shape(sizes)
         return emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
 
@@ -197,7 +197,7 @@ class shared_memory_descriptor(memory_handle):
         current("_reinterpret")
         t = self.memory
         if t.shape[self.leading :] != t.alloc_shape:
-            raise fail(errors.REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
+            raise fail(errors.SHARED_REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
         sizes = _check_memory(dtype, shape, layout)
         target = reinterpreted(t.layout, layout)
         return emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
@@ -240,7 +240,7 @@ def bank_conflicts(distr_ty: Any, shared_ty: Any) -> int:
     """
     known = isinstance(distr_ty, distributed_type) and isinstance(shared_ty, shared_memory_descriptor_type)
     if not known or (distr_ty.element_ty, distr_ty.shape) != (shared_ty.element_ty, shared_ty.shape):
-        raise fail(errors.CONFLICTS, one=repr(distr_ty), other=repr(shared_ty))
+        raise fail(errors.SHARED_CONFLICTS, one=repr(distr_ty), other=repr(shared_ty))
     return count_conflicts(distr_ty.layout, distr_ty.shape, shared_ty.layout, shared_ty.element_ty.bits)
 
 
@@ -248,7 +248,7 @@ def check_buffer(what: str, x: object) -> shared_memory_descriptor:
     """A handle to memory for numbers. Raises shared-handle-needed for anything else, a barrier among it."""
     if not isinstance(x, shared_memory_descriptor) or isinstance(x.layout, MBarrierLayout):
         fix = "pass what gl.allocate_shared_memory returns"
-        raise fail(errors.HANDLE_NEEDED, what=what, want="a buffer in shared memory", got=name_of(x), fix=fix)
+        raise fail(errors.SHARED_HANDLE_NEEDED, what=what, want="a buffer in shared memory", got=name_of(x), fix=fix)
     return x
 
 
@@ -260,14 +260,14 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
     if not isinstance(layout, SharedLayout):
         array = shared_array(dtype, math.prod(sizes))
         raise fail(
-            errors.NOT_A_LAYOUT, got=repr(layout), more=f"; single threads index {array}" if by_threads() else ""
+            errors.SHARED_NOT_A_LAYOUT, got=repr(layout), more=f"; single threads index {array}" if by_threads() else ""
         )
     leading = len(sizes) - layout.rank
     if leading < 0:
-        raise fail(errors.RANK, shape=list(sizes), layout=layout, rank=layout.rank)
+        raise fail(errors.SHARED_RANK, shape=list(sizes), layout=layout, rank=layout.rank)
     empty = next((size for size in sizes[:leading] if size < 1), None)
     if empty is not None:
-        raise fail(errors.STAGES, shape=list(sizes), count=empty, layout=layout, rank=layout.rank)
+        raise fail(errors.SHARED_STAGES, shape=list(sizes), count=empty, layout=layout, rank=layout.rank)
     _check_element(dtype, layout)
     linear = layout.to_linear(sizes[leading:])
     check_num_ctas(layout, linear.in_size("block"), current().num_ctas)
@@ -277,14 +277,14 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
 def _check_element(dtype: DType, layout: SharedLayout) -> None:
     bits = dtype.itemsize * 8
     if isinstance(layout, NVMMASharedLayout) and layout.element_bitwidth != bits:
-        raise fail(errors.ELEMENT_BITS, dtype=dtype.name, bits=bits, layout=layout, own=layout.element_bitwidth)
+        raise fail(errors.SHARED_ELEMENT_BITS, dtype=dtype.name, bits=bits, layout=layout, own=layout.element_bitwidth)
     if isinstance(layout, MBarrierLayout) and dtype != int64:
-        raise fail(errors.BARRIER_ELEMENT, dtype=dtype.name)
+        raise fail(errors.SHARED_BARRIER_ELEMENT, dtype=dtype.name)
 
 
 def _check_one_tile(what: str, memory: shared_memory_descriptor) -> None:
     if isinstance(memory.layout, MBarrierLayout):
-        raise fail(errors.BARRIER_ACCESS, what=what, got=name_of(memory))
+        raise fail(errors.SHARED_BARRIER_ACCESS, what=what, got=name_of(memory))
     check_one_tile(what, memory)
 
 
@@ -299,5 +299,5 @@ def _check_indices(what: str, memory: shared_memory_descriptor, indices: object,
     )
     integers = isinstance(indices.element, DType) and indices.element.is_int() and not indices.element.is_bool()
     if not others or not integers:
-        raise fail(errors.GATHER, what=what, axis=dim, got=name_of(memory), indices=describe(indices))
+        raise fail(errors.SHARED_GATHER, what=what, axis=dim, got=name_of(memory), indices=describe(indices))
     return dim

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.errors.mma import IN_FLIGHT
+from weft.errors.tensor_cores import MMA_IN_FLIGHT
 from weft.ir.core import Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
@@ -369,4 +369,4 @@ def check_ready(operands: Iterable[RuntimeValue | None]) -> None:
     """Refuse accumulators of products under way (mma-in-flight)."""
     for x in operands:
         if x is not None and x.in_flight:
-            raise fail(IN_FLIGHT, got=name_of(x), name=x.handle.name or "acc")
+            raise fail(MMA_IN_FLIGHT, got=name_of(x), name=x.handle.name or "acc")

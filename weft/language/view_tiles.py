@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from weft.errors import bridge as errors
 from weft.errors import fail
+from weft.errors import views as errors
 from weft.ir.types import int32, int64
 from weft.language import arith, logic
 from weft.language.context import current
@@ -66,7 +66,7 @@ def check_stored(view: LayoutTensor, value: Any) -> DistributedLayout | None:
     if value.shape != shape:
         example = ", ".join(map(str, value.shape))
         raise fail(
-            errors.SHAPES, value=name_of(value), view=view.history, shape=shape, tile=example,
+            errors.BRIDGE_SHAPES, value=name_of(value), view=view.history, shape=shape, tile=example,
             coordinates=_coordinates(value.rank),
         )  # fmt: skip
     return value.layout
@@ -82,13 +82,13 @@ def both(one: tensor | None, other: Any) -> Any:
 def _tile_shape(what: str, view: LayoutTensor) -> tuple[int, ...]:
     if view.address_space is not AddressSpace.GLOBAL:
         instead = _INSTEAD.get(view.address_space, "pass the view as an argument of the kernel")
-        raise fail(errors.SPACE, what=what, view=view.history, space=view.address_space.value, instead=instead)
+        raise fail(errors.BRIDGE_SPACE, what=what, view=view.history, space=view.address_space.value, instead=instead)
     if view.element_size != 1:
-        raise fail(errors.VECTORS, what=what, view=view.history, width=view.element_size)
+        raise fail(errors.BRIDGE_VECTORS, what=what, view=view.history, width=view.element_size)
     shape = view.shape
     if not all(isinstance(size, int) and size > 0 and is_power_of_two(size) for size in shape):
         raise fail(
-            errors.SIZES, what=what, view=view.history, shape=list(shape), tile=", ".join(map(str, _sizes(shape))),
+            errors.BRIDGE_SIZES, what=what, view=view.history, shape=list(shape), tile=", ".join(map(str, _sizes(shape))),
             coordinates=_coordinates(len(shape)),
         )  # fmt: skip
     return shape

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from weft.errors import fail
-from weft.errors import show as errors
+from weft.errors import layout as errors
 from weft.layout.base import TileLayout
 from weft.layout.distributed.layouts import (
     AutoLayout,
@@ -55,10 +55,10 @@ def parse_layout(text: str) -> TileLayout:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise fail(errors.TEXT, text=text, reason=error.msg) from None
+        raise fail(errors.SHOW_TEXT, text=text, reason=error.msg) from None
     layout = _value(tree, text)
     if not isinstance(layout, TileLayout):
-        raise fail(errors.TEXT, text=text, reason="it is not a call of a layout's constructor")
+        raise fail(errors.SHOW_TEXT, text=text, reason="it is not a call of a layout's constructor")
     return layout
 
 
@@ -66,7 +66,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Sizes separated by `x` or commas: `32x8`, `128`, `2,16,16`."""
     parts = re.split(r"\s*[x,]\s*", text.strip().strip("[]()").lower())
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise fail(errors.SHAPE_TEXT, text=text)
+        raise fail(errors.SHOW_SHAPE_TEXT, text=text)
     return tuple(map(int, parts))
 
 
@@ -77,13 +77,15 @@ def _value(node: ast.expr, text: str) -> object:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     constructor = CONSTRUCTORS.get(name)
     if constructor is None:
-        raise fail(errors.TEXT, text=text, reason=f"there is no layout {name!r}; there are {', '.join(CONSTRUCTORS)}")
+        raise fail(
+            errors.SHOW_TEXT, text=text, reason=f"there is no layout {name!r}; there are {', '.join(CONSTRUCTORS)}"
+        )
     arguments = [_value(argument, text) for argument in node.args]
     keywords = {keyword.arg or "**": _value(keyword.value, text) for keyword in node.keywords}
     try:
         return constructor(*arguments, **keywords)
     except TypeError as error:
-        raise fail(errors.TEXT, text=text, reason=str(error)) from None
+        raise fail(errors.SHOW_TEXT, text=text, reason=str(error)) from None
 
 
 def _literal(node: ast.expr, text: str) -> object:
@@ -91,4 +93,4 @@ def _literal(node: ast.expr, text: str) -> object:
         return ast.literal_eval(node)
     except (TypeError, ValueError):
         reason = f"{ast.unparse(node)!r} is neither a literal nor a layout"
-        raise fail(errors.TEXT, text=text, reason=reason) from None
+        raise fail(errors.SHOW_TEXT, text=text, reason=reason) from None

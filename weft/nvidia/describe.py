@@ -12,7 +12,7 @@ from operator import index
 from typing import Any
 
 from weft.errors import Row, fail
-from weft.errors import descriptor as errors
+from weft.errors import asynchronous as errors
 from weft.forms import of_torch
 from weft.layout import NVMMASharedLayout
 from weft.layout.shared.tma import FP4_GRANULE, FP4_ROW, GRANULE, MOST_STRIDE_BYTES, boxes
@@ -59,17 +59,17 @@ def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float], byte_of
     dtype, pointer, device = _placed(base)
     pointer += byte_offset
     if dtype == "bool":
-        raise fail(errors.DTYPE, dtype=dtype)
+        raise fail(errors.DESCRIPTOR_DTYPE, dtype=dtype)
     if not 1 <= len(shape) <= MOST_DIMS:
-        raise fail(errors.RANK, shape=list(shape))
+        raise fail(errors.DESCRIPTOR_RANK, shape=list(shape))
     if len(strides) != len(shape):
-        raise fail(errors.STRIDES, strides=list(strides), shape=list(shape))
+        raise fail(errors.DESCRIPTOR_STRIDES, strides=list(strides), shape=list(shape))
     size = ITEMSIZE[dtype]
     if pointer % GRANULE:
-        raise fail(errors.BASE, over=pointer % GRANULE, count=GRANULE // size)
+        raise fail(errors.DESCRIPTOR_BASE, over=pointer % GRANULE, count=GRANULE // size)
     for dim, extent in enumerate(shape):
         if not 1 <= extent <= MOST_EXTENT:
-            raise fail(errors.EXTENT, dim=dim, shape=list(shape), size=extent)
+            raise fail(errors.DESCRIPTOR_EXTENT, dim=dim, shape=list(shape), size=extent)
     _check_strides(shape, strides, size)
     return Tensor(dtype, pointer, device, of_torch(base), tuple(map(index, shape)), tuple(map(int, strides)))
 
@@ -80,18 +80,18 @@ def _placed(base: Any) -> tuple[str, int, int | None]:
         return dtype_name(base if isinstance(base, str) else base.dtype), 0, None
     found = array(base)
     if found is None:
-        raise fail(errors.TENSOR, value=repr(base))
+        raise fail(errors.DESCRIPTOR_TENSOR, value=repr(base))
     return found.dtype, found.pointer, found.device
 
 
 def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) -> None:
     """The last dimension first: where it is not contiguous, the tensor is often the transpose of one that TMA can take."""
     if strides[-1] != 1 and shape[-1] != 1:
-        raise fail(errors.INNER_STRIDE, stride=strides[-1])
+        raise fail(errors.DESCRIPTOR_INNER_STRIDE, stride=strides[-1])
     for dim, (extent, stride) in enumerate(zip(shape[:-1], strides[:-1], strict=True)):
         nbytes = stride * size
         if extent != 1 and (nbytes % GRANULE or not 0 < nbytes < MOST_STRIDE_BYTES):
-            raise fail(errors.OUTER_STRIDE, dim=dim, nbytes=nbytes, count=GRANULE // size)
+            raise fail(errors.DESCRIPTOR_OUTER_STRIDE, dim=dim, nbytes=nbytes, count=GRANULE // size)
 
 
 def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str) -> TensorMap:
@@ -102,7 +102,7 @@ def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str)
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if len(block) != rank:
-        raise fail(errors.BLOCK_RANK, block=list(block), got=len(block), shape=list(tensor.shape), rank=rank)
+        raise fail(errors.DESCRIPTOR_BLOCK_RANK, block=list(block), got=len(block), shape=list(tensor.shape), rank=rank)
     return _tensor_map(tensor, block, layout, padding, "tiled")
 
 
@@ -122,9 +122,9 @@ def im2col(
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if rank - 2 not in CORNERS:
-        raise fail(errors.IM2COL_RANK, shape=list(tensor.shape))
+        raise fail(errors.DESCRIPTOR_IM2COL_RANK, shape=list(tensor.shape))
     if len(block) != 2 or block[0] > MOST_PIXELS:
-        raise fail(errors.IM2COL_BLOCK, block=list(block))
+        raise fail(errors.DESCRIPTOR_IM2COL_BLOCK, block=list(block))
     corners = [
         _corner(name, corner, rank - 2)
         for name, corner in (("pixel_box_lower_corner", lower), ("pixel_box_upper_corner", upper))
@@ -132,10 +132,10 @@ def im2col(
     for dim, (low, high) in enumerate(zip(*corners, strict=True)):
         size = tensor.shape[1 + dim]
         if size + high - low < 1:
-            raise fail(errors.IM2COL_BOX, lower=list(corners[0]), upper=list(corners[1]), dim=dim, size=size)
+            raise fail(errors.DESCRIPTOR_IM2COL_BOX, lower=list(corners[0]), upper=list(corners[1]), dim=dim, size=size)
     steps = (1,) * rank if element_strides is None else tuple(map(index, element_strides))
     if len(steps) != rank or steps[-1] != 1 or not all(1 <= step <= MOST_STEP for step in steps):
-        raise fail(errors.IM2COL_STEPS, steps=list(steps), rank=rank, example=[1] * rank)
+        raise fail(errors.DESCRIPTOR_IM2COL_STEPS, steps=list(steps), rank=rank, example=[1] * rank)
     return _tensor_map(tensor, block, layout, padding, "im2col", Im2Col(corners[0], corners[1], steps))
 
 
@@ -145,7 +145,13 @@ def _corner(name: str, corner: Sequence[int] | None, count: int) -> tuple[int, .
     if len(offsets) != count or not all(low <= offset <= high for offset in offsets):
         example = [0] * count
         raise fail(
-            errors.IM2COL_CORNER, name=name, corner=list(offsets), low=low, high=high, count=count, example=example
+            errors.DESCRIPTOR_IM2COL_CORNER,
+            name=name,
+            corner=list(offsets),
+            low=low,
+            high=high,
+            count=count,
+            example=example,
         )
     return offsets
 
@@ -155,14 +161,16 @@ def _tensor_map(
 ) -> TensorMap:
     dtype = tensor.dtype
     if not isinstance(layout, NVMMASharedLayout):
-        raise _layout_error(errors.LAYOUT, layout, block, dtype)
+        raise _layout_error(errors.DESCRIPTOR_LAYOUT, layout, block, dtype)
     if padding not in PADDINGS:
-        raise fail(errors.PADDING, padding=padding)
+        raise fail(errors.DESCRIPTOR_PADDING, padding=padding)
     # An fp8 element travels as a byte, and of bytes there is no NaN.
     if padding == "nan" and (ITEMSIZE[dtype] == 1 or "float" not in dtype):
-        raise fail(errors.PADDING_NAN, dtype=dtype)
+        raise fail(errors.DESCRIPTOR_PADDING_NAN, dtype=dtype)
     if layout.fp4_padded and (dtype not in ("uint8", "int8") or mode != "tiled"):
-        raise fail(errors.FP4, layout=layout, what=_NAMES.get(dtype, dtype) if mode == "tiled" else f"mode {mode}")
+        raise fail(
+            errors.DESCRIPTOR_FP4, layout=layout, what=_NAMES.get(dtype, dtype) if mode == "tiled" else f"mode {mode}"
+        )
     box = boxes(block, layout, 8 * ITEMSIZE[dtype]).box
     if layout.fp4_padded:
         _check_fp4(tensor, box)
@@ -179,7 +187,7 @@ def _check_fp4(tensor: Tensor, box: tuple[int, ...]) -> None:
 
     def demand(holds: bool, step: int, what: str, got: str, fix: str) -> None:
         if not holds:
-            raise fail(errors.FP4_STEP, step=step, what=what, got=got, fix=fix)
+            raise fail(errors.DESCRIPTOR_FP4_STEP, step=step, what=what, got=got, fix=fix)
 
     # Host memory is for the simulator only, and NumPy aligns it to 16 bytes.
     over = 0 if tensor.device == HOST else tensor.pointer % FP4_GRANULE

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from weft.errors import bridge as bridge_errors
-from weft.errors import descriptor as errors
+from weft.errors import asynchronous as errors
 from weft.errors import fail
+from weft.errors import views as view_errors
 from weft.layout import NVMMASharedLayout
 from weft.nvidia.describe import im2col, tensor_of, tiled
 from weft.runtime.arguments import extents
@@ -59,7 +59,7 @@ class TensorDescriptor(HostDescriptor):
 
     Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`; `dataclasses.replace` gives a
     descriptor with others. For `kernel.warmup`, a `MockTensor` or a dtype's name stands for `base`.
-    Raises LaunchError: descriptor-* (see `weft.errors.descriptor`), LayoutError where block and layout do not fit each other.
+    Raises LaunchError: descriptor-* (see `weft.errors.asynchronous`), LayoutError where block and layout do not fit each other.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class TensorDescriptor(HostDescriptor):
         """
         argument = view_argument(view)
         if argument is None:
-            raise fail(bridge_errors.DESCRIPTOR_VIEW, got=repr(view))
+            raise fail(view_errors.BRIDGE_DESCRIPTOR_VIEW, got=repr(view))
         # Views need NumPy, which a program without them does not import.
         from weft.views.extents import extents as of_view
 
@@ -181,9 +181,9 @@ def _descriptor(base: Any, tensor_map: TensorMap) -> TensorDescriptor:
 def _extents(tensor: Any) -> tuple[Any, Any]:
     found = extents(tensor)
     if found is None and view_argument(tensor) is not None:
-        raise fail(bridge_errors.DESCRIPTOR_TENSOR, got=repr(tensor))
+        raise fail(view_errors.BRIDGE_DESCRIPTOR_TENSOR, got=repr(tensor))
     if found is None:
-        raise fail(errors.TENSOR, value=repr(tensor))
+        raise fail(errors.DESCRIPTOR_TENSOR, value=repr(tensor))
     return found
 
 

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.errors import fail
-from weft.errors import scaled as errors
+from weft.errors import kernels as errors
 
 Array: TypeAlias = Any
 """A NumPy array."""
@@ -75,12 +75,12 @@ def quantise(x: Array, format: str) -> Scaled:  # noqa: A002 - it is what the fo
     nvfp4 brings it to the largest element. A run with numbers that are not finite gets zeros and a scale that is NaN. Raises
     LaunchError (scaled-format, scaled-runs)."""
     if format not in KINDS:
-        raise fail(errors.FORMAT, format=format, known=", ".join(map(repr, KINDS)))
+        raise fail(errors.QUANTISED_FORMAT, format=format, known=", ".join(map(repr, KINDS)))
     kind = KINDS[format]
     wide: Array = np.asarray(x).astype(np.float64)
     if not wide.ndim or wide.shape[-1] % kind.run:
         k = wide.shape[-1] if wide.ndim else 0
-        raise fail(errors.RUNS, format=format, run=kind.run, shape=list(wide.shape), k=k)
+        raise fail(errors.QUANTISED_RUNS, format=format, run=kind.run, shape=list(wide.shape), k=k)
     runs: Array = wide.reshape(*wide.shape[:-1], -1, kind.run)
     finite: Array = np.isfinite(runs).all(-1)
     runs = np.where(finite[..., None], runs, 0.0)
@@ -115,7 +115,7 @@ def scale_blocks(scales: Array) -> Array:
     Element [i, j, r, q, s] is the scale of row 128 i + 32 q + r and run 4 j + s: each of the first two indices names 512 bytes
     that one tcgen05_copy takes to 32 lanes by 4 columns. Raises LaunchError (scaled-scales)."""
     if scales.ndim != 2 or scales.itemsize != 1:
-        raise fail(errors.SCALES, dtype=scales.dtype, shape=list(scales.shape))
+        raise fail(errors.QUANTISED_SCALES, dtype=scales.dtype, shape=list(scales.shape))
     rows, runs = (-(-size // step) for size, step in zip(scales.shape, (ROWS, RUNS), strict=True))
     padded: Array = np.zeros((rows * ROWS, runs * RUNS), np.uint8)
     padded[: scales.shape[0], : scales.shape[1]] = scales.view(np.uint8)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import lowering as errors
 from weft.ir.core import Func
 from weft.ir.rebuild import with_op_attrs
 from weft.passes.liveness import Placed, bill, lifetimes, place, total_bytes

@@ -9,8 +9,8 @@ multiple of its columns and there are no gaps.
 from __future__ import annotations
 
 from weft.errors import fail
-from weft.errors.blackwell import PARTITION, TWO_CTAS_MIXED
-from weft.errors.tensor_passes import COLUMNS
+from weft.errors.compiler import TMEM_COLUMNS
+from weft.errors.memory import TMEM_PARTITION, TMEM_TWO_CTAS_MIXED
 from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import with_op_attrs
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout
@@ -43,7 +43,7 @@ def allocate_tensor_memory(func: Func, target: Target) -> Func:
         total += columns_of(op.result)
     if total > target.tensor_memory_columns:
         largest = max(allocs, key=lambda op: columns_of(op.result))
-        raise fail(COLUMNS, loc=largest.loc, total=total, limit=target.tensor_memory_columns, bill=_bill(allocs))
+        raise fail(TMEM_COLUMNS, loc=largest.loc, total=total, limit=target.tensor_memory_columns, bill=_bill(allocs))
     placed = {op: {**op.attrs, "column": column} for op, column in columns.items()}
     reserved = max(1 << (total - 1).bit_length(), LEAST_COLUMNS)
     return with_op_attrs(func, placed, tensor_columns=reserved, two_ctas=two_ctas)
@@ -70,7 +70,7 @@ def _check_partitions(func: Func) -> None:
         for number, region in enumerate(outer.regions if outer.kind is control.warp_specialize else ()):
             for op in walk(region):
                 if op.kind is tensor_memory.alloc:
-                    raise fail(PARTITION, loc=op.loc, partition=f"worker {number - 1}" if number else "default")
+                    raise fail(TMEM_PARTITION, loc=op.loc, partition=f"worker {number - 1}" if number else "default")
 
 
 def _two_ctas(func: Func) -> bool:
@@ -86,7 +86,7 @@ def _two_ctas(func: Func) -> bool:
         if layout.two_ctas != first.two_ctas:
             words = {False: "one block", True: "two blocks that multiply together"}
             raise fail(
-                TWO_CTAS_MIXED, loc=op.loc, layout=layout, blocks=words[layout.two_ctas], before=words[first.two_ctas],
+                TMEM_TWO_CTAS_MIXED, loc=op.loc, layout=layout, blocks=words[layout.two_ctas], before=words[first.two_ctas],
                 two_ctas=first.two_ctas,
             )  # fmt: skip
     return first is not None and first.two_ctas

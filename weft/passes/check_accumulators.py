@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 
 from weft.errors import PerformanceWarning, Row, UserError, fail
-from weft.errors import passes as errors
+from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
 from weft.ops import arith, tile

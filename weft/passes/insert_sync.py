@@ -40,8 +40,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import passes as errors
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
 from weft.ops import cluster, control, program, thread, tma

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from weft.errors import Loc, fail
 from weft.errors import partitions as errors
-from weft.errors.tensor_passes import WARPS
+from weft.errors.compiler import TMEM_WARPS
 from weft.ir.core import Func, Op, Region, walk
 from weft.layout.base import WARPGROUP
 from weft.ops import control, program, tensor_memory
@@ -71,7 +71,7 @@ def check_partitions(func: Func, target: Target) -> Func:
 def _check_warpgroups(region: Region, warps: int, who: str, where: str) -> None:
     for op in region.ops:
         if op.kind in (tensor_memory.load, tensor_memory.store) and warps % WARPGROUP:
-            raise fail(WARPS, loc=op.loc, what=op.name, who=who, warps=warps, where=where)
+            raise fail(TMEM_WARPS, loc=op.loc, what=op.name, who=who, warps=warps, where=where)
         if op.kind is not control.warp_specialize:
             for inner in op.regions:
                 _check_warpgroups(inner, warps, who, where)

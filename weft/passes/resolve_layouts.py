@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.analysis.facts import facts
 from weft.errors import ErrorGroup, Loc, UserError, fail
-from weft.errors import passes as errors
+from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import Pointer, TensorType, TileType, Type, tile_type

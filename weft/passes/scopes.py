@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from weft.errors import Loc, fail
-from weft.errors import lowering as errors
+from weft.errors import compiler as errors
 from weft.errors.asynchronous import OPERAND_SCOPE
 from weft.errors.partitions import WORKER_SCOPE
 from weft.ir.core import Func, Op, Region, Value, walk

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from weft.analysis.facts import ValueFacts, facts
 from weft.analysis.facts.congruence import power_of_two_part
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import thread_passes as errors
 from weft.ir.core import Func, Op, Value, walk
 from weft.ops import async_copy, memory
 from weft.ops.check import pointer_of
@@ -44,7 +44,7 @@ def _check(op: Op, unaligned: set[Value], known: ValueFacts, made: dict[Value, O
     if ptr in unaligned and ALIGNMENT <= width <= added:
         aligned = known[ptr].every
         raise fail(
-            errors.MISALIGNED, loc=op.loc, count=op.attrs["vec"], dtype=dtype.name, width=width,
+            errors.THREAD_MISALIGNED, loc=op.loc, count=op.attrs["vec"], dtype=dtype.name, width=width,
             name=ptr.name, known=aligned, fits=max(aligned // dtype.itemsize, 1),
         )  # fmt: skip
 

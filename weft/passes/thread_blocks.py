@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import prod
 
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import thread_passes as errors
 from weft.ir.core import Func, Op, walk
 from weft.ir.types import LocalType, SharedType, TensorType, TileType
 from weft.layout import WARP_SIZE
@@ -27,7 +27,7 @@ def check_blocks_of_threads(func: Func) -> Func:
             _check(op, block)
         chosen = next((value for value in op.results if isinstance(value.type, LocalType)), None)
         if chosen is not None and op.kind is not thread.alloc_local:
-            raise fail(errors.LOCAL_CHOSEN, loc=op.loc, name=repr(chosen.name) if chosen.name else "this array")
+            raise fail(errors.THREAD_LOCAL_CHOSEN, loc=op.loc, name=repr(chosen.name) if chosen.name else "this array")
     return func
 
 
@@ -42,7 +42,9 @@ def _check(op: Op, block: tuple[int, ...]) -> None:
         needs, warps = "whole warps", -(-threads // WARP_SIZE)
     if needs:
         instead = (min(warps * WARP_SIZE, MOST_THREADS),)
-        raise fail(errors.BLOCK, loc=op.loc, what=op.name, needs=needs, threads=threads, block=block, instead=instead)
+        raise fail(
+            errors.THREAD_BLOCK, loc=op.loc, what=op.name, needs=needs, threads=threads, block=block, instead=instead
+        )
 
 
 def _on_tiles(op: Op) -> bool:

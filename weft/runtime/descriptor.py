@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 from weft.errors import fail
-from weft.errors.descriptor import PICKLE
+from weft.errors.asynchronous import DESCRIPTOR_PICKLE
 from weft.locks import Lock
 from weft.runtime import tensormap
 from weft.runtime.arguments import HostBuffer, host_buffer
@@ -171,7 +171,7 @@ class HostDescriptor:
         return self.tensor_map.kind.mode
 
     def __reduce__(self) -> NoReturn:
-        raise fail(PICKLE, got=repr(self))
+        raise fail(DESCRIPTOR_PICKLE, got=repr(self))
 
     def __copy__(self) -> HostDescriptor:
         return self

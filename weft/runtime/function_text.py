@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 from typing import cast
 from weakref import WeakKeyDictionary
 
-from weft.errors.text import lines_of
+from weft.errors.location import lines_of
 from weft.runtime import origin
 
 _digests: WeakKeyDictionary[CodeType, tuple[list[str], str]] = WeakKeyDictionary()

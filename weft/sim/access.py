@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import UserError, hazard, number_hazard
+from weft.errors import UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, TileType
 from weft.ops.check import pointer_of
@@ -56,9 +56,9 @@ class Request:
         chosen = self.all if self.where is None else self.all[self.where]
         self.access = Access(chosen, self.element.itemsize, vec)
         active = task.under(own)
-        wraps.check(task, op, ptr, number_hazard.WRAPPED, self.shape, active)
+        wraps.check(task, op, ptr, hazard.WRAPPED, self.shape, active)
         if mask is not None:
-            wraps.check(task, op, mask, number_hazard.WRAPPED_MASK, self.shape, active)
+            wraps.check(task, op, mask, hazard.WRAPPED_MASK, self.shape, active)
 
     def _part(self, mask: Array | None) -> Array | None:
         """The active elements that are for the task's block."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.errors import thread_hazard
+from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import TileType
 from weft.ops import async_copy
@@ -72,7 +72,7 @@ def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Ar
         thread, access = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         byte, memory = int(first[thread, access]), handle.memory
         raise task.fail(
-            thread_hazard.SHARED_MISALIGNED, op, thread=task.names.thread(thread), access="copies into", bytes=width,
+            hazard.SHARED_MISALIGNED, op, thread=task.names.thread(thread), access="copies into", bytes=width,
             name=memory.name or "shared memory", byte=byte - memory.start, view=task.names.view(op), past=byte % width,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weft.errors import Hazard, clc_hazard, fail, hazard, tensor_hazard
+from weft.errors import Hazard, fail, hazard
 from weft.ir.core import Op, Region, Value
 from weft.ops import tcgen05
 from weft.sim.agents import Agents, Groups, Pipe
@@ -156,7 +156,7 @@ class Block:
         if answer is not None and answer.program is not None and not answer.used:
             label = "it was asked for here"
             fields: dict[str, Any] = {"program": self.pid, "taken": answer.program, "end": end}
-            raise clashing(clc_hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
+            raise clashing(hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
 
     def finish(self) -> None:
         """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, TensorMemoryInUse,
@@ -177,7 +177,7 @@ class Block:
         kept = self._stores[TENSOR].reserved if TENSOR in self._stores else None
         if kept is not None:
             columns = kept.size // COLUMN_BYTES
-            raise fail(tensor_hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
+            raise fail(hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
         flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
         flights = [agent for agent in flights if agent.op.kind is not tcgen05.commit]
         for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
@@ -196,7 +196,7 @@ class Block:
         if event is not None:
             loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
             fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}
-            raise clashing(tensor_hazard.TENSOR_AT_EXIT, loc, loc, "it was started here", name, names, fields)
+            raise clashing(hazard.TENSOR_AT_EXIT, loc, loc, "it was started here", name, names, fields)
 
     def _unread(self, agent: Agent, slot: int) -> Hazard:
         loc = agent.op.loc

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.errors import Loc, clc_hazard
+from weft.errors import Loc, hazard
 from weft.ir.core import Op
 from weft.ir.types import int64
 from weft.ops import clc
@@ -38,12 +38,12 @@ def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
     cluster = task.block.cluster
     for refused in cluster.refused:
         if task.clock.known.get(refused.component, 0) > refused.value:
-            error = task.fail(clc_hazard.CLC_AFTER_NONE, op, partition=task.block.partition(task.slot))
+            error = task.fail(hazard.CLC_AFTER_NONE, op, partition=task.block.partition(task.slot))
             error.related = _asked(refused)
             raise error
     if result.base % clc.ANSWER_BYTES:
         byte = result.base - result.memory.start
-        raise task.fail(clc_hazard.CLC_ALIGNMENT, op, byte=byte, name=result.memory.name)
+        raise task.fail(hazard.CLC_ALIGNMENT, op, byte=byte, name=result.memory.name)
     program = task.machine.pending.cancel()
     receivers = cluster.blocks if op.attrs["multicast"] else cluster.blocks[:1]
     answer: Answer | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.errors import cluster_hazard
+from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ops import cluster
 from weft.sim.clocks import Released
@@ -23,7 +23,7 @@ def _rank(task: Task, op: Op) -> Data:
 def _arrive(task: Task, op: Op) -> None:
     """Each thread publishes what it did, unless the arrival is relaxed."""
     if task.arrived != task.awaited:
-        raise task.fail(cluster_hazard.CLUSTER_PAIR, op, what="arrives at", wanted="cluster.wait()")
+        raise task.fail(hazard.CLUSTER_PAIR, op, what="arrives at", wanted="cluster.wait()")
     rounds = task.block.cluster.rounds
     if task.arrived == len(rounds):
         rounds.append(Released())
@@ -60,7 +60,7 @@ class ClusterWait(Wait):
 @rule(cluster.wait)
 def _wait(task: Task, op: Op) -> Run:
     if task.arrived == task.awaited:
-        raise task.fail(cluster_hazard.CLUSTER_PAIR, op, what="waits at", wanted="cluster.arrive()")
+        raise task.fail(hazard.CLUSTER_PAIR, op, what="waits at", wanted="cluster.arrive()")
     wait = ClusterWait(op, task)
     if not wait.ready():
         yield wait

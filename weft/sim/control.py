@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import settings
-from weft.errors import Loc, loop_hazard, number_hazard
+from weft.errors import Loc, hazard
 from weft.ir.core import Op, Region, Value
 from weft.layout import WARP_SIZE
 from weft.ops import control
@@ -160,7 +160,7 @@ def _trip_count(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Arr
     if still is not None and np.any(still):
         flat, shape = int(np.argmax(still)), np.shape(still)
         first, last = (int(np.broadcast_to(bound.array, shape).ravel()[flat]) for bound in (lower, upper))
-        raise task.fail(number_hazard.LOOP_STEP, op, lower=first, upper=last)
+        raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last)
     unsigned = bits_dtype(lower.array.dtype.itemsize)
     if not any(np.ndim(bound.array) for bound in bounds):
         return unsigned.type(control.trip_count(*(int(bound.array) for bound in bounds)))
@@ -251,7 +251,7 @@ class Bound:
         """One more iteration. Raises EndlessLoop."""
         self._iterations += 1
         if self._iterations >= self._most:
-            raise self._task.fail(loop_hazard.LOOP_ENDLESS, self._op, iterations=self._iterations)
+            raise self._task.fail(hazard.LOOP_ENDLESS, self._op, iterations=self._iterations)
 
 
 def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], bound: Bound) -> Run:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from weft.errors import Loc, UserError, number_hazard, thread_hazard
+from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, SharedArrayType
 from weft.sim import places, wraps
@@ -77,9 +77,9 @@ class Accesses:
             self.elements = np.zeros_like(self.elements)
             return
         # Indices are taken apart as if they never wrapped (`weft.passes.sort_indices`).
-        wraps.check(task, op, index, number_hazard.WRAPPED, np.shape(index.array), under)
+        wraps.check(task, op, index, hazard.WRAPPED, np.shape(index.array), under)
         if mask is not None:
-            wraps.check(task, op, mask, number_hazard.WRAPPED_MASK, np.shape(mask.array), under)
+            wraps.check(task, op, mask, hazard.WRAPPED_MASK, np.shape(mask.array), under)
         first = handle.memory.start // size
         self._check(size, first, handle.memory.size // size)
         if self.active is not None:
@@ -114,7 +114,7 @@ class Accesses:
         position = int(np.argmax((relative < 0) | (relative >= count)))
         name = self.handle.memory.name or "shared memory"
         return self.task.fail(
-            thread_hazard.SHARED_ELEMENT, self.op, thread=self._thread(position), access=self.access, name=name,
+            hazard.SHARED_ELEMENT, self.op, thread=self._thread(position), access=self.access, name=name,
             index=int(relative.flat[position]), view=self.task.names.view(self.op), last=count - 1,
         )  # fmt: skip
 
@@ -136,7 +136,7 @@ class Accesses:
         number, access = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         byte = int(starts[number, access])
         return self.task.fail(
-            thread_hazard.SHARED_MISALIGNED, self.op, thread=self.task.names.thread(number), access=self.access, bytes=width,
+            hazard.SHARED_MISALIGNED, self.op, thread=self.task.names.thread(number), access=self.access, bytes=width,
             name=self.handle.memory.name or "shared memory", byte=byte - self.handle.memory.start,
             view=self.task.names.view(self.op), past=byte % width,
         )  # fmt: skip
@@ -225,12 +225,12 @@ class Accesses:
             if other.size:
                 memory, element = self.handle.memory, int(self.at.flat[position])
                 name = f"{memory.name or 'shared memory'}[{element - memory.start // self.words.itemsize}]"
-                if not self.task.machine.found.known(thread_hazard.SHARED_STORE, self.op):
+                if not self.task.machine.found.known(hazard.SHARED_STORE, self.op):
                     error = self.task.fail(
-                        thread_hazard.SHARED_STORE, self.op, thread=self._thread(int(position)), name=name,
+                        hazard.SHARED_STORE, self.op, thread=self._thread(int(position)), name=name,
                         other=self._thread(int(other[-1])), view=self.task.names.view(self.op),
                     )  # fmt: skip
-                    self.task.machine.found.add(error, thread_hazard.SHARED_STORE, self.op)
+                    self.task.machine.found.add(error, hazard.SHARED_STORE, self.op)
                 return
         self._advise("by one store")
 

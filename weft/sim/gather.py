@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.errors import global_hazard
+from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType, DType
 from weft.layout import NVMMASharedLayout
@@ -101,7 +101,7 @@ def _check_first(task: Task, op: Op, desc: Data, column: int) -> None:
     """Copies to global memory have no negative coordinates (PTX ISA, "Restriction on Tensor Copy instructions"). Rows before
     the first are left out all the same: what is emitted moves them behind the last. Raises OutOfBounds."""
     if column < 0:
-        raise task.fail(global_hazard.SCATTER_COLUMN, op, column=column, name=desc.array.buffer.name)
+        raise task.fail(hazard.SCATTER_COLUMN, op, column=column, name=desc.array.buffer.name)
 
 
 @lru_cache(maxsize=256)

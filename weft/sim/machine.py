@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from weft.errors import Hazard, Loc, Row, UserError, fail, hazard, number_hazard
+from weft.errors import Hazard, Loc, Row, UserError, fail, hazard
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE
@@ -304,7 +304,7 @@ class Task:
         where = f" ({self.where(np.shape(bad), int(np.argmax(bad)))})" if np.ndim(bad) else ""
         related: tuple[tuple[str, Loc], ...] = () if mark.loc is None else (("the element comes from", mark.loc),)
         if mark.cause == DIVIDED:
-            return fail(number_hazard.DIVISION, loc=mark.loc, program=self.pid, where=where)
+            return fail(hazard.DIVISION, loc=mark.loc, program=self.pid, where=where)
         entry = (
             hazard.UNDEFINED_SHARED if mark.cause in (SHARED.never_written, TENSOR.never_written) else hazard.UNDEFINED
         )

@@ -6,7 +6,7 @@ far as races go, since arrivals are atomic.
 
 from __future__ import annotations
 
-from weft.errors import Loc, UserError, cluster_hazard, hazard
+from weft.errors import Loc, UserError, hazard
 from weft.ir.core import Op, Value, walk
 from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
 from weft.ops.control import run_by
@@ -36,7 +36,7 @@ def peer(task: Task, op: Op, rank: int) -> Block:
     """A block of the task's cluster, whose shared memory is accessed. Raises BlockExited."""
     block = task.block.cluster.blocks[rank]
     if block.ended:
-        raise task.fail(cluster_hazard.BLOCK_EXITED, op, block=task.rank, other=rank)
+        raise task.fail(hazard.BLOCK_EXITED, op, block=task.rank, other=rank)
     return block
 
 

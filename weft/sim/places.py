@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import Row, UserError, hazard, tensor_hazard
+from weft.errors import Row, UserError, hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
@@ -234,7 +234,7 @@ def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access:
     entry: Row = hazard.SHARED_RANGE
     fields: dict[str, Any]
     if memory.space is TENSOR:
-        entry = tensor_hazard.TENSOR_RANGE
+        entry = hazard.TENSOR_MEMORY_RANGE
         begin, end = memory.start // COLUMN_BYTES, (memory.start + memory.size) // COLUMN_BYTES
         columns = f"{first // COLUMN_BYTES} to {(last - 1) // COLUMN_BYTES}"
         owned = f"columns {begin} to {end - 1}"

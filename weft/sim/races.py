@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.errors import Hazard, Row, fail, global_hazard, thread_hazard
+from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, where
 from weft.sim.heap import Heap, Place
@@ -234,7 +234,7 @@ class Races:
             events = notes >> THREAD_BITS
             bad = (events != 0) & (self._components[events] == PLAIN)
             if bad.any():
-                self._report(global_hazard.GLOBAL_FENCE, touch, way, bad, notes)
+                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
 
     def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
         flat = int(np.argmax(bad))
@@ -295,8 +295,8 @@ class Races:
             "unordered": self._unordered(touch),
             "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
         }  # fmt: skip
-        if entry is global_hazard.GLOBAL_THREADS and touch.each:
-            entry, names = thread_hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
+        if entry is hazard.GLOBAL_THREADS and touch.each:
+            entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
             view = task.names.view
             label = f"{names[0]} {before} it here{view(op)}"
             order = barrier_between(op, touch.op, task.names, warp=self._in_warps(touch, bad, notes))
@@ -337,12 +337,12 @@ class Races:
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
         """After a store: refuse one that gave an element several values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
-        if np.any(lost) and not task.machine.found.known(global_hazard.GLOBAL_STORE, op):
+        if np.any(lost) and not task.machine.found.known(hazard.GLOBAL_STORE, op):
             name, index = element_at(place, itemsize, int(np.argmax(lost)))
-            error = fail(global_hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
+            error = fail(hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
             assert isinstance(error, Hazard)
             error.buffer = name
-            task.machine.found.add(error, global_hazard.GLOBAL_STORE, op)
+            task.machine.found.add(error, hazard.GLOBAL_STORE, op)
 
     def tells(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A release, at these addresses. `replaces`: a store does away with what others have published there."""

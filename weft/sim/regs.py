@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.errors import thread_hazard
+from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import RegsType, float32
 from weft.layout import WARP_SIZE
@@ -126,7 +126,7 @@ def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:
         lane = int(source[thread])
         why = "does not exist in this block" if lane >= task.threads else "does not run this line"
         raise task.fail(
-            thread_hazard.SHUFFLE_LANE, op, thread=task.names.thread(thread), lane=lane % WARP_SIZE, why=why
+            hazard.SHUFFLE_LANE, op, thread=task.names.thread(thread), lane=lane % WARP_SIZE, why=why
         )  # fmt: skip
     if np.ndim(x.array) == 0:
         return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.errors import Hazard, Loc, render
-from weft.errors.words import counted
+from weft.errors.base import counted
 
 
 @dataclass(frozen=True, slots=True)

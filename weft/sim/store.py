@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import Loc, Row, hazard, tensor_hazard
+from weft.errors import Loc, Row, hazard
 from weft.ir.core import Op
 from weft.layout.tensor_memory.layouts import LANES
 from weft.sim.data import Array, Mark, arange, marked
@@ -50,7 +50,7 @@ SHARED = Space(
 # Byte `column * 512 + lane * 4`: the columns of an allocation follow one another.
 TENSOR = Space(
     "tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
-    "the tensor memory it was read from was never written", tensor_hazard.TENSOR_UNINITIALIZED,
+    "the tensor memory it was read from was never written", hazard.TENSOR_UNINITIALIZED,
 )  # fmt: skip
 
 

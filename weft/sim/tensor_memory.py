@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from weft.errors import tensor_hazard
+from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, TensorType, TileType, uint32
 from weft.layout import WARP_SIZE
@@ -110,7 +110,7 @@ def reservation(task: Task, op: Op) -> Lifetime:
     memory = task.block.store(TENSOR).reserved
     if memory is None:
         raise task.fail(
-            tensor_hazard.TENSOR_RANGE, op, access="uses", lanes=f"0 to {LANES - 1}", columns="0 and up", name="the kernel",
+            hazard.TENSOR_MEMORY_RANGE, op, access="uses", lanes=f"0 to {LANES - 1}", columns="0 and up", name="the kernel",
             owned="none, or has given them back",
         )  # fmt: skip
     return memory
@@ -150,7 +150,7 @@ def _place(task: Task, op: Op, address: Data, handle: Handle, access: str) -> Pl
         thread, word = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
         first = int(reach[thread, 0]) * WARP_SIZE
         raise task.fail(
-            tensor_hazard.TENSOR_LANES, op, warp=thread // WARP_SIZE, lane=int(lanes[thread, word]), first=first,
+            hazard.TENSOR_LANES, op, warp=thread // WARP_SIZE, lane=int(lanes[thread, word]), first=first,
             last=first + WARP_SIZE - 1,
         )  # fmt: skip
     if place is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.errors import tensor_hazard
+from weft.errors import hazard
 from weft.sim.agents import Pipe
 from weft.sim.clocks import Clock
 from weft.sim.findings import Findings
@@ -46,7 +46,7 @@ class TensorShadow(Shadow):
         done = clock.known.get(earlier.component, 0) > earlier.value
         if earlier.mode not in TENSOR_CORE:
             if not done:
-                return (tensor_hazard.TENSOR_RACE, None if own else tensor_hazard.TENSOR_RACE)
+                return (hazard.TENSOR_RACE, None if own else hazard.TENSOR_RACE)
             other, same = self._fenced(clock, earlier.component, earlier.value)
             return other, None if own else same
         if event.mode not in TENSOR_CORE:
@@ -54,14 +54,14 @@ class TensorShadow(Shadow):
             return under_way or self._fenced(clock, earlier.component, earlier.value)
         waited = done or not self._why(earlier, event)
         if own:
-            return FINE if waited else (tensor_hazard.TENSOR_ORDER, tensor_hazard.TENSOR_ORDER)
+            return FINE if waited else (hazard.TENSOR_ORDER, hazard.TENSOR_ORDER)
         either = earlier.component, self._pipes[earlier.slot].issued
         found = [self._fenced(clock, c, earlier.value) for c in either if clock.known.get(c, 0) > earlier.value]
         if not found:
-            return tensor_hazard.TENSOR_RACE, tensor_hazard.TENSOR_RACE
+            return hazard.TENSOR_RACE, hazard.TENSOR_RACE
         if FINE not in found:
             return found[0]
-        return FINE if waited else (tensor_hazard.TENSOR_ORDER, tensor_hazard.TENSOR_ORDER)
+        return FINE if waited else (hazard.TENSOR_ORDER, hazard.TENSOR_ORDER)
 
     def _why(self, earlier: Event, event: Event) -> str:
         """Why an operation of tcgen05 does not come after an earlier one that is under way; empty where it does."""
@@ -76,7 +76,7 @@ class TensorShadow(Shadow):
         if clock.ordered.get(component, 0) > value:
             return FINE
         sealed = clock.sealed.get(component, 0) > value
-        row = tensor_hazard.TENSOR_FENCE_AFTER if sealed else tensor_hazard.TENSOR_FENCE_BEFORE
+        row = hazard.TENSOR_FENCE_AFTER if sealed else hazard.TENSOR_FENCE_BEFORE
         return row, row
 
     def under_way(self, clock: Clock) -> Event | None:

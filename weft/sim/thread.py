@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.errors import thread_hazard
+from weft.errors import hazard
 from weft.ir.core import Op, Value
 from weft.ir.types import LocalType, TileType
 from weft.ops import thread
@@ -123,7 +123,7 @@ def _places(task: Task, op: Op, local: Local, index: Data, columns: Array, acces
         full = np.broadcast_to(bad, (task.threads, columns.size))
         flat = int(np.argmax(full))
         raise task.fail(
-            thread_hazard.LOCAL_INDEX, op, thread=task.names.thread(flat // columns.size), access=access, name=local.name,
+            hazard.LOCAL_INDEX, op, thread=task.names.thread(flat // columns.size), access=access, name=local.name,
             index=int(np.broadcast_to(places, full.shape).ravel()[flat]), last=last,
         )  # fmt: skip
     return np.clip(places, 0, last)
@@ -210,7 +210,7 @@ def _disagreement(task: Task, op: Op, type: TileType, held: Array, common: Array
     first = int(np.argmax((elements == flat).any(axis=1)))
     index = tuple(int(i) for i in np.unravel_index(flat, type.shape))
     return task.fail(
-        thread_hazard.ASSEMBLED, op, thread=task.names.thread(first), other=task.names.thread(number), index=index,
+        hazard.ASSEMBLED, op, thread=task.names.thread(first), other=task.names.thread(number), index=index,
         value=common[number, register], other_value=held[number, register],
     )  # fmt: skip
 
@@ -248,7 +248,7 @@ def _check(task: Task, op: Op, position: int, index: Data, size: Array | int) ->
     shape = np.shape(bad)
     where: tuple[str, ...] = op.attrs["where"]
     raise task.fail(
-        thread_hazard.VIEW_BOUNDS, op, thread=task.names.thread(flat), view=op.attrs["view"],
+        hazard.VIEW_BOUNDS, op, thread=task.names.thread(flat), view=op.attrs["view"],
         where=where[position] if where else f"at position {position} of",
         index=int(np.broadcast_to(index.array, shape).ravel()[flat]), size=int(np.broadcast_to(size, shape).ravel()[flat]),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from weft.errors import Hazard, Loc, Row, clc_hazard, fail, global_hazard, hazard, tensor_hazard, thread_hazard
+from weft.errors import Hazard, Loc, Row, fail, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType
 from weft.sim.clocks import Clock
@@ -73,13 +73,13 @@ class End:
 
 
 _COPIES = hazard.READ_IN_FLIGHT, hazard.WRITE_IN_FLIGHT
-_OPERAND = End((tensor_hazard.TENSOR_OPERAND, tensor_hazard.TENSOR_OPERAND))
-_SUM = End((tensor_hazard.TENSOR_IN_FLIGHT, tensor_hazard.TENSOR_IN_FLIGHT))
+_OPERAND = End((hazard.TENSOR_OPERAND, hazard.TENSOR_OPERAND))
+_SUM = End((hazard.TENSOR_IN_FLIGHT, hazard.TENSOR_IN_FLIGHT))
 Ends = Mapping[tuple[Mode, bool], End]
 SHARED_ENDS: Ends = {
     ("load", True): End(_COPIES),
     ("copy", True): End(_COPIES, "each"),
-    ("answer", True): End((clc_hazard.CLC_IN_FLIGHT, clc_hazard.CLC_IN_FLIGHT)),
+    ("answer", True): End((hazard.CLC_IN_FLIGHT, hazard.CLC_IN_FLIGHT)),
     ("store", False): End((hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED), "elected", RACE),
     # The threads of another warpgroup may still be where theirs is under way.
     ("product", False): End(
@@ -133,12 +133,12 @@ def global_clash(own: bool, same_block: bool, copies: bool, forever: bool, learn
     """What is wrong with an access to global memory after one that nothing orders before it: of the same program (`own`) or
     even block, of an asynchronous copy, one that is under way `forever`; `learned`: the task knows of other programs."""
     if forever and (own or learned):
-        return global_hazard.GLOBAL_STORED
+        return hazard.GLOBAL_STORED
     if not own:
-        return global_hazard.GLOBAL_RACE
+        return hazard.GLOBAL_RACE
     if copies:
-        return global_hazard.GLOBAL_IN_FLIGHT
-    return global_hazard.GLOBAL_THREADS if same_block else global_hazard.GLOBAL_BLOCKS
+        return hazard.GLOBAL_IN_FLIGHT
+    return hazard.GLOBAL_THREADS if same_block else hazard.GLOBAL_BLOCKS
 
 
 def order(earlier: Event, event: Event, partition: str, other: str) -> str:
@@ -166,9 +166,7 @@ def race_of_threads(
         "order": barrier_between(earlier.op, event.op, names, earlier.mode == "copy", warp),
     }  # fmt: skip
     label = f"{other} {done} it here{names.view(earlier.op)}"
-    return clashing(
-        thread_hazard.THREADS_RACE, event.op.loc, earlier.op.loc, label, event.memory.name, (other, who), fields
-    )
+    return clashing(hazard.THREADS_RACE, event.op.loc, earlier.op.loc, label, event.memory.name, (other, who), fields)
 
 
 def wait_for_copy(access: Op, names: Naming | None) -> str:

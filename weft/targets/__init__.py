@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from weft.errors import fail
-from weft.errors.target import UNKNOWN
+from weft.errors.launch import TARGET_UNKNOWN
 from weft.targets.sm80 import SM80
 from weft.targets.sm90 import SM90
 from weft.targets.sm100 import SM100
@@ -30,7 +30,7 @@ def get(spelling: str | int | Target) -> Target:
     target = TARGETS.get(int(match[1])) if match else None
     if target is None:
         name = f"sm_{spelling}" if isinstance(spelling, int) else spelling
-        raise fail(UNKNOWN, spelling=name, known=", ".join(t.name for t in TARGETS.values()))
+        raise fail(TARGET_UNKNOWN, spelling=name, known=", ".join(t.name for t in TARGETS.values()))
     return target
 
 

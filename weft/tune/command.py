@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from weft.errors.words import counted
+from weft.errors.base import counted
 from weft.tune.key import Value
 from weft.tune.store import Choice, choices, clear_choices, export_choices, import_choices
 

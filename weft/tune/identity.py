@@ -13,7 +13,7 @@ from textwrap import dedent
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from weft.errors.text import lines_of
+from weft.errors.location import lines_of
 from weft.runtime.function_text import digest, function_of, text_of
 from weft.tune.config import Config
 

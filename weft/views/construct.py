@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import fail
-from weft.errors import strided as strided_errors
+from weft.errors import nested as nested_errors
 from weft.errors import views as errors
 from weft.layout.nested.composed import OFFSET_BITS
 from weft.layout.nested.int_tuple import UNKNOWN, show, times
@@ -166,7 +166,7 @@ def _check_extent(layout: Layout, sizes: Sequence[Index], strides: Sequence[Inde
     reach = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
     low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
     if low < -(1 << OFFSET_BITS) or high >> OFFSET_BITS:
-        raise fail(strided_errors.OFFSETS, layout=layout, low=low, high=high, bits=OFFSET_BITS)
+        raise fail(nested_errors.OFFSETS, layout=layout, low=low, high=high, bits=OFFSET_BITS)
     if opened.extent is None:
         return
     first, end = opened.extent

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from weft.errors import asynchronous as errors
 from weft.errors import cluster as cluster_errors
 from weft.errors import fail
-from weft.errors import shared as shared_errors
+from weft.errors import memory as memory_errors
 from weft.language.context import current
 from weft.language.creation import check_int
 from weft.language.runtime_value import name_of
@@ -67,7 +67,7 @@ def check_barrier(what: str, x: object) -> shared_memory_descriptor:
     """One mbarrier. Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
     if not isinstance(x, shared_memory_descriptor):
         fix = "pass what mbarrier.allocate_mbarrier returns"
-        raise fail(shared_errors.HANDLE_NEEDED, what=what, want="an mbarrier", got=name_of(x), fix=fix)
+        raise fail(memory_errors.SHARED_HANDLE_NEEDED, what=what, want="an mbarrier", got=name_of(x), fix=fix)
     if not isinstance(x.layout, MBarrierLayout):
         raise fail(errors.BARRIER_LAYOUT, what=what, got=name_of(x), layout=x.layout)
     if x.leading:

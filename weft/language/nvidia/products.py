@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.errors import fail
-from weft.errors import mma as errors
+from weft.errors import tensor_cores as errors
 from weft.ir.types import DType, bfloat16, float8e4nv, float8e5, float16, float32, int8, int32, tile_type, uint8
 from weft.language.broadcast import Form, fit
 from weft.language.runtime_value import RuntimeValue, name_of
@@ -42,10 +42,10 @@ def check_types(what: str, a: DType, b: DType, acc: Any) -> None:
     """Element types of both operands, and the accumulator. Raises mma-types, mma-accumulator-type."""
     allowed = PRODUCTS.get((a, b))
     if allowed is None:
-        raise fail(errors.TYPES, what=what, left=a.name, right=b.name, known=_known())
+        raise fail(errors.MMA_TYPES, what=what, left=a.name, right=b.name, known=_known())
     if acc.dtype not in allowed:
         names = " or ".join(dtype.name for dtype in allowed)
-        raise fail(errors.ACCUMULATOR_TYPE, what=what, left=a.name, right=b.name, got=name_of(acc), allowed=names)
+        raise fail(errors.MMA_ACCUMULATOR_TYPE, what=what, left=a.name, right=b.name, got=name_of(acc), allowed=names)
 
 
 def check_precision(what: str, dtype: DType, precision: Any) -> None:
@@ -57,7 +57,7 @@ def check_precision(what: str, dtype: DType, precision: Any) -> None:
         fix += "; gl.dot_fma(a, b, acc) is exact"
     if precision == "tf32x3":
         fix += "; add the products of what tf32 rounds off as further products, or use gl.dot_fma(a, b, acc)"
-    raise fail(errors.PRECISION, what=what, got=repr(precision), dtype=dtype.name, fix=fix)
+    raise fail(errors.MMA_PRECISION, what=what, got=repr(precision), dtype=dtype.name, fix=fix)
 
 
 def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1, 1)) -> None:
@@ -76,17 +76,17 @@ def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1
     elif right[1] != sums[1]:
         problem = f"b has {right[1]} columns, the accumulator {sums[1]}"
     if problem:
-        raise fail(errors.SHAPES, what=what, left=name_of(a), right=name_of(b), acc=name_of(acc), problem=problem)
+        raise fail(errors.MMA_SHAPES, what=what, left=name_of(a), right=name_of(b), acc=name_of(acc), problem=problem)
 
 
 def accumulator_layout(what: str, acc: Any, version: tuple[int, int], example: str) -> NVMMADistributedLayout:
     """The layout of a tile to add products to. Raises mma-accumulator, mma-accumulator-layout."""
     if not isinstance(acc, tensor) or acc.is_scalar:
-        raise fail(errors.ACCUMULATOR, what=what, got=name_of(acc))
+        raise fail(errors.MMA_ACCUMULATOR, what=what, got=name_of(acc))
     layout = acc.layout
     if not isinstance(layout, NVMMADistributedLayout) or tuple(layout.version) != version:
         raise fail(
-            errors.ACCUMULATOR_LAYOUT,
+            errors.MMA_ACCUMULATOR_LAYOUT,
             what=what,
             got=name_of(acc),
             layout=layout,
@@ -108,7 +108,7 @@ def fragments(what: str, number: int, x: tensor, parent: NVMMADistributedLayout,
         return fit(x, Form(shape, layout))
     if x.tile.linear != tile_type(x.element, shape, layout).linear:
         raise fail(
-            errors.OPERAND_LAYOUT,
+            errors.MMA_OPERAND_LAYOUT,
             side=SIDES[number],
             what=what,
             got=name_of(x),
@@ -128,7 +128,7 @@ def element_of(what: str, number: int, x: Any, *kinds: type[RuntimeValue]) -> DT
             return dtype
     want = " or ".join(_WANTED[kind] for kind in kinds)
     fix = "; ".join(_INSTEAD[kind] for kind in kinds)
-    raise fail(errors.OPERAND, side=SIDES[number], what=what, got=name_of(x), want=want, fix=fix)
+    raise fail(errors.MMA_OPERAND, side=SIDES[number], what=what, got=name_of(x), want=want, fix=fix)
 
 
 def _known() -> str:

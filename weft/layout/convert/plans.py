@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from weft.errors import convert as errors
 from weft.errors import fail
+from weft.errors import layout as errors
 from weft.layout.convert.round_trip import SharedRoundTrip, plan_shared
 from weft.layout.convert.shuffle import Step, WarpShuffle, plan_shuffle
 from weft.layout.cost import Cost
@@ -93,13 +93,13 @@ def describe(plan: Plan) -> str:
 
 def _check(src: LinearLayout, dst: LinearLayout, before: Columns, after: Columns) -> None:
     if src.out_sizes != dst.out_sizes:
-        raise fail(errors.SHAPE, src=list(src.out_sizes), dst=list(dst.out_sizes))
+        raise fail(errors.CONVERT_SHAPE, src=list(src.out_sizes), dst=list(dst.out_sizes))
     if len(before.thread) != len(after.thread):
-        raise fail(errors.THREADS, src=1 << len(before.warp), dst=1 << len(after.warp))
+        raise fail(errors.CONVERT_THREADS, src=1 << len(before.warp), dst=1 << len(after.warp))
     inside = Span((*before.register, *before.thread))
     crossing = any(column not in inside for column in (*after.register, *after.thread))
     if before.block != after.block or crossing:
-        raise fail(errors.BLOCKS, src=list(src.bases("block")), dst=list(dst.bases("block")))
+        raise fail(errors.CONVERT_BLOCKS, src=list(src.bases("block")), dst=list(dst.bases("block")))
 
 
 def _plan_registers(before: Columns, after: Columns) -> RegisterMove | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from weft.errors import fail
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 from weft.layout.nested import int_tuple
 from weft.layout.nested.int_tuple import IntTuple
 from weft.layout.nested.layouts import Layout, make_layout

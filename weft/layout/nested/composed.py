@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from weft.errors import fail
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 from weft.layout.linear.f2 import is_power_of_two, log2
 from weft.layout.nested.int_tuple import IntTuple
 from weft.layout.nested.layouts import Layout

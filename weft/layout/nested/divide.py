@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.errors import fail
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 from weft.layout.nested import int_tuple
 from weft.layout.nested.algebra import (
     Tiler,

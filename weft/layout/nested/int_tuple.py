@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from weft.errors import fail
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 
 # A number or a tuple of IntTuples. Run-time scalars may be of any class, so the type cannot say more.
 IntTuple: TypeAlias = Any

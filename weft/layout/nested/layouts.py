@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from weft.errors import fail
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 from weft.layout.nested import int_tuple
 from weft.layout.nested.int_tuple import UNKNOWN, IntTuple
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from weft.errors import fail
 from weft.errors import layout as layout_errors
-from weft.errors import strided as errors
+from weft.errors import nested as errors
 from weft.layout.linear.f2 import is_power_of_two, log2
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.nested.algebra import coalesce, flat_modes, from_modes, require

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 
-from weft.errors import convert as errors
 from weft.errors import fail
+from weft.errors import layout as errors
 from weft.layout import cost
 from weft.layout.distributed.layouts import DistributedLayout
 from weft.layout.linear.columns import columns
@@ -88,7 +88,7 @@ def bank_conflicts(
 def _in_tile(distributed: LinearLayout, tile_shape: Sequence[int], view_shape: Sequence[int]) -> LinearLayout:
     """The distributed layout with its elements numbered as the whole tile in shared memory numbers them."""
     if distributed.out_sizes != tuple(view_shape):
-        raise fail(errors.SHAPE, src=list(view_shape), dst=list(distributed.out_sizes))
+        raise fail(errors.CONVERT_SHAPE, src=list(view_shape), dst=list(distributed.out_sizes))
     bases = {dim: distributed.bases(dim) for dim in distributed.in_dims}
     return LinearLayout.make(bases, list(zip(distributed.out_dims, tile_shape, strict=True)))
 
@@ -102,7 +102,7 @@ def _check_blocks(
     # A layout that does not name a bit of the block has copies there.
     blocks = zip_longest(tile.columns["block"], shared.columns["block"], fillvalue=0)
     if crossing or any(mine != its for mine, its in blocks):
-        raise fail(errors.BLOCKS, src=list(distributed.bases("block")), dst=list(shared.bases("block")))
+        raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(shared.bases("block")))
 
 
 def _most_elements(shared: SharedLayout, bits: int, pads: Pads) -> int:

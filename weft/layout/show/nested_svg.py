@@ -13,7 +13,7 @@ from itertools import product
 from typing import TypeAlias
 
 from weft.errors import fail
-from weft.errors import show as errors
+from weft.errors import layout as errors
 from weft.layout.nested.composed import ComposedLayout
 from weft.layout.nested.layouts import Layout
 from weft.layout.show.nested_text import grid, grid_shape, tile_shape
@@ -194,7 +194,7 @@ def _storage(cells: Sequence[Cell]) -> list[list[Cell]]:
     owners = {cell.offset: cell.owner for cell in cells}
     elements = max(owners) + 1
     if elements > MOST_ELEMENTS:
-        raise fail(errors.TOO_LARGE, shape=[elements], elements=elements, most=MOST_ELEMENTS)
+        raise fail(errors.SHOW_TOO_LARGE, shape=[elements], elements=elements, most=MOST_ELEMENTS)
     memory = [Cell(offset, owners.get(offset), f"offset {offset}") for offset in range(elements)]
     return [memory[start : start + PER_LINE] for start in range(0, len(memory), PER_LINE)]
 

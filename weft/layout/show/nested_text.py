@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from weft.errors import fail
-from weft.errors import show as show_errors
-from weft.errors import strided as errors
+from weft.errors import layout as layout_errors
+from weft.errors import nested as errors
 from weft.layout.nested import int_tuple
 from weft.layout.nested.algebra import require
 from weft.layout.nested.composed import ComposedLayout
@@ -56,7 +56,7 @@ def grid(layout: Layout | ComposedLayout) -> list[list[int]]:
     rows, columns = grid_shape(layout)
     if rows * columns > MOST_ELEMENTS:
         shape = [rows, columns]
-        raise fail(show_errors.TOO_LARGE, shape=shape, elements=prod(shape), most=MOST_ELEMENTS)
+        raise fail(layout_errors.SHOW_TOO_LARGE, shape=shape, elements=prod(shape), most=MOST_ELEMENTS)
     if layout.rank() == 1:
         return [[layout(index) for index in range(columns)]]
     return [[layout(row, column) for column in range(columns)] for row in range(rows)]

@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 
 from weft.errors import fail
-from weft.errors import show as errors
+from weft.errors import layout as errors
 from weft.layout.base import WARP_SIZE, TileLayout
 from weft.layout.distributed.layouts import AutoLayout, CoalescedLayout
 from weft.layout.linear.maps import LinearLayout
@@ -64,7 +64,7 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     for tiles of more than a million elements.
     """
     if prod(shape) > MOST_ELEMENTS:
-        raise fail(errors.TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
+        raise fail(errors.SHOW_TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
     linear = _drawable(layout, tuple(shape))
     rows = tuple(_rows(linear))
     cells: list[list[Place]] = [[] for _ in range(prod(shape))]
@@ -117,13 +117,13 @@ def hardware_fragments(picture: Picture) -> Iterator[Fragment]:
 
 def _drawable(layout: TileLayout | LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
     if isinstance(layout, AutoLayout | CoalescedLayout):
-        raise fail(errors.UNRESOLVED, layout=layout)
+        raise fail(errors.SHOW_UNRESOLVED, layout=layout)
     if isinstance(layout, PaddedSharedLayout):
-        raise fail(errors.PADDED, layout=layout)
+        raise fail(errors.SHOW_PADDED, layout=layout)
     if isinstance(layout, TileLayout):
         return layout.to_linear(shape)
     if layout.out_sizes != shape:
-        raise fail(errors.SHAPE, own=list(layout.out_sizes), shape=list(shape))
+        raise fail(errors.SHOW_SHAPE, own=list(layout.out_sizes), shape=list(shape))
     return layout
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from weft.errors import fail
-from weft.errors import tensor_memory as errors
+from weft.errors import layout as errors
 from weft.layout.base import TileLayout, check_powers_of_two, ints, tile_dims, vectors
 from weft.layout.cluster import BLOCK, Cga, Spelling, block_bases, block_shape, cga_fields
 from weft.layout.linear.f2 import log2
@@ -79,12 +79,12 @@ class TensorMemoryLayout(TensorLayout):
     def _complete(self) -> None:
         block = ints(self.block)
         if len(block) != 2 or block[0] not in (64, LANES):
-            raise fail(errors.BLOCK, block=list(block))
+            raise fail(errors.TMEM_BLOCK, block=list(block))
         check_powers_of_two("block", block)
         check_powers_of_two("col_stride", (self.col_stride,))
         bases = _cga(self.cga_layout, self.cta_split_num)
         if self.two_ctas and not bases:
-            raise fail(errors.TWO_CTAS_BLOCKS, layout=f"block={list(block)}")
+            raise fail(errors.TMEM_TWO_CTAS_BLOCKS, layout=f"block={list(block)}")
         self._freeze(
             block=block,
             cga_layout=bases,
@@ -101,7 +101,7 @@ class TensorMemoryLayout(TensorLayout):
         part = block_shape(self.cga, shape)
         rows, columns = self.block[0], min(self.block[1], part[1])
         if part[0] % rows:
-            raise fail(errors.BLOCK_SHAPE, shape=list(part), block=list(self.block), layout=self)
+            raise fail(errors.TMEM_BLOCK_SHAPE, shape=list(part), block=list(self.block), layout=self)
         down, along = _bits(0, 1, rows), _bits(1, 1, columns)
         beyond = [*_bits(0, rows, part[0]), *_bits(1, columns, part[1])]
         if rows == LANES:

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from weft.errors import fail
-from weft.errors import tensor_memory as errors
+from weft.errors import layout as errors
 from weft.layout.base import WARP_SIZE, WARPGROUP, Unreadable
 from weft.layout.cluster import BLOCK, Cga, block_bases, block_shape
 from weft.layout.distributed.layouts import DistributedLinearLayout
@@ -138,15 +138,15 @@ def register_layout(
     """
     fragments: dict[str, Fragment] = {**FRAGMENTS, SPLITN: FRAGMENTS["32x32b"]}
     if variant not in fragments:
-        raise fail(errors.VARIANT, variant=variant, known=", ".join(fragments))
+        raise fail(errors.TMEM_VARIANT, variant=variant, known=", ".join(fragments))
     if num_warps < WARPGROUP or not is_power_of_two(num_warps):
-        raise fail(errors.WARPS, num_warps=num_warps)
+        raise fail(errors.TMEM_WARPS, num_warps=num_warps)
     blocks = layout.cga or cga
     memory = layout.to_linear(shape if layout.cga else block_shape(blocks, shape))
     found = _bases(fragments[variant], memory, layout.has_copies, bits, num_warps)
     if found is None or (variant == SPLITN and not _split_columns(found, shape[1] // 2, bits)):
         raise fail(
-            errors.REGISTER_LAYOUT,
+            errors.TMEM_REGISTER_LAYOUT,
             variant=variant, bits=bits, shape=list(shape), layout=layout, num_warps=num_warps,
         )  # fmt: skip
     return DistributedLinearLayout(found.registers, found.lanes, found.warps, block_bases(blocks, shape), tuple(shape))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import cluster as cluster_errors
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import lowering as errors
 from weft.ir.core import Op, Value, walk
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, int32, int64

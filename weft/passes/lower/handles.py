@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from weft.errors import Loc, fail
-from weft.errors import lowering as errors
+from weft.errors import compiler as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedArrayType, SharedType, int32

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from weft.errors import UserError, fail
-from weft.errors import lowering as errors
+from weft.errors import compiler as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, ScalarType, SharedType, TileType, int1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.errors import lowering as errors
 from weft.ir.core import Op, Value
 from weft.passes.lower.state import Lowering
 

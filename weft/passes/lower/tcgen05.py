@@ -7,7 +7,7 @@ Where two blocks multiply together all of it is done by the first of the two.
 
 from __future__ import annotations
 
-from weft.errors import blackwell, fail
+from weft.errors import fail, tensor_cores
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TensorType
@@ -55,7 +55,7 @@ def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value, scaled: Scaled |
     found = plan_mma(_side(lo, a), _shared_side(lo, b), side_of(lo, acc), types, scaled, lo.two_ctas)
     if isinstance(found, Unreadable):
         raise fail(
-            blackwell.LAYOUTS, loc=op.loc, what=op.name, left=a.type, right=b.type, acc=acc.type,
+            tensor_cores.TCGEN05_LAYOUTS, loc=op.loc, what=op.name, left=a.type, right=b.type, acc=acc.type,
             reason=found.reason, fix=found.fix,
         )  # fmt: skip
     return found
@@ -100,7 +100,7 @@ def copy(lo: Lowering, op: Op) -> None:
     found = plan_copy(_shared_side(lo, src), side_of(lo, dst), s.element.bits)
     if isinstance(found, Unreadable):
         raise fail(
-            blackwell.COPY_LAYOUTS, loc=op.loc, src=s, src_layout=s.layout, dst=d, dst_layout=d.layout,
+            tensor_cores.TCGEN05_COPY_LAYOUTS, loc=op.loc, src=s, src_layout=s.layout, dst=d, dst_layout=d.layout,
             reason=found.reason, fix=found.fix,
         )  # fmt: skip
     with where(lo, _first_of_two(lo)):

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from weft.errors import Loc, blackwell, fail
-from weft.errors import lowering as errors
+from weft.errors import Loc, fail, memory
+from weft.errors import compiler as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TensorType, TileType, int32, uint32
@@ -129,7 +129,7 @@ def reinterpret(lo: Lowering, op: Op) -> None:
     handle, t = lo.tensors[source], tensor_type(source)
     first = _first_column(t, handle.start)
     if first is None:
-        raise fail(blackwell.REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
+        raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
     lo.tensors[op.result] = TensorHandle((0, 0), _moved(lo, handle.address, first))
 
 
@@ -190,7 +190,7 @@ def _plan(lo: Lowering, op: Op, handle: Value, tile: Value) -> TensorAccess:
     if isinstance(found, Unreadable):
         assert isinstance(tile.type, TileType)
         raise fail(
-            blackwell.ACCESS, loc=op.loc, what=op.name, got=t, layout=t.layout, tile=tile.type.layout,
+            memory.TMEM_ACCESS, loc=op.loc, what=op.name, got=t, layout=t.layout, tile=tile.type.layout,
             reason=found.reason, fix=found.fix,
         )  # fmt: skip
     return found

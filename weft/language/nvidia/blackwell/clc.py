@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.errors import blackwell as errors
+from weft.errors import cluster as errors
 from weft.errors import fail
 from weft.ir.types import int64
 from weft.language.context import current

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
-from weft.errors import blackwell as errors
 from weft.errors import fail
-from weft.errors import mma as mma_errors
+from weft.errors import tensor_cores as errors
 from weft.ir.types import BY_CODE, DType, float8e4nv, float32
 from weft.language.context import current
 from weft.language.handles import memory_handle
@@ -104,9 +103,9 @@ def tcgen05_mma_scaled(
     check_shapes(what, a, b, acc, each)
     if acc.dtype is not float32:
         got, allowed = name_of(acc), float32.name
-        raise fail(mma_errors.ACCUMULATOR_TYPE, what=what, left=name_of(a), right=name_of(b), got=got, allowed=allowed)
+        raise fail(errors.MMA_ACCUMULATOR_TYPE, what=what, left=name_of(a), right=name_of(b), got=got, allowed=allowed)
     if layout.block[0] != LANES:
-        raise fail(errors.SCALED_BLOCK, got=name_of(acc), layout=layout)
+        raise fail(errors.TCGEN05_SCALED_BLOCK, got=name_of(acc), layout=layout)
     run_type = _check_scales((a, b), (a_scale, b_scale), (a_type, b_type))
     _check_layouts(what, a, b, acc, Scaled(a_type, b_type, a_scale.side, b_scale.side, run_type.code))
     commits = _commits(what, mbarriers, mbarrier_preds, (a, b) if multicast else ())
@@ -125,11 +124,11 @@ def tcgen05_copy(src: shared_memory_descriptor, dst: tensor_memory_descriptor) -
     demand(what, "tensor memory")
     known = _is_tile(src, shared_memory_descriptor) and _is_tile(dst, tensor_memory_descriptor)
     if not known or (src.dtype, src.shape) != (dst.dtype, dst.shape):
-        raise fail(errors.COPY, src=name_of(src), dst=name_of(dst))
+        raise fail(errors.TCGEN05_COPY, src=name_of(src), dst=name_of(dst))
     plan = plan_copy(src.side, dst.side, dst.dtype.bits)
     if isinstance(plan, Unreadable):
         raise fail(
-            errors.COPY_LAYOUTS, src=name_of(src), src_layout=src.layout, dst=name_of(dst), dst_layout=dst.layout,
+            errors.TCGEN05_COPY_LAYOUTS, src=name_of(src), src_layout=src.layout, dst=name_of(dst), dst_layout=dst.layout,
             reason=plan.reason, fix=plan.fix,
         )  # fmt: skip
     apply_many(ops.copy, (src, dst))
@@ -190,11 +189,11 @@ def _commits(what: str, mbarriers: Any, preds: Any, descs: Sequence[Any]) -> lis
     """The arrivals to come. Raises tcgen05-barriers, tcgen05-predicates, cluster-signal, and what barriers are refused for."""
     barriers = _listed(mbarriers)
     if barriers is None:
-        raise fail(errors.BARRIERS, what=what, got=name_of(mbarriers))
+        raise fail(errors.TCGEN05_BARRIERS, what=what, got=name_of(mbarriers))
     conditions = [True] * len(barriers) if preds is None else _listed(preds)
     if conditions is None or len(conditions) != len(barriers):
         got = name_of(preds) if conditions is None else f"{len(conditions)} conditions"
-        raise fail(errors.PREDICATES, what=what, got=got, count=len(barriers))
+        raise fail(errors.TCGEN05_PREDICATES, what=what, got=got, count=len(barriers))
     # Where two blocks multiply together, both learn of it.
     pairs = bool(current().two_ctas)
     masks = {mask | pairs for mask in _masks(what, descs)} or {int(pairs)}
@@ -229,11 +228,11 @@ def _masks(what: str, descs: Any) -> list[int]:
     """For each operand, the bits in whose number blocks may differ that an operand is sent to together."""
     operands = _listed(descs)
     if operands is None:
-        raise fail(errors.DESCRIPTORS, what=what, got=name_of(descs))
+        raise fail(errors.TCGEN05_DESCRIPTORS, what=what, got=name_of(descs))
     found: list[int] = []
     for x in operands:
         if not isinstance(x, (shared_memory_descriptor, tensor_memory_descriptor)):
-            raise fail(errors.DESCRIPTORS, what=what, got=name_of(x))
+            raise fail(errors.TCGEN05_DESCRIPTORS, what=what, got=name_of(x))
         t = x.memory
         found.append(receivers(t.layout.to_linear(t.alloc_shape), current().num_ctas))
     return found
@@ -257,15 +256,15 @@ def _operand(what: str, number: int, x: Any) -> DType:
         fix = "choose one, as in bufs.index(i)"
     elif number == 0:
         fix += ", or allocate_tensor_memory(dtype, shape, layout, value)"
-    raise fail(mma_errors.OPERAND, side=SIDES[number], what=what, got=name_of(x), want=want, fix=fix)
+    raise fail(errors.MMA_OPERAND, side=SIDES[number], what=what, got=name_of(x), want=want, fix=fix)
 
 
 def _check_accumulator(what: str, acc: Any) -> TensorMemoryLayout:
     """Its layout. Raises tcgen05-accumulator, tcgen05-accumulator-layout."""
     if not _is_tile(acc, tensor_memory_descriptor):
-        raise fail(errors.ACCUMULATOR, what=what, got=name_of(acc))
+        raise fail(errors.TCGEN05_ACCUMULATOR, what=what, got=name_of(acc))
     if not isinstance(acc.layout, TensorMemoryLayout):
-        raise fail(errors.ACCUMULATOR_LAYOUT, what=what, got=name_of(acc), layout=acc.layout)
+        raise fail(errors.TCGEN05_ACCUMULATOR_LAYOUT, what=what, got=name_of(acc), layout=acc.layout)
     return acc.layout
 
 
@@ -273,25 +272,25 @@ def _check_format(number: int, format: Any, dtype: DType, x: RuntimeValue) -> No
     """Raises tcgen05-format, tcgen05-format-element."""
     side = SIDES[number]
     if format not in FORMATS:
-        raise fail(errors.FORMAT, side=side, got=repr(format), known=", ".join(map(repr, FORMATS)))
+        raise fail(errors.TCGEN05_FORMAT, side=side, got=repr(format), known=", ".join(map(repr, FORMATS)))
     if dtype != FORMATS[format]:
         known = [name for name, each in FORMATS.items() if each == dtype]
         fix = f"pass {side}_type={known[0]!r}" if known else "keep it in that type, two of e2m1 in each byte"
         want = FORMATS[format].name
-        raise fail(errors.FORMAT_ELEMENT, side=side, got=name_of(x), format=format, dtype=want, fix=fix)
+        raise fail(errors.TCGEN05_FORMAT_ELEMENT, side=side, got=name_of(x), format=format, dtype=want, fix=fix)
 
 
 def _check_scales(operands: Sequence[Any], scales: Sequence[Any], formats: tuple[str, str]) -> DType:
     """The type of the scales. Raises tcgen05-scale, tcgen05-scale-layout, tcgen05-scale-types, tcgen05-scale-shape."""
     for side, scale in zip(SIDES, scales, strict=True):
         if not _is_tile(scale, tensor_memory_descriptor):
-            raise fail(errors.SCALE, side=side, got=name_of(scale))
+            raise fail(errors.TCGEN05_SCALE, side=side, got=name_of(scale))
         if not isinstance(scale.layout, TensorMemoryScalesLayout):
-            raise fail(errors.SCALE_LAYOUT, side=side, got=name_of(scale), layout=scale.layout)
+            raise fail(errors.TCGEN05_SCALE_LAYOUT, side=side, got=name_of(scale), layout=scale.layout)
     kinds = {scale.dtype for scale in scales}
     if len(kinds) > 1 or (float8e4nv in kinds and formats != ("e2m1", "e2m1")):
         one, other = map(name_of, scales)
-        raise fail(errors.SCALE_TYPES, left=formats[0], right=formats[1], a_scale=one, b_scale=other)
+        raise fail(errors.TCGEN05_SCALE_TYPES, left=formats[0], right=formats[1], a_scale=one, b_scale=other)
     dtype = kinds.pop()
     run = RUNS[dtype.code]
     for number, (x, scale) in enumerate(zip(operands, scales, strict=True)):
@@ -299,7 +298,7 @@ def _check_scales(operands: Sequence[Any], scales: Sequence[Any], formats: tuple
         want = [x.shape[number], length // run]
         if scale.shape != want:
             got = name_of(scale)
-            raise fail(errors.SCALE_SHAPE, side=SIDES[number], got=got, operand=name_of(x), run=run, want=want)
+            raise fail(errors.TCGEN05_SCALE_SHAPE, side=SIDES[number], got=got, operand=name_of(x), run=run, want=want)
     return dtype
 
 
@@ -311,7 +310,9 @@ def _check_layouts(
     plan = plan_mma(a.side, b.side, acc.side, types, scaled, bool(current().two_ctas))
     if isinstance(plan, Unreadable):
         left, right, sums = name_of(a), name_of(b), name_of(acc)
-        raise fail(errors.LAYOUTS, what=what, left=left, right=right, acc=sums, reason=plan.reason, fix=plan.fix)
+        raise fail(
+            errors.TCGEN05_LAYOUTS, what=what, left=left, right=right, acc=sums, reason=plan.reason, fix=plan.fix
+        )
 
 
 def _per_element(format: str) -> int:

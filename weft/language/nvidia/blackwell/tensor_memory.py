@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.errors import blackwell as errors
 from weft.errors import fail
+from weft.errors import memory as errors
 from weft.ir.types import DType, TensorType, float8e4nv, tile_type, uint8
 from weft.language.broadcast import Form, fit
 from weft.language.casts import check_dtype
@@ -162,7 +162,7 @@ class tensor_memory_descriptor(memory_handle):
         current("reinterpret")
         t = self.memory
         if t.shape[-2] != t.alloc_shape[0]:
-            raise fail(errors.REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
+            raise fail(errors.TMEM_REINTERPRET, got=name_of(self), tile=list(t.alloc_shape))
         element, placed = dtype or t.element, layout or t.layout
         sizes = _check_memory(element, t.shape if shape is None else shape, placed)
         return emit(ops.reinterpret, self, element=element, shape=sizes, layout=placed)
@@ -187,7 +187,7 @@ def allocate_tensor_memory(
     demand("allocate_tensor_memory", "tensor memory")
     context = current()
     if context.partition:
-        raise fail(errors.PARTITION, partition=context.partition)
+        raise fail(errors.TMEM_PARTITION, partition=context.partition)
     sizes = _check_memory(element_ty, shape, layout)
     context.allocations += 1
     made = context.builder.emit(ops.alloc, element=element_ty, shape=sizes, layout=layout, tag=context.allocations)
@@ -242,7 +242,9 @@ def _check_access(what: str, memory: tensor_memory_descriptor, layout: Distribut
     plan = plan_tensor_access(tile, memory.side, t.element.bits, current().num_warps)
     if isinstance(plan, Unreadable):
         got = name_of(memory)
-        raise fail(errors.ACCESS, what=what, got=got, layout=t.layout, tile=layout, reason=plan.reason, fix=plan.fix)
+        raise fail(
+            errors.TMEM_ACCESS, what=what, got=got, layout=t.layout, tile=layout, reason=plan.reason, fix=plan.fix
+        )
 
 
 def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
@@ -250,10 +252,10 @@ def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[
     check_dtype(dtype)
     assert isinstance(dtype, DType)
     if not isinstance(layout, TensorLayout):
-        raise fail(errors.NOT_A_LAYOUT, got=repr(layout))
+        raise fail(errors.TMEM_NOT_A_LAYOUT, got=repr(layout))
     sizes = check_shape("tensor memory", shape)
     if len(sizes) < 2 or min(sizes) < 1:
-        raise fail(errors.SHAPE, shape=list(sizes), layout=layout)
+        raise fail(errors.TMEM_SHAPE, shape=list(sizes), layout=layout)
     _check_element(dtype, layout)
     check_num_ctas(layout, layout.to_linear(sizes[-2:]).in_size("block"), current().num_ctas)
     if isinstance(layout, TensorMemoryLayout):
@@ -268,7 +270,7 @@ def _check_element(dtype: DType, layout: TensorLayout) -> None:
         fits, allowed = dtype.bits in ELEMENT_BITS, "8, 16 or 32 bits"
         known = "the types of these sizes, as gl.float32 or gl.float16"
     if not fits:
-        raise fail(errors.ELEMENT, dtype=dtype.name, bits=dtype.bits, layout=layout, allowed=allowed, known=known)
+        raise fail(errors.TMEM_ELEMENT, dtype=dtype.name, bits=dtype.bits, layout=layout, allowed=allowed, known=known)
 
 
 def _check_blocks(layout: TensorMemoryLayout) -> None:
@@ -278,7 +280,7 @@ def _check_blocks(layout: TensorMemoryLayout) -> None:
         context.two_ctas = layout.two_ctas
     if context.two_ctas != layout.two_ctas:
         blocks, before = (("two blocks" if two else "one block") for two in (layout.two_ctas, context.two_ctas))
-        raise fail(errors.TWO_CTAS_MIXED, layout=layout, blocks=blocks, before=before, two_ctas=context.two_ctas)
+        raise fail(errors.TMEM_TWO_CTAS_MIXED, layout=layout, blocks=blocks, before=before, two_ctas=context.two_ctas)
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.errors import blackwell as errors
+from weft.errors import asynchronous as errors
 from weft.errors import fail
 from weft.ir.types import int32
 from weft.language.descriptor import tensor_descriptor, tensor_descriptor_im2col, tensor_descriptor_type

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from weft.errors import fail
-from weft.errors import mma as errors
+from weft.errors import tensor_cores as errors
 from weft.ir.core import Value
 from weft.ir.types import DType
 from weft.language.context import current
@@ -66,7 +66,7 @@ def warpgroup_mma_layout(
     """
     if dtype not in OPERANDS:
         known = ", ".join(f"gl.{each.name}" for each in OPERANDS)
-        raise fail(errors.LAYOUT_DTYPE, got=repr(dtype), known=known)
+        raise fail(errors.MMA_LAYOUT_DTYPE, got=repr(dtype), known=known)
     return pick_wgmma_layout(dtype.primitive_bitwidth, tuple(shape), num_warps, cga_layout)
 
 
@@ -110,7 +110,7 @@ def warpgroup_mma(
     _, n, k = layout.instr_shape
     want = K_BITS // left.bits
     if k != want:
-        raise fail(errors.INSTRUCTION_K, layout=layout, got=k, dtype=left.name, want=want, n=n)
+        raise fail(errors.MMA_INSTRUCTION_K, layout=layout, got=k, dtype=left.name, want=want, n=n)
     if isinstance(a, tensor):
         a = fragments(what, 0, a, layout, ", or pass it in shared memory")
     (rows, columns), length = acc.shape, a.shape[1]
@@ -139,11 +139,11 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
     count = check_pendings(what, num_outstanding)
     values = list(cast("Sequence[Any]", deps)) if isinstance(deps, (list, tuple)) else [] if deps is None else [deps]
     if not values:
-        raise fail(errors.NO_DEPS, count=count)
+        raise fail(errors.MMA_NO_DEPS, count=count)
     for value in values:
         layout = value.layout if isinstance(value, tensor) and not value.is_scalar else None
         if not isinstance(layout, NVMMADistributedLayout) or tuple(layout.version) != WGMMA:
-            raise fail(errors.NO_ACCUMULATOR, got=name_of(value))
+            raise fail(errors.MMA_NO_ACCUMULATOR, got=name_of(value))
     waited = _wait(count, values)
     return waited[0] if len(waited) == 1 else waited
 
@@ -166,7 +166,7 @@ def _side(what: str, number: int, x: shared_memory_descriptor) -> SharedSide:
     memory = check_buffer(f"{SIDES[number]} of {what}", x)
     if memory.leading:
         fix = "choose one, as in bufs.index(i)"
-        raise fail(errors.OPERAND, side=SIDES[number], what=what, got=name_of(x), want="one tile", fix=fix)
+        raise fail(errors.MMA_OPERAND, side=SIDES[number], what=what, got=name_of(x), want="one tile", fix=fix)
     return memory.side
 
 
@@ -184,7 +184,7 @@ def _imprecise(limit: Any, dtype: DType, length: int, is_async: bool) -> int:
         problem = f"for {length} elements along K, which instructions take {step} at a time"
         fix = f"pass a multiple of {step} up to {length}"
     if problem:
-        raise fail(errors.IMPRECISE, got=count, problem=problem, fix=fix)
+        raise fail(errors.MMA_IMPRECISE, got=count, problem=problem, fix=fix)
     return count
 
 

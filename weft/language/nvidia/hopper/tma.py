@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from weft.errors import asynchronous as errors
-from weft.errors import bridge as bridge_errors
 from weft.errors import cluster as cluster_errors
 from weft.errors import fail
+from weft.errors import views as view_errors
 from weft.ir.types import (
     DType,
     Pointer,
@@ -201,11 +201,11 @@ def make_tensor_descriptor(
     if isinstance(base, LayoutTensor):
         if shape is not None or strides is not None or block_shape is None:
             own = "with a shape or strides of its own" if block_shape is not None else "without a block_shape"
-            raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=base.history, problem=own)
+            raise fail(view_errors.BRIDGE_DESCRIPTOR_ARGUMENTS, base=base.history, problem=own)
         base, shape, strides = _of_view(base)
     if shape is None or strides is None or block_shape is None:
         missing = "without shape, strides and block_shape"
-        raise fail(bridge_errors.DESCRIPTOR_ARGUMENTS, base=name_of(base), problem=missing)
+        raise fail(view_errors.BRIDGE_DESCRIPTOR_ARGUMENTS, base=name_of(base), problem=missing)
     element = base.element if isinstance(base, tensor) and base.is_scalar else None
     if not isinstance(element, Pointer):
         raise fail(errors.MAKE_BASE, got=name_of(base))
@@ -236,7 +236,7 @@ def make_tensor_descriptor(
 def _of_view(view: LayoutTensor) -> tuple[tensor, list[Any], list[Any]]:
     """Address, shape and strides of a view."""
     if view.address_space is not AddressSpace.GLOBAL:
-        raise fail(bridge_errors.DESCRIPTOR_SPACE, view=view.history, space=view.address_space.value)
+        raise fail(view_errors.BRIDGE_DESCRIPTOR_SPACE, view=view.history, space=view.address_space.value)
     shape, strides = extents(view)
     # TMA counts in 32 bits, also where a view is so large that its numbers come in 64.
     return view.ptr, [convert(size, int32) if isinstance(size, tensor) else size for size in shape], strides
