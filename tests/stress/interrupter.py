@@ -5,8 +5,8 @@
     python tests/stress/interrupter.py compiles 50 --seed 0   # the same in NVRTC's first compilation
 
 The processes are forks of one that has imported NumPy and nothing of weft, or for "compiles" NVRTC and what needs it.
-Prints one line of JSON: how many were tried, how many were interrupted, and what went wrong in the others by the line or the
-time of the interrupt.
+Prints one line of JSON: how many were tried, how many were interrupted, how many did not answer, and what else went wrong by
+the line or the time of the interrupt.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 5
+UNANSWERED = f"no answer within {PATIENCE_S} s"
 OURS = (str(ROOT / "weft"), str(Path(__file__).with_name("first_launch.py")))
 
 
@@ -99,7 +100,9 @@ def result(process: int, out: int) -> Any:
     with os.fdopen(out, "rb") as stream:
         text = stream.read()
     status = os.waitpid(process, 0)[1]
-    return json.loads(text) if text.strip() else [True, f"the process ended with status {status}"]
+    if text.strip():
+        return json.loads(text)
+    return [True, UNANSWERED if status == signal.SIGALRM else f"the process ended with status {status}"]
 
 
 def at_line(line: int, expected: str) -> tuple[bool, str]:
@@ -185,7 +188,9 @@ def main() -> None:
         seen += interrupted
         if broken:
             wrong[place] = broken
-    print(json.dumps({"tried": given.count, "interrupted": seen, "wrong": wrong}))
+    unanswered = [place for place, text in wrong.items() if text == UNANSWERED]
+    wrong = {place: text for place, text in wrong.items() if text != UNANSWERED}
+    print(json.dumps({"tried": given.count, "interrupted": seen, "unanswered": len(unanswered), "wrong": wrong}))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,11 @@ def test_an_interrupted_first_launch(way, scale, stress_report):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
-    stress_report(f"first launches interrupted ({way})", found["tried"], len(found["wrong"]))
+    stress_report(f"first launches interrupted ({way})", found["tried"], len(found["wrong"]) + found["unanswered"])
     assert found["tried"] == count
     # Some signals come when the launch is over; those that no line sees would mean that weft swallows them.
     assert found["interrupted"] == count
+    # Linux discards a signal that is pending when a process ignores it, as NVRTC does. No program can keep one that comes right
+    # before, until a thread has taken it: microseconds, or milliseconds where every core is busy.
+    assert found["unanswered"] <= (0.02 * count if way == "compiles" else 0)
     assert not found["wrong"], "\n".join(f"{place}: {text}" for place, text in found["wrong"].items())

@@ -35,9 +35,11 @@ def shielded(call: Callable[[], object]) -> None:
             signal.pthread_kill(main, end)
 
     thread = threading.Thread(target=run, name="weft-shielded")
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, answered | {end})
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    ready.acquire()
     try:
-        ready.acquire()
+        # Changing the mask runs the handler of a signal that came before, which may raise.
+        signal.pthread_sigmask(signal.SIG_BLOCK, answered | {end})
         thread.start()
         ready.release()
         # A signal that finds the main thread outside of these waits goes to any other thread, such as one of NumPy's, or stays
@@ -49,7 +51,8 @@ def shielded(call: Callable[[], object]) -> None:
             if found:
                 taken.add(found.si_signo)
     finally:
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
         for number in answered:
             if callable(handler := signal.getsignal(number)):
                 signal.signal(number, handler)  # installed anew, it ends waits
