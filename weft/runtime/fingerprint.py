@@ -61,12 +61,14 @@ def fingerprint(value: object, known: Known | None = None) -> str | None:
     """The fingerprint of a value that a kernel reads, or None. `known` caches results."""
     if known is not None and id(value) in known:
         return known[id(value)][1]
-    walk = _Walk()
-    try:
-        walk.visit(value)
-        text = ",".join(walk.out)
-    except (_Unknown, RecursionError):
-        text = None
+    text = _of_ours(value) if type(value) is FunctionType else None
+    if text is None:
+        walk = _Walk()
+        try:
+            walk.visit(value)
+            text = ",".join(walk.out)
+        except (_Unknown, RecursionError):
+            text = None
     if text is not None and len(text) > _LONGEST:
         text = digest(text)
     if known is not None:
@@ -87,6 +89,17 @@ def inert(value: object, called: frozenset[int] = frozenset()) -> str | None:
 
 
 _LONGEST = 200
+
+
+def _of_ours(function: FunctionType) -> str | None:
+    """What a walk says of a plain function of ours, which most reads of a kernel are; None for any other."""
+    space = vars(function)
+    is_plain = "__weft_jit__" not in space and "__wrapped__" not in space
+    return _named(function) if is_plain and origin.of_function(function) is origin.OURS else None
+
+
+def _named(function: FunctionType) -> str:
+    return f"function:{function.__module__}.{function.__qualname__}"
 
 
 class _Unknown(Exception):
@@ -168,13 +181,15 @@ class _Walk:
         ):
             function = vars(function)["__wrapped__"]
         if origin.of_function(function) is origin.OURS:
-            self.out.append(f"function:{function.__module__}.{function.__qualname__}")
+            self.out.append(_named(function))
             return True
         if function is value and not self.classes:
             self.functions.add(id(value))
-        marks = sorted(name for name in getattr(value, "__dict__", ()) if name.startswith("__weft_"))
+        space = getattr(value, "__dict__", None)
+        marks = sorted([name for name in space if name.startswith("__weft_")]) if space else []
         self.out.append(f"function:{marks}:{source_text(function)}")
-        self._items("defaults", (function.__defaults__, function.__kwdefaults__))
+        if function.__defaults__ or function.__kwdefaults__:
+            self._items("defaults", (function.__defaults__, function.__kwdefaults__))
         return True
 
     def _described(self, value: Any, kind: type) -> bool:

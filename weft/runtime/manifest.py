@@ -115,7 +115,7 @@ def _key(key0: str, encoded: Sequence[kept.EncodedRead]) -> str:
 
 def _encode(request: CompileRequest, reads: Iterable[Read]) -> list[kept.EncodedRead] | None:
     """Reads as `[owner, path, fingerprint]`, with the owner as an access path from the kernel; None if it has none."""
-    ways = {id(anchor): way for way, anchor in _roots(request)}
+    ways = {id(anchor): way for start, root in _roots(request) for way, anchor in _anchors(start, root, set())}
     encoded: list[kept.EncodedRead] = []
     for entry in reads:
         way = f"module {entry.owner.__name__}" if isinstance(entry.owner, ModuleType) else ways.get(id(entry.owner))
@@ -189,8 +189,8 @@ class _Owners:
     """The owners of reads, by the way to each. A value's parts are listed when a way leads into it, which few ways do."""
 
     def __init__(self, request: CompileRequest) -> None:
-        self.by_way: dict[str, Any] = dict(_roots(request))
-        self.closed: dict[str, object] = {}
+        self.by_way: dict[str, Any] = {}
+        self.closed: dict[str, object] = dict(_roots(request))
         self.met: set[int] = set()
 
     def find(self, way: str) -> Any:
@@ -216,11 +216,11 @@ def _way(way: str, path: Path) -> str:
 
 
 def _roots(request: CompileRequest) -> Iterator[tuple[str, Any]]:
-    """Owners known before any read: the kernel, and functions and classes among its compile-time arguments."""
-    yield from _anchors("", request.fn, set())
+    """What is known before any read, and the way to it: the kernel and its compile-time arguments."""
+    yield "", request.fn
     for name, argument in request.arguments.items():
         if isinstance(argument, Constexpr):
-            yield from _anchors(f"={name}", argument.value, set())
+            yield f"={name}", argument.value
 
 
 def _anchors(way: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
