@@ -121,7 +121,7 @@ def test_facts_of_numbers_and_addresses():
     view = LayoutTensor(stand_in, ROWS, shape=(32, 7), strides=(64, 1))
     text = add_one.warmup(view, block=(8, 8), target="sm_90a").asm["ir"]
     assert (
-        "%t: ptr<f32> {divisible = 16}, %t.size_0: i32 {optional = true, divisible = 16}, %t.size_1: i32 {opt" in text
+        "%t: ptr<f32> {divisible = 16}, %t.size_0: i32 {divisible = 16, optional = true}, %t.size_1: i32 {opt" in text
     )
     kind = specialise("add_one", "t", view.tile[8, 1](0, 1))
     assert kind.pointer == Pointer("float32", False)
