@@ -114,15 +114,21 @@ def add(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def sub(d: int, a: Facts, b: Facts) -> Axis:
-    """The first counts up while the second stays."""
+    """The first counts up while the second stays; where both count up the difference stays."""
     x, y = a.axes[d], b.axes[d]
     run = min(x.contiguous, y.constant)
-    return Axis(run, min(x.constant, y.constant), congruence.sub(a.at(d, run), b.at(d, run)))
+    same = max(min(x.constant, y.constant), min(x.contiguous, y.contiguous))
+    return Axis(run, same, congruence.sub(a.at(d, run), b.at(d, run)))
 
 
 def mul(d: int, a: Facts, b: Facts) -> Axis:
     """By one nothing changes."""
     return a.axes[d] if b.hull.value == 1 else b.axes[d] if a.hull.value == 1 else elementwise(d, a, b)
+
+
+def shl(d: int, a: Facts, b: Facts) -> Axis:
+    """By nothing nothing changes."""
+    return a.axes[d] if b.hull.value == 0 else elementwise(d, a, b)
 
 
 def minimum(d: int, a: Facts, b: Facts) -> Axis:
@@ -147,19 +153,19 @@ def _counts_within(d: int, a: Facts, b: Facts, block: int) -> int:
 
 def div(d: int, a: Facts, b: Facts) -> Axis:
     """Below zero truncation breaks runs: -8 ... -1 divided by 8 gives -1 once and then zeros."""
-    if b.hull.value == 1:
-        return a.axes[d]
-    return quotient(d, a, b) if a.hull.nonnegative else elementwise(d, a, b)
+    return quotient(d, a, b) if b.hull.value == 1 or a.hull.nonnegative else elementwise(d, a, b)
 
 
 def quotient(d: int, a: Facts, b: Facts) -> Axis:
     """A quotient that is rounded down stays while the dividend counts up within one multiple of the divisor."""
+    if b.hull.value == 1:
+        return a.axes[d]
     return Axis(1, max(min(a.axes[d].constant, b.axes[d].constant), _counts_within(d, a, b, b.multiple(d))))
 
 
 def rem(d: int, a: Facts, b: Facts) -> Axis:
     """A remainder counts up with the dividend, within one multiple of the divisor."""
-    if a.hull.low >= 0 and a.hull.high < b.hull.low:
+    if -b.hull.low < a.hull.low and a.hull.high < b.hull.low:
         return a.axes[d]
     run = _counts_within(d, a, b, b.multiple(d)) if a.hull.nonnegative else 1
     return Axis(run, min(a.axes[d].constant, b.axes[d].constant), a.at(d, run).modulo(b.multiple(d)))
@@ -197,12 +203,26 @@ def _ones(rest: Congruence) -> int:
 
 
 def lower(d: int, a: Facts, b: Facts) -> int:
-    """Runs in which a < b holds for all or for none: `a` counts up to a multiple of the run."""
-    return max(min(a.axes[d].constant, b.axes[d].constant), _counts_within(d, a, b, b.multiple(d)))
+    """Runs in which a < b holds for all or for none: `a` counts up to a multiple of the run, or `b` from one less."""
+    x, y = a.axes[d], b.axes[d]
+    up = max(_counts_within(d, a, b, b.multiple(d)), _counts_within(d, b, a, _ones(a.at(d))))
+    if _between_two(a.hull, b.at(d), 0):
+        up = max(up, y.constant)
+    if _between_two(b.hull, a.at(d), 1):
+        up = max(up, x.constant)
+    return max(min(x.constant, y.constant), up)
+
+
+def _between_two(numbers: Scalar, limit: Congruence, above: int) -> bool:
+    """Whether no number with the limit's rest, plus `above`, lies among these, so that a limit is over all of them or none."""
+    rest = limit.residue + above
+    return (numbers.low - rest) // limit.modulus == (numbers.high - rest) // limit.modulus
 
 
 def select(d: int, condition: Facts, a: Facts, b: Facts) -> Axis:
-    """One of the two for a whole run."""
+    """One of the two for a whole run; one of them everywhere where it is known which."""
+    if condition.hull.value is not None:
+        return a.axes[d] if condition.hull.value else b.axes[d]
     run = min(a.axes[d].contiguous, b.axes[d].contiguous, condition.axes[d].constant)
     constant = min(condition.axes[d].constant, a.axes[d].constant, b.axes[d].constant)
     return Axis(run, constant, a.at(d, run).join(b.at(d, run)))

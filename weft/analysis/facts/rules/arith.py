@@ -69,7 +69,7 @@ def _mask(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 def _equal(predicate: str, d: int, a: Facts, b: Facts) -> int:
-    # i < n holds for all or none of an aligned run of i where n is a multiple of the run; i <= n does not.
+    # i < n holds for all or none of an aligned run of i where n is a multiple of the run, i <= n where n is one less.
     if predicate in ("lt", "ge"):
         return tile.lower(d, a, b)
     if predicate in ("gt", "le"):
@@ -83,18 +83,12 @@ def _selected(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 def _taken(op: Op, known: Known, hull: Scalar) -> Facts:
+    """What counts up modulo the width of a type does so modulo a smaller one."""
     (x,), (operand,) = known, op.uses
     source, target = operand.type.element, op.attrs["dtype"]
     if not isinstance(source, DType) or not (source.is_int() and target.is_int()) or target.is_bool():
         return where_equal(op, known, hull)
-    if target.bits > source.bits or (target.bits == source.bits and target.kind == source.kind):
-        return of_axes(op, x.axes, hull)
-    # A run may pass the largest number of a narrower type; an aligned one that is short enough cannot.
-    axes: list[Axis] = []
-    for d, own in enumerate(x.axes):
-        run = min(own.contiguous, x.multiple(d, own.contiguous), 1 << target.bits - 1)
-        axes.append(Axis(run, own.constant, x.at(d, run)))
-    return of_axes(op, axes, hull)
+    return of_axes(op, x.axes, hull)
 
 
 RULES: dict[OpDef, Rule] = {
@@ -104,7 +98,7 @@ RULES: dict[OpDef, Rule] = {
     arith.mul: Rule(two(scalar.mul), along(tile.mul), sums=True),
     arith.div: Rule(two_of(scalar.div), along(tile.div)),
     arith.rem: Rule(two_of(scalar.rem), along(tile.rem)),
-    arith.shl: Rule(two_of(scalar.shl), sums=True),
+    arith.shl: Rule(two_of(scalar.shl), along(tile.shl), sums=True),
     arith.shr: Rule(two_of(scalar.shr), _shifted_right),
     arith.and_: Rule(two_of(scalar.and_), along(tile.and_)),
     arith.or_: Rule(two_of(scalar.or_), along(tile.or_)),
