@@ -6,11 +6,11 @@ import pytest
 
 from tests.lang.support import descriptor, jit, ops, read
 from weft import language as gl
+from weft.analysis.scopes import scopes
 from weft.errors import UserError
 from weft.lang import RuntimeParam
 from weft.language.nvidia.ampere import async_copy
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
-from weft.passes.scopes import scopes
 
 TILE = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
 NVMMA = gl.NVMMASharedLayout(128, 16, 2)

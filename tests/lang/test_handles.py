@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.lang.support import INT, POINTER, descriptor, jit, kernel_line, mistake, ops, pointed, read
 from weft import language as gl
+from weft.analysis.scopes import scopes
 from weft.ir.types import DescriptorType, SharedType
 from weft.language.aggregate import aggregate
 from weft.language.descriptor import tensor_descriptor
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
-from weft.passes.scopes import scopes
 
 TILE = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
 NVMMA = gl.NVMMASharedLayout(128, 16, 2)

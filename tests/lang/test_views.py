@@ -10,6 +10,7 @@ import weft
 from tests.lang.support import INT, POINTER, jit, mistake, ops, pointed
 from weft import language as gl
 from weft import targets
+from weft.analysis.scopes import scopes
 from weft.errors import UserError
 from weft.ir.core import Func
 from weft.ir.types import Pointer, ScalarType, float32, int32
@@ -17,7 +18,6 @@ from weft.ir.verify import verify
 from weft.lang import ConstexprParam, RuntimeParam, ViewParam, build_kernel
 from weft.layout.nested.layouts import Layout
 from weft.passes.pipeline import tile_pipeline
-from weft.passes.scopes import scopes
 from weft.views import ViewKey
 from weft.views.modes import SCALAR
 

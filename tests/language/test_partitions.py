@@ -9,12 +9,12 @@ import pytest
 from tests.lang import support as reading
 from tests.language.support import BLOCKED, jit, mistake
 from weft import language as gl
+from weft.analysis.scopes import scopes
 from weft.ir.core import FuncAttrs, ParamFacts
 from weft.ir.verify import verify
 from weft.language.context import current
 from weft.language.partitions import named_barrier
 from weft.ops import control, shared
-from weft.passes.scopes import scopes
 
 
 class Pair(NamedTuple):

@@ -1,6 +1,6 @@
 """Random programs with accumulators in flight: in what the compiler lets through the simulator finds nothing wrong.
 
-Two accumulators go through products, waits, loops and branches. The compiler's rules (`weft.passes.accumulators`) and the
+Two accumulators go through products, waits, loops and branches. The compiler's rules (`weft.analysis.accumulators`) and the
 simulator's share no code. What is accepted gives the same sums as it stands, with overlapped products, and lowered.
 """
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.shared import BYTES, TILE, SharedKernel
+from weft.analysis.handles import alignment_of, bytes_of, handles
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import ScalarType, float16, float32, int32, int64
 from weft.layout import NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, scratch, shared
 from weft.ops.check import TypingError
-from weft.passes.handles import alignment_of, bytes_of, handles
 
 MATRIX = NVMMASharedLayout(128, 32)
 

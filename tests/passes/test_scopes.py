@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from weft.analysis.scopes import scopes
 from weft.errors import CompilationError, Loc
 from weft.ir.build import Builder
 from weft.ir.core import FuncAttrs, ParamFacts, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int32, tile_type
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, memory, program, reduce, tile
-from weft.passes.scopes import scopes
 
 I32, BOOL = ScalarType(int32), ScalarType(int1)
 LINE = BlockedLayout([1], [32], [4], [0])

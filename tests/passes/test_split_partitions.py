@@ -8,6 +8,7 @@ from tests.lang.support import INT, POINTER, jit, read
 from weft import language as gl
 from weft import targets
 from weft.analysis.facts import facts
+from weft.analysis.scopes import scopes
 from weft.errors import UserError
 from weft.ir.core import walk
 from weft.ir.types import Pointer, int1, int32
@@ -19,7 +20,6 @@ from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
 from weft.passes.resolve_layouts import resolve_layouts
-from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
 from weft.passes.split_partitions import split_partitions
 

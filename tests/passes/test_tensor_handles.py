@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.tensor import ACC, COLUMNS, ROWS, TensorKernel
+from weft.analysis.tensor_handles import columns_of, tensor_handles
 from weft.ir.core import Value
 from weft.ir.types import DType, ScalarType, float16, float32, int32, uint8
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.ops import control, tensor_memory
-from weft.passes.tensor_handles import columns_of, tensor_handles
 
 
 class Places(TensorKernel):

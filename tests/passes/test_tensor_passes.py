@@ -7,6 +7,7 @@ import pytest
 from tests.passes.shared import shown
 from tests.passes.tensor import ACC, ANSWER, COLUMNS, ROWS, SM100, TensorKernel
 from tests.sim.build import Kernel
+from weft.analysis.scopes import scopes
 from weft.errors import UserError
 from weft.ir.compare import equivalent
 from weft.ir.core import Func, walk
@@ -25,7 +26,6 @@ from weft.passes.dce import dce
 from weft.passes.insert_sync import insert_sync
 from weft.passes.pipeline import tile_pipeline
 from weft.passes.resolve_layouts import resolve_layouts
-from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
 from weft.passes.split_partitions import split_partitions
 from weft.passes.spread_arrivals import spread_arrivals

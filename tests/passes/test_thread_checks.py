@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.threads import Threads, flag, pointers, tiled
+from weft.analysis.scopes import scopes
 from weft.errors import CompilationError
 from weft.ir.core import ParamFacts
 from weft.ir.types import float16, float32, int32
 from weft.layout import BlockedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, program, regs, shared, thread, tile
-from weft.passes.scopes import scopes
 
 
 def refused(k: Threads, code: str) -> str:

@@ -8,6 +8,9 @@ from itertools import chain
 from pathlib import Path
 
 from weft import compiler
+from weft.analysis.handles import Place, handles
+from weft.analysis.liveness import lifetimes, place
+from weft.analysis.tensor_handles import columns_of
 from weft.errors import Loc, UserError
 from weft.explain import widths
 from weft.explain.notes import Note, in_bytes
@@ -16,10 +19,7 @@ from weft.ir.define import OpDef
 from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
 from weft.ops import shared, tensor_memory, thread, tile
-from weft.passes.handles import Place, handles
-from weft.passes.liveness import lifetimes, place
 from weft.passes.sync_report import Sync, synchronisation
-from weft.passes.tensor_handles import columns_of
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.specialise import Constexpr
 from weft.script import run_script

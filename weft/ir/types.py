@@ -2,7 +2,7 @@
 
 An element type is a `DType` or a `Pointer`. A value is a scalar, a tile spread over a block's threads by a layout, a
 per-thread register array, or memory. Scopes of scalars (block, warp, thread) are an analysis, not a
-part of the type: see `weft.passes.scopes`.
+part of the type: see `weft.analysis.scopes`.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ Element = DType | Pointer
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """One value. Who shares it (block, warp or each thread its own) is found by `passes.scopes`."""
+    """One value. Who shares it (block, warp or each thread its own) is found by `analysis.scopes`."""
 
     element: Element
 

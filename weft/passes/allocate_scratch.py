@@ -2,7 +2,8 @@
 
     %s = scratch.alloc {count=1024}    -->    %s = scratch.alloc {count=1024, offset=0}
 
-Allocations that are not alive at the same time share bytes (`weft.passes.liveness`); `insert_sync` keeps their accesses apart.
+Allocations that are not alive at the same time share bytes (`weft.analysis.liveness`); `insert_sync` keeps their accesses
+apart.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from sys import maxsize
 
+from weft.analysis.handles import bytes_of
+from weft.analysis.liveness import lifetimes, place
 from weft.ir.core import Func, walk
 from weft.ops import tensor_memory
 from weft.passes.allocate_shared import with_offsets
-from weft.passes.handles import bytes_of
-from weft.passes.liveness import lifetimes, place
 from weft.targets import Target
 
 

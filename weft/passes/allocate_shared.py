@@ -2,18 +2,19 @@
 
     %a = shared.alloc {shape=(64,), ...}    -->    %a = shared.alloc {shape=(64,), offset=0, ...}
 
-Allocations that are not alive at the same time share bytes (`weft.passes.liveness`); `insert_sync` keeps their accesses apart.
+Allocations that are not alive at the same time share bytes (`weft.analysis.liveness`); `insert_sync` keeps their accesses
+apart.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from weft.analysis.liveness import Placed, bill, lifetimes, place, total_bytes
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Func
 from weft.ir.rebuild import with_op_attrs
-from weft.passes.liveness import Placed, bill, lifetimes, place, total_bytes
 from weft.targets import Target
 
 

@@ -8,6 +8,7 @@ multiple of its columns and there are no gaps.
 
 from __future__ import annotations
 
+from weft.analysis.tensor_handles import columns_of, tensor_type, tile_columns
 from weft.errors import fail
 from weft.errors.compiler import TMEM_COLUMNS
 from weft.errors.memory import TMEM_PARTITION, TMEM_TWO_CTAS_MIXED
@@ -15,7 +16,6 @@ from weft.ir.core import Func, Op, walk
 from weft.ir.rebuild import with_op_attrs
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 from weft.ops import control, tensor_memory
-from weft.passes.tensor_handles import columns_of, tensor_type, tile_columns
 from weft.targets import Target
 
 LEAST_COLUMNS = 32

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from weft.analysis.flow import Pair, pairs
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OPS
 from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, shared, thread, tile
-from weft.passes.edges import Pair, edges
 
 Live = frozenset[Value]
 
@@ -44,13 +44,13 @@ _IN_PLACE = frozenset({mma.begin, mma.warpgroup_wait})
 
 def assign_registers(func: Func) -> Func:
     """The function with `storage` set."""
-    pairs = [pair for op in walk(func.body) for pair in _wanted(op)]
+    wanted = [pair for op in walk(func.body) for pair in _wanted(op)]
     excluded = {*func.params, *(result for op in walk(func.body) if op.kind in _NO_VARIABLE for result in op.results)}
-    pairs = [(a, b) for a, b in pairs if a.type == b.type and not {a, b} & excluded]
-    candidates = frozenset(value for pair in pairs for value in pair)
+    wanted = [(a, b) for a, b in wanted if a.type == b.type and not {a, b} & excluded]
+    candidates = frozenset(value for pair in wanted for value in pair)
     graph = _Interference(candidates)
     graph.region(func.body, frozenset())
-    return func.with_attrs(storage=_classes(pairs, graph))
+    return func.with_attrs(storage=_classes(wanted, graph))
 
 
 # What wants one variable
@@ -58,7 +58,7 @@ def assign_registers(func: Func) -> Func:
 
 def _wanted(op: Op) -> Iterator[Pair]:
     """Pairs of values of which one takes the other's place: on an edge of control flow, or in the operation."""
-    yield from edges(op)
+    yield from pairs(op)
     if op.kind in _PRODUCTS:
         yield op.result, list(op.uses)[2]
     elif op.kind in _IN_PLACE:

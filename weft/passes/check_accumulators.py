@@ -9,12 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
+from weft.analysis.accumulators import PRODUCTS, Flight, Flow, Watcher, accumulators
 from weft.errors import PerformanceWarning, Row, UserError, fail
 from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import TileType
 from weft.ops import arith, tile
-from weft.passes.accumulators import PRODUCTS, Flight, Flow, Watcher, accumulators
 from weft.passes.bound_blocks import SPARE, Pressure
 from weft.passes.partition_plan import plan_partitions
 from weft.targets import Target

@@ -18,9 +18,11 @@ author.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.ir.core import Func, Op, Region, walk
+from weft.analysis.flow import States
+from weft.ir.core import Func, Op, walk
 from weft.ops import cluster, control, tcgen05
 
 
@@ -28,8 +30,8 @@ def fence_tensor_memory(func: Func) -> Func:
     """The function with fences; itself where it does not touch tensor memory."""
     if not any(_accesses(op) for op in walk(func.body)):
         return func
-    body, _ = _Before().region(func.body, _NOTHING)
-    body, _ = _After().region(body, None)
+    body, _ = _Before().run(func.body, _NOTHING)
+    body, _ = _After().run(body, None)
     return func.with_body(body)
 
 
@@ -64,20 +66,6 @@ def _at_line(op: Op) -> str:
     return op.name if op.loc is None else f"{op.name} at line {op.loc.line}"
 
 
-def _with_regions(op: Op, *regions: Region) -> Op:
-    if all(new is old for new, old in zip(regions, op.regions, strict=True)):
-        return op
-    return Op(op.kind, op.operands, op.attrs, op.results, regions, op.loc)
-
-
-def _region(old: Region, ops: list[Op]) -> Region:
-    return old if len(ops) == len(old.ops) and all(map(_same, ops, old.ops)) else Region(old.args, tuple(ops))
-
-
-def _same(a: Op, b: Op) -> bool:
-    return a is b
-
-
 @dataclass(frozen=True, slots=True)
 class _Done:
     """The latest accesses to tensor memory that nobody has been told of: by all threads, and by the elected one."""
@@ -85,72 +73,45 @@ class _Done:
     by_all: Op | None = None
     by_elected: Op | None = None
 
-    def join(self, other: _Done) -> _Done:
-        """What may have been done on one of two ways."""
-        return _Done(self.by_all or other.by_all, self.by_elected or other.by_elected)
-
-    def alike(self, other: _Done) -> bool:
-        """Whether the same kinds of accesses are there."""
-        return (self.by_all is None, self.by_elected is None) == (other.by_all is None, other.by_elected is None)
+    @property
+    def kinds(self) -> tuple[bool, bool]:
+        """Which kinds of accesses are there."""
+        return self.by_all is not None, self.by_elected is not None
 
 
 _NOTHING = _Done()
 
 
-class _Before:
-    """Walks forward, with what has been done so far."""
+class _Before(States[_Done]):
+    """Forward, with what has been done so far."""
 
-    def region(self, region: Region, done: _Done) -> tuple[Region, _Done]:
-        """The region with fences, and what is done at its end."""
-        ops: list[Op] = []
-        for op in region.ops:
-            made, done = self.op(op, done)
-            ops += made
-        return _region(region, ops), done
-
-    def op(self, op: Op, done: _Done) -> tuple[list[Op], _Done]:
+    def visit(self, op: Op, state: _Done) -> tuple[Sequence[Op], _Done]:
         """An operation with its fence, and what is done after it."""
-        if op.kind is control.if_:
-            (then, after), (orelse, other) = (self.region(region, done) for region in op.regions)
-            return [_with_regions(op, then, orelse)], after.join(other)
-        if op.kind in (control.for_, control.while_):
-            return self.loop(op, done)
-        if op.kind is control.warp_specialize:
-            return [*self.fences(op, done), self.partitions(op)], _NOTHING
         if op.kind is tcgen05.fence:
-            return [op], _NOTHING if op.attrs["before"] else done
+            return [op], _NOTHING if op.attrs["before"] else state
         if op.kind is tcgen05.commit:
-            return [op], _Done(done.by_all)
+            return [op], _Done(state.by_all)
         if _tells(op):
-            return [*self.fences(op, done), op], _NOTHING
+            return [*self.fences(op, state), op], _NOTHING
         if _accesses(op):
-            return [op], _Done(done.by_all, op) if _by_elected(op) else _Done(op, done.by_elected)
-        return [op], done
+            return [op], _Done(state.by_all, op) if _by_elected(op) else _Done(op, state.by_elected)
+        return [op], state
 
-    def loop(self, op: Op, done: _Done) -> tuple[list[Op], _Done]:
-        """Entered with what its own end has done."""
-        while True:
-            regions: list[Region] = []
-            ends: list[_Done] = []
-            end = done
-            for region in op.regions:
-                made, end = self.region(region, end)
-                regions.append(made)
-                ends.append(end)
-            joined = done.join(end)
-            if joined.alike(done):
-                # A `while` is left after its condition; a `for` has run, or has not.
-                return [_with_regions(op, *regions)], ends[0] if op.kind is control.while_ else joined
-            done = joined
+    def join(self, state: _Done, other: _Done) -> tuple[_Done, bool]:
+        """What may have been done on one of two ways."""
+        joined = _Done(state.by_all or other.by_all, state.by_elected or other.by_elected)
+        return joined, joined.kinds != state.kinds
 
-    def partitions(self, op: Op) -> Op:
-        """All threads meet before and after."""
-        regions: list[Region] = []
-        for region in op.regions:
-            made, done = self.region(region, _NOTHING)
-            *inside, last = made.ops
-            regions.append(_region(made, [*inside, *self.fences(op, done, "the end of "), last]))
-        return _with_regions(op, *regions)
+    def through(self, op: Op, state: _Done) -> tuple[Sequence[Op], _Done]:
+        """All threads meet before partitions and after them."""
+        if op.kind is not control.warp_specialize:
+            return super().through(op, state)
+        made, _ = super().through(op, _NOTHING)
+        return [*self.fences(op, state), *made], _NOTHING
+
+    def past(self, op: Op, number: int, state: _Done) -> tuple[Sequence[Op], _Done]:
+        """A partition tells at its end what it did."""
+        return self.fences(op, state, "the end of ") if op.kind is control.warp_specialize else (), state
 
     def fences(self, op: Op, done: _Done, what: str = "") -> list[Op]:
         """What has to stand ahead of an operation that tells others."""
@@ -158,60 +119,33 @@ class _Before:
         return [] if access is None else [_fence(True, op, f"ahead of {what}{op.name} (after {_at_line(access)})")]
 
 
-class _After:
-    """Walks backward, with the access to tensor memory that follows before the next wait; None where none does."""
+class _After(States["Op | None"]):
+    """Backward, with the access to tensor memory that follows before the next wait; None where none does."""
 
-    def region(self, region: Region, follows: Op | None) -> tuple[Region, Op | None]:
-        """The region with fences, and what follows its begin."""
-        ops: list[Op] = []
-        for op in reversed(region.ops):
-            made, follows = self.op(op, follows)
-            ops += reversed(made)
-        return _region(region, ops[::-1]), follows
+    backward = True
 
-    def op(self, op: Op, follows: Op | None) -> tuple[list[Op], Op | None]:
+    def visit(self, op: Op, state: Op | None) -> tuple[Sequence[Op], Op | None]:
         """An operation with its fence, and what follows before it."""
-        if op.kind is control.if_:
-            (then, first), (orelse, other) = (self.region(region, follows) for region in op.regions)
-            return [_with_regions(op, then, orelse)], first or other
-        if op.kind is control.for_:
-            return self.for_(op, follows)
-        if op.kind is control.while_:
-            return self.while_(op, follows)
-        if op.kind is control.warp_specialize:
-            return [self.partitions(op), *self.fences(op, follows)], None
         if op.kind is tcgen05.fence:
-            return [op], follows if op.attrs["before"] else None
+            return [op], state if op.attrs["before"] else None
         if _learns(op):
-            return [op, *self.fences(op, follows)], None
-        return [op], op if _accesses(op) else follows
+            return [op, *self.fences(op, state)], None
+        return [op], op if _accesses(op) else state
 
-    def for_(self, op: Op, follows: Op | None) -> tuple[list[Op], Op | None]:
-        """Its end is followed by its begin, or by what comes after it."""
-        (body,) = op.regions
-        made, first = self.region(body, follows)
-        if follows is None and first is not None:
-            made, first = self.region(body, first)
-        return [_with_regions(op, made)], follows or first
+    def join(self, state: Op | None, other: Op | None) -> tuple[Op | None, bool]:
+        """What may follow on one of two ways."""
+        return state or other, state is None and other is not None
 
-    def while_(self, op: Op, follows: Op | None) -> tuple[list[Op], Op | None]:
-        """The condition is followed by the body or by what comes after, the body by the condition."""
-        condition, body = op.regions
-        start: Op | None = None
-        while True:
-            after, first = self.region(body, start)
-            before, now = self.region(condition, follows or first)
-            if (now is None) == (start is None):
-                return [_with_regions(op, before, after)], now
-            start = now
+    def through(self, op: Op, state: Op | None) -> tuple[Sequence[Op], Op | None]:
+        """All threads meet before partitions and after them."""
+        if op.kind is not control.warp_specialize:
+            return super().through(op, state)
+        made, _ = super().through(op, None)
+        return [*made, *self.fences(op, state)], None
 
-    def partitions(self, op: Op) -> Op:
-        """All threads meet before and after."""
-        regions: list[Region] = []
-        for region in op.regions:
-            made, follows = self.region(region, None)
-            regions.append(_region(made, [*self.fences(op, follows, "the begin of "), *made.ops]))
-        return _with_regions(op, *regions)
+    def past(self, op: Op, number: int, state: Op | None) -> tuple[Sequence[Op], Op | None]:
+        """A partition learns at its begin what was done before."""
+        return self.fences(op, state, "the begin of ") if op.kind is control.warp_specialize else (), state
 
     def fences(self, op: Op, follows: Op | None, what: str = "") -> list[Op]:
         """What has to stand behind an operation that threads wait in."""

@@ -36,16 +36,16 @@ before the branch or loop in which it stands, for only loads stand where not all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
 
+from weft.analysis.flow import PARALLEL, Edge, States, inside, regions, repeated
+from weft.analysis.scopes import divided
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
 from weft.ops import cluster, control, program, thread, tma
-from weft.passes.scopes import divided
 from weft.passes.spread_requests import gathered
 from weft.passes.sync_kinds import is_commit, is_elected, is_product, publishes, threads_touch_tensor, touches_global
 from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
@@ -61,7 +61,7 @@ def insert_sync(func: Func) -> Func:
         return func
     while True:
         inserter = _Inserter(func)
-        body = inserter.region(func.body, _entered(func))
+        body, _ = inserter.run(func.body, State(inserter.warps))
         dear = inserter.dear(body)
         if not dear:
             return func.with_body(body)
@@ -74,18 +74,11 @@ def unneeded(func: Func) -> list[Op]:
     A fence within a partition is taken to be needed: it may be for accesses of another one.
     """
     observer = _Inserter(func, observe=True)
-    observer.region(func.body, _entered(func))
-    apart = {op for outer in walk(func.body) if outer.kind in _APART for r in outer.regions for op in walk(r)}
+    observer.run(func.body, State(observer.warps))
+    apart = {op for outer in walk(func.body) if outer.kind in PARALLEL for op in inside(outer)}
     return [
         op for op, needed in observer.needed.items() if not needed and (op.kind is program.barrier or op not in apart)
     ]
-
-
-_APART = (control.warp_specialize, control.partitions)
-
-
-def _entered(func: Func) -> State:
-    return State(func.attrs.num_warps)
 
 
 def _uses_memory(func: Func) -> bool:
@@ -103,11 +96,12 @@ class _Need:
     spread: bool = False
 
 
-class _Inserter:
-    """Walks regions with the state at each point; a state is changed in place. With `observe` nothing is inserted.
+class _Inserter(States[State]):
+    """The state at each point is changed in place. With `observe` nothing is inserted.
 
     `causes` are the earlier accesses that inserted operations were made for, `spread` are the loads by several warps for
-    which alone some were, `needed` says of each of the author's barriers and fences whether something was open there.
+    which alone some were, `needed` says of each of the author's barriers and fences whether something was open there. `rows`
+    has for each of the elected thread's operations those of that thread's in a row, from it on.
     """
 
     def __init__(self, func: Func, observe: bool = False) -> None:
@@ -119,26 +113,19 @@ class _Inserter:
         self.spread: dict[Op, Op] = {}
         self.needed: dict[Op, bool] = {}
         shares = self.tile and any(op.kind is thread.shared_of for op in walk(func.body))
+        self.rows = _rows(func.body)
+        self.warps = func.attrs.num_warps
         self.divided = divided(func) if shares else frozenset[Op]()
 
-    def region(self, region: Region, state: State) -> Region:
-        """The region with what it needs."""
-        ops: list[Op] = []
-        for number, op in enumerate(region.ops):
-            if self._done_by_now(op, state):
-                continue
-            if op.kind.effects:
-                ops += self._before(_in_a_row(region.ops, number), state)
-                self._do(op, state)
-            elif op.regions:
-                if state.acquired is not None and any(touches_global(i) for r in op.regions for i in walk(r)):
-                    ops += self._insert(program.barrier, op, _Need(state.acquired), state)
-                if op in self.divided:
-                    ops += self._before((i for r in op.regions for i in walk(r) if i.kind.effects), state)
-                before, op = _INSIDE.get(op.kind, _Inserter.loop)(self, op, state)
-                ops += before
-            ops.append(op)
-        return Region(region.args, tuple(ops))
+    def visit(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
+        """An operation behind what it needs."""
+        if self._done_by_now(op, state):
+            return (), state
+        if not op.kind.effects:
+            return (op,), state
+        before = self._before(self.rows.get(op, (op,)), state)
+        self._do(op, state)
+        return (*before, op), state
 
     # One operation.
 
@@ -273,73 +260,70 @@ class _Inserter:
         elif op.kind is cluster.wait:
             state.meet()
 
-    # Control flow: what stands before the operation, and the operation with what its regions need.
+    # Control flow.
 
-    def if_(self, op: Op, state: State) -> tuple[list[Op], Op]:
-        """What either branch leaves open is open."""
-        other = state.copy()
-        then, orelse = self.region(op.regions[0], state), self.region(op.regions[1], other)
-        state.join(other)
-        return [], _with_regions(op, (then, orelse))
+    def copy(self, state: State) -> State:
+        """A state of its own."""
+        return state.copy()
 
-    def partitions(self, op: Op, state: State) -> tuple[list[Op], Op]:
-        """All threads meet before and after. The first partition goes on with what is under way."""
-        state.barrier()
-        workers = [state.alone(warps) for warps in op.attrs["num_warps"]]
-        regions = tuple(self.region(r, s) for r, s in zip(op.regions, (state, *workers), strict=True))
-        for worker in workers:
-            worker.barrier()
-            state.join(worker.alone(state.warps))
-        state.barrier()
-        return [], _with_regions(op, regions)
+    def join(self, state: State, other: State) -> tuple[State, bool]:
+        """What either way leaves open is open."""
+        news = state.join(other)
+        return state, news
 
-    def whole(self, op: Op, state: State) -> tuple[list[Op], Op]:
-        """Partitions from the kernel's begin to its end, which meet at barriers of their own."""
-        each = zip(op.regions, op.attrs["num_warps"], strict=True)
-        return [], _with_regions(op, tuple(self.region(region, state.alone(warps)) for region, warps in each))
+    def along(self, op: Op, edge: Edge, state: State) -> State:
+        """Workers do not know what the first partition has under way, nor it what they have; all else goes on as it is."""
+        if op.kind is control.partitions and edge.target is not None:
+            return state.alone(op.attrs["num_warps"][edge.target])
+        if op.kind is control.warp_specialize and edge.target:
+            return state.alone(op.attrs["num_warps"][edge.target - 1])
+        if op.kind is control.warp_specialize and edge.source:
+            state = state.copy()
+            state.barrier()
+            return state.alone(self.warps)
+        return state
 
-    def loop(self, op: Op, state: State) -> tuple[list[Op], Op]:
-        """With what only stands in the loop for the sake of what was before it moved to before it."""
-        regions, after = self._repeated(op, state)
-        made = self._made(regions)
-        inside = {inner for region in op.regions for inner in walk(region)}
-        best: tuple[list[Op], tuple[Region, ...], State] = ([], regions, after)
-        if any(self.causes[one] not in inside for one in made):
+    def through(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
+        """With what has to stand before an operation whose regions not all threads may come to."""
+        before: list[Op] = []
+        if state.acquired is not None and any(map(touches_global, inside(op))):
+            before += self._insert(program.barrier, op, _Need(state.acquired), state)
+        if op in self.divided:
+            before += self._before((inner for inner in inside(op) if inner.kind.effects), state)
+        if op.kind is control.warp_specialize:
+            # All threads meet before and after.
+            state.barrier()
+            made, state = super().through(op, state)
+            state.barrier()
+        elif op.kind in (control.if_, control.partitions):
+            made, state = super().through(op, state)
+        else:
+            made, state = self._hoisted(op, state)
+        return (*before, *made), state
+
+    def _hoisted(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
+        """A loop, with what only stands in it for the sake of what was before it moved to before it."""
+        made, after = super().through(op, state)
+        best = made, after, self._made(made)
+        within = set(inside(op))
+        if any(self.causes[one] not in within for one in best[2]):
             for kinds in _HOISTS:
-                hoisted = [one for kind in kinds if (one := self._copy(kind, made)) is not None]
+                hoisted = [copy for kind in kinds if (copy := self._copied(kind, self._made(made))) is not None]
                 if len(hoisted) < len(kinds):
                     continue
                 before = state.copy()
                 for kind in kinds:
                     _apply(kind, before)
-                regions, after = self._repeated(op, before)
-                if len(self._made(regions)) < len(self._made(best[1])):
-                    best = hoisted, regions, after
-        state.become(best[2])
-        return best[0], _with_regions(op, best[1])
+                again, after = super().through(op, before)
+                if len(self._made(again)) < len(best[2]):
+                    best = (*hoisted, *again), after, self._made(again)
+        return best[0], best[1]
 
-    def _repeated(self, op: Op, state: State) -> tuple[tuple[Region, ...], State]:
-        """The regions of a loop that is entered in a state and from its own end, and the state after it."""
-        entering = state.copy()
-        while True:
-            inner = entering.copy()
-            regions: list[Region] = []
-            after: list[State] = []
-            for region in op.regions:
-                regions.append(self.region(region, inner))
-                after.append(inner.copy())
-            if not entering.join(inner):
-                break
-        # A `while` is left after its condition, anything else after its body or without having entered it.
-        if op.kind is control.while_:
-            return tuple(regions), after[0]
-        after[-1].join(state)
-        return tuple(regions), after[-1]
+    def _made(self, ops: Iterable[Op]) -> list[Op]:
+        """The operations that were inserted into the regions of some."""
+        return [one for op in ops for one in inside(op) if one in self.causes]
 
-    def _made(self, regions: Iterable[Region]) -> list[Op]:
-        return [op for region in regions for op in walk(region) if op in self.causes]
-
-    def _copy(self, kind: OpDef, made: list[Op]) -> Op | None:
+    def _copied(self, kind: OpDef, made: list[Op]) -> Op | None:
         """One of the inserted operations, to stand before the loop; None where none is of the kind."""
         found = next((one for one in made if one.kind is kind), None)
         if found is None:
@@ -352,17 +336,10 @@ class _Inserter:
 
     def dear(self, body: Region) -> set[Op]:
         """The loads of several warps that alone need a barrier in a loop."""
-        loops = (r for op in walk(body) if op.kind in _LOOPS for r in op.regions) if self.spread else ()
-        return {self.spread[op] for region in loops for op in walk(region) if op in self.spread}
+        return {self.spread[op] for op in repeated(body) if op in self.spread} if self.spread else set()
 
 
-_LOOPS = (control.for_, control.while_)
 _HOISTS = ((program.barrier,), (program.fence_async,), (program.fence_async, program.barrier))
-_INSIDE: dict[OpDef, Callable[[_Inserter, Op, State], tuple[list[Op], Op]]] = {
-    control.if_: _Inserter.if_,
-    control.warp_specialize: _Inserter.partitions,
-    control.partitions: _Inserter.whole,
-}
 
 
 def _apply(kind: OpDef, state: State) -> None:
@@ -372,13 +349,14 @@ def _apply(kind: OpDef, state: State) -> None:
         state.fence()
 
 
-def _in_a_row(ops: Sequence[Op], number: int) -> Iterator[Op]:
-    """An operation, and if it is the elected thread's the others of that thread's right after it."""
-    yield ops[number]
-    if is_elected(ops[number]):
-        rest = takewhile(lambda op: op.kind.pure or is_elected(op), islice(ops, number + 1, None))
-        yield from (op for op in rest if not op.kind.pure)
-
-
-def _with_regions(op: Op, regions: tuple[Region, ...]) -> Op:
-    return Op(op.kind, op.operands, op.attrs, op.results, regions, op.loc)
+def _rows(body: Region) -> dict[Op, list[Op]]:
+    """Each operation of the elected thread's, and others of that thread's right after it."""
+    rows: dict[Op, list[Op]] = {}
+    for region in regions(body):
+        following: list[Op] = []
+        for op in reversed(region.ops):
+            if is_elected(op):
+                following = rows[op] = [op, *following]
+            elif not op.kind.pure:
+                following = []
+    return rows

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from weft import settings
+from weft.analysis.scopes import scopes
 from weft.ir.core import Func
 from weft.ir.verify import verify
 from weft.passes.allocate_scratch import allocate_scratch
@@ -33,7 +34,6 @@ from weft.passes.mark_exact import mark_exact
 from weft.passes.overlap_products import overlap_products
 from weft.passes.partition_plan import check_partitions
 from weft.passes.resolve_layouts import resolve_layouts
-from weft.passes.scopes import scopes
 from weft.passes.simplify import simplify
 from weft.passes.sort_indices import sort_indices
 from weft.passes.split_partitions import split_partitions

@@ -4,7 +4,7 @@
     %r = tile.set_layout %o {layout = BlockedLayout(...)}      -->
     %s = arith.add %r, %t                                            %s = arith.add %o, %t
 
-`AutoLayout` tiles take the layout of the tiles they meet, in both directions (`weft.passes.layout_links` says how operations
+`AutoLayout` tiles take the layout of the tiles they meet, in both directions (`weft.analysis.layout_links` says how operations
 tie layouts). One that meets none, but comes from tensor memory or goes there, takes that of `get_tmem_reg_layout`. A
 `CoalescedLayout` tile that meets none takes the one in which its memory accesses are widest. Last, a tile
 that is only converted is made in the layout it is converted to. Nothing is converted that the author did not convert: tiles
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.analysis.facts import facts
+from weft.analysis.layout_links import Link, Tie, links_of
 from weft.errors import ErrorGroup, Loc, UserError, fail
 from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -30,7 +31,6 @@ from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import memory, tensor_memory, tile
 from weft.ops.control import run_by
 from weft.passes.coalesce import Access, coalesced, row_major
-from weft.passes.layout_links import Link, Tie, links_of
 from weft.targets import Target
 
 ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)

@@ -16,8 +16,9 @@ Repeated pure operations are merged by value numbering in the rebuild. Both stag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from weft.analysis.flow import BOUNDS, LOOPS, unchanged, without
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.define import OpDef
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
@@ -247,11 +248,11 @@ class _Simplifier:
         )
 
     def for_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """No iteration, one, or values that every iteration hands on as they are; a direction that is known by now."""
+        """No iteration, or one; a direction that is known by now."""
         (body,) = op.regions
-        inits = [value for value in operands[3:] if value is not None]
+        bounds, inits = operands[:BOUNDS], [value for value in operands[BOUNDS:] if value is not None]
         known = op if op.attrs["descending"] is not None else self._directed(op, operands[2])
-        trips = self._trips(operands[:3])
+        trips = self._trips(bounds)
         if trips == 0:
             return tuple(inits)
         if trips == 1:
@@ -259,32 +260,18 @@ class _Simplifier:
             assert counter is not None
             out.env.update(zip(body.args, (counter, *inits), strict=True))
             return _inlined(out, op, body)
-        yielded = body.terminator.operands
-        kept = [i for i, arg in enumerate(body.args[1:]) if yielded[i] not in (arg, op.operands[3 + i])]
-        if len(kept) == len(inits):
-            return None if known is op else out.keep(known, operands)
-        out.env.update(zip(body.args[1:], inits, strict=True))
-        made = out.keep(_carrying(known, kept), (*operands[:3], *(inits[i] for i in kept)))
-        results = dict(zip(kept, made, strict=True))
-        return tuple(results.get(i, init) for i, init in enumerate(inits))
+        return self.loop(out, known, operands) or (None if known is op else out.keep(known, operands))
 
-    def while_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+    def loop(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """Values that every iteration hands on as they are."""
-        before, after = op.regions
-        passed = tuple(before.terminator.uses)[1:]
-        entered = dict(zip(after.args, passed, strict=True))
-        ends = [entered.get(value, value) for value in after.terminator.uses]
-        rows = zip(before.args, op.uses, operands, ends, strict=True)
-        known = {arg: new for arg, init, new, end in rows if end in (arg, init) and new is not None}
+        known = {value: out.env[init] for value, init in unchanged(op).items()}
         if not known:
             return None
         out.env.update(known)
-        out.env.update((arg, known[value]) for arg, value in entered.items() if value in known)
-        carried = [i for i, arg in enumerate(before.args) if arg not in known]
-        kept = [i for i, value in enumerate(passed) if value not in known]
-        made = out.keep(_looping(op, carried, kept), tuple(operands[i] for i in carried))
-        results = dict(zip(kept, made, strict=True))
-        return tuple(results[i] if i in results else known[value] for i, value in enumerate(passed))
+        rest = without(op, known.__contains__)
+        made = out.keep(rest, tuple(map(out.mapped, rest.operands)))
+        results = dict(zip(rest.results, made, strict=True))
+        return tuple(results[value] if value in results else known[value] for value in op.results)
 
     def partitions(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
         """Each computes for itself: what threads hold in one partition, others do not."""
@@ -325,31 +312,6 @@ def _inlined(out: Rebuilder, op: Op, region: Region) -> tuple[Value, ...]:
     return tuple(_spelled(out, out.env[value], result.type)[0] for value, result in handed)
 
 
-def _carrying(op: Op, kept: Sequence[int]) -> Op:
-    """A `for` that carries only some of its values."""
-    (body,) = op.regions
-    end = body.terminator
-    last = Op(end.kind, tuple(end.operands[i] for i in kept), end.attrs, (), (), end.loc)
-    region = Region((body.args[0], *(body.args[1 + i] for i in kept)), (*body.ops[:-1], last))
-    operands = (*op.operands[:3], *(op.operands[3 + i] for i in kept))
-    return Op(op.kind, operands, op.attrs, tuple(op.results[i] for i in kept), (region,), op.loc)
-
-
-def _looping(op: Op, carried: Sequence[int], passed: Sequence[int]) -> Op:
-    """A `while` that carries only some of its values, and whose condition passes on some."""
-    before, after = op.regions
-    condition, end = before.terminator, after.terminator
-    holds, *values = condition.operands
-    going = Op(condition.kind, (holds, *(values[i] for i in passed)), condition.attrs, (), (), condition.loc)
-    last = Op(end.kind, tuple(end.operands[i] for i in carried), end.attrs, (), (), end.loc)
-    regions = (
-        Region(tuple(before.args[i] for i in carried), (*before.ops[:-1], going)),
-        Region(tuple(after.args[i] for i in passed), (*after.ops[:-1], last)),
-    )
-    operands, results = tuple(op.operands[i] for i in carried), tuple(op.results[i] for i in passed)
-    return Op(op.kind, operands, op.attrs, results, regions, op.loc)
-
-
 _ARRAYS = {
     regs.concat: Registers.concat, regs.gather: Registers.gather, regs.splat: Registers.splat,
     regs.extract: Registers.extract,
@@ -363,8 +325,8 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     tile.splat: _Simplifier.splat,
     tile.extract: _Simplifier.extract,
     control.if_: _Simplifier.if_,
+    **dict.fromkeys(LOOPS, _Simplifier.loop),
     control.for_: _Simplifier.for_,
-    control.while_: _Simplifier.while_,
     control.warp_specialize: _Simplifier.partitions,
     **dict.fromkeys(KEEP_SPLAT, _Simplifier.moved),
     **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),

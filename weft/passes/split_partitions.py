@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
+from weft.analysis.handles import is_alloc
 from weft.errors import fail
 from weft.errors import partitions as errors
 from weft.ir.core import Func, Op, Region, Value, walk
@@ -24,7 +25,6 @@ from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import DType, ScalarType, TileType, uint8, uint64
 from weft.layout import BlockedLayout, SwizzledSharedLayout
 from weft.ops import arith, cluster, control, program, shared, tensor_memory, tile
-from weft.passes.handles import is_alloc
 from weft.passes.partition_plan import Plan, Role, first_barrier, plan_partitions, specialisations
 from weft.targets import Target
 

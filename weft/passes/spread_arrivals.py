@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from weft.analysis.handles import handles
 from weft.ir.core import Attrs, Func, Op, Region, walk
 from weft.ir.rebuild import with_op_attrs
 from weft.ops import mbarrier
 from weft.ops.control import run_by
-from weft.passes.handles import handles
 from weft.passes.partition_plan import specialisations
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.analysis.handles import handles
 from weft.errors import Loc
 from weft.ir.core import Func, walk
 from weft.ir.define import OpDef
 from weft.ops import cluster, mbarrier, mma, program, tcgen05
 from weft.ops.control import run_by
-from weft.passes.handles import handles
 from weft.passes.insert_sync import unneeded
 
 Kind = Literal[

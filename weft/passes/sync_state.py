@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
+from weft.analysis.handles import Place, Places, handles
+from weft.analysis.tensor_handles import tensor_handles
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.ir.types import SharedArrayType, SharedType, TensorType
 from weft.layout.base import WARPGROUP
 from weft.ops import mbarrier, shared, tensor_memory, tma
 from weft.ops.control import run_by
-from weft.passes.handles import Place, Places, handles
 from weft.passes.sync_owners import Owners, owners
-from weft.passes.tensor_handles import tensor_handles
 
 Known = int
 """How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.analysis.steering import reads_strongly
 from weft.errors import UserError, hazard
 from weft.ir.core import Op
 from weft.ir.types import DType, TileType
@@ -23,7 +24,6 @@ from weft.sim.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
 from weft.sim.machine import Task
 from weft.sim.numbers import bits_of, numpy_dtype
 from weft.sim.races import Races
-from weft.sim.steering import reads_strongly
 from weft.sim.tracks import THREADS, Touch, Way
 
 MASKED_OFF = "the load that gives it is masked off and has no `other`"

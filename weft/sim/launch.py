@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
+from weft.analysis.steering import reads_strongly
 from weft.errors import Hazard
 from weft.ir.core import Func, walk
 from weft.ir.types import DType
@@ -25,7 +26,6 @@ from weft.sim.pending import Pending
 from weft.sim.programs import GridPrograms, Order, Pid, backwards, shuffled, windowed
 from weft.sim.report import Report
 from weft.sim.schedule import run_blocks
-from weft.sim.steering import reads_strongly
 from weft.targets import Target
 
 # Multiprocessors of an H100 or H200. How many a GPU has is a fact of the board, which a target does not know.

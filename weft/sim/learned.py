@@ -1,8 +1,9 @@
 """What a task has learned of other programs: from strong reads of global memory whose values decide what it does.
 
 A read that acquires what a release has published orders nothing by itself: in another run the program comes first. It orders
-what follows once its value decides something (`weft.sim.steering`): for good when a loop ends because of it, and within the
-region of a branch or loop, or for the access, that depends on it; behind a branch where the other way waits for others as well.
+what follows once its value decides something (`weft.analysis.steering`): for good when a loop ends because of it, and within
+the region of a branch or loop, or for the access, that depends on it; behind a branch where the other way waits for
+others as well.
 
 What others have done is counted by task across the launch, as in `weft.sim.races`; these arrays are never changed in place.
 Where threads compute by themselves, each publishes what it did and knows itself, and learns for itself: the others of its warp
@@ -18,9 +19,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.analysis.steering import Bits
 from weft.layout import WARP_SIZE
 from weft.sim.data import Array
-from weft.sim.steering import Bits
 from weft.sim.warps import SEVERAL, is_one
 
 Key: TypeAlias = Hashable

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from weft.analysis.steering import NOTHING, steering_of
 from weft.errors import Hazard, Loc, Row, UserError, fail, hazard
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.types import SharedArrayType, SharedType, TileType
@@ -35,7 +36,6 @@ from weft.sim.products import NotReady, misused
 from weft.sim.races import Races
 from weft.sim.report import Report
 from weft.sim.shadow import Event
-from weft.sim.steering import NOTHING, steering_of
 from weft.sim.store import SHARED, TENSOR, Lifetime
 from weft.sim.verdicts import Mode
 from weft.sim.wait import Run, Wait

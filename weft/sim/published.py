@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from weft.analysis.steering import Steering
 from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.sim.data import Array
 from weft.sim.heap import Segment
 from weft.sim.learned import Known, larger, later
-from weft.sim.steering import Steering
 from weft.sim.tracks import Touch
 from weft.sim.warps import SEVERAL
 

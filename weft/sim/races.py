@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.analysis.steering import Steering
 from weft.errors import Hazard, Row, fail, hazard
 from weft.ir.core import Op
 from weft.sim.data import Array, where
 from weft.sim.heap import Heap, Place
 from weft.sim.published import Published
-from weft.sim.steering import Steering
 from weft.sim.tracks import (
     AGAINST,
     CHANNELS,

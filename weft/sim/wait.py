@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from weft.analysis.steering import global_writers
 from weft.errors import Loc, UserError
 from weft.sim.data import Data
 from weft.sim.heap import Access, Segment
-from weft.sim.steering import global_writers
 
 if TYPE_CHECKING:
     from weft.sim.machine import Task

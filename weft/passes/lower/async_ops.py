@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.analysis.flow import repeated
 from weft.errors import cluster as cluster_errors
 from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.ir.core import Op, Value, walk
+from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import DescriptorType, int32, int64
 from weft.layout import LinearLayout, NVMMASharedLayout
 from weft.layout.cluster import block_bases, copies, receivers
 from weft.layout.shared import tma as tma_layout
-from weft.ops import arith, async_copy, control, debug, mbarrier, program, scratch, tma
+from weft.ops import arith, async_copy, debug, mbarrier, program, scratch, tma
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.forms import Form, Table
@@ -199,14 +200,8 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
     size, slot = tma.DESCRIPTOR_BYTES, lo.workspace
     lo.workspace += size
     room = lo.emit(scratch.alloc, dtype=int32, count=size // int32.itemsize, tag=lo.tag(), align=size)
-    attrs: dict[str, Any] = {**op.attrs, "slot": slot, "again": _repeats(lo, op)}
+    attrs: dict[str, Any] = {**op.attrs, "slot": slot, "again": op in repeated(lo.source.body)}
     lo.env[op.result] = lo.emit(tma.write_descriptor, room, *operands, name=op.result.name, **attrs)
-
-
-def _repeats(lo: Lowering, op: Op) -> bool:
-    """Whether a loop goes through an operation."""
-    loops = (outer for outer in walk(lo.source.body) if outer.kind in (control.for_, control.while_))
-    return any(inner is op for loop in loops for region in loop.regions for inner in walk(region))
 
 
 def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from weft.analysis.accumulators import accumulators, alone, left_in_flight
 from weft.analysis.facts import ValueFacts, congruence, facts
 from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
 from weft.analysis.facts.rules import RULES
 from weft.analysis.facts.scalar import Scalar
 from weft.analysis.facts.words import step_of, unknown, word_of
+from weft.analysis.scopes import scopes
 from weft.ir.build import OpenRegion
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import OpDef, Scope
@@ -22,12 +24,10 @@ from weft.ir.rebuild import Rebuilder
 from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout
 from weft.ops import arith, cluster, memory, mma, program, regs, tma
-from weft.passes.accumulators import accumulators, alone, left_in_flight
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, Table
 from weft.passes.lower.frame import LANE_BITS, Frame
 from weft.passes.lower.numbers import mapped
 from weft.passes.lower.placement import free_threads, register_table, splits, thread_columns, union
-from weft.passes.scopes import scopes
 from weft.targets import Target
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ Where two blocks multiply together all of it is done by the first of the two.
 
 from __future__ import annotations
 
+from weft.analysis.tensor_handles import tensor_type
 from weft.errors import fail, tensor_cores
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
@@ -22,7 +23,6 @@ from weft.passes.lower.handles import type_of, view
 from weft.passes.lower.operands import optional
 from weft.passes.lower.state import Lowering, LowerRule
 from weft.passes.lower.tensor_memory import address_of, require_tcgen05, side_of
-from weft.passes.tensor_handles import tensor_type
 
 
 def _first_of_two(lo: Lowering) -> Value | None:

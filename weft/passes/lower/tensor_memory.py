@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from weft.analysis.tensor_handles import tensor_type, tile_columns
 from weft.errors import Loc, fail, memory
 from weft.errors import compiler as errors
 from weft.ir.core import Op, Value
@@ -30,7 +31,6 @@ from weft.passes.lower.numbers import mapped_warp
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.tensor_handles import tensor_type, tile_columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from weft.analysis.flow import LOOPS, PARALLEL, States
+from weft.analysis.handles import Place, alignment_of, bytes_of, handles, is_alloc
 from weft.errors import Loc
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Completion, Effect
 from weft.layout.shared.sizes import BARRIER_BYTES
 from weft.locks import lazy
-from weft.ops import control, mbarrier, shared, thread
-from weft.passes.handles import Place, alignment_of, bytes_of, handles, is_alloc
+from weft.ops import mbarrier, shared, thread
 
-LOOPS = (control.for_, control.while_)
-PARTITIONS = (control.warp_specialize, control.partitions)
 Lane = tuple[Op, int]
 """A region of an operation whose regions run side by side."""
 
@@ -198,7 +197,7 @@ class _Liveness:
         for access in self.pending:
             self.lives[access.place.alloc].use(access.position, self._completed(access))
         for alloc, begun in self.barriers.items():
-            ended = _invalidated(self.made[alloc][1], self.places)
+            _, ended = _Invalidated(self.places).run(self.made[alloc][1], frozenset())
             if not all(slot in ended for part in begun for slot in _slots(part)):
                 self.lives[alloc].last = self._end
         if self.func.attrs.stage == "tile":
@@ -245,13 +244,13 @@ class _Liveness:
     def _inside(self, op: Op, block: _Block, lanes: tuple[Lane, ...]) -> None:
         first = self._end
         for number, region in enumerate(op.regions):
-            if op.kind in PARTITIONS:
+            if op.kind in PARALLEL:
                 # What a worker started no other partition waits for.
                 self._region(region, None if number else block, (*lanes, (op, number)))
             else:
                 self._region(region, block, lanes)
         self.locs.append(self.locs[-1])
-        if op.kind in LOOPS or op.kind in PARTITIONS:
+        if op.kind in LOOPS or op.kind in PARALLEL:
             self.spans.append(_Span(op, first, self._end))
 
     def _accesses(self, op: Op, position: int, block: _Block) -> None:
@@ -333,15 +332,11 @@ class _Liveness:
         return max(later, default=self._end)
 
     def _through_loops(self, made: int, life: Lifetime) -> None:
-        """Grow a lifetime that enters or leaves a loop to all of that loop."""
-        changed = True
-        while changed:
-            before = life.first, life.last
-            for span in self.spans:
-                inside = span.first < made <= span.last
-                if life.first <= span.last and life.last > (span.last if inside else span.first):
-                    life.use(span.first, span.last)
-            changed = (life.first, life.last) != before
+        """Grow a lifetime that enters or leaves a loop to all of that loop: inner ones come before those around them."""
+        for span in self.spans:
+            inside = span.first < made <= span.last
+            if life.first <= span.last and life.last > (span.last if inside else span.first):
+                life.use(span.first, span.last)
 
 
 def _slots(part: Place) -> Iterator[tuple[Op, int]]:
@@ -353,18 +348,27 @@ def _overlap(some: Iterable[Place], others: Sequence[Place] | frozenset[Place]) 
     return any(a.alloc is b.alloc and a.first < b.end and b.first < a.end for a in some for b in others)
 
 
-def _invalidated(region: Region, places: dict[Value, frozenset[Place]]) -> set[tuple[Op, int]]:
-    """The barriers that are invalidated on every path through a region; a loop may not run at all."""
-    ended: set[tuple[Op, int]] = set()
-    for op in region.ops:
+class _Invalidated(States[frozenset[tuple[Op, int]]]):
+    """The barriers that are invalidated on every path."""
+
+    def __init__(self, places: dict[Value, frozenset[Place]]) -> None:
+        self._places = places
+
+    def visit(self, op: Op, state: frozenset[tuple[Op, int]]) -> tuple[Sequence[Op], frozenset[tuple[Op, int]]]:
+        """The barrier of a handle that points to one for sure."""
         if op.kind is mbarrier.invalidate:
             (bar,) = op.uses
-            parts = places[bar]
+            parts = self._places[bar]
             if len(parts) == 1 and all(part.exact for part in parts):
-                ended.update(slot for part in parts for slot in _slots(part))
-        elif op.kind is control.if_:
-            then, orelse = (_invalidated(inner, places) for inner in op.regions)
-            ended |= then & orelse
-        elif op.kind in PARTITIONS:
-            ended = ended.union(*(_invalidated(inner, places) for inner in op.regions))
-    return ended
+                state = state.union(*map(_slots, parts))
+        return (op,), state
+
+    def join(
+        self, state: frozenset[tuple[Op, int]], other: frozenset[tuple[Op, int]]
+    ) -> tuple[frozenset[tuple[Op, int]], bool]:
+        """On both ways."""
+        return state & other, not state <= other
+
+    def both(self, state: frozenset[tuple[Op, int]], other: frozenset[tuple[Op, int]]) -> frozenset[tuple[Op, int]]:
+        """All partitions have come to their ends."""
+        return state | other

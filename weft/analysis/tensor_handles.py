@@ -5,8 +5,8 @@
     %c = tmem.slice %b {start=32, dim=1}      c: columns 96 to 128
     %d = tmem.index %a, %i                    d: columns 0 to 128, start unknown
 
-Places are those of `weft.passes.handles`, counted in 32-bit columns. Lanes are not told apart: a part of a tile's rows has the
-columns in which they lie.
+Places are those of `weft.analysis.handles`, counted in 32-bit columns. Lanes are not told apart: a part of a tile's rows has
+the columns in which they lie.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from weft.analysis.handles import Place, Places, Rule, Tracer, part, same
 from weft.ir.core import Func, Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TensorType
@@ -21,7 +22,6 @@ from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
 from weft.layout.tensor_memory.layouts import COLUMN, COLUMN_BITS, ROW
 from weft.ops import tensor_memory
-from weft.passes.handles import Place, Places, Rule, Tracer, part, same
 
 
 def tensor_handles(func: Func) -> dict[Value, Places]:
@@ -47,7 +47,7 @@ def tensor_type(value: Value) -> TensorType:
 
 
 def _alloc(found: Tracer, op: Op) -> None:
-    found.places[op.result] = frozenset([Place(op, 0, columns_of(op.result))])
+    found.known[op.result] = frozenset([Place(op, 0, columns_of(op.result))])
 
 
 def _index(found: Tracer, op: Op) -> None:

@@ -10,22 +10,23 @@ flow joins may point to what any of its sources does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from weft.ir.core import Func, Op, Region, Value
+from weft.analysis.flow import Values
+from weft.ir.core import Func, Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedArrayType, SharedType, Type
 from weft.layout.shared.sizes import alignment, allocation_bytes, stage_bytes
-from weft.ops import arith, control, scratch, shared, thread
+from weft.ops import arith, scratch, shared, thread
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between.
 
-    `own`: it starts where one of the allocation's own tiles does. (Of tensor memory columns: `weft.passes.tensor_handles`.)
+    `own`: it starts where one of the allocation's own tiles does. (Of tensor memory columns: `weft.analysis.tensor_handles`.)
     """
 
     alloc: Op
@@ -87,119 +88,58 @@ def _onward(place: Place, offset: int | None, size: int) -> Place:
     return part(whole, offset, size)
 
 
-class Tracer:
-    """Walks regions; loops are walked until nothing more is found.
-
-    `types` are those of the handles that are followed, `rules` what operations make of them; what has no rule may hand on any
-    handle that it takes.
-    """
+class Tracer(Values[Places, None]):
+    """Follows handles. `types` are those of the handles that are followed, `rules` what operations do to them; what has no rule
+    may hand on any handle that it takes."""
 
     def __init__(self, types: tuple[type[Type], ...], rules: Mapping[OpDef, Rule]) -> None:
+        super().__init__()
         self.types = types
-        self.rules = {**_CONTROL, **rules}
-        self.places: dict[Value, Places] = {}
+        self.rules = rules
         self.constants: dict[Value, int] = {}
 
     def found(self, func: Func) -> dict[Value, Places]:
         """The places of every handle of a function."""
-        self.region(func.body)
-        return self.places
+        self.run(func.body, None)
+        return self.known
 
-    def region(self, region: Region) -> None:
-        """Find the places of every handle that a region makes."""
-        for op in region.ops:
-            if op.kind is arith.constant:
-                self.constants[op.result] = op.attrs["value"]
-            rule = self.rules.get(op.kind)
-            if rule is not None:
-                rule(self, op)
-                continue
-            for inner in op.regions:
-                self.region(inner)
-            for result in op.results:
-                self.join(result, op.uses)
+    def visit(self, op: Op, context: None) -> None:
+        """By the operation's rule."""
+        if op.kind is arith.constant:
+            self.constants[op.result] = op.attrs["value"]
+        rule = self.rules.get(op.kind)
+        if rule is not None:
+            rule(self, op)
+            return
+        for result in op.results:
+            if isinstance(result.type, self.types):
+                self.known[result] = NOWHERE.union(*map(self.of, op.uses))
+
+    def join(self, value: Value, old: Places, new: Places, number: int) -> Places:
+        """All places of either way."""
+        return old | new
 
     def of(self, value: Value) -> Places:
         """The places of a handle; none for what is no handle."""
-        return self.places.get(value, NOWHERE)
-
-    def join(self, value: Value, sources: Iterable[Value]) -> bool:
-        """Let a handle point to what its sources point to; whether that is news."""
-        if not isinstance(value.type, self.types):
-            return False
-        known = self.of(value)
-        self.places[value] = joined = known.union(*map(self.of, sources))
-        return joined != known
+        return self.known.get(value, NOWHERE)
 
     def set(self, op: Op, handle: Value, part: Callable[[Place], Place]) -> None:
         """Let a result point to parts of what a handle points to."""
-        self.places[op.result] = frozenset(map(part, self.of(handle)))
-
-    def for_(self, op: Op) -> None:
-        """What is carried is what enters, or what the body yields."""
-        (body,) = op.regions
-        inits = tuple(op.uses)[3:]
-        self._carry(body.args[1:], inits, body, lambda: self.region(body))
-        for result, arg in zip(op.results, body.args[1:], strict=True):
-            self.join(result, [arg])
-
-    def while_(self, op: Op) -> None:
-        """The condition passes values on, to the body and as results."""
-        condition, body = op.regions
-
-        def once() -> None:
-            self.region(condition)
-            passed = tuple(condition.terminator.uses)[1:]
-            for arg, result, value in zip(body.args, op.results, passed, strict=True):
-                self.join(arg, [value])
-                self.join(result, [value])
-            self.region(body)
-
-        self._carry(condition.args, tuple(op.uses), body, once)
-
-    def if_(self, op: Op) -> None:
-        """Results are what either branch yields."""
-        for region in op.regions:
-            self.region(region)
-            for result, value in zip(op.results, region.terminator.uses, strict=True):
-                self.join(result, [value])
-
-    def warp_specialize(self, op: Op) -> None:
-        """Results are what the first partition yields."""
-        for region in op.regions:
-            self.region(region)
-        for result, value in zip(op.results, op.regions[0].terminator.uses, strict=True):
-            self.join(result, [value])
-
-    def _carry(self, args: tuple[Value, ...], inits: tuple[Value, ...], body: Region, once: Callable[[], None]) -> None:
-        for arg, init in zip(args, inits, strict=True):
-            self.join(arg, [init])
-        changed = True
-        while changed:
-            once()
-            changed = False
-            for arg, value in zip(args, body.terminator.uses, strict=True):
-                changed = self.join(arg, [value]) or changed
+        self.known[op.result] = frozenset(map(part, self.of(handle)))
 
 
 Rule = Callable[[Tracer, Op], None]
-_CONTROL: dict[OpDef, Rule] = {
-    control.for_: Tracer.for_,
-    control.while_: Tracer.while_,
-    control.if_: Tracer.if_,
-    control.warp_specialize: Tracer.warp_specialize,
-}
 
 
 def _alloc(found: Tracer, op: Op) -> None:
     """All bytes of the allocation."""
-    found.places[op.result] = frozenset([Place(op, 0, bytes_of(op))])
+    found.known[op.result] = frozenset([Place(op, 0, bytes_of(op))])
 
 
 def same(found: Tracer, op: Op) -> None:
     """Another way to see the same memory."""
     (handle,) = op.uses
-    found.join(op.result, [handle])
+    found.known[op.result] = found.of(handle)
 
 
 def _index(found: Tracer, op: Op) -> None:

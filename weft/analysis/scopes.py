@@ -12,14 +12,15 @@ much of the block they need; those on tiles, and writes of the whole program to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from weft.analysis.flow import LOOPS, PARALLEL, STRUCTURED, Edge, Values, decides
 from weft.errors import Loc, fail
 from weft.errors import compiler as errors
 from weft.errors.asynchronous import OPERAND_SCOPE
 from weft.errors.partitions import WORKER_SCOPE
-from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.core import Func, Op, Value, walk
 from weft.ir.define import SCOPES, OpDef, Scope
 from weft.ir.types import (
     DescriptorType,
@@ -97,16 +98,12 @@ def divided(func: Func) -> frozenset[Op]:
 def _analysed(func: Func) -> _Analysis:
     analysis = _Analysis()
     analysis.known.update(dict.fromkeys(func.params, BLOCK))
-    analysis.region(func.body, Control())
+    analysis.run(func.body, Control())
     return analysis
 
 
 def _join(*found: Scope) -> Scope:
     return SCOPES[max(map(SCOPES.index, found), default=0)]
-
-
-def _joined(found: tuple[Scope, ...], scope: Scope) -> tuple[Scope, ...]:
-    return tuple([_join(each, scope) for each in found])
 
 
 def _of_type(type: Type, scope: Scope) -> Scope:
@@ -143,84 +140,68 @@ def _check_operands(op: Op, analysis: _Analysis) -> None:
             raise fail(OPERAND_SCOPE, loc=op.loc, what=op.name, value=name, scope=analysis.known[value])
 
 
-class _Analysis:
-    """`known` are scopes so far, `standing` is the control flow around each operation. Loops are walked until both hold."""
+class _Analysis(Values[Scope, Control]):
+    """`known` are scopes, `standing` is the control flow around each operation."""
 
     def __init__(self) -> None:
-        self.known: dict[Value, Scope] = {}
+        super().__init__()
         self.standing: dict[Op, Control] = {}
 
-    def region(self, region: Region, around: Control) -> tuple[Scope, ...]:
-        """Scopes of what the region hands on."""
-        for op in region.ops:
-            self.standing[op] = around
-            special = _SPECIAL.get(op.kind)
-            if special is not None:
-                special(self, op, around)
-            elif op.regions:
-                self._elements(op)
-            else:
-                own = BLOCK if op.kind is program.uniform else _join(op.kind.scope, *self.of(op.uses))
-                self.set(op.results, own)
-        return self.of(region.terminator.uses)
+    def visit(self, op: Op, context: Control) -> None:
+        """The widest scope of the operands, and of the operation's own."""
+        self.standing[op] = context
+        self._set(op.results, BLOCK if op.kind is program.uniform else _join(op.kind.scope, *self._of(op.uses)))
 
-    def of(self, values: Iterable[Value]) -> tuple[Scope, ...]:
+    def join(self, value: Value, old: Scope, new: Scope, number: int) -> Scope:
+        """The wider one."""
+        return _of_type(value.type, _join(old, new))
+
+    def handed(self, op: Op, edge: Edge, value: Value) -> Scope:
+        """What comes out of a region has at least the scope of what decides whether and how often it runs."""
+        scope = self.known[value]
+        return scope if edge.source is None else _of_type(value.type, _join(scope, self._decided(op)))
+
+    def through(self, op: Op, context: Control) -> None:
+        """Workers see what the whole block agrees on."""
+        self.standing[op] = context
+        if op.kind is control.warp_specialize:
+            self._check_workers(op)
+        super().through(op, context)
+
+    def begin(self, op: Op, context: Control) -> None:
+        """A counter has the scope of its bounds; functions of elements are run by each thread for those that it holds."""
+        for region in op.regions:
+            if op.kind is control.for_:
+                self._set(region.args[:1], self._decided(op))
+            elif op.kind not in STRUCTURED:
+                self._set(region.args, THREAD)
+
+    def within(self, op: Op, number: int, context: Control) -> Control:
+        """Each partition is a block of its own: its threads agree on what is of block scope in it, and on nothing narrower."""
+        if op.kind in PARALLEL:
+            return context
+        if op.kind not in STRUCTURED:
+            return context.under(THREAD, op.loc)
+        loc = op.regions[0].terminator.loc if op.kind is control.while_ else op.loc
+        return context.under(self._decided(op), loc, in_loop=op.kind in LOOPS)
+
+    def end(self, op: Op, context: Control) -> None:
+        """What functions of elements give is a tile."""
+        if op.kind not in STRUCTURED:
+            self._set(op.results, BLOCK)
+
+    def _decided(self, op: Op) -> Scope:
+        return _join(*self._of(value for value in decides(op) if value in self.known))
+
+    def _of(self, values: Iterable[Value]) -> tuple[Scope, ...]:
         """Scopes of values; a tile belongs to the block."""
         return tuple([self.known[value] for value in values])
 
-    def set(self, values: Iterable[Value], scope: Scope) -> None:
+    def _set(self, values: Iterable[Value], scope: Scope) -> None:
         """Enter one scope for several values."""
         self.known.update((value, _of_type(value.type, scope)) for value in values)
 
-    def set_each(self, values: Iterable[Value], found: Iterable[Scope], least: Scope) -> None:
-        """Enter a scope for each value, at least `least`."""
-        for value, scope in zip(values, found, strict=True):
-            self.set((value,), _join(scope, least))
-
-    def _elements(self, op: Op) -> None:
-        """Functions of elements: each thread runs them for the elements it holds."""
-        for region in op.regions:
-            self.set(region.args, THREAD)
-            self.region(region, self.standing[op].under(THREAD, op.loc))
-        self.set(op.results, BLOCK)
-
-    def for_(self, op: Op, around: Control) -> None:
-        """The bounds decide how often, so what is carried has at least their scope."""
-        (body,) = op.regions
-        operands = self.of(op.uses)
-        scope = _join(*operands[:3])
-        inside = around.under(scope, op.loc, in_loop=True)
-        self.set(body.args[:1], scope)
-        self._carry(body.args[1:], operands[3:], lambda: _joined(self.region(body, inside), scope))
-        self.set_each(op.results, self.of(body.args[1:]), scope)
-
-    def while_(self, op: Op, around: Control) -> None:
-        """The condition decides how often; it may depend on what is carried."""
-        before, after = op.regions
-        inside = around
-
-        def once() -> tuple[Scope, ...]:
-            nonlocal inside
-            handed = self.region(before, inside)
-            decides: Scope = handed[0]
-            inside = around.under(decides, before.terminator.loc, in_loop=True)
-            self.set_each(after.args, handed[1:], decides)
-            return _joined(self.region(after, inside), decides)
-
-        self._carry(before.args, self.of(op.uses), once)
-        self.region(before, inside)
-        self.set_each(op.results, self.of(after.args), BLOCK)
-
-    def if_(self, op: Op, around: Control) -> None:
-        """Results are at least as narrow as what decides between the branches."""
-        (scope,) = self.of(op.uses)
-        inside = around.under(scope, op.loc)
-        then, orelse = (self.region(region, inside) for region in op.regions)
-        for result, pair in zip(op.results, zip(then, orelse, strict=True), strict=True):
-            self.set((result,), _join(scope, *pair))
-
-    def warp_specialize(self, op: Op, around: Control) -> None:
-        """Each partition is a block of its own: its threads agree on what is of block scope in it, and on nothing narrower."""
+    def _check_workers(self, op: Op) -> None:
         for worker in op.regions[1:]:
             for inner in walk(worker):
                 for value in inner.uses:
@@ -228,29 +209,3 @@ class _Analysis:
                     if scope != BLOCK:
                         name = repr(value.name) if value.name else f"a value of {value.type}"
                         raise fail(WORKER_SCOPE, loc=inner.loc, value=name, scope=scope)
-        found = [self.region(region, around) for region in op.regions]
-        self.set_each(op.results, found[0], BLOCK)
-
-    def partitions(self, op: Op, around: Control) -> None:
-        """As `warp_specialize`, once each computes all that it needs."""
-        for region in op.regions:
-            self.region(region, around)
-
-    def _carry(self, args: tuple[Value, ...], inits: Iterable[Scope], walk: Callable[[], tuple[Scope, ...]]) -> None:
-        self.set_each(args, inits, BLOCK)
-        changed = True
-        while changed:
-            changed = False
-            for arg, scope in zip(args, walk(), strict=True):
-                before = self.known[arg]
-                self.set((arg,), _join(before, scope))
-                changed = changed or self.known[arg] is not before
-
-
-_SPECIAL: dict[OpDef, Callable[[_Analysis, Op, Control], None]] = {
-    control.for_: _Analysis.for_,
-    control.while_: _Analysis.while_,
-    control.if_: _Analysis.if_,
-    control.warp_specialize: _Analysis.warp_specialize,
-    control.partitions: _Analysis.partitions,
-}

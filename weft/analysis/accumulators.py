@@ -10,13 +10,13 @@ Works on tile IR and on lowered IR. What an edge of control flow hands on is in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from weft.ir.core import Func, Op, Region, Value, walk
+from weft.analysis.flow import PARALLEL, STRUCTURED, Edge, States, pairs, reach, regions
+from weft.ir.core import Func, Op, Value, walk
 from weft.ir.types import TileType
-from weft.ops import control, mma
-from weft.passes.edges import edges
+from weft.ops import mma
 
 PRODUCTS = (mma.warpgroup, mma.wgmma)
 COMPLETE = 1 << 30
@@ -32,7 +32,7 @@ def links(op: Op) -> Iterator[tuple[Value, Value]]:
     elif op.kind is mma.warpgroup_wait:
         yield from zip(op.results, op.uses, strict=True)
     else:
-        yield from edges(op)
+        yield from pairs(op)
 
 
 def accumulators(func: Func) -> set[Value]:
@@ -45,26 +45,13 @@ def accumulators(func: Func) -> set[Value]:
             neighbours.setdefault(b, []).append(a)
         if op.kind in PRODUCTS:
             found.append(op.result)
-    seen = set(found)
-    while found:
-        for other in neighbours.get(found.pop(), ()):
-            if other not in seen:
-                seen.add(other)
-                found.append(other)
-    return seen
+    return reach(found, lambda value: neighbours.get(value, ()))
 
 
 def alone(func: Func) -> set[Op]:
     """Products that must be complete before anything else happens: their left operand lies in registers, which would have to
     stay as they are until a wait that does not stand beside the product, after it."""
-    return {op for region in _regions(func.body) for i, op in enumerate(region.ops) if _alone(op, region.ops[i + 1 :])}
-
-
-def _regions(region: Region) -> Iterator[Region]:
-    yield region
-    for op in region.ops:
-        for inner in op.regions:
-            yield from _regions(inner)
+    return {op for region in regions(func.body) for i, op in enumerate(region.ops) if _alone(op, region.ops[i + 1 :])}
 
 
 def _alone(op: Op, after: tuple[Op, ...]) -> bool:
@@ -125,26 +112,58 @@ class _Left(Watcher):
         self.found.add(result)
 
 
-class Flow:
-    """Follows flights through a function, in program order; loops until nothing more is found."""
+class Flow(States[Flights]):
+    """Follows flights through a function."""
 
     def __init__(self, func: Func, watcher: Watcher) -> None:
         self._watcher = watcher
         self._used = {value for op in walk(func.body) for value in op.uses}
-        self.region(func.body, {})
+        self.run(func.body, {})
 
-    def region(self, region: Region, flights: Flights) -> None:
-        """All operations but the terminator, which belongs to the region's owner."""
-        for op in region.ops[:-1]:
-            rule = _RULES.get(op.kind.name)
-            if rule is None:
-                self._uses(op, list(op.uses), flights)
-                for inner in op.regions:
-                    self.region(inner, flights)
-            else:
-                rule(self, op, flights)
+    def copy(self, state: Flights) -> Flights:
+        """A dictionary of its own."""
+        return dict(state)
 
-    def _uses(self, op: Op, values: list[Value], flights: Flights) -> None:
+    def join(self, state: Flights, other: Flights) -> tuple[Flights, bool]:
+        """What may be in flight on either way, the later one's groups."""
+        news = False
+        for value, flight in other.items():
+            known = state.get(value)
+            joined = flight
+            if known is not None:
+                joined = replace(known, age=min(known.age, flight.age), taken=known.taken or flight.taken)
+            if joined != known:
+                state[value] = joined
+                news = True
+        return state, news
+
+    def along(self, op: Op, edge: Edge, state: Flights) -> Flights:
+        """Hand values on at once. Workers have products of their own."""
+        if op.kind in PARALLEL and (edge.source or edge.target):
+            return {}
+        state = dict(state)
+        handed = [self._hand(op, source, target, state) for source, target in zip(edge.handed, edge.taken, strict=True)]
+        for target, flight in zip(edge.taken, handed, strict=True):
+            _enter(target, flight and replace(flight, taken=None), state)
+        return state
+
+    def visit(self, op: Op, state: Flights) -> tuple[Sequence[Op], Flights]:
+        """What an operation uses, starts or completes; what a terminator hands on, the edges take."""
+        if op.kind in PRODUCTS:
+            self._product(op, state)
+        elif op.kind is mma.warpgroup_wait:
+            self._wait(op, state)
+        elif not op.kind.terminator:
+            self._uses(op, op.uses, state)
+        return (op,), state
+
+    def through(self, op: Op, state: Flights) -> tuple[Sequence[Op], Flights]:
+        """Functions of elements use what they take."""
+        if op.kind not in STRUCTURED:
+            self._uses(op, op.uses, state)
+        return super().through(op, state)
+
+    def _uses(self, op: Op, values: Iterable[Value], flights: Flights) -> None:
         for value in values:
             if value in flights:
                 self._watcher.used(value, flights[value], op)
@@ -160,29 +179,31 @@ class Flow:
         flights[source] = replace(flight, taken=op)
         return flight
 
-    def product(self, op: Op, flights: Flights) -> None:
+    def _product(self, op: Op, flights: Flights) -> None:
         """Starts a group, in place of what it adds to."""
         acc = op.operand("acc")
         assert acc is not None
         if op.attrs.get("max_imprecise"):
             # The threads themselves add to the accumulator, and wait for each part.
-            self._uses(op, list(op.uses), flights)
+            self._uses(op, op.uses, flights)
             self._complete(0, flights)
+            _enter(op.result, None, flights)
             return
         self._uses(op, [value for value in op.uses if value is not acc], flights)
         self._hand(op, acc, op.result, flights)
         for value, flight in flights.items():
             flights[value] = replace(flight, age=min(flight.age + 1, COMPLETE))
-        flights[op.result] = Flight(op)
+        _enter(op.result, Flight(op), flights)
 
-    def wait(self, op: Op, flights: Flights) -> None:
+    def _wait(self, op: Op, flights: Flights) -> None:
         """Completes groups that enough others follow; the results of those have values."""
         pendings: int = op.attrs["pendings"]
         for value, result in zip(op.uses, op.results, strict=True):
             # Where nobody goes on with the result, the value stays what it was.
             flight = self._hand(op, value, result, flights) if result in self._used else None
-            if flight is not None and flight.age < pendings:
-                flights[result] = replace(flight, taken=None)
+            going = flight is not None and flight.age < pendings
+            _enter(result, replace(flight, taken=None) if flight is not None and going else None, flights)
+            if going:
                 self._watcher.left(result)
         self._complete(pendings, flights)
 
@@ -191,89 +212,10 @@ class Flow:
             if flight.age >= pendings:
                 flights[value] = replace(flight, age=COMPLETE)
 
-    def for_(self, op: Op, flights: Flights) -> None:
-        """The body may run any number of times."""
-        (body,) = op.regions
-        args = body.args[1:]
-        self._edge(op, list(op.uses)[3:], args, flights, flights)
-        while True:
-            inside, back = dict(flights), Flights()
-            self.region(body, inside)
-            self._edge(op, body.terminator.uses, args, inside, back)
-            back.update((value, inside[value]) for value in flights if value not in args)
-            if not _join(flights, back):
-                break
-        self._edge(op, args, op.results, flights, flights)
 
-    def while_(self, op: Op, flights: Flights) -> None:
-        """The condition runs once more than the body."""
-        before, after = op.regions
-        self._edge(op, op.uses, before.args, flights, flights)
-        passed = list(before.terminator.uses)[1:]
-        while True:
-            inside, back = dict(flights), Flights()
-            self.region(before, inside)
-            ends = dict(inside)
-            self._edge(op, passed, after.args, inside, inside)
-            self.region(after, inside)
-            self._edge(op, after.terminator.uses, before.args, inside, back)
-            back.update((value, inside[value]) for value in flights if value not in before.args)
-            if not _join(flights, back):
-                break
-        _join(flights, ends)
-        self._edge(op, passed, op.results, ends, flights)
-
-    def if_(self, op: Op, flights: Flights) -> None:
-        """Either of two ways."""
-        ways: list[Flights] = []
-        for region in op.regions:
-            way = dict(flights)
-            self.region(region, way)
-            self._edge(op, region.terminator.uses, op.results, way, way)
-            ways.append(way)
-        kept = {*flights, *op.results}
-        flights.clear()
-        for way in ways:
-            _join(flights, {value: flight for value, flight in way.items() if value in kept})
-
-    def partitions(self, op: Op, flights: Flights) -> None:
-        """The first goes on where the code before was; others have products of their own."""
-        for number, region in enumerate(op.regions):
-            mine = flights if number == 0 else {}
-            self.region(region, mine)
-        if op.results:
-            self._edge(op, op.regions[0].terminator.uses, op.results, flights, flights)
-
-    def _edge(
-        self, op: Op, sources: Iterable[Value], targets: tuple[Value, ...], before: Flights, into: Flights
-    ) -> None:
-        """Hand values on at once."""
-        handed = [self._hand(op, source, target, before) for source, target in zip(sources, targets, strict=True)]
-        for target, flight in zip(targets, handed, strict=True):
-            if flight is not None:
-                into[target] = replace(flight, taken=None)
-
-
-def _join(flights: Flights, other: Flights) -> bool:
-    """Add what is true on another way; whether that is news."""
-    news = False
-    for value, flight in other.items():
-        known = flights.get(value)
-        joined = flight
-        if known is not None:
-            joined = replace(known, age=min(known.age, flight.age), taken=known.taken or flight.taken)
-        if joined != known:
-            flights[value] = joined
-            news = True
-    return news
-
-
-_RULES: dict[str, Callable[[Flow, Op, Flights], None]] = {
-    **{kind.name: Flow.product for kind in PRODUCTS},
-    mma.warpgroup_wait.name: Flow.wait,
-    control.for_.name: Flow.for_,
-    control.while_.name: Flow.while_,
-    control.if_.name: Flow.if_,
-    control.warp_specialize.name: Flow.partitions,
-    control.partitions.name: Flow.partitions,
-}
+def _enter(value: Value, flight: Flight | None, flights: Flights) -> None:
+    """A value is made anew: what was in flight under its name in the iteration before is none of its."""
+    if flight is None:
+        flights.pop(value, None)
+    else:
+        flights[value] = flight

@@ -8,11 +8,12 @@ through arithmetic, control flow and memory. What it decides at run time is in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from weft.analysis.flow import STRUCTURED, Edge, Values, decides
 from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.define import Effect
 from weft.ir.types import DType
@@ -65,7 +66,6 @@ def steering_of(func: Func) -> Steering:
     if not readers:
         return NOTHING
     flow = _Flow(func, readers)
-    flow.run()
     joins = {op: (_meets(op.regions[0]), _meets(op.regions[1])) for op in flow.decided if op.kind is control.if_}
     return Steering(readers, flow.decided, flow.told, joins)
 
@@ -74,7 +74,6 @@ def global_writers(func: Func) -> dict[Op, tuple[int, ...]]:
     """The operations that may write global memory, each with the numbers of the parameters whose memory it may be; none where
     the address may come from anywhere."""
     flow = _Flow(func, {})
-    flow.run()
     return {op: () if ANYWHERE in places else places for op, places in flow.writers.items()}
 
 
@@ -86,92 +85,61 @@ def _waits(effect: Effect) -> bool:
     return effect.kind == "sync" and effect.space not in ("warp", "io")
 
 
-class _Flow:
-    """The reads that each value depends on, until nothing changes any more."""
+class _Flow(Values[Bits, Bits]):
+    """The reads that each value depends on. The context of a region are the reads that say whether it runs."""
 
     def __init__(self, func: Func, readers: dict[Op, int]) -> None:
-        self.body = func.body
+        super().__init__()
         self.readers = readers
         self.every = (1 << len(readers)) - 1
-        self.values: dict[Value, Bits] = {}
         # What was written, by space, and in global memory by the number of the parameter that the pointer comes from.
         self.memory: dict[str | int, Bits] = {}
         self.decided: dict[Op, Bits] = {}
         self.told: dict[Op, Bits] = {}
         # Where operations may write global memory, by the numbers of parameters.
         self.writers: dict[Op, tuple[Any, ...]] = {}
-        self.news = False
         for number, param in enumerate(func.params):
             if not isinstance(param.type.element, DType):
-                self.values[param] = 1 << len(readers) + number
+                self.known[param] = 1 << len(readers) + number
+        # Memory hands on what was written to reads anywhere, so the whole function is followed again.
+        self.settle(func.body, 0)
 
-    def run(self) -> None:
-        """Follow all values."""
-        self.news = True
-        while self.news:
-            self.news = False
-            self.region(self.body, 0)
+    def join(self, value: Value, old: Bits, new: Bits, number: int) -> Bits:
+        """All that either way depends on."""
+        return old | new
 
-    def region(self, region: Region, context: Bits) -> None:
-        """Follow a region that runs where the reads of `context` say so."""
-        for op in region.ops:
-            if op.kind is control.if_:
-                self.branch(op, context)
-            elif op.kind is control.for_:
-                self.counted(op, context)
-            elif op.kind is control.while_:
-                self.loop(op, context)
-            elif op.regions:
-                self.around(op, context)
-            else:
-                self.simple(op, context)
+    def handed(self, op: Op, edge: Edge, value: Value) -> Bits:
+        """What comes out of a branch or loop depends on what decides about it."""
+        return self.of(value) | (self.decides(op) if edge.target is None else 0)
 
-    def branch(self, op: Op, context: Bits) -> None:
-        by = self.decides(op, op.operands[:1])
+    def through(self, op: Op, context: Bits) -> None:
+        """Note what decides about an operation's regions."""
+        super().through(op, context)
+        self.note(self.decided, op, self.decides(op))
+
+    def begin(self, op: Op, context: Bits) -> None:
+        """A counter depends on its bounds, and elements on the tiles that they are of."""
         for region in op.regions:
-            self.region(region, context | by)
-            for result, handed in zip(op.results, region.terminator.operands, strict=True):
-                self.add(result, self.of(handed) | by)
+            if op.kind is control.for_:
+                self.known[region.args[0]] = self.decides(op)
+            elif op.kind not in STRUCTURED:
+                self.known.update(dict.fromkeys(region.args, self.all(op.operands)))
 
-    def counted(self, op: Op, context: Bits) -> None:
-        by = self.decides(op, op.operands[:3])
-        (body,) = op.regions
-        self.add(body.args[0], by)
-        rows = zip(body.args[1:], op.operands[3:], body.terminator.operands, op.results, strict=True)
-        self.region(body, context | by)
-        for arg, first, handed, result in rows:
-            self.add(arg, self.of(first) | self.of(handed))
-            self.add(result, self.of(arg) | by)
+    def within(self, op: Op, number: int, context: Bits) -> Bits:
+        """Where a region runs, what decides about it has said so."""
+        return context | self.decides(op)
 
-    def loop(self, op: Op, context: Bits) -> None:
-        condition, body = op.regions
-        for arg, first, handed in zip(condition.args, op.operands, body.terminator.operands, strict=True):
-            self.add(arg, self.of(first) | self.of(handed))
-        going, *passed = condition.terminator.operands
-        by = self.decides(op, (going,))
-        self.region(condition, context | by)
-        for arg, result, handed in zip(body.args, op.results, passed, strict=True):
-            self.add(arg, self.of(handed))
-            self.add(result, self.of(handed) | by)
-        self.region(body, context | by)
+    def end(self, op: Op, context: Bits) -> None:
+        """What functions of elements give depends on all that they take and hand on."""
+        if op.kind not in STRUCTURED:
+            handed = [value for region in op.regions for value in region.terminator.operands]
+            self.known.update(dict.fromkeys(op.results, self.all([*op.operands, *handed])))
 
-    def around(self, op: Op, context: Bits) -> None:
-        """An operation that maps, combines or partitions."""
-        bits = self.all(op.operands)
-        for region in op.regions:
-            for arg in region.args:
-                self.add(arg, bits)
-            self.region(region, context)
-            bits |= self.all(region.terminator.operands)
-        for result in op.results:
-            self.add(result, bits)
-
-    def simple(self, op: Op, context: Bits) -> None:
-        """An operation: its results depend on its operands, and on what may be in the memory that it reads."""
+    def visit(self, op: Op, context: Bits) -> None:
+        """Its results depend on its operands, and on what may be in the memory that it reads."""
         bits = self.all(op.operands)
         if not op.kind.effects:
-            for result in op.results:
-                self.add(result, bits)
+            self.known.update(dict.fromkeys(op.results, bits))
             return
         bits &= self.every
         for effect in op.kind.effects:
@@ -187,8 +155,7 @@ class _Flow:
                 bits |= self.memory.get(ANYWHERE, 0)
         if op in self.readers:
             bits |= 1 << self.readers[op]
-        for result in op.results:
-            self.add(result, bits)
+        self.known.update(dict.fromkeys(op.results, bits))
         if any(effect.space == "global" for effect in op.kind.effects):
             named = [value for name, value in _named(op) if name not in STORED]
             self.note(self.decided, op, self.all(named))
@@ -201,36 +168,28 @@ class _Flow:
         roots = 0 if effect.operand is None else self.of(op.operand(effect.operand)) >> len(self.readers)
         return tuple(number for number in range(roots.bit_length()) if roots >> number & 1) or (ANYWHERE,)
 
-    def decides(self, op: Op, operands: tuple[Value | None, ...]) -> Bits:
+    def decides(self, op: Op) -> Bits:
         """The reads that decide a branch or loop."""
-        bits = self.all(operands) & self.every
-        self.note(self.decided, op, bits)
-        return bits
+        return self.all(decides(op)) & self.every
 
     def note(self, table: dict[Op, Bits], op: Op, bits: Bits) -> None:
         bits &= self.every
-        if bits & ~table.get(op, 0):
+        if bits:
             table[op] = table.get(op, 0) | bits
-            self.news = True
 
     def of(self, value: Value | None) -> Bits:
-        return 0 if value is None else self.values.get(value, 0)
+        return 0 if value is None else self.known.get(value, 0)
 
-    def all(self, values: tuple[Value | None, ...] | list[Value | None]) -> Bits:
+    def all(self, values: Iterable[Value | None]) -> Bits:
         out = 0
         for value in values:
             out |= self.of(value)
         return out
 
-    def add(self, value: Value, bits: Bits) -> None:
-        if bits & ~self.values.get(value, 0):
-            self.values[value] = self.values.get(value, 0) | bits
-            self.news = True
-
     def wrote(self, place: str | int, bits: Bits) -> None:
         if bits & ~self.memory.get(place, 0):
             self.memory[place] = self.memory.get(place, 0) | bits
-            self.news = True
+            self.version += 1
 
 
 def _named(op: Op) -> Iterator[tuple[str, Value | None]]:

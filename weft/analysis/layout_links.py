@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from weft.analysis.flow import STRUCTURED, joints
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TileType
@@ -49,6 +50,10 @@ def links_of(op: Op) -> Iterator[Tie | Link]:
     special = _SPECIAL.get(op.kind)
     if special is not None:
         yield from special(op)
+    elif op.kind in STRUCTURED:
+        for joint in joints(op):
+            for row in joint.rows:
+                yield from _tie(op, row)
     else:
         yield from _tie(op, (*op.uses, *op.results))
 
@@ -155,35 +160,9 @@ def _accumulator(layout: DistributedLayout) -> DistributedLayout | None:
     return layout.parent if isinstance(layout, DotOperandLayout) else None
 
 
-def _for(op: Op) -> Iterator[Tie | Link]:
-    (body,) = op.regions
-    for values in zip(op.operands[3:], body.args[1:], body.terminator.uses, op.results, strict=True):
-        yield from _tie(op, [value for value in values if value is not None])
-
-
-def _while(op: Op) -> Iterator[Tie | Link]:
-    before, after = op.regions
-    for values in zip(op.uses, before.args, after.terminator.uses, strict=True):
-        yield from _tie(op, values)
-    for values in zip(list(before.terminator.uses)[1:], after.args, op.results, strict=True):
-        yield from _tie(op, values)
-
-
-def _if(op: Op) -> Iterator[Tie | Link]:
-    then, orelse = op.regions
-    for values in zip(then.terminator.uses, orelse.terminator.uses, op.results, strict=True):
-        yield from _tie(op, values)
-
-
-def _warp_specialize(op: Op) -> Iterator[Tie | Link]:
-    for values in zip(op.regions[0].terminator.uses, op.results, strict=True):
-        yield from _tie(op, values)
-
-
 _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     tile.expand_dims: _expand_dims, tile.permute: _permute, tile.reshape: _reshape, tile.join: _join, tile.split: _split,
     reduce.reduce: _reduce, reduce.histogram: _histogram, reduce.gather: _gather, reduce.dot_fma: _dot,
-    control.for_: _for, control.while_: _while, control.if_: _if, control.warp_specialize: _warp_specialize,
     **dict.fromkeys(
         (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free
     ),

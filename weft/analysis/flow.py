@@ -1,0 +1,469 @@
+"""Control flow: where the regions of an operation come together, and what holds at the end of all ways.
+
+    %r = control.while (%init) {                joints of this loop, each with values that become one another:
+    ^before(%a): ... control.condition %c, %p     enter, end of after  -->  begin of before     %init, %y  -->  %a
+    ^after(%b):  ... control.yield %y             end of before  -->  begin of after, leave     %p         -->  %b, %r
+    }
+
+A `Joint` leads from each of its sources to each of its targets. `joints` is the one place that knows how a loop, a branch or
+a partition goes on; everything else follows from it: pairs and rows of values that are one variable, and three engines that
+repeat a loop until what they know of it is at a fixpoint.
+
+- `Values`: a fact for each value, forward (scopes, handles, value facts).
+- `States`: a state for each point of the program, forward or backward, by which operations may be replaced (synchronisation,
+  products in flight).
+- `reach`: all that follows from a start, step by step (what is needed, what belongs together).
+
+A subclass says what one operation does (its transfer function) and how two ways are joined. Facts have to be a lattice of
+finite height, or `Values.join` has to widen by the number of the round.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from weft.ir.core import Op, Region, Value, walk
+from weft.ir.define import OpDef
+from weft.ops import control
+
+Pair = tuple[Value, Value]
+Row = tuple[Value, ...]
+S = TypeVar("S")
+F = TypeVar("F")
+C = TypeVar("C")
+T = TypeVar("T", bound=Hashable)
+
+LOOPS = (control.for_, control.while_)
+PARALLEL = (control.warp_specialize, control.partitions)
+"""Operations whose regions run side by side: all of them, where others run one of them at a time."""
+
+
+# The structure
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where control leaves or arrives, and the values that it hands over or takes there.
+
+    As a source: the end of a region, or the operation's operands. As a target: the begin of a region, or the operation's
+    results. `region` is None for the operation itself. Values stand behind `first` others that are handed to nobody, as the
+    bounds of a loop are."""
+
+    region: int | None
+    values: Row = ()
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Ways come together: each source leads to each target, where its values become the target's by position."""
+
+    sources: tuple[Port, ...]
+    targets: tuple[Port, ...]
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """Values that are one variable: those of the sources, then those of the targets."""
+        return zip(*(port.values for port in (*self.sources, *self.targets)), strict=True)
+
+
+def joints(op: Op) -> tuple[Joint, ...]:
+    """How control goes through an operation with regions. A function of elements runs any number of times, and hands on none
+    of the values as they are."""
+    if not op.regions:
+        return ()
+    described = _JOINTS.get(op.kind)
+    if described is not None:
+        return described(op)
+    inside = tuple([Port(number) for number in range(len(op.regions))])
+    return (Joint((*inside, Port(None)), (*inside, Port(None))),)
+
+
+def _for(op: Op) -> tuple[Joint, ...]:
+    (body,) = op.regions
+    inits = tuple(op.uses)[BOUNDS:]
+    return (
+        Joint((_end(body, 0), Port(None, inits, BOUNDS)), (Port(0, body.args[1:], 1), Port(None, op.results))),
+    )  # fmt: skip
+
+
+def _while(op: Op) -> tuple[Joint, ...]:
+    before, after = op.regions
+    return (
+        Joint((_end(after, 1), Port(None, tuple(op.uses))), (Port(0, before.args),)),
+        Joint((_end(before, 0, 1),), (Port(1, after.args), Port(None, op.results))),
+    )
+
+
+def _if(op: Op) -> tuple[Joint, ...]:
+    ends = tuple([_end(region, number) for number, region in enumerate(op.regions)])
+    return (Joint((Port(None),), (Port(0), Port(1))), Joint(ends, (Port(None, op.results),)))
+
+
+def _parallel(op: Op) -> tuple[Joint, ...]:
+    """Only the first partition hands anything on."""
+    numbers = range(len(op.regions))
+    return (
+        Joint((Port(None),), tuple(map(Port, numbers))),
+        Joint((_end(op.regions[0], 0),), (Port(None, op.results),)),
+        Joint(tuple(map(Port, numbers[1:])), (Port(None),)),
+    )
+
+
+def _end(region: Region, number: int, first: int = 0) -> Port:
+    return Port(number, tuple(region.terminator.uses)[first:], first)
+
+
+BOUNDS = 3
+"""Operands of a `for` that are its bounds and its step."""
+STRUCTURED = (*LOOPS, control.if_, *PARALLEL)
+"""Operations whose regions are code of the kernel; those of others are functions of elements."""
+_JOINTS: dict[OpDef, Callable[[Op], tuple[Joint, ...]]] = {
+    control.for_: _for,
+    control.while_: _while,
+    control.if_: _if,
+    **dict.fromkeys(PARALLEL, _parallel),
+}
+
+
+def decides(op: Op) -> Row:
+    """The values that decide which region of an operation runs, and how often."""
+    if op.kind is control.for_:
+        return tuple(op.uses)[:BOUNDS]
+    if op.kind is control.while_:
+        return tuple(op.regions[0].terminator.uses)[:1]
+    return tuple(op.uses) if op.kind is control.if_ else ()
+
+
+def pairs(op: Op) -> Iterator[Pair]:
+    """Values of which the first becomes the second's, enough to connect each row; those inside of a loop come before those into
+    it."""
+    entering: list[Pair] = []
+    for joint in joints(op):
+        hub, *others = joint.targets
+        if len(joint.sources) == 1:
+            for target in joint.targets:
+                yield from zip(target.values, joint.sources[0].values, strict=True)
+            continue
+        for source in joint.sources:
+            found = zip(hub.values, source.values, strict=True)
+            if source.region is None:
+                entering += found
+            else:
+                yield from found
+        for other in others:
+            yield from zip(hub.values, other.values, strict=True)
+    yield from entering
+
+
+def unchanged(loop: Op) -> dict[Value, Value]:
+    """Values that a loop carries and every iteration hands on as they are, by what enters for them."""
+    one = [joint for joint in joints(loop) if len(joint.sources) == 1]
+    several = [joint for joint in joints(loop) if len(joint.sources) > 1]
+    copies = {target: source for joint in one for source, *targets in joint.rows for target in targets}
+    found: dict[Value, Value] = {}
+    for joint in several:
+        for last, init, *targets in joint.rows:
+            if copies.get(last, last) in (init, *targets):
+                found.update(dict.fromkeys(targets, init))
+    found.update((target, found[source]) for target, source in copies.items() if source in found)
+    return found
+
+
+def regions(region: Region) -> Iterator[Region]:
+    """A region and all in it, outer before inner."""
+    yield region
+    for op in region.ops:
+        for inner in op.regions:
+            yield from regions(inner)
+
+
+def repeated(region: Region) -> set[Op]:
+    """The operations that a loop of the region goes through."""
+    return {inner for op in walk(region) if op.kind in LOOPS for inner in inside(op)}
+
+
+def inside(op: Op) -> Iterator[Op]:
+    """The operations in the regions of one."""
+    return (inner for region in op.regions for inner in walk(region))
+
+
+def with_regions(op: Op, new: Sequence[Region]) -> Op:
+    """The operation with other regions; itself where they are the same."""
+    if all(a is b for a, b in zip(new, op.regions, strict=True)):
+        return op
+    return Op(op.kind, op.operands, op.attrs, op.results, tuple(new), op.loc)
+
+
+def with_ops(region: Region, ops: Sequence[Op]) -> Region:
+    """The region with other operations; itself where they are the same."""
+    if len(ops) == len(region.ops) and all(a is b for a, b in zip(ops, region.ops, strict=True)):
+        return region
+    return Region(region.args, tuple(ops))
+
+
+def without(op: Op, gone: Callable[[Value], bool]) -> Op:
+    """The operation without the rows of which all targets are gone; itself where there are none."""
+    operands, results = _Kept(op.operands), _Kept(op.results)
+    ends = [_Kept(region.terminator.operands) for region in op.regions]
+    args = [_Kept(region.args) for region in op.regions]
+    for joint in joints(op):
+        for number, row in enumerate(joint.rows):
+            if all(map(gone, row[len(joint.sources) :])):
+                for port in joint.sources:
+                    (operands if port.region is None else ends[port.region]).drop(port.first + number)
+                for port in joint.targets:
+                    (results if port.region is None else args[port.region]).drop(port.first + number)
+    if not any(each.dropped for each in (operands, *ends)):
+        return op
+    inner: list[Region] = []
+    for region, taken, handed in zip(op.regions, args, ends, strict=True):
+        end = region.terminator
+        last = Op(end.kind, handed.rest, end.attrs, (), (), end.loc) if handed.dropped else end
+        inner.append(Region(taken.values, (*region.ops[:-1], last)))
+    return Op(op.kind, operands.rest, op.attrs, results.values, tuple(inner), op.loc)
+
+
+class _Kept:
+    """Operands, results or arguments, of which some are dropped by their number."""
+
+    def __init__(self, given: tuple[Value | None, ...]) -> None:
+        self._given = given
+        self.dropped: set[int] = set()
+
+    def drop(self, number: int) -> None:
+        self.dropped.add(number)
+
+    @property
+    def rest(self) -> tuple[Value | None, ...]:
+        return tuple([value for number, value in enumerate(self._given) if number not in self.dropped])
+
+    @property
+    def values(self) -> Row:
+        return tuple([value for value in self.rest if value is not None])
+
+
+# The engines
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One way of a joint. `source` and `target` are numbers of regions, None for the operation itself."""
+
+    source: int | None
+    target: int | None
+    handed: Row
+    taken: Row
+
+    @property
+    def back(self) -> bool:
+        """Whether it leads to a region that has run before."""
+        return self.source is not None and self.target is not None and self.source >= self.target
+
+    @property
+    def reversed(self) -> Edge:
+        """The way from its end to its begin."""
+        return Edge(self.target, self.source, self.taken, self.handed)
+
+
+def edges(op: Op) -> list[Edge]:
+    """The ways through an operation, those of one target in the order in which their sources come together."""
+    return [
+        Edge(source.region, target.region, source.values, target.values)
+        for joint in joints(op)
+        for source in joint.sources
+        for target in joint.targets
+    ]
+
+
+class Values(ABC, Generic[F, C]):
+    """A fact for each value, forward. `known` has them by value.
+
+    A context goes along with regions: what is known of the code rather than of its values, such as the conditions around it.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Value, F] = {}
+        self.version = 0
+
+    @abstractmethod
+    def visit(self, op: Op, context: C) -> None:
+        """Enter what an operation without regions says of its results."""
+
+    @abstractmethod
+    def join(self, value: Value, old: F, new: F, number: int) -> F:
+        """What holds on either way. `number` counts the rounds of the loop that is being repeated, from 0 for what enters."""
+
+    def handed(self, op: Op, edge: Edge, value: Value) -> F | None:
+        """What an edge hands on of a value; None where nothing is known."""
+        return self.known.get(value)
+
+    def begin(self, op: Op, context: C) -> None:
+        """Enter what holds of arguments that no edge hands on, ahead of the first round."""
+
+    def within(self, op: Op, number: int, context: C) -> C:
+        """The context of one of an operation's regions."""
+        return context
+
+    def end(self, op: Op, context: C) -> None:
+        """Enter what holds of results that no edge hands on."""
+
+    def settle(self, region: Region, context: C) -> None:
+        """As `run`, until nothing changes that goes other ways than values: a subclass counts it in `version`."""
+        before = None
+        while before != self.version:
+            before = self.version
+            self.run(region, context)
+
+    def run(self, region: Region, context: C) -> None:
+        """Follow the values of a region."""
+        for op in region.ops:
+            if op.regions:
+                self.through(op, context)
+            else:
+                self.visit(op, context)
+
+    def through(self, op: Op, context: C) -> None:
+        """Follow an operation's regions, loops until nothing changes."""
+        ways = edges(op)
+        back = [edge for edge in ways if edge.back]
+        heads = {edge.target for edge in back}
+        self.begin(op, context)
+        for edge in ways:
+            if edge.source is None and edge.target in heads:
+                self._hand(op, edge, 0)
+        for number in count(1):
+            contexts = [self._enter(op, region, ways, heads, context) for region in range(len(op.regions))]
+            news = [self._hand(op, edge, number) for edge in back]
+            if not any(news) and all(self.within(op, i, context) == inner for i, inner in enumerate(contexts)):
+                break
+        self._meet(op, [edge for edge in ways if edge.target is None])
+        self.end(op, context)
+
+    def _enter(self, op: Op, number: int, ways: list[Edge], heads: set[int | None], context: C) -> C:
+        if number not in heads:
+            self._meet(op, [edge for edge in ways if edge.target == number])
+        inner = self.within(op, number, context)
+        self.run(op.regions[number], inner)
+        return inner
+
+    def _meet(self, op: Op, ways: list[Edge]) -> None:
+        """Join afresh what these edges hand on."""
+        for edge in ways:
+            for value in edge.taken:
+                self.known.pop(value, None)
+        for edge in ways:
+            self._hand(op, edge, 0)
+
+    def _hand(self, op: Op, edge: Edge, number: int) -> bool:
+        """Hand values on at once; whether that is news."""
+        news = False
+        found = [self.handed(op, edge, value) for value in edge.handed]
+        for target, new in zip(edge.taken, found, strict=True):
+            if new is None:
+                continue
+            old = self.known.get(target)
+            joined = new if old is None else self.join(target, old, new, number)
+            if old is None or joined != old:
+                self.known[target] = joined
+                news = True
+        return news
+
+
+class States(ABC, Generic[S]):
+    """A state for each point of the program, forward, or backward with `backward`. A state may be changed in place."""
+
+    backward = False
+
+    @abstractmethod
+    def visit(self, op: Op, state: S) -> tuple[Sequence[Op], S]:
+        """What stands in an operation's place, in program order, and the state past it."""
+
+    @abstractmethod
+    def join(self, state: S, other: S) -> tuple[S, bool]:
+        """The state on either way, and whether the other one is news."""
+
+    def both(self, state: S, other: S) -> S:
+        """The state behind regions that run side by side."""
+        return self.join(state, other)[0]
+
+    def copy(self, state: S) -> S:
+        """A state of its own, where states are changed in place."""
+        return state
+
+    def along(self, op: Op, edge: Edge, state: S) -> S:
+        """The state that an edge leads to; does not change the one that it comes from."""
+        return state
+
+    def past(self, op: Op, number: int, state: S) -> tuple[Sequence[Op], S]:
+        """What stands at the far end of one of an operation's regions, and the state behind it."""
+        return (), state
+
+    def run(self, region: Region, state: S) -> tuple[Region, S]:
+        """The region with what stands in place of its operations, and the state at its far end."""
+        ops: list[Op] = []
+        for op in reversed(region.ops) if self.backward else region.ops:
+            made, state = self.through(op, state) if op.regions else self.visit(op, state)
+            ops += reversed(made) if self.backward else made
+        return with_ops(region, ops[::-1] if self.backward else ops), state
+
+    def through(self, op: Op, state: S) -> tuple[Sequence[Op], S]:
+        """As `visit`, of an operation with regions; loops until nothing changes."""
+        ways = [edge.reversed for edge in edges(op)] if self.backward else edges(op)
+        back = [edge for edge in ways if edge.back]
+        heads = {edge.target for edge in back}
+        states: dict[int | None, S] = {None: state}
+        into = {
+            number: self._met(op, [e for e in ways if e.target == number and not e.back], states)
+            for number in range(len(op.regions))
+            if number in heads
+        }
+        while True:
+            made: list[Region] = []
+            for number, region in enumerate(op.regions):
+                if number in heads:
+                    entering = self.copy(into[number])
+                else:
+                    entering = self._met(op, [e for e in ways if e.target == number], states)
+                new, after = self.run(region, entering)
+                ops, states[number] = self.past(op, number, after)
+                made.append(self._ended(new, ops) if ops else new)
+            news = False
+            for edge in back:
+                assert edge.source is not None and edge.target is not None
+                joined, more = self.join(into[edge.target], self.along(op, edge, states[edge.source]))
+                into[edge.target] = joined
+                news = news or more
+            if not news:
+                break
+        return (with_regions(op, made),), self._met(op, [e for e in ways if e.target is None], states)
+
+    def _ended(self, region: Region, ops: Sequence[Op]) -> Region:
+        """Put operations at the far end of a region, which is ahead of its terminator, or its begin."""
+        *rest, last = region.ops
+        return Region(region.args, (*ops, *region.ops) if self.backward else (*rest, *ops, last))
+
+    def _met(self, op: Op, ways: list[Edge], states: dict[int | None, S]) -> S:
+        """Join afresh the states of these edges."""
+        first, *others = ways
+        state = self.copy(self.along(op, first, states[first.source]))
+        for edge in others:
+            other = self.along(op, edge, states[edge.source])
+            state = self.both(state, other) if op.kind in PARALLEL else self.join(state, other)[0]
+        return state
+
+
+def reach(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> set[T]:
+    """All that follows from a start: what `onward` gives for a part of it belongs to it as well."""
+    todo = list(start)
+    found = set(todo)
+    while todo:
+        for each in onward(todo.pop()):
+            if each not in found:
+                found.add(each)
+                todo.append(each)
+    return found
