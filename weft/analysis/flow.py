@@ -298,8 +298,8 @@ class Values(ABC, Generic[F, C]):
     def join(self, value: Value, old: F, new: F, number: int) -> F:
         """What holds on either way. `number` counts the rounds of the loop that is being repeated, from 0 for what enters."""
 
-    def handed(self, op: Op, edge: Edge, value: Value) -> F | None:
-        """What an edge hands on of a value; None where nothing is known."""
+    def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> F | None:
+        """What an edge hands on of a value to its target; None where nothing is known."""
         return self.known.get(value)
 
     def begin(self, op: Op, context: C) -> None:
@@ -362,7 +362,7 @@ class Values(ABC, Generic[F, C]):
     def _hand(self, op: Op, edge: Edge, number: int) -> bool:
         """Hand values on at once; whether that is news."""
         news = False
-        found = [self.handed(op, edge, value) for value in edge.handed]
+        found = [self.handed(op, edge, *pair) for pair in zip(edge.handed, edge.taken, strict=True)]
         for target, new in zip(edge.taken, found, strict=True):
             if new is None:
                 continue

@@ -156,7 +156,7 @@ class _Analysis(Values[Scope, Control]):
         """The wider one."""
         return _of_type(value.type, _join(old, new))
 
-    def handed(self, op: Op, edge: Edge, value: Value) -> Scope:
+    def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Scope:
         """What comes out of a region has at least the scope of what decides whether and how often it runs."""
         scope = self.known[value]
         return scope if edge.source is None else _of_type(value.type, _join(scope, self._decided(op)))

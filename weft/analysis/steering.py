@@ -108,7 +108,7 @@ class _Flow(Values[Bits, Bits]):
         """All that either way depends on."""
         return old | new
 
-    def handed(self, op: Op, edge: Edge, value: Value) -> Bits:
+    def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Bits:
         """What comes out of a branch or loop depends on what decides about it."""
         return self.of(value) | (self.decides(op) if edge.target is None else 0)
 

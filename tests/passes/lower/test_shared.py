@@ -275,6 +275,27 @@ def test_allocations_change_places():
     check(k)
 
 
+def test_allocations_change_places_in_a_while():
+    """What its condition passes on is memory too, for its body and for what follows."""
+    k = tile_kernel()
+    a, b = (alloc(k, float32, (16, 64), SWIZZLED, name) for name in "ab")
+    k.emit(shared.store, a, k.input(float32, (16, 64), GRID))
+    k.emit(shared.store, b, k.input(float32, (16, 64), GRID))
+    inits = (a, b, k.number_in(0))
+    types = [value.type for value in inits]
+    with k.region(types) as condition:
+        x, y, i = condition.args
+        k.emit(control.condition, k.below(i, 3), y, x, i)
+    with k.region(types) as body:
+        y, x, i = body.args
+        k.emit(shared.store, y, k.add(k.emit(shared.load, x, layout=GRID), k.emit(shared.load, y, layout=GRID)))
+        k.emit(control.yield_, y, x, k.add(i, k.number(1)))
+    x, y, _ = k.emit(control.while_, *inits, regions=(condition.done, body.done))
+    k.output(k.emit(shared.load, x, layout=GRID))
+    k.output(k.emit(shared.load, y, layout=ACROSS))
+    check(k)
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_parts_that_lie_alike_may_meet(chosen):
     """Rows from 0 or 16 on are bytes further on; the branches hand on that number."""

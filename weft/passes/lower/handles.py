@@ -10,35 +10,30 @@ shapes) is known while compiling and ends in the offsets of accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
-from weft.errors import Loc, fail
-from weft.errors import compiler as errors
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedArrayType, SharedType, int32
 from weft.layout import PaddedSharedLayout, SharedLayout
-from weft.layout.linear.f2 import Span, solved
-from weft.layout.linear.flat import join
 from weft.layout.shared.layouts import Pads, padded
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
 from weft.ops import shared
 from weft.passes.lower.forms import Table
 from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.views import shared_place
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a handle's tiles lie.
+    """Where a handle's tiles lie; where a view begins within its tile, `Lowering.start` says.
 
-    `room`: scratch memory, mostly an allocation. `start`: the view's first element in its tile. `bytes`: where the first tile
-    begins in the room, an int32 scalar.
+    `room`: shared memory, mostly an allocation. `bytes`: where the first tile begins in the room, an int32 scalar.
     """
 
     room: Value
-    start: Table
-    bytes: Value = field(compare=False)
+    bytes: Value
 
 
 def type_of(value: Value) -> SharedType:
@@ -91,8 +86,7 @@ def alloc(lo: Lowering, op: Op) -> None:
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
     memory = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
-    start = (0,) * t.layout.rank
-    lo.handles[op.result] = Handle(memory, start, lo.constant(0, int32))
+    lo.handles[op.result] = Handle(memory, lo.constant(0, int32))
 
 
 def index(lo: Lowering, op: Op) -> None:
@@ -104,44 +98,28 @@ def index(lo: Lowering, op: Op) -> None:
 
 
 def slice_(lo: Lowering, op: Op) -> None:
-    """Along the first of the leading dimensions some bytes further on, within a tile a later start."""
+    """Along the first of the leading dimensions some bytes further on; within a tile it begins later."""
     (source,) = op.uses
     handle, t = lo.handles[source], type_of(source)
-    dim: int = op.attrs["dim"]
-    start: int = op.attrs["start"]
-    leading = len(t.shape) - t.layout.rank
-    if dim < leading:
+    if op.attrs["dim"] < len(t.shape) - t.layout.rank:
         # Of the other leading dimensions a slice is all there is, from 0 on.
-        step = lo.constant(start * _stride(t), int32)
-        _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, step)))
-        return
-    moved = tuple([at + start if d == dim - leading else at for d, at in enumerate(handle.start)])
-    _define(lo, op, replace(handle, start=moved))
+        step = lo.constant(op.attrs["start"] * _stride(t), int32)
+        handle = replace(handle, bytes=lo.add(handle.bytes, step))
+    _define(lo, op, handle)
 
 
-def permute(lo: Lowering, op: Op) -> None:
-    """Names of dimensions change."""
+def renamed(lo: Lowering, op: Op) -> None:
+    """Dimensions change, and no byte does."""
     (source,) = op.uses
-    handle, t = lo.handles[source], type_of(source)
-    leading = len(t.shape) - t.layout.rank
-    order: Table = op.attrs["order"]
-    start = tuple([handle.start[d - leading] for d in order[leading:]])
-    _define(lo, op, replace(handle, start=start))
-
-
-def reshape(lo: Lowering, op: Op) -> None:
-    """A whole tile begins where it began."""
-    (source,) = op.uses
-    _define(lo, op, replace(lo.handles[source], start=(0,) * type_of(op.result).layout.rank))
+    _define(lo, op, lo.handles[source])
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
     """Other tiles from the handle's first byte on."""
     (source,) = op.uses
-    handle, t = lo.handles[source], type_of(op.result)
-    first = _place(type_of(source), handle.start)[0] * type_of(source).element.itemsize
-    begin = lo.add(handle.bytes, lo.constant(first, int32))
-    _define(lo, op, Handle(handle.room, (0,) * t.layout.rank, begin))
+    handle = lo.handles[source]
+    first = shared_place(type_of(source), lo.start(source))[0] * type_of(source).element.itemsize
+    _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, lo.constant(first, int32))))
 
 
 def keep_alive(lo: Lowering, op: Op) -> None:
@@ -151,21 +129,14 @@ def keep_alive(lo: Lowering, op: Op) -> None:
 # Handles that come together at the edges of control flow.
 
 
-def meet(lo: Lowering, a: Handle, b: Handle, t: SharedType, loc: Loc | None) -> Handle:
-    """What two handles of one type have in common, in the room and at the bytes of the first.
-
-    Raises CompilationError (lower-handles)."""
-    if a.start != b.start:
-        a, b = _levelled(lo, a, t), _levelled(lo, b, t)
-    if a.start != b.start:
-        raise fail(errors.HANDLES, loc=loc, type=t, first=list(a.start), second=list(b.start))
-    return a
-
-
-def bytes_like(lo: Lowering, value: Value, common: Handle) -> Value:
-    """The bytes of a handle that has come together with others: see `meet`."""
-    handle = lo.handles[value]
-    return (handle if handle.start == common.start else _levelled(lo, handle, type_of(value))).bytes
+def bytes_from(lo: Lowering, value: Value, start: Table) -> Value:
+    """The bytes of a handle, from which it begins at another start."""
+    own, handle = lo.start(value), lo.handles[value]
+    if own == start:
+        return handle.bytes
+    t = type_of(value)
+    first = padded(shared_place(t, own)[0], pads_of(t.layout)) * t.element.itemsize
+    return lo.add(handle.bytes, lo.constant(first, int32))
 
 
 def memory_type(t: SharedType) -> SharedArrayType:
@@ -177,38 +148,17 @@ def memory_type(t: SharedType) -> SharedArrayType:
     )
 
 
-def memory_like(lo: Lowering, value: Value, common: Handle) -> Value:
-    """The memory of a handle that has come together with others."""
-    return _memory(lo, value, bytes_like(lo, value, common), memory_type(type_of(value)))
-
-
-def _levelled(lo: Lowering, handle: Handle, t: SharedType) -> Handle:
-    """The same handle with its start among its bytes, if elements lie the same from there on as from the tile's first."""
-    place, inside = _place(t, handle.start)
-    if place & inside:
-        return handle
-    first = lo.constant(padded(place, pads_of(t.layout)) * t.element.itemsize, int32)
-    return replace(handle, start=(0,) * len(handle.start), bytes=lo.add(handle.bytes, first))
-
-
-def _place(t: SharedType, start: Table) -> tuple[int, int]:
-    """The offset in elements, before padding, of a view's first element, and the union of those of the others from it."""
-    linear = t.layout.to_linear(t.alloc_shape)
-    places = Span((*linear.columns["offset"], *linear.columns["block"]))
-    rank = t.layout.rank
-    inside = 0
-    for d, size in enumerate(t.shape[len(t.shape) - rank :]):
-        for bit in range(size.bit_length() - 1):
-            inside |= solved(places, join([1 << bit if e == d else 0 for e in range(rank)], t.alloc_shape))
-    return solved(places, join(start, t.alloc_shape)), inside
+def memory_from(lo: Lowering, value: Value, start: Table) -> Value:
+    """The memory of a handle, in which it begins at another start."""
+    return _memory(lo, value, bytes_from(lo, value, start), memory_type(type_of(value)))
 
 
 RULES: dict[OpDef, LowerRule] = {
     shared.alloc: alloc,
     shared.index: index,
     shared.slice: slice_,
-    shared.permute: permute,
-    shared.reshape: reshape,
+    shared.permute: renamed,
+    shared.reshape: renamed,
     shared.reinterpret: reinterpret,
     shared.keep_alive: keep_alive,
 }

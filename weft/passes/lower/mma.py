@@ -40,7 +40,7 @@ def _side(lo: Lowering, value: Value) -> SharedSide | DistributedLayout:
     if isinstance(value.type, TileType):
         return value.type.layout
     t = type_of(value)
-    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.handles[value].start)
+    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
 
 
 def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value) -> ProductPlan:

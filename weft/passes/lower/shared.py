@@ -21,7 +21,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:
     """How a tile meets the memory of a handle."""
-    t, start = type_of(handle), lo.handles[handle].start
+    t, start = type_of(handle), lo.start(handle)
     return plan_access(linear_of(tile), t.layout, t.alloc_shape, t.shape, start, t.element.bits, store)
 
 
@@ -109,7 +109,7 @@ def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers:
 
     The layout is linear: the offset of a sum of coordinates is the XOR of their offsets.
     """
-    t, start, linear = type_of(handle), lo.handles[handle].start, linear_of(indices)
+    t, start, linear = type_of(handle), lo.start(handle), linear_of(indices)
     rank = len(start)
     columns = t.layout.to_linear(t.alloc_shape).columns
     span = Span((*columns["offset"], *columns["block"]))

@@ -28,12 +28,12 @@ from weft.passes.lower.forms import Affine, Array, Both, Compare, Form, Splat, T
 from weft.passes.lower.frame import LANE_BITS, Frame
 from weft.passes.lower.numbers import mapped
 from weft.passes.lower.placement import free_threads, register_table, splits, thread_columns, union
+from weft.passes.lower.roots import Roots
+from weft.passes.lower.views import Views
 from weft.targets import Target
 
 if TYPE_CHECKING:
-    from weft.passes.lower.control import Carried
     from weft.passes.lower.handles import Handle
-    from weft.passes.lower.tensor_memory import TensorHandle
     from weft.passes.lower.vectors import Width
 
 LowerRule = Callable[["Lowering", Op], None]
@@ -44,8 +44,8 @@ class Lowering(Rebuilder):
 
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
-        "forms", "handles", "left_in_flight", "num_ctas", "numbers", "rules", "settled", "source", "tags",
-        "target", "tensor_memory", "tensors", "two_ctas", "used", "widths", "workspace",
+        "forms", "handles", "left_in_flight", "num_ctas", "numbers", "roots", "rules", "source", "tags",
+        "target", "tensor_memory", "tensors", "two_ctas", "used", "views", "widths", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -56,7 +56,7 @@ class Lowering(Rebuilder):
         self.default = default
         self.forms: dict[Value, Form] = {}
         self.handles: dict[Value, Handle] = {}
-        self.tensors: dict[Value, TensorHandle] = {}
+        self.tensors: dict[Value, Value] = {}
         self.tensor_memory: Value | None = None
         self.numbers: dict[Value, Scalar] = {}
         self.constants: dict[Value, int | float | bool] = {}
@@ -68,7 +68,8 @@ class Lowering(Rebuilder):
         self.accumulators = accumulators(func)
         self.alone = alone(func)
         self.left_in_flight = left_in_flight(func) if self.accumulators else set[Value]()
-        self.settled: dict[Value, Carried] = {}
+        self.roots = Roots(func, self.accumulators)
+        self.views = Views(func)
         self._facts: dict[bool, ValueFacts] = {}
         self._scopes: dict[Value, Scope] = {}
         self._gathers: dict[Value, tuple[Value, Table]] = {}
@@ -132,10 +133,6 @@ class Lowering(Rebuilder):
     def divisor(self, value: Value) -> int:
         """The power of two known to divide a scalar; of a pointer, in elements."""
         return max(self.hull(value).divisor // step_of(value.type), 1)
-
-    def divides(self, value: Value, divisor: int) -> None:
-        """Note that a power of two divides a scalar; a pointer, in elements."""
-        self.numbers[value] = unknown(value.type, multiple_of(divisor * step_of(value.type))).hull
 
     def base_of(self, tile: Value, form: Affine) -> Scalar:
         """What facts about a tile of the source say of the base of its form: of its first register, less the constants."""
@@ -230,6 +227,10 @@ class Lowering(Rebuilder):
             if isinstance(form, Array) and result.name and not form.value.name:
                 form.value.name = result.name
             self.forms[result] = form
+
+    def start(self, handle: Value) -> Table:
+        """Where a view begins within its tile."""
+        return self.views.known[handle].start
 
     # Scalar arithmetic, folded.
 

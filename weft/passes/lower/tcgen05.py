@@ -37,7 +37,7 @@ def _code(value: Value) -> str:
 
 def _shared_side(lo: Lowering, value: Value) -> SharedSide:
     t = type_of(value)
-    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.handles[value].start)
+    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
 
 
 def _side(lo: Lowering, value: Value) -> SharedSide | TensorSide:

@@ -5,25 +5,20 @@
     %x = tmem.load %acc              -->    %own = arith.add %acc, lanes of the warp
                                             %x = tmem.load_regs %own {offsets=(0, 32)}
 
-A handle is the address of its first tile, an int32 scalar (lane << 16 | column), and a start within the tile, which is known
-while compiling and ends in the offsets of accesses.
+A handle is the address of its first tile, an int32 scalar (lane << 16 | column); where a view begins within its tile is known
+while compiling (`Lowering.start`) and ends in the offsets of accesses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from math import prod
 
 from weft.analysis.tensor_handles import tensor_type, tile_columns
-from weft.errors import Loc, fail, memory
-from weft.errors import compiler as errors
+from weft.errors import fail, memory
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import TensorType, TileType, int32, uint32
 from weft.layout.base import Unreadable
-from weft.layout.linear.f2 import Span, solved
-from weft.layout.linear.flat import join
-from weft.layout.tensor_memory.layouts import COLUMN_BITS
 from weft.layout.tensor_memory.load_store import TensorAccess, TensorSide, plan_tensor_access
 from weft.ops import control, scratch, tensor_memory
 from weft.passes.lower.forms import Array, Table
@@ -31,25 +26,18 @@ from weft.passes.lower.numbers import mapped_warp
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
-
-
-@dataclass(frozen=True, slots=True)
-class TensorHandle:
-    """Where a handle's tiles lie. `start`: the view's first element in its tile. `address`: of the first tile."""
-
-    start: Table
-    address: Value = field(compare=False)
+from weft.passes.lower.views import columns_from, first_column
 
 
 def side_of(lo: Lowering, value: Value) -> TensorSide:
     """The memory of a handle, as plans see it."""
     t = tensor_type(value)
-    return TensorSide(t.layout, t.alloc_shape, t.shape, lo.tensors[value].start)
+    return TensorSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
 
 
 def address_of(lo: Lowering, value: Value) -> Value:
     """The address of a handle's first tile."""
-    return lo.tensors[value].address
+    return lo.tensors[value]
 
 
 def require_tcgen05(lo: Lowering, op: Op) -> None:
@@ -97,86 +85,44 @@ def alloc(lo: Lowering, op: Op) -> None:
     require_tcgen05(lo, op)
     assert lo.tensor_memory is not None
     address = _moved(lo, lo.tensor_memory, op.attrs["column"])
-    lo.tensors[op.result] = TensorHandle((0, 0), address)
+    lo.tensors[op.result] = address
 
 
 def index(lo: Lowering, op: Op) -> None:
     """A multiple of the stride further on."""
     source, number = op.uses
-    handle = lo.tensors[source]
     step = lo.scaled(lo.scalar(number), _stride(tensor_type(source)))
-    lo.tensors[op.result] = replace(handle, address=lo.add(handle.address, step))
+    lo.tensors[op.result] = lo.add(lo.tensors[source], step)
 
 
 def slice_(lo: Lowering, op: Op) -> None:
-    """Along the first of the leading dimensions some columns further on, within a tile a later start."""
+    """Along the first of the leading dimensions some columns further on; within a tile it begins later."""
     (source,) = op.uses
-    handle, t = lo.tensors[source], tensor_type(source)
-    dim: int = op.attrs["dim"]
-    start: int = op.attrs["start"]
-    leading = len(t.shape) - 2
-    if dim < leading:
-        # Of the other leading dimensions a slice is all there is, from 0 on.
-        lo.tensors[op.result] = replace(handle, address=_moved(lo, handle.address, start * _stride(t)))
-        return
-    moved = tuple([at + start if d == dim - leading else at for d, at in enumerate(handle.start)])
-    lo.tensors[op.result] = replace(handle, start=moved)
+    address, t = lo.tensors[source], tensor_type(source)
+    # Of the other leading dimensions a slice is all there is, from 0 on.
+    leading = op.attrs["dim"] < len(t.shape) - 2
+    lo.tensors[op.result] = _moved(lo, address, op.attrs["start"] * _stride(t)) if leading else address
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
     """Other tiles from the handle's first column on. Raises CompilationError (tmem-reinterpret)."""
     (source,) = op.uses
-    handle, t = lo.tensors[source], tensor_type(source)
-    first = _first_column(t, handle.start)
+    t = tensor_type(source)
+    first = first_column(t, lo.start(source))
     if first is None:
         raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
-    lo.tensors[op.result] = TensorHandle((0, 0), _moved(lo, handle.address, first))
+    lo.tensors[op.result] = _moved(lo, lo.tensors[source], first)
 
 
 # Handles that come together at the edges of control flow.
 
 
-def meet_tensors(a: TensorHandle, b: TensorHandle, t: TensorType, loc: Loc | None) -> TensorHandle:
-    """What two handles of one type have in common. Raises CompilationError (lower-handles)."""
-    if a.start == b.start:
-        return a
-    if any(_levelled(t, handle.start) is None for handle in (a, b)):
-        raise fail(errors.HANDLES, loc=loc, type=t, first=list(a.start), second=list(b.start))
-    return replace(a, start=(0, 0))
-
-
-def address_like(lo: Lowering, value: Value, common: TensorHandle) -> Value:
-    """The address of a handle that has come together with others: see `meet_tensors`."""
-    handle = lo.tensors[value]
-    if handle.start == common.start:
-        return handle.address
-    columns = _levelled(tensor_type(value), handle.start)
+def address_from(lo: Lowering, value: Value, start: Table) -> Value:
+    """The address of a handle, from which it begins at another start."""
+    own = lo.start(value)
+    columns = 0 if own == start else columns_from(tensor_type(value), own)
     assert columns is not None
-    return _moved(lo, handle.address, columns)
-
-
-def _levelled(t: TensorType, start: Table) -> int | None:
-    """How many columns to go on, if elements lie the same from there on as from the tile's first: else None."""
-    inside = 0
-    for d, size in enumerate(t.shape[-2:]):
-        for bit in range(size.bit_length() - 1):
-            inside |= _place(t, (1 << bit, 0) if d == 0 else (0, 1 << bit))
-    return None if _place(t, start) & inside else _first_column(t, start)
-
-
-def _first_column(t: TensorType, start: Table) -> int | None:
-    """The column of a start that is in the first lane of the tile, and at the beginning of a column: else None."""
-    linear = t.layout.to_linear(t.alloc_shape)
-    beyond, row = divmod(_place(t, start), linear.in_size("row"))
-    block, element = divmod(beyond, linear.in_size("column"))
-    column, rest = divmod(element * t.element.bits, COLUMN_BITS)
-    return None if row or block or rest else column
-
-
-def _place(t: TensorType, start: Table) -> int:
-    """The bits of the row, of the column and of the block of an element, the row's lowest."""
-    columns = t.layout.to_linear(t.alloc_shape).columns
-    return solved(Span((*columns["row"], *columns["column"], *columns["block"])), join(start, t.alloc_shape))
+    return _moved(lo, lo.tensors[value], columns) if columns else lo.tensors[value]
 
 
 # Accesses
