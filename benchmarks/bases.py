@@ -1,4 +1,4 @@
-"""Copies whose rows start where the kernel computed it another way than as a product, beside the plain copy.
+"""Copies whose base offset is computed by shifts, masks, branches or loops, compared with the plain copy.
 
 Each thread moves 16 bytes at a time if the compiler knows that the base is a multiple of four elements.
 """
@@ -70,7 +70,7 @@ def carried_by_for(src, dst, numel, rounds):
 
 
 def run(quick: bool) -> list[Line]:
-    """Each way and the product, turn by turn; the goal is the product's speed."""
+    """Every variant and the plain copy, interleaved; the goal is the speed of the plain copy."""
     import torch
 
     src = torch.randn(NUMEL, device="cuda")

@@ -1,13 +1,13 @@
-"""Kernels for Blackwell without a Blackwell GPU: their machine code, how fast they can be at most, and the simulator's speed.
+"""Kernels for Blackwell without a Blackwell GPU: their machine code, modelled bounds, and the simulator's speed.
 
     python -m benchmarks.blackwell [code|steps|bounds|simulator ...] [--quick] [--out FOLDER]
 
-The exit status is 1 where a goal is missed. Parts:
+The exit status is 1 if a goal is missed. Parts:
 
 - `code`: every kernel of the examples that Blackwell runs: registers, memory, NVRTC's time in this process (its library
-  loaded, no cache, the median of a few compilations), what ptxas warns of, and counts of the instructions of Blackwell.
-- `steps`, `bounds`: what `benchmarks.model` says of the products: of a step along K, and of products of 8192 x 8192.
-- `simulator`: products of 512 x 512 x 512, compilation included, on however many cores there are.
+  loaded, no cache, the median of a few compilations), warnings of ptxas, and counts of Blackwell's instructions.
+- `steps`, `bounds`: results of `benchmarks.model`: for a step along K, and for matmuls of 8192 x 8192.
+- `simulator`: matmuls of 512 x 512 x 512, compilation included, on the cores of this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER = "sm_100a"
 SIDE = 8192
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 LATE = 16
-"""Multiprocessors that begin a tile late, where the model is asked about that."""
+"""Multiprocessors that begin one tile late, in the model's scenario of late starts."""
 SIMULATED = 512
 
 INSTRUCTIONS = {
@@ -42,15 +42,15 @@ INSTRUCTIONS = {
     "UTCCP": re.compile(r"\bUTCCP"),
     "UTMALDG": re.compile(r"\bUTMALDG"),
 }
-"""Instructions that are counted, as they stand in disassembled code."""
+"""Instructions that are counted, by their names in SASS."""
 WARNING = re.compile(r"warning|\(C7\d+\)", re.IGNORECASE)
-"""What ptxas says where it gives something up."""
+"""Words of ptxas warnings about lost performance."""
 
 # Machine code
 
 
 def code(quick: bool) -> list[Line]:
-    """A line for each kernel, behind two that say the worst of all."""
+    """Two lines with the worst figures of all kernels, then a line for each kernel."""
     return code_of(list(blackwell_kernels.launches()), 1 if quick else 5)
 
 
@@ -110,7 +110,7 @@ COMMON = (
     Variant(name="taken tiles, pairs", pairs=True, clc=True),
 )
 ALONE: dict[str, Any] = {"written_first": 1.0, "stored_first": 1.0}
-"""A tile is stored before the next one is begun."""
+"""A tile is stored before the next one begins."""
 LADDER = (
     Variant(name="ladder, pipelined", prefetch=False, band=0, **ALONE),
     Variant(name="ladder, persistent", prefetch=False, band=0, **ALONE),
@@ -127,12 +127,12 @@ SCALED = tuple(
     for variant in COMMON
 )
 VARIANTS = {"fp16": (*LADDER, *COMMON), "fp8": COMMON, "mxfp8": SCALED, "nvfp4": SCALED}
-"""How the examples multiply each kind."""
+"""The variants of the examples, by kind of operands."""
 LETTERS = {"tensor cores": "T", "shared memory": "S", "L2 port": "L", "HBM": "H"}
 
 
 def steps(_quick: bool) -> list[Line]:
-    """What a step along K costs, and a tile's way out: cycles of each resource, and bytes."""
+    """The cost of a step along K and of an epilogue: cycles of each resource, and bytes."""
     lines: list[Line] = []
     for kind, variant in _variants():
         cost = model.step(B200, kind, variant)
@@ -150,7 +150,7 @@ def steps(_quick: bool) -> list[Line]:
 
 
 def bounds(quick: bool) -> list[Line]:
-    """The most of the peak that each variant can reach, for each K with the letter of the busiest resource."""
+    """The upper bound of each variant as a fraction of the peak, for each K, with the letter of the busiest resource."""
     return [
         _bound_line(gpu, kind, variant, LENGTHS[::3] if quick else LENGTHS, suffix)
         for kind, variant in _variants()
@@ -182,13 +182,13 @@ def _variants() -> Iterator[tuple[Kind, Variant]]:
 
 
 def simulator(quick: bool) -> list[Line]:
-    """Seconds of the first launch of each product, whose result is compared."""
+    """Seconds of the first launch of each matmul, whose result is compared."""
     size = SIMULATED // 4 if quick else SIMULATED
     return [timed(name, launch, check) for name, launch, check in simulations(size)]
 
 
 def simulations(size: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[], None]]]:
-    """Name, launch and check of each product, on fresh random operands."""
+    """Name, launch and check of each matmul, on fresh random operands."""
     place = twin.load("workbench").Place(gpu=False)
     for dtype in ("float16", "bfloat16", "float8_e4m3fn"):
         module = twin.load("matmul_blackwell")
@@ -211,7 +211,7 @@ def simulations(size: int) -> Iterator[tuple[str, Callable[[], Any], Callable[[]
 
 
 def timed(name: str, launch: Callable[[], Any], check: Callable[[], None]) -> Line:
-    """Seconds of a launch on the simulated GPU; no value where it is refused."""
+    """Seconds of a launch on the simulated GPU; no value if it is refused."""
     from weft.errors import UserError
 
     goals = (Goal(10.0, ceiling=True),)
@@ -236,16 +236,16 @@ def _matrices(place: Any, size: int, dtype: str) -> tuple[Any, Any, Any]:
 
 
 PARTS = {
-    "code": ("Machine code for sm_100a: NVRTC's milliseconds, and what comes out", code),
-    "steps": ("Products on a B200: a step along K in one multiprocessor, by the model", steps),
-    "bounds": (f"Products {SIDE} x {SIDE} x K on a B200: the most of the peak that the model allows", bounds),
-    "simulator": (f"Simulator: products {SIMULATED} x {SIMULATED} x {SIMULATED} on Blackwell", simulator),
+    "code": ("Machine code for sm_100a: NVRTC time, registers and instructions", code),
+    "steps": ("Matmul on a B200: modelled cost of a step along K in one multiprocessor", steps),
+    "bounds": (f"Matmul {SIDE} x {SIDE} x K on a B200: modelled upper bounds as fractions of the peak", bounds),
+    "simulator": (f"Simulator: matmul {SIMULATED} x {SIMULATED} x {SIMULATED} on Blackwell", simulator),
 }
 MEANING = f"""\
-not measured: an upper bound in which all that can overlap does; benchmarks/model.py says what is counted
-the first figure: K={SIDE}. Letters: the busiest of tensor cores (T), shared memory (S), the way from L2 (L) and HBM (H)
-waves: time lost to programs without a tile in the last round; exposed: to loads and stores that nothing hides
-{LATE} late: the first figure if so many multiprocessors begin a tile's time after the others
+not measured: an upper bound with perfect overlap; benchmarks/model.py says what is counted
+the first figure: K={SIDE}. Letters: the busiest of tensor cores (T), shared memory (S), the path from L2 (L) and HBM (H)
+waves: time lost to idle programs in the last wave; exposed: to loads and stores that are not overlapped
+{LATE} late: the first figure if that many multiprocessors begin one tile later than the others
 unassumed: without the two rates that are assumed"""
 FOOTERS: dict[str, Sequence[str]] = {
     "steps": model.SOURCES.splitlines(),

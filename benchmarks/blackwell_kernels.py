@@ -1,4 +1,4 @@
-"""The kernels of the examples, compiled for Blackwell and not run, for matrices that their tiles divide."""
+"""The kernels of the examples, compiled for Blackwell without running, for matrices that their tiles divide."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft.runtime.rehearsal import rehearsal
 
 TARGET = "sm_100a"
 SIDE = 4096
-"""Rows and columns of matrices. Nothing is ever in them."""
+"""Rows and columns of the matrices, which are never filled."""
 TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 4}
 HOPPER = {"matmul_warp_specialized"}
-"""Examples whose products are Hopper's own instructions."""
+"""Examples that use `wgmma`, which only Hopper has."""
 FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Callable[[], Any]]]]] = {}
-"""By example: names, and what launches a kernel."""
+"""For each example, the names and launches of its kernels."""
 
 Launches = Iterator[tuple[str, Callable[[], Any]]]
 
@@ -43,7 +43,7 @@ def compiled(launch: Callable[[], Any]) -> list[CompiledKernel]:
 
 
 class _Simulated:
-    """What kernels are compiled for, wherever this runs."""
+    """The target of all kernels, wherever this runs."""
 
     def get_current_target(self) -> driver.Target:
         """The simulated GPU."""
@@ -52,7 +52,7 @@ class _Simulated:
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """TARGET is the GPU at hand, even where there is another one."""
+    """TARGET is the current GPU, even on a machine with another one."""
     there = driver.active
     driver.active = _Simulated()
     try:

@@ -22,7 +22,7 @@ SIDE = 1024
 
 
 def main(who: str) -> None:
-    """Time a first kernel and four later ones, all of them copies, and then a persistent matrix product."""
+    """Time a first kernel and four later ones, all of them copies, and then a persistent matmul."""
     src = torch.randn((SIDE, SIDE), device="cuda")
     dst = torch.empty_like(src)
     turned = torch.empty_like(src).T
@@ -44,14 +44,14 @@ def main(who: str) -> None:
 
 
 def product_of(module: Any) -> Callable[[], Any]:
-    """The persistent matrix product, tiles of 128x256 by 8 warps."""
+    """The persistent matmul, tiles of 128x256 with 8 warps."""
     A, B = (torch.randn((SIDE, SIDE), device="cuda").to(torch.float16) for _ in range(2))
     C = torch.empty_like(A)
     return lambda: module.persistent_matmul(A, B, C, 128, 256, 64, 3, 8, module.PersistentTileScheduler)
 
 
 def timed(call: Callable[[], Any], parts: dict[str, float]) -> dict[str, Any]:
-    """Milliseconds of a call until its result is there, and of its parts."""
+    """Milliseconds of a call until its result is complete, and of its parts."""
     parts.update(dict.fromkeys(parts, 0.0))
     start = perf_counter()
     call()

@@ -1,4 +1,4 @@
-"""Copies: one dimension over layouts and block sizes, two dimensions over strides, and between opposite layouts."""
+"""Copies: in one dimension by layout and block size, in two by strides, and between row-major and column-major."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEST = (Goal(1.03, "gluon"), Goal(0.95, "torch"))
 
 
 def run(quick: bool) -> list[Line]:
-    """Every copy; `quick` takes fewer rounds and leaves the table of block sizes out."""
+    """Every copy; `quick` takes fewer rounds and omits the table of block sizes."""
     clock = harness.CudaClock()
     rounds = 8 if quick else 30
     lines = [*one_dimension(clock, rounds, () if quick else BLOCKS), *machine_code()]
@@ -36,12 +36,12 @@ def run(quick: bool) -> list[Line]:
 
 
 def compilers(name: str) -> dict[str, ModuleType]:
-    """The example's module, and its twin under Gluon where Triton is installed."""
+    """The example's module, and its twin under Gluon if Triton is installed."""
     return {"weft": twin.load(name), **({"gluon": twin.load_gluon(name)} if twin.has_gluon() else {})}
 
 
 def one_dimension(clock: harness.Clock, rounds: int, blocks: tuple[int, ...]) -> list[Line]:
-    """8 GiB of float32 under each R, and the best of a table over block sizes."""
+    """8 GiB of float32 for each R, and the best of a table over block sizes."""
     import torch
 
     src = torch.randn(NUMEL, device="cuda")
@@ -74,13 +74,13 @@ def one_dimension(clock: harness.Clock, rounds: int, blocks: tuple[int, ...]) ->
 
 
 def line(what: str, speed: dict[str, float], goals: tuple[Goal, ...] = (), note: str = "") -> Line:
-    """A line of speeds by who; ours is empty where our result was wrong."""
+    """A line with the speed of each compiler; weft's is empty if its result was wrong."""
     peers = {who: value for who, value in speed.items() if who != "weft"}
     return Line(what, speed.get("weft"), UNIT, peers, goals, note)
 
 
 def best(what: str, table: dict[str, dict[str, float]], torch_speed: dict[str, float], goals: tuple[Goal, ...]) -> Line:
-    """Each compiler's best point of a table, beside torch."""
+    """Each compiler's best point of a table, and torch."""
     speeds, notes = dict(torch_speed), list[str]()
     for who in dict.fromkeys(who for speed in table.values() for who in speed):
         case = max((case for case in table if who in table[case]), key=lambda case: table[case][who])
@@ -90,7 +90,7 @@ def best(what: str, table: dict[str, dict[str, float]], torch_speed: dict[str, f
 
 
 def machine_code() -> list[Line]:
-    """The widest global access that each R compiles to."""
+    """The widest global access in the code for each R."""
     import torch
 
     workbench = twin.load("workbench")
@@ -105,7 +105,7 @@ def machine_code() -> list[Line]:
 
 
 def two_dimensions(clock: harness.Clock, rounds: int) -> list[Line]:
-    """8 GiB with the right layout and transposed, and every other row of 8 GiB."""
+    """8 GiB row-major and transposed, each with the layout that suits it, and every other row of 8 GiB."""
     import torch
 
     modules = compilers("copy_2d")

@@ -1,4 +1,4 @@
-"""Elementwise addition of matrices of 4 GiB: loads, cp.async, TMA and specialised warps, over tiles and orders of tiles."""
+"""Elementwise addition of matrices of 4 GiB: loads, cp.async, TMA and warp specialization, by tile size and tile order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SMALL = {"XBLOCK": 32, "YBLOCK": 64}
 _LARGE = {"XBLOCK": 64, "YBLOCK": 128, "num_buffers": 3}
 _SWIZZLED = {"swizzle": 128, "flat": False}
 POINTS: dict[str, Point] = {
-    # Bands of 32 rows in tiles of 32x64, a load or copy per element: the plain way of each. 1024 programs make two full rounds
-    # of four on each of 132 multiprocessors, which is what 128 registers a thread allow; seven would leave 100 for the end.
+    # The simple form of each: bands of 32 rows in tiles of 32x64, one load or copy per element. With 128 registers a thread
+    # four programs fit on each of 132 multiprocessors, so 1024 are nearly two waves; with seven, a tail of 100 would be left.
     "plain": ("add_async_copy", "run", {**_SMALL, "num_buffers": 0, "vec": 1, "maxnreg": 128}),
     "cp.async x1": ("add_async_copy", "run", {**_SMALL, "num_buffers": 1, "vec": 1}),
     "cp.async x2": ("add_async_copy", "run", {**_SMALL, "num_buffers": 2, "vec": 1}),
@@ -32,7 +32,7 @@ POINTS: dict[str, Point] = {
     "warp-specialised 64x128x3": (
         "add_warp_specialized", "run", {**_LARGE, **_SWIZZLED, "num_stores": 1, "programs": 132}
     ),
-    # The same kernels where DRAM serves best: long rows, and programs that stand side by side in memory.
+    # The same kernels in the form that suits DRAM: long rows, and programs that are neighbours in memory.
     "plain, vectors": ("add_async_copy", "run", {**_SMALL, "num_buffers": 0, "vec": 4}),
     "plain, long rows": ("add_async_copy", "run", {"XBLOCK": 1, "YBLOCK": 1024, "num_buffers": 0, "span": 1024}),
     "cp.async x3, vectors": ("add_async_copy", "run", {**_SMALL, "num_buffers": 3, "vec": 4}),
@@ -43,7 +43,7 @@ POINTS: dict[str, Point] = {
 
 
 def run(quick: bool) -> list[Line]:
-    """Every point against Gluon's same text and torch, in one interleaved run; the best of each first."""
+    """Every point against the same source under Gluon and torch, in one interleaved run; the best of each first."""
     found = race(harness.CudaClock(), 8 if quick else 30, POINTS)
     torch_speed = found.pop("torch")
     return [
@@ -55,7 +55,7 @@ def run(quick: bool) -> list[Line]:
 def race(
     clock: harness.Clock, rounds: int, points: dict[str, Point], *, twins: bool = True
 ) -> dict[str, dict[str, float]]:
-    """TB/s by point and by who, and torch's under "torch"; without `twins` ours alone."""
+    """TB/s by point and compiler, and torch's under "torch"; without `twins` only weft's."""
     import torch
 
     a, b = torch.randn((SIDE, SIDE), device="cuda"), torch.randn((SIDE, SIDE), device="cuda")
@@ -69,7 +69,7 @@ def race(
 
 
 def sweep_points() -> dict[str, Point]:
-    """What `benchmarks/run.py sweep` tries."""
+    """The points of `benchmarks/run.py sweep`."""
     points: dict[str, Point] = {}
 
     def add(example: str, function: str, **point: Any) -> None:
@@ -83,7 +83,7 @@ def sweep_points() -> dict[str, Point]:
     orders = {"add_tma": "run_dealt", "add_warp_specialized": "run"}.items()
     shapes = itertools.product((8, 16, 32), (2, 3, 4), (132, 264, 396, 528))
     for (example, function), (XBLOCK, buffers, programs) in itertools.product(orders, shapes):
-        # What does not fit on a multiprocessor together would run one after the other: no sweep through memory.
+        # Programs that are not all resident would run one after the other, and would not sweep through memory together.
         if (2 * buffers + 2) * XBLOCK * 1024 * (programs // 132) <= 220 * 1024:
             add(example, function, XBLOCK=XBLOCK, num_buffers=buffers, programs=programs)
     return points

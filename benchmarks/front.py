@@ -13,7 +13,7 @@ from benchmarks import twin
 from benchmarks.report import Goal, Line
 from weft import language as gl
 
-TITLE = "Front half"
+TITLE = "Compiler front half"
 NEEDS_GPU = False
 OPERATIONS = 500
 
@@ -79,7 +79,7 @@ def stages(count: int) -> tuple[dict[str, float], int]:
             value = stage(value)
             times[name].append((perf_counter() - start) * 1e3)
     operations = sum(1 for _ in walk(build_kernel(long_kernel, params, num_warps=4, target=target).func.body))
-    # The first run fills the memo tables of layouts, as the first kernel of a program does: compile.py measures that one.
+    # The first run fills the memo tables of layouts, as the first kernel of a program does; compile.py measures that case.
     return {name: statistics.median(values[1:]) for name, values in times.items()}, operations
 
 

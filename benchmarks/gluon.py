@@ -1,4 +1,4 @@
-"""Gluon under the names that examples import as `weft`, so that their text needs other import lines and nothing else."""
+"""Gluon under the names that examples import as `weft`, so that only their import lines differ."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ C = TypeVar("C", bound=type)
 
 
 def aggregate(cls: C) -> C:
-    """Triton's `aggregate`, which wants the classes of fields where a module that defers annotations has their names."""
+    """Triton's `aggregate`, which needs the classes of fields; a module with deferred annotations has only their names."""
     cls.__annotations__ = get_type_hints(cls)
-    # Newer releases have it by its plain name.
+    # Newer releases export it under this name.
     make = core.aggregate if hasattr(core, "aggregate") else core._aggregate  # noqa: SLF001 its only name before that
     made = make(cls)
     # Releases that hash classes which kernels name take only compiled functions for part of them, not `__init__`.

@@ -1,8 +1,8 @@
-"""Timing variants of one job against each other: checked first, then interleaved, then summarised.
+"""Timing of variants of one job: each is checked, then all are timed in one interleaved run, then summarised.
 
-Clocks drift by several percent while a card works, so only figures of one run compare, and only when the variants take turns.
-A round times every variant once, in an order of its own: what ran before leaves its heat and its power budget behind, so no
-variant may always follow the same one. The median over the rounds is the figure. Each variant is checked once on a poisoned
+A GPU's clocks drift by several percent under load, so only figures of one interleaved run are comparable.
+A round times every variant once, in a random order: the variant before affects temperature and power budget, so no
+variant may always follow the same one. The figure is the median over the rounds. Each variant is checked once on a poisoned
 output before anything is timed.
 """
 
@@ -21,12 +21,12 @@ FLUSH_FACTOR = 4
 
 
 class WrongResultError(Exception):
-    """A variant computed something else than its reference."""
+    """The result of a variant differs from its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to do a job. `poison` spoils the output, `run` does the job, `correct` tells whether the output is right."""
+    """An implementation of a job. `poison` overwrites the output, `run` does the job, `correct` checks the output."""
 
     name: str
     run: Callable[[], Any]
@@ -35,7 +35,7 @@ class Variant:
 
 
 class Clock(Protocol):
-    """What measures: a GPU's events, or a test's invention."""
+    """A source of times: a GPU's events, or a fake one in tests."""
 
     def milliseconds(self, run: Callable[[], Any]) -> float:
         """Milliseconds of device time for one call."""
@@ -43,10 +43,10 @@ class Clock(Protocol):
 
 
 class CudaClock:
-    """CUDA events on PyTorch's current stream, behind a large read.
+    """CUDA events on PyTorch's current stream, after a large read.
 
-    The read leaves the L2 cache full of something else, with nothing to write back, and keeps the GPU busy while the host
-    enqueues the call, so that the time between the events is the GPU's alone.
+    The read fills the L2 cache with other data, with nothing to write back, and keeps the GPU busy while the host
+    enqueues the call, so that the time between the events includes no host time.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class CudaClock:
 
 
 class GraphClock:
-    """CUDA graphs of `calls` calls back to back, one graph for each function: caches are warm, and the host has no share."""
+    """CUDA graphs of `calls` calls back to back, one graph for each function: caches are warm, and no host time is included."""
 
     def __init__(self, calls: int = 10) -> None:
         import torch
@@ -78,7 +78,7 @@ class GraphClock:
         self._graphs: dict[Callable[[], Any], Any] = {}
 
     def milliseconds(self, run: Callable[[], Any]) -> float:
-        """Milliseconds of a replay, for each of its calls."""
+        """Milliseconds per call of a replay."""
         graph = self._graphs.get(run)
         if graph is None:
             graph = self._graphs[run] = self._captured(run)
@@ -98,7 +98,7 @@ class GraphClock:
 
 
 def measure(variants: Sequence[Variant], clock: Clock, rounds: int) -> dict[str, float]:
-    """Median milliseconds by name, of each variant that is right; `sound` speaks of the others."""
+    """Median milliseconds by name, of each variant that is correct; `sound` reports the others."""
     variants = sound(variants)
     for variant in variants:
         for _ in range(WARM_UP):
@@ -111,7 +111,7 @@ def measure(variants: Sequence[Variant], clock: Clock, rounds: int) -> dict[str,
 
 
 def sound(variants: Iterable[Variant]) -> list[Variant]:
-    """The variants that run and are right; each of the others is named on standard error, and has no figure."""
+    """The variants that run and are correct; the others are reported on standard error, and have no figure."""
     found: list[Variant] = []
     for variant in variants:
         try:
@@ -132,12 +132,12 @@ def check(variant: Variant) -> None:
 
 
 def shuffled(items: Sequence[Any], seed: int) -> list[Any]:
-    """The items in an order that follows from the seed."""
+    """The items in an order that the seed determines."""
     return Random(seed).sample(items, len(items))
 
 
 def terabytes_per_second(nbytes: int, milliseconds: float) -> float:
-    """Throughput of a job that reads and writes `nbytes` together."""
+    """Throughput of a job that reads and writes `nbytes` in total."""
     return nbytes / milliseconds / 1e9
 
 
@@ -147,13 +147,13 @@ def relative_error(got: Any, want: Any) -> float:
 
 
 Jobs = dict[str, dict[str, Callable[[], Any]]]
-"""What to do, by case and by who does it."""
+"""The jobs, by case and by compiler."""
 
 
 def race(
     jobs: Jobs, clock: Clock, rounds: int, *, nbytes: int, poison: Callable[[], Any], correct: Callable[[], bool]
 ) -> dict[str, dict[str, float]]:
-    """TB/s by case and by who, for jobs that write one output and move `nbytes` each; all take turns in one run."""
+    """TB/s by case and compiler, for jobs that write one output and move `nbytes` each, interleaved in one run."""
     variants = [
         Variant(f"{case}: {who}", run, poison, correct) for case, whose in jobs.items() for who, run in whose.items()
     ]

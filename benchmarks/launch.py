@@ -22,7 +22,7 @@ DESCRIPTORS = ", descriptors"
 
 
 def run(quick: bool) -> list[Line]:
-    """A copy of 128 elements and the sum of two tiles, by one program each: what is timed is the host."""
+    """A copy of 128 elements and the sum of two tiles, one program each: the host time is measured."""
     import torch
 
     torch.cuda.init()
@@ -64,7 +64,7 @@ def whole_launch(module: Any, src: Any, dst: Any) -> Callable[[], Any]:
 
 
 def descriptor_launch(module: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
-    """A launch as a user writes it who builds the descriptors of three matrices for it."""
+    """A launch as a user writes it, including the descriptors of three matrices."""
     kernel, describe = module.add_bands, module.TensorDescriptor.from_tensor
     smem = module.gl.NVMMASharedLayout.get_default_for(TILE, module.gl.float32)
     layout = module.gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
@@ -76,7 +76,7 @@ def descriptor_launch(module: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
 
 
 def parts(module: Any, src: Any, dst: Any) -> dict[str, Callable[[], Any]]:
-    """The look-up of the grid, the launch after it, and the driver's call alone with arguments packed once."""
+    """`kernel[grid]`, the launch after it, and the driver call alone with arguments packed once."""
     from cuda.bindings import driver as cuda
 
     from weft.runtime.launch import packing
@@ -101,11 +101,11 @@ def parts(module: Any, src: Any, dst: Any) -> dict[str, Callable[[], Any]]:
 
 
 def times(jobs: dict[str, Callable[[], Any]], rounds: int, synchronize: Callable[[], Any]) -> dict[str, float]:
-    """Median microseconds per call of each job, in batches that take turns."""
+    """Median microseconds per call of each job, in interleaved batches."""
     for job in jobs.values():
         batch(job, synchronize)
     found: dict[str, list[float]] = {name: [] for name in jobs}
-    # Garbage of one job must not cost the next one its caches: some of them leave cycles behind.
+    # Collect the reference cycles of one job before the next, so that garbage collection is not timed with it.
     gc.disable()
     gc.collect()
     gc.freeze()

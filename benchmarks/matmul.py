@@ -1,9 +1,9 @@
-"""Matrix products: the rungs of the ladder beside Gluon's same text and cuBLAS, and the library's kernels beside cuBLAS.
+"""Matmul: the kernels of the ladder against the same source under Gluon and cuBLAS, and the library against cuBLAS.
 
     python benchmarks/run.py matmul                      # all parts
     python benchmarks/run.py matmul.ladder matmul.sweep  # some; each is recorded in a file of its own
 
-Times are taken twice: behind a flushed cache, and (`graph`) of calls back to back in a CUDA graph.
+Each is timed twice: with a flushed L2 cache, and (`graph`) as calls back to back in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.report import Goal, Line
 NEEDS_GPU = True
 UNIT = "TFLOP/s"
 SIDE = 8192
-"""M and N of the tables over K, and the sides of the fp8 product."""
+"""M and N of the tables over K, and the sides of the fp8 matmul."""
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 LONGEST = 16384
 TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_buffers": 3, "num_warps": 8}
@@ -37,14 +37,14 @@ SWEEP = (
 )  # fmt: skip
 """M, N, K: small, skinny, layers of language models, odd."""
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1e-2, "float8_e4m3fn": 3e-2}
-"""Of an element, relative to the largest of the product."""
+"""Tolerance of an element, relative to the largest of the result."""
 CUBLAS = "cuBLAS"
 Jobs = dict[str, Callable[[], Any]]
-"""What is timed, by `case|who`."""
+"""The functions that are timed, by `case|who`."""
 
 
 def ladder(quick: bool) -> list[Line]:
-    """Every rung at every K: ours, Gluon's, and cuBLAS."""
+    """Every version at every K: weft, Gluon and cuBLAS."""
     modules = compilers("matmul_ladder")
     lines: list[Line] = []
     for K in LENGTHS[::2] if quick else LENGTHS:
@@ -59,7 +59,7 @@ def ladder(quick: bool) -> list[Line]:
 
 
 def rungs(module: Any) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Name, entry point and what is particular to each rung of the ladder."""
+    """Name, entry point and arguments of each version of the ladder."""
     row_major = {"SchedulerImpl": module.PersistentTileScheduler}
     return [
         ("pipelined", module.matmul_pipelined, {}),
@@ -69,7 +69,7 @@ def rungs(module: Any) -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def settings(quick: bool) -> list[Line]:
-    """The longest product over buffers, schedulers and stolen buffers."""
+    """The longest matmul by buffers, schedulers and stolen buffers."""
     A, B, C = matrices(SIDE, SIDE, LONGEST, "float16")
     jobs: Jobs = {f"|{CUBLAS}": partial(cublas, A, B, C)}
     for who, module in compilers("matmul_ladder").items():
@@ -90,7 +90,7 @@ def settings(quick: bool) -> list[Line]:
 
 
 def library(dtype: str, quick: bool) -> list[Line]:
-    """`weft.kernels.matmul` in every variant, and as it chooses itself, at every K; the best of them beside cuBLAS."""
+    """`weft.kernels.matmul` in every variant and in its own choice, at every K; the best of them against cuBLAS."""
     lines: list[Line] = []
     for K in LENGTHS[::2] if quick else LENGTHS:
         A, B, C = matrices(SIDE, SIDE, K, dtype)
@@ -100,7 +100,7 @@ def library(dtype: str, quick: bool) -> list[Line]:
 
 
 def variants(A: Any, B: Any, C: Any) -> Jobs:
-    """The library's variants, in tiles that suit large products, beside its own choice and the short kernels of the example."""
+    """The library's variants with tiles for large problems, its own choice, and the kernels of the example."""
     from weft.kernels import MatmulConfig, matmul
 
     configs = {
@@ -120,7 +120,7 @@ def variants(A: Any, B: Any, C: Any) -> Jobs:
 
 
 def fp8(quick: bool) -> list[Line]:
-    """8192 x 8192 x 8192 of e4m3 with a bfloat16 result, both operands contiguous along K, as both sides want them."""
+    """8192 x 8192 x 8192 of e4m3 with a bfloat16 result, both operands contiguous along K, as weft and cuBLAS need them."""
     import torch
 
     from weft.kernels import matmul, matmul_configs
@@ -138,7 +138,7 @@ def fp8(quick: bool) -> list[Line]:
 
 
 def sweep(quick: bool) -> list[Line]:
-    """Sixteen shapes as `weft.kernels.matmul` chooses to compute them, beside cuBLAS."""
+    """Sixteen shapes with the choice of `weft.kernels.matmul`, against cuBLAS."""
     from weft.kernels import chosen_config, matmul
 
     lines: list[Line] = []
@@ -163,19 +163,19 @@ def matrices(M: int, N: int, K: int, dtype: str) -> tuple[Any, Any, Any]:
 
 
 def cublas(A: Any, B: Any, C: Any) -> Any:
-    """PyTorch's product, which cuBLAS computes."""
+    """PyTorch's matmul, which cuBLAS computes."""
     import torch
 
     return torch.matmul(A, B, out=C)
 
 
 def outcome(A: Any, B: Any, C: Any) -> dict[str, Callable[[], Any]]:
-    """How an output is spoiled, and compared with the product in float32."""
+    """Functions that poison an output and compare it with the float32 result."""
     want = A.float() @ B.float()
     allowed = TOLERANCE[twin.load("workbench").dtype_name(A)] * float(want.abs().max()) + 1e-2
 
     def correct() -> bool:
-        # NaN is not below any bound.
+        # A NaN fails this comparison.
         return bool((C.float() - want).abs().max() <= allowed)
 
     return {"poison": lambda: C.fill_(float("nan")), "correct": correct}
@@ -189,7 +189,7 @@ def table(
     outcome: dict[str, Callable[[], Any]],
     goals: tuple[Goal, ...] = (),
 ) -> list[Line]:
-    """Lines of TFLOP/s for each case, by both clocks. A job `|who` is a peer of every case."""
+    """Lines of TFLOP/s for each case, by both ways of timing. A job `|who` is a peer of every case."""
     variants = harness.sound(Variant(f"{what}, {name}", run, **outcome) for name, run in jobs.items())
     rounds = 8 if quick else 30
     lines: list[Line] = []
@@ -216,7 +216,7 @@ def _lines(
 
 
 def best_lines(lines: Iterable[Line], least: float, mean: float) -> list[Line]:
-    """Of all cases with a common beginning the fastest, by each clock, and the mean of their ratios to cuBLAS."""
+    """The fastest of all cases with a common prefix, by each way of timing, and the mean of their ratios to cuBLAS."""
     groups: dict[tuple[str, bool], list[Line]] = {}
     for found in lines:
         groups.setdefault((found.what.partition(",")[0], found.what.endswith(", graph")), []).append(found)
@@ -229,7 +229,7 @@ def best_lines(lines: Iterable[Line], least: float, mean: float) -> list[Line]:
 
 
 def means(lines: Sequence[Line], least: float) -> list[Line]:
-    """The geometric means of the ratios to cuBLAS, of lines by each clock; empty where a figure is missing."""
+    """The geometric means of the ratios to cuBLAS, by each way of timing; empty if a figure is missing."""
     found: list[Line] = []
     for suffix, graph in (("", False), (", graph", True)):
         chosen = [line for line in lines if line.what.endswith(", graph") == graph]
@@ -241,7 +241,7 @@ def means(lines: Sequence[Line], least: float) -> list[Line]:
 
 
 def described(config: Any) -> str:
-    """A configuration of the library in a few words."""
+    """A short text for a configuration of the library."""
     tile = f"{config.variant} {config.block_m}x{config.block_n}x{config.block_k}x{config.stages}"
     extras = [f"{config.order} {config.group}", f"{config.splits} splits", "swapped"]
     used = (config.group > 0, config.splits > 1, config.swap)
@@ -249,11 +249,11 @@ def described(config: Any) -> str:
 
 
 PARTS: dict[str, tuple[str, Callable[[bool], list[Line]]]] = {
-    "ladder": (f"Matrix product {SIDE} x {SIDE} x K, fp16, rung by rung", ladder),
-    "settings": (f"Matrix product {SIDE} x {SIDE} x {LONGEST}, fp16, buffers and schedulers", settings),
-    "fp16": (f"Matrix product {SIDE} x {SIDE} x K, fp16, the library's kernels", partial(library, "float16")),
-    "bf16": (f"Matrix product {SIDE} x {SIDE} x K, bf16, the library's kernels", partial(library, "bfloat16")),
-    "fp8": (f"Matrix product {SIDE} x {SIDE} x {SIDE}, fp8", fp8),
-    "sweep": ("Matrix products of sixteen shapes, fp16", sweep),
+    "ladder": (f"Matmul {SIDE} x {SIDE} x K, fp16, version by version", ladder),
+    "settings": (f"Matmul {SIDE} x {SIDE} x {LONGEST}, fp16, by buffers and schedulers", settings),
+    "fp16": (f"Matmul {SIDE} x {SIDE} x K, fp16, kernels of the library", partial(library, "float16")),
+    "bf16": (f"Matmul {SIDE} x {SIDE} x K, bf16, kernels of the library", partial(library, "bfloat16")),
+    "fp8": (f"Matmul {SIDE} x {SIDE} x {SIDE}, fp8", fp8),
+    "sweep": ("Matmul of sixteen shapes, fp16", sweep),
 }
 """Title and function of each part."""

@@ -1,19 +1,19 @@
-"""How fast a matrix product can be at most: an analytic model of one GPU, one kernel and one size.
+"""An upper bound for the speed of a matmul: an analytic model of one GPU, one kernel and one size.
 
-A tile of C is computed by one multiprocessor, or by the pair whose blocks multiply together. The model counts, per
-multiprocessor and step along K, what each resource has to do, and assumes that all of them overlap perfectly: what comes out is
-an upper bound, not a forecast. What has no rate here is not counted: instruction issue, barriers, power, conflicts of banks.
+A tile of C is computed by one multiprocessor, or by those of a CTA pair. The model counts the work of each resource per
+multiprocessor and step along K, and assumes that all resources overlap perfectly: the result is
+an upper bound, not a forecast. Costs without a rate here are not counted: instruction issue, barriers, power, bank conflicts.
 
 - Tensor cores: operations of a step, at the rate of the datasheet's dense peak.
-- Shared memory: bytes that products read of both operands, bytes that TMA writes, and both ways for the scales of a
-  block-scaled product, which are copied to tensor memory, and for a tile of C on its way out.
-- L2 port: bytes that come into a multiprocessor, and, the other way, bytes of C that leave it. Multicast saves reads of L2, and
-  none of these. What all slices of L2 deliver together is no bound: neighbours that ask for the same lines are served by one
-  read (SemiAnalysis below), and the products measured on an H200 take in more than its slices could give one by one.
-- HBM: both operands at least once, again for each band (or round) of tiles as far as L2 cannot have kept them, and C.
+- Shared memory: bytes of both operands that MMAs read, bytes that TMA writes, and both directions for the scales of a
+  block-scaled matmul, which are copied to tensor memory, and for a tile of C in the epilogue.
+- L2 port: bytes loaded into a multiprocessor and, in the other direction, bytes of C stored from it. Multicast saves reads of
+  L2, but none of these. The combined bandwidth of all L2 slices is no bound: one read serves neighbours that request the same
+  lines (SemiAnalysis below), and the matmuls measured on an H200 load more than its slices could deliver one by one.
+- HBM: both operands at least once, again for each band (or wave) of tiles unless L2 can have kept them, and C.
 
-Time is that of the busiest of them, times the rounds in which programs take tiles, and then what nothing can hide: the
-first load's latency, the last tile's way out, and of every tile's what must have left before the next one is multiplied.
+The time is that of the busiest resource, times the number of waves, plus the time that nothing can hide: the
+first load's latency, the last tile's epilogue, and the part of every epilogue that must end before the next tile can begin.
 Fractions are of the peak at the GPU's clock: the datasheet's, or `boosted`, as fast as short kernels may run.
 """
 
@@ -30,17 +30,17 @@ whose figures with sparsity are twice those; also https://glennklockwood.com/gar
 https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut
 clock: the one at which 148 multiprocessors of 8192 fp16 operations a cycle reach the peak, 1.856 GHz; also \
 https://hmc-tech.com/gpus/nvidia-b200-vs-nvidia-b100 ("Tensor Clock", and the boost of 1.98 GHz)
-cycles of an instruction: operations at that rate, 128 for 128x256x16 of fp16. Products of two operands in shared memory \
+cycles of an instruction: operations at that rate, 128 for 128x256x16 of fp16. MMAs with both operands in shared memory \
 reach it from N=128 on; below they are bound by about 128 B/cycle of shared memory: SemiAnalysis, 'Dissecting Nvidia \
 Blackwell - Tensor Cores, PTX Instructions, SASS, Floorsweep, Yield', \
 https://newsletter.semianalysis.com/p/dissecting-nvidia-blackwell-tensor
 shared memory, 128 B/cycle: 32 banks of 32 bits per cycle, CUDA C++ Programming Guide, 'Compute Capabilities'
 first load, 420 cycles to memory: 'Microbenchmarking NVIDIA's Blackwell Architecture', arXiv 2512.02189
-assumed: a bank of shared memory is read or written in a cycle, so that TMA's writes compete with what products read
-assumed: 64 B/cycle from L2 into a multiprocessor, and as much back; no public figure for this GPU. A slice of an A100's \
-L2 gives that much (NVIDIA A100 whitepaper: 5120 B/cycle of 80 slices); the products on an H200 show more than 45
-not counted, for want of a clear figure: tensor memory to registers"""
-"""Where the rates of the B200 come from, a line each."""
+assumed: a bank of shared memory is read or written in a cycle, so that TMA's writes compete with the reads of MMAs
+assumed: 64 B/cycle from L2 into a multiprocessor, and as much in the other direction; no public figure for this GPU. A slice of \
+an A100's L2 gives that much (NVIDIA A100 whitepaper: 5120 B/cycle of 80 slices); matmuls on an H200 show more than 45
+not counted, since no clear figure is known: tensor memory to registers"""
+"""Sources of the rates of the B200, a line each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +50,23 @@ class Gpu:
     name: str
     sms: int
     clock: float
-    """Cycles per second at which the peaks hold."""
+    """Clock rate at which the peaks hold, in Hz."""
     boost: float
-    """Cycles per second at most."""
+    """Highest clock rate, in Hz."""
     peaks: Mapping[str, float]
     """Dense operations per second by the name of the kind."""
     hbm: float
     """Bytes per second."""
     l2: float
-    """Bytes that L2 holds."""
+    """Bytes of L2."""
     shared: float = 128
     """Bytes per cycle that shared memory reads or writes."""
     port: float = 64
-    """Bytes per cycle from L2 into a multiprocessor, and as many back."""
+    """Bytes per cycle between L2 and a multiprocessor, in each direction."""
     duplex: bool = False
     """Shared memory reads and writes in the same cycle."""
     latency: float = 0
-    """Cycles from the first request to the first data."""
+    """Latency of the first load, in cycles."""
 
     def per_cycle(self, kind: Kind) -> float:
         """Operations per cycle of one multiprocessor."""
@@ -78,11 +78,11 @@ class Gpu:
         return replace(self, clock=self.boost, peaks=peaks)
 
     def unassumed(self) -> Gpu:
-        """The same GPU with no bound on what no public figure gives: the way from L2, writes beside reads of shared memory."""
+        """The same GPU without bounds for the assumed rates: from L2, and concurrent reads and writes of shared memory."""
         return replace(self, port=inf, duplex=True)
 
     def shared_cycles(self, read: float, written: float) -> float:
-        """Cycles of shared memory for so many bytes each way."""
+        """Cycles of shared memory for these bytes in each direction."""
         return (max(read, written) if self.duplex else read + written) / self.shared
 
 
@@ -99,7 +99,7 @@ H200 = Gpu(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is multiplied: bits of an element, elements per byte of scales (0: none), and bytes of an element of C."""
+    """Types of a matmul: bits of an element, elements per byte of scales (0: none), and bytes of an element of C."""
 
     name: str
     bits: int
@@ -111,7 +111,7 @@ class Kind:
         return elements * self.bits / 8
 
     def scales(self, elements: float) -> float:
-        """Bytes of the scales of so many elements."""
+        """Bytes of the scales of `elements` elements."""
         return elements / self.scaled if self.scaled else 0.0
 
 
@@ -134,54 +134,54 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How a kernel works. `block_m` x `block_n` is the part of C of one multiprocessor; pairs load and hold half of b each."""
+    """A kernel. `block_m` x `block_n` is the part of C of one multiprocessor; CTAs of a pair load and hold half of b each."""
 
     name: str
     block_m: int = 128
     block_n: int = 256
     row_bytes: int = 128
-    """Of a block of A along K: BLOCK_K elements."""
+    """BLOCK_K, in bytes of A."""
     pairs: bool = False
     prefetch: bool = True
-    """The next tile's first loads start before this one is done; else each tile waits for its own."""
+    """The next tile's first loads are issued before this one is complete; else each tile waits for its own."""
     written_first: float = 0.0
-    """Share of a tile of C that must be in shared memory before the next tile can be multiplied."""
+    """Fraction of a tile of C that must be in shared memory before the next tile can begin."""
     stored_first: float = 0.0
-    """Share of it that must have left the multiprocessor by then."""
+    """Fraction of it that must have been stored to global memory by then."""
     clc: bool = False
-    """Programs take the next tile when they are ready, not every so many-th one."""
+    """Programs claim the next tile when they are ready (work stealing), instead of a fixed assignment."""
     band: int = 8
-    """Rows of tiles that are taken together, down the columns; 0 where each program takes a run of neighbouring tiles."""
+    """Rows of tiles in a band, numbered down the columns; 0 if each program computes a contiguous range of tiles."""
     instr_m: int = 128
-    """Rows of C of an instruction in one multiprocessor; each reads all columns of b that it multiplies."""
+    """Rows of C of an MMA in one multiprocessor; each MMA reads all its columns of b."""
     instr_n: int = 256
     a_in_tensor_memory: bool = False
     multicast_a: int = 1
     multicast_b: int = 1
-    """Blocks of a cluster that get the same block of an operand from one read of L2."""
+    """CTAs of a cluster that receive the same block of an operand from one read of L2."""
 
     @property
     def blocks(self) -> int:
-        """Multiprocessors that work on a tile."""
+        """Multiprocessors per tile."""
         return 2 if self.pairs else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step along K in one multiprocessor: cycles of tensor cores, bytes of the rest."""
+    """A step along K in one multiprocessor: cycles of tensor cores, and bytes for the other resources."""
 
     mma: float
     read: float
-    """From shared memory, by products."""
+    """From shared memory, by MMAs."""
     written: float
-    """To shared memory, by TMA; as many come in from L2."""
+    """To shared memory, by TMA; the same bytes are loaded from L2."""
     scales: float
-    """Among `written`; copied from shared to tensor memory."""
+    """The part of `written` that is copied from shared to tensor memory."""
     from_l2: float
-    """Read of L2: less than come in where several blocks get the same bytes."""
+    """Bytes read from L2: fewer than are loaded if several CTAs receive the same bytes."""
 
     def cycles(self, gpu: Gpu) -> dict[str, float]:
-        """Cycles that each resource is busy."""
+        """Busy cycles of each resource."""
         return {
             "tensor cores": self.mma,
             "shared memory": gpu.shared_cycles(self.read + self.scales, self.written),
@@ -191,16 +191,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most that is possible: seconds, fraction of the peak, and shares of time."""
+    """The upper bound: seconds, fraction of the peak, and fractions of the time."""
 
     seconds: float
     fraction: float
     busy: Mapping[str, float]
-    """In which each resource works: HBM, and those of the multiprocessor with the most tiles."""
+    """Busy fraction of each resource: HBM, and those of the multiprocessor with the most tiles."""
     waves: float
-    """Lost to programs without a tile in the last round."""
+    """Lost to idle programs in the last wave."""
     exposed: float
-    """Lost to loads and stores that nothing hides."""
+    """Lost to loads and stores that are not overlapped."""
 
     @property
     def limit(self) -> str:
@@ -209,11 +209,11 @@ class Bound:
 
 
 def step(gpu: Gpu, kind: Kind, variant: Variant) -> Step:
-    """What a step along K costs in one multiprocessor."""
+    """The cost of a step along K in one multiprocessor."""
     m, n, held = variant.block_m, variant.block_n, variant.block_n / variant.blocks
     k = variant.row_bytes * 8 // kind.bits
     a, b = kind.nbytes(m * k), kind.nbytes(held * k)
-    scales = kind.scales((m + n) * k)  # each block of a pair needs those of all columns
+    scales = kind.scales((m + n) * k)  # each CTA of a pair needs the scales of all columns
     read_a = 0.0 if variant.a_in_tensor_memory else a * ceil(n / variant.instr_n)
     return Step(
         mma=2 * m * n * k / gpu.per_cycle(kind),
@@ -225,29 +225,29 @@ def step(gpu: Gpu, kind: Kind, variant: Variant) -> Step:
 
 
 def way_out(gpu: Gpu, kind: Kind, variant: Variant, written: float = 1.0, stored: float = 1.0) -> dict[str, float]:
-    """Cycles of each resource for shares of a tile: written to shared memory, and from there out of the multiprocessor."""
+    """Cycles of each resource for fractions of a tile: written to shared memory, and stored from there."""
     nbytes = variant.block_m * variant.block_n * kind.out
     shared = gpu.shared_cycles(stored * nbytes, written * nbytes)
     return {"tensor cores": 0.0, "shared memory": shared, "L2 port": stored * nbytes / gpu.port}
 
 
 def exposed(gpu: Gpu, kind: Kind, variant: Variant) -> float:
-    """Cycles of a tile's way out in which the next one cannot be multiplied yet."""
+    """Cycles of a tile's epilogue during which the next tile cannot begin."""
     return max(way_out(gpu, kind, variant, variant.written_first, variant.stored_first).values())
 
 
 def rounds(tiles: int, slots: int, clc: bool = False, late: int = 0) -> int:
-    """Tiles that the busiest program computes one after another, if `late` programs begin a tile's time after the others.
+    """Tiles that the busiest program computes one after another, if `late` programs begin one tile later than the others.
 
-    In a fixed order everybody's share stays what it is; who takes tiles when ready leaves more of them to the others."""
+    With a fixed assignment the number of tiles per program is fixed; with work stealing late programs compute fewer."""
     if clc:
         return ceil((tiles + min(late, slots)) / slots)
     return ceil(tiles / slots) + (1 if late else 0)
 
 
 def hbm_bytes(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem) -> float:
-    """Bytes to and from HBM. Bands of tiles read A once and B for each band, runs of tiles both in each round, but for what L2
-    may have kept."""
+    """Bytes to and from HBM. Bands of tiles read A once and B for each band, contiguous ranges read both in each wave, except
+    for bytes that L2 may have kept."""
     a, b = (kind.nbytes(size * problem.K) + kind.scales(size * problem.K) for size in (problem.M, problem.N))
     down, across, slots = _grid(gpu, variant, problem)
     if variant.band:
@@ -260,19 +260,19 @@ def hbm_bytes(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem) -> float
 
 
 def bound(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem, late: int = 0) -> Bound:
-    """The upper bound for a product; `late` as `rounds` has it."""
+    """The upper bound for a matmul; `late` as in `rounds`."""
     down, across, slots = _grid(gpu, variant, problem)
     steps = ceil(kind.nbytes(problem.K) / variant.row_bytes)
     one, out = step(gpu, kind, variant).cycles(gpu), way_out(gpu, kind, variant)
     both = {name: steps * one[name] + out[name] for name in one}
-    # In and out of a multiprocessor are ways of their own.
+    # Loads and stores of a multiprocessor have separate bandwidth.
     both["L2 port"] = max(steps * one["L2 port"], out["L2 port"])
     hidden = max(both.values())
     tile = max(hidden, steps * max(one.values()) + exposed(gpu, kind, variant))
     first = 0.0 if variant.prefetch else gpu.latency
     tiles = down * across
     turns = rounds(tiles, slots, variant.clc, late)
-    # The first load of all, and the last tile's way out, as far as its turn does not count them already.
+    # The first load, and the last tile's epilogue, unless the time of the tile includes them already.
     ends = gpu.latency - first + max(out.values()) - (tile - steps * max(one.values()))
     cycles = turns * (tile + first) + max(ends, 0.0)
     memory = hbm_bytes(gpu, kind, variant, problem) / gpu.hbm
@@ -290,6 +290,6 @@ def bound(gpu: Gpu, kind: Kind, variant: Variant, problem: Problem, late: int = 
 
 
 def _grid(gpu: Gpu, variant: Variant, problem: Problem) -> tuple[int, int, int]:
-    """Rows and columns of tiles, and programs that run at a time."""
+    """Rows and columns of tiles, and resident programs."""
     rows = variant.block_m * variant.blocks
     return ceil(problem.M / rows), ceil(problem.N / variant.block_n), gpu.sms // variant.blocks

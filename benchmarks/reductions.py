@@ -1,4 +1,4 @@
-"""Reductions: row sums and row softmax of 4 GiB, and a sweep over their parameters."""
+"""Reductions: row sums and row softmax of 4 GiB, and the points of a sweep over their parameters."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def softmax(
 
 
 def sweep_points() -> tuple[list[tuple[int, int, int, int]], dict[str, list[dict[str, int]]]]:
-    """What `benchmarks/run.py sweep` tries: points of the row sum and of each softmax kernel."""
+    """The points of `benchmarks/run.py sweep`: of the row sum and of each softmax kernel."""
     sums = [
         (vec, rows, cols, warps)
         for vec, rows, cols, warps in itertools.product((4, 8), (1, 2, 4), (1024, 2048, 4096, 8192), (4, 8))
@@ -99,7 +99,7 @@ def sweep_points() -> tuple[list[tuple[int, int, int, int]], dict[str, list[dict
 
 
 def _lines(what: str, found: dict[str, dict[str, float]], goals: tuple[Goal, ...]) -> list[Line]:
-    """The fastest case first, which the goal is for."""
+    """The fastest case first, to which the goal applies."""
     torch_speed = found.pop("torch")
     order = sorted(found, key=lambda case: found[case].get("weft", 0.0), reverse=True)
     return [line(f"{what}, {case}", found[case] | torch_speed, goals if case == order[0] else ()) for case in order]

@@ -1,4 +1,4 @@
-"""What a benchmark found: one line per figure, with its goals, as a table, as JSON and as Markdown."""
+"""Results of a benchmark: one line per figure, with its goals, as a table, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Goal:
     ceiling: bool = False
 
     def value(self, line: Line) -> float | None:
-        """What is compared with the bound; None where the peer was not measured."""
+        """The value that is compared with the bound; None if the peer was not measured."""
         if not self.peer:
             return line.ours
         theirs = line.peers.get(self.peer)
         return line.ours / theirs if theirs and line.ours else None
 
     def met(self, line: Line) -> bool | None:
-        """Whether the goal is met; None where it cannot be told."""
+        """Whether the goal is met; None if a value is missing."""
         value = self.value(line)
         if value is None:
             return None
@@ -51,9 +51,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure: what, our value (None if there is none to trust), its unit, the peers' values, goals and a remark.
+    """One figure: its name, weft's value (None if it is missing or wrong), its unit, the peers' values, goals and a remark.
 
-    `facts` are further columns: what is known besides, compared with nothing."""
+    `facts` are further columns, which are compared with nothing."""
 
     what: str
     ours: float | None
@@ -65,7 +65,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """`pass`, `FAIL`, or nothing where there is no goal or a peer is missing."""
+        """`pass`, `FAIL`, or nothing if there is no goal or a peer is missing."""
         met = [goal.met(self) for goal in self.goals]
         if False in met or (self.goals and self.ours is None):
             return "FAIL"
@@ -95,7 +95,7 @@ def save(
 
 
 def markdown(title: str, lines: Sequence[Line], about: dict[str, str], footer: Sequence[str] = ()) -> str:
-    """A page with where and when it was measured, the table, and remarks."""
+    """A page with machine, date and versions, the table, and remarks."""
     peers, facts = _peers(lines), _facts(lines)
     head = ["what", "weft", *peers, *(f"weft / {peer}" for peer in peers), *facts, "unit", "goal", "", "note"]
     rows = [head, ["---"] * len(head), *(_cells(line, peers, facts) for line in lines)]
@@ -137,7 +137,7 @@ def _device() -> dict[str, str]:
 
 
 def _driver_release() -> str:
-    """The kernel driver's release, where the system tells it."""
+    """The release of the kernel driver, if the system reports it."""
     file = Path("/proc/driver/nvidia/version")
     found = re.search(r"\s(\d{3}\.[\d.]+)\s", file.read_text(encoding="utf-8")) if file.exists() else None
     return f" ({found[1]})" if found else ""
@@ -221,5 +221,5 @@ def rendered(title: str, lines: Sequence[Line]) -> str:
 
 
 def warn(text: str) -> None:
-    """A remark on standard error, out of the tables' way."""
+    """Print a remark on standard error, apart from the tables."""
     print(text, file=sys.stderr, flush=True)

@@ -1,11 +1,11 @@
-"""Every benchmark by one command, with its table, its goals and a record of where and when.
+"""Runs the benchmarks: each prints its table with goals, and records it with machine, date and versions.
 
     python benchmarks/run.py [NAME[.PART] ...] [--quick] [--out FOLDER]
 
-Without names it runs all of COMMANDS. A part of a benchmark goes by both names, `matmul.ladder`. What needs a GPU is left out,
-and says so, where there is none. Each result is recorded as soon as it is there; one that fails does not keep others.
-A benchmark may say where its results go (FOLDER), what stands below the tables of its parts (FOOTERS), and that the exit status
-is 1 if it misses a goal (STRICT).
+Without names it runs all of COMMANDS. A part of a benchmark is selected as `matmul.ladder`. Without a GPU, parts that need one
+are left out, with a remark. Each result is recorded when it is complete; a benchmark that fails does not stop the others.
+A benchmark may set the folder of its results (FOLDER), the text below the tables of its parts (FOOTERS), and that the exit
+status is 1 if it misses a goal (STRICT).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parts(module: Any, name: str) -> Iterator[tuple[str, str, Callable[[bool], Any]]]:
-    """Where results go, title and function, of a benchmark or of one part of it, `benchmark.part`."""
+    """File name, title and function of a benchmark, or of one part of it, `benchmark.part`."""
     first, _, wanted = name.partition(".")
     if not hasattr(module, "PARTS"):
         yield first, module.TITLE, module.run
@@ -73,7 +73,7 @@ def parts(module: Any, name: str) -> Iterator[tuple[str, str, Callable[[bool], A
 
 
 def needs_gpu(module: Any, label: str) -> bool:
-    """Whether a benchmark needs a GPU, or the part of it with this label: `NEEDS_GPU` says so of all, or names the parts."""
+    """Whether a benchmark, or its part with this label, needs a GPU: `NEEDS_GPU` is one bool, or the names of such parts."""
     needs: bool | frozenset[str] = module.NEEDS_GPU
     return needs if isinstance(needs, bool) else label.partition("-")[2] in needs
 

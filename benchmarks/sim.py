@@ -1,4 +1,4 @@
-"""The simulator: copies, matrix products, and pipelines with and without its search for hazards. Needs no GPU."""
+"""The simulator: copies, matmuls, and pipelines with and without hazard detection. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.report import Goal, Line
 TITLE = "Simulator"
 NEEDS_GPU = False
 SHAPES = ((1000, 2000), (4000, 120))
-"""Of the matrices that pipelines add, in tiles of 32x64."""
+"""Rows and columns of the matrices that the pipelines add, in tiles of 32x64."""
 PIPELINES = (
     *(("add_async_copy", {"num_buffers": count}) for count in (1, 2, 3)),
     *(("add_tma", {"num_buffers": count}) for count in (1, 2, 3)),
@@ -23,7 +23,7 @@ PIPELINES = (
 )
 
 PRODUCTS = (("matmul_pipelined", 3), ("persistent_matmul", 3), ("persistent_matmul_pipelined", 4))
-"""Functions of the ladder, and their buffers."""
+"""Functions of the ladder, and their numbers of buffers."""
 PRODUCT_SHAPES = ((208, 416, 304), (2000, 1000, 2000))
 
 
@@ -49,7 +49,7 @@ def run(quick: bool) -> list[Line]:
 
 
 def matrix_product(name: str, num_buffers: int, M: int, N: int, K: int) -> Line:
-    """Seconds of the first launch of a rung of the ladder in fp16, tiles of 128x256x64 by 8 warps."""
+    """Seconds of the first launch of a kernel of the ladder in fp16, tiles of 128x256x64 with 8 warps."""
     module, place = twin.load("matmul_ladder"), twin.load("workbench").Place(gpu=False)
     A, B = place.random(M, K, dtype="float16"), place.random(K, N, dtype="float16")
     C = place.poisoned(M, N, dtype="float16")
@@ -63,7 +63,7 @@ def matrix_product(name: str, num_buffers: int, M: int, N: int, K: int) -> Line:
 
 
 def pipeline(name: str, point: dict[str, Any], rows: int, cols: int) -> Line:
-    """Seconds of a launch of an addition that is compiled already, beside those without the search for hazards."""
+    """Seconds of a launch of an addition that is compiled already, with and without hazard detection."""
     module = twin.load(name)
     a, c = matrices(rows, cols, turned=False)
     b = a[::-1].copy()

@@ -1,4 +1,4 @@
-"""A search over the parameters of reductions and additions, by which their defaults were chosen. Not part of `make bench`."""
+"""A sweep over the parameters of reductions and additions, from which their defaults were chosen. Not part of `make bench`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEEDS_GPU = True
 
 
 def run(quick: bool) -> list[Line]:
-    """Every point of ours beside torch, fastest first; `quick` takes three rounds."""
+    """Every point of weft against torch, fastest first; `quick` takes three rounds."""
     clock = harness.CudaClock()
     sums, softmaxes = reductions.sweep_points()
     rounds = 3 if quick else 10

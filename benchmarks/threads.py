@@ -1,7 +1,7 @@
-"""Kernels of single threads over views: transposes, products and copies beside tile kernels and torch; views of the host.
+"""Thread-level kernels over views: transposes, matmuls and copies against tile kernels and torch; views on the host.
 
     python benchmarks/run.py threads                             # all parts
-    python benchmarks/run.py threads.host threads.simulator      # what needs no GPU
+    python benchmarks/run.py threads.host threads.simulator      # parts that need no GPU
 
 Each variant is checked on a poisoned output before it is timed.
 """
@@ -28,11 +28,11 @@ from weft import language as gl
 NEEDS_GPU = frozenset({"transpose", "matmul", "copy"})
 UNIT = "TB/s"
 SIDE = 8192
-"""Rows and columns that are transposed."""
+"""Rows and columns of the transposed matrix."""
 LAYOUTS = ((1, 4), (4, 4), (1, 8), (4, 8))
 """Elements per thread and warps of the tile kernels."""
 BLOCKS = ((8, 32), (4, 64), (16, 16))
-"""Threads of a block that turn 4x4 elements each, side by side and below each other."""
+"""Shapes of blocks, along x and y, whose threads transpose 4x4 elements each."""
 PRODUCT = 4096
 TILES = (
     {"BM": 128},
@@ -41,15 +41,15 @@ TILES = (
     {"BM": 128, "BN": 256, "BK": 16, "TN": 16},
     {"BM": 256, "BN": 128, "BK": 16, "TM": 16},
 )
-"""Double-buffered products, where they differ from the example's."""
+"""Settings of double-buffered matmuls that differ from the example's."""
 NUMEL = 256 << 20
 COPIES = ((256, 1), (256, 2), (256, 4), (128, 4), (512, 2))
-"""Threads of a block, and vectors of four that each of them copies."""
+"""Threads of a block, and vectors of four per thread."""
 TILE_COPIES = ((1024, 2), (1024, 4), (2048, 4), (4096, 4))
 """XBLOCK and R of the tile kernel."""
 ELEMENTS = 10**8
 COPIED = 4096
-"""Rows and columns of what the host copies."""
+"""Rows and columns of the matrices that the host copies."""
 TILE = "tile kernel"
 SLOW = (Goal(10.0, ceiling=True),)
 
@@ -94,9 +94,9 @@ def copy(quick: bool) -> list[Line]:
 def beside_tiles(
     what: str, jobs: Jobs, quick: bool, nbytes: int, judged: dict[str, Callable[[], Any]], least: float
 ) -> list[Line]:
-    """The best of ours beside the best tile kernel and torch, then every one of ours.
+    """The best thread-level kernel against the best tile kernel and torch, then all thread-level kernels.
 
-    Calls are in graphs: to make views takes the host longer than a flush of the cache, which these arrays do not fit anyway.
+    Calls are in graphs: making views takes the host longer than a flush of the cache, in which these arrays do not fit anyway.
     """
     found = harness.race(jobs, harness.GraphClock(), 5 if quick else 20, nbytes=nbytes, **judged)
     torch_speed = found.pop("torch")
@@ -121,7 +121,7 @@ def copy_vectors(src: Any, dst: Any, threads: int, count: int) -> Any:
 
 
 def ladder(quick: bool) -> list[Line]:
-    """4096 x 4096 x 4096 float32, rung by rung, beside cuBLAS without TF32."""
+    """4096 x 4096 x 4096 float32, version by version, against cuBLAS without TF32."""
     import torch
 
     A, B = (torch.randn((PRODUCT, PRODUCT), device="cuda") for _ in range(2))
@@ -138,7 +138,7 @@ def ladder(quick: bool) -> list[Line]:
 
 
 def fastest(lines: list[Line], least: float) -> Iterator[Line]:
-    """The best of the lines by each clock, with its goal beside cuBLAS."""
+    """The best of the lines by each way of timing, with its goal against cuBLAS."""
     for suffix, graph in (("", False), (", graph", True)):
         chosen = [line for line in lines if line.what.endswith(", graph") == graph]
         line = max(chosen, key=lambda line: line.ours or 0.0)
@@ -160,12 +160,12 @@ def exact_products() -> Iterator[None]:
 
 
 def product_outcome(A: Any, B: Any, C: Any) -> dict[str, Callable[[], Any]]:
-    """How an output is spoiled, and compared with the product in float64: it may be off by the rounding of its sums."""
+    """Functions that poison an output and compare it with the float64 result, within the rounding error of float32 sums."""
     a, b = A.double(), B.double()
     want, allowed = a @ b, (a.abs() @ b.abs()) * (4 * sqrt(A.shape[1]) * 2.0**-24)
 
     def correct() -> bool:
-        # NaN is not below any bound.
+        # A NaN fails this comparison.
         return bool(((C.double() - want).abs() <= allowed).all())
 
     return {"poison": lambda: C.fill_(float("nan")), "correct": correct}
@@ -175,7 +175,7 @@ def product_outcome(A: Any, B: Any, C: Any) -> dict[str, Callable[[], Any]]:
 
 
 def host(quick: bool) -> list[Line]:
-    """Microseconds to make views of few and of very many elements; seconds to copy between layouts, beside NumPy."""
+    """Microseconds to make views of few and of very many elements; seconds to copy between layouts, against NumPy."""
     many, few = (np.empty((size // 10, 10), np.float32) for size in (ELEMENTS, 1000))
     rounds = 200 if quick else 2000
     lines: list[Line] = []
@@ -195,7 +195,7 @@ PARTITIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def beside_numpy(what: str, dst: Any, src: Any, to: Any, of: Any, rounds: int) -> Line:
-    """Seconds to copy a view into another, and NumPy's for the strided assignment that does the same to other memory."""
+    """Seconds to copy a view to another, and for NumPy's equivalent strided assignment in other memory."""
     dst.copy_from(src)
     to[...] = of
     np.testing.assert_array_equal(np.asarray(dst), np.asarray(src))
@@ -207,7 +207,7 @@ Case = tuple[Any, Any, Any, Any]
 
 
 def rows_to_columns() -> Case:
-    """A matrix to one whose columns are contiguous."""
+    """A row-major matrix to a column-major one."""
     src, dst, other = random_matrix(), *poisoned_matrices()
     return weft.LayoutTensor(dst.T), weft.LayoutTensor(src), other.T, src
 
@@ -222,7 +222,7 @@ def rows_to_tiles() -> Case:
 
 
 def vectors_to_rows() -> Case:
-    """A matrix as vectors along columns to one of numbers."""
+    """A matrix viewed as vectors along columns to a matrix of scalars."""
     src, dst, other = random_matrix(), *poisoned_matrices()
     return weft.LayoutTensor(dst), weft.LayoutTensor(src).vectorize[4, 1](), other, src
 
@@ -252,7 +252,7 @@ def poisoned_matrices() -> tuple[Any, Any]:
 
 
 def least_time(run: Callable[[], Any], rounds: int) -> float:
-    """Seconds of the fastest of several calls: what else the machine does only adds to it."""
+    """Seconds of the fastest of several calls: other load of the machine only adds time."""
     times: list[float] = []
     for _ in range(rounds):
         start = perf_counter()
@@ -284,10 +284,10 @@ def simulator(quick: bool) -> list[Line]:
 
 
 PARTS: dict[str, tuple[str, Callable[[bool], list[Line]]]] = {
-    "transpose": (f"Transposes {SIDE}x{SIDE}, float32, by single threads", transpose),
-    "matmul": (f"Matrix products {PRODUCT}^3, float32, by single threads", ladder),
-    "copy": ("Copy of 1 GiB by single threads", copy),
+    "transpose": (f"Thread-level transposes {SIDE}x{SIDE}, float32", transpose),
+    "matmul": (f"Thread-level matmul {PRODUCT}^3, float32", ladder),
+    "copy": ("Thread-level copy of 1 GiB", copy),
     "host": ("Views on the host", host),
-    "simulator": ("Kernels of single threads in the simulator", simulator),
+    "simulator": ("Thread-level kernels in the simulator", simulator),
 }
 """Title and function of each part."""

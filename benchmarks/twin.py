@@ -1,4 +1,4 @@
-"""The same text under another compiler: a module with its import lines exchanged, loaded from a file of its own."""
+"""The same source under Gluon: a module with its import lines exchanged, loaded from its own file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SWAPS = {
     "import weft": "from benchmarks import gluon as weft",
     "from weft import language as gl": "from triton.experimental.gluon import language as gl",
 }
-"""Two lines that every module with a twin has."""
+"""Import lines that every module with a twin has."""
 PREFIXES = {
     "from weft.language.nvidia.": "from triton.experimental.gluon.language.nvidia.",
     "from weft.nvidia.": "from triton.experimental.gluon.nvidia.",
 }
-"""How lines begin that a module may have besides: what an architecture offers has the same names in both."""
+"""Prefixes of further import lines: the names of an architecture are the same in both."""
 SIBLING = re.compile(r"from (\w+) import ")
-"""How a line begins that imports from another example; where that one has a twin, the twin imports from it."""
+"""An import from another example; if that one has a twin, the twin imports from the twin."""
 
 
 def gluon_text(text: str) -> str:
-    """A module's text for Gluon: the same but for its imports. Raises ValueError unless each of SWAPS is there once."""
+    """A module's source for Gluon: only its imports differ. Raises ValueError unless each of SWAPS occurs once."""
     lines = text.splitlines()
     for old in SWAPS:
         if lines.count(old) != 1:
@@ -38,7 +38,7 @@ def gluon_text(text: str) -> str:
 
 
 def gluon_line(line: str) -> str:
-    """The line itself, or the import that stands for it under Gluon."""
+    """The line itself, or its replacement under Gluon."""
     for old, new in PREFIXES.items():
         if line.startswith(old):
             return new + line.removeprefix(old)
@@ -55,7 +55,7 @@ def load(name: str) -> ModuleType:
 
 @cache
 def load_gluon(name: str) -> ModuleType:
-    """The twin of the module `name` under Gluon, and of what it imports; compilers read kernels from files, so it has one."""
+    """The twin of the module `name`, and of the modules that it imports, as files, from which compilers read kernels."""
     text = _path(name).read_text(encoding="utf-8")
     for sibling in filter(None, map(_sibling, text.splitlines())):
         load_gluon(sibling)
@@ -84,7 +84,7 @@ def _path(name: str) -> Path:
 
 
 def _module(name: str, path: Path) -> ModuleType:
-    # The examples import their workbench as scripts do, from their own folder.
+    # The examples import their workbench as scripts, from their own folder.
     if str(EXAMPLES) not in sys.path:
         sys.path.insert(0, str(EXAMPLES))
     spec = importlib.util.spec_from_file_location(name, path)
