@@ -37,8 +37,8 @@ https://newsletter.semianalysis.com/p/dissecting-nvidia-blackwell-tensor
 shared memory, 128 B/cycle: 32 banks of 32 bits per cycle, CUDA C++ Programming Guide, 'Compute Capabilities'
 first load, 420 cycles to memory: 'Microbenchmarking NVIDIA's Blackwell Architecture', arXiv 2512.02189
 assumed: a bank of shared memory is read or written in a cycle, so that TMA's writes compete with the reads of MMAs
-assumed: 64 B/cycle from L2 into a multiprocessor, and as much in the other direction; no public figure for this GPU. A slice of \
-an A100's L2 gives that much (NVIDIA A100 whitepaper: 5120 B/cycle of 80 slices); matmuls on an H200 show more than 45
+assumed: 64 B/cycle from L2 into a multiprocessor, and as much in the other direction; no public figure for this GPU. A slice \
+of an A100's L2 gives that much (NVIDIA A100 whitepaper: 5120 B/cycle of 80 slices); matmuls on an H200 show more than 45
 not counted, since no clear figure is known: tensor memory to registers"""
 """Sources of the rates of the B200, a line each."""
 
