@@ -359,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
         rows = [row(place, name, dtype) for name, dtype in ROWS]
-    workbench.report("Matrix product in tensor memory", rows, place, given.plot, "shared bytes")
+    workbench.report("Matmul in tensor memory", rows, place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

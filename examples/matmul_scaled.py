@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     place = workbench.place_of(simulated=given.sim or not workbench.has_tensor_memory())
     with weft.simulate(target="sm_100a"):
         rows = [row(place, formats, two_ctas) for formats, two_ctas in ROWS]
-    workbench.report("Block-scaled matrix product", rows, place, given.plot, "shared bytes")
+    workbench.report("Block-scaled matmul", rows, place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

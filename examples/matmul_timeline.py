@@ -197,7 +197,7 @@ def row(place: Place, name: str, folder: Path | None) -> dict[str, Any]:
         "tiles": len(bars),
         "multiprocessors": used,
         unit: f"{end / scale:.1f}",
-        "tiles under way": f"{busy:.2f}",
+        "tiles in flight": f"{busy:.2f}",
     }
 
 
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser.parse_args(argv)
     place = workbench.place_of(simulated=given.sim)
     rows = [row(place, name, given.svg) for name in KERNELS]
-    workbench.report("Tiles of matrix products over time, fp16", rows, place, None, "")
+    workbench.report("Tiles of matmuls over time, fp16", rows, place, None, "")
 
 
 if __name__ == "__main__":

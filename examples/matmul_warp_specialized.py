@@ -236,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the table."""
     given = workbench.options(__doc__, argv)
     rows = [row(given.place, name) for name in RUNS]
-    workbench.report("Matrix product, fp16, warp-specialized", rows, given.place, given.plot, "shared bytes")
+    workbench.report("Matmul, fp16, warp-specialized", rows, given.place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the table."""
     given = workbench.options(__doc__, argv)
     rows = [row(given.place, name) for name in KERNELS]
-    workbench.report("Transpose by single threads, float32", rows, given.place, given.plot, "shared bytes")
+    workbench.report("Thread-level transpose, float32", rows, given.place, given.plot, "shared bytes")
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def options(description: str | None, argv: Sequence[str] | None) -> argparse.Nam
 
 
 def place_of(simulated: bool) -> Place:
-    """The GPU, if there is one and the simulator is not asked for."""
+    """The GPU, if there is one and `--sim` is not given."""
     return Place(gpu=not simulated and _sees_gpu())
 
 
