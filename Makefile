@@ -18,7 +18,7 @@ help:  ## list the targets
 
 venv: .venv/.installed-check  ## make .venv with weft and every tool of the targets below
 
-demo: .venv/.installed-sass  ## run the copy kernel: on a GPU if there is one, else in the simulator
+demo: .venv/.installed-sass  ## run the copy kernel: on a GPU if PyTorch with CUDA is installed, else in the simulator
 	$(BIN)/python examples/copy_1d.py
 
 check: .venv/.installed-check  ## lint, formatting and types; the one command before a commit
@@ -27,26 +27,26 @@ check: .venv/.installed-check  ## lint, formatting and types; the one command be
 format: .venv/.installed-check  ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-test: .venv/.installed-test  ## every test that needs no GPU, one case per axis (under 10 minutes on two cores)
+test: .venv/.installed-test  ## the tests that need no GPU, one case per axis (under 10 minutes on two cores)
 	$(TESTS)
 
 test-torch: .venv/.installed-test  ## the tests that need PyTorch, which you install (its CPU build is enough)
 	@$(BIN)/python -c 'import torch' || { echo 'Install PyTorch first: $(BIN)/python -m pip install torch'; exit 1; }
 	$(TESTS) -m "torch and not gpu and not matrix and not stress"
 
-test-all: .venv/.installed-test  ## the whole matrices too
+test-all: .venv/.installed-test  ## the same with every combination of parameters
 	$(TESTS) -m "not gpu and not stress and not torch"
 
-stress: .venv/.installed-test  ## the fuzzers and attacks under tests/stress; SCALE=10 tries ten times as much
+stress: .venv/.installed-test  ## the fuzzers under tests/stress; SCALE=10 runs ten times as many cases
 	$(TESTS) tests/stress -m stress --stress-scale $(SCALE)
 
-golden: .venv/.installed-test  ## rewrite the golden texts under tests/golden from what is emitted now
+golden: .venv/.installed-test  ## rewrite the golden texts under tests/golden and the generated tables of docs/reference
 	$(TESTS) --update-golden
 
 gpu: .venv/.installed-test  ## the tests that need a GPU (needs PyTorch with CUDA)
 	$(BIN)/python -m pytest -m gpu
 
-bench: .venv/.installed-test  ## time the kernels against their peers on a GPU, in one interleaved run
+bench: .venv/.installed-test  ## time the kernels against Gluon and PyTorch on a GPU (needs both installed)
 	$(BIN)/python benchmarks/run.py
 
 docs: .venv/.installed-docs  ## build the documentation into site/
