@@ -1,4 +1,4 @@
-"""First calls: nothing cached, and from disk, each in processes of their own."""
+"""First calls with an empty cache and from the disk cache, each in a new process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 from benchmarks import report, twin
 from benchmarks.report import Goal, Line
 
-TITLE = "First calls"
+TITLE = "First calls: compilation and loading"
 NEEDS_GPU = True
 CHILD = Path(__file__).with_name("compile_child.py")
 Run = dict[str, Any]
 
 
 def run(quick: bool) -> list[Line]:
-    """Median of several processes, each compiler's taking turns, after one that leaves Python's byte code on disk.
+    """Median of several processes of each compiler, interleaved, after one that writes Python's byte code to disk.
 
-    An installed package has its byte code there."""
+    An installed package has its byte code on disk too."""
     compilers = ("weft", "gluon") if twin.has_gluon() else ("weft",)
     cold: dict[str, list[Run]] = {who: [] for who in compilers}
     warm: dict[str, list[Run]] = {who: [] for who in compilers}
@@ -42,7 +42,7 @@ def run(quick: bool) -> list[Line]:
 
 
 def child(who: str, folder: str) -> Run:
-    """What one process measures with its caches in `folder`; see compile_child.py."""
+    """The figures of one process with its caches in `folder`; see compile_child.py."""
     environment = {**os.environ, "PYTHONPATH": str(twin.ROOT), "TRITON_CACHE_DIR": str(Path(folder, "triton"))}
     environment["WEFT_CACHE_DIR"] = str(Path(folder, "weft"))
     # The driver's own cache of compiled PTX would serve a second process.
