@@ -10,6 +10,7 @@ type's width. A lattice of finite height: `join` halves the modulus at least onc
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 MOST_BITS = 64
@@ -56,6 +57,7 @@ class Congruence(NamedTuple):
 UNKNOWN = Congruence()
 
 
+@lru_cache(maxsize=4096)
 def exactly(value: int) -> Congruence:
     """One number."""
     return Congruence(MOST, value % MOST)
@@ -83,6 +85,12 @@ def mul(a: Congruence, b: Congruence) -> Congruence:
     (m, r), (n, s) = a, b
     modulus = min(m * n, m * (s & -s) if s else MOST, n * (r & -r) if r else MOST, MOST)
     return UNKNOWN if modulus == 1 else Congruence(modulus, r * s % modulus)
+
+
+def scaled(a: Congruence, factor: int) -> Congruence:
+    """Products with a power of two."""
+    modulus = min(a.modulus * factor, MOST)
+    return Congruence(modulus, a.residue * factor % modulus)
 
 
 def shifted_right(a: Congruence, bits: int) -> Congruence:

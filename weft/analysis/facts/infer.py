@@ -144,10 +144,10 @@ class ValueFacts:
             if op is None:
                 self._flows_in(value, given)
                 continue
-            found, (first, *others) = self._found(op, needed, given), op.results
-            known[first] = found
-            for other in others:
-                known[other] = found if other.type == first.type else unknown(other.type)
+            found = known[value] = self._found(op, needed, given)
+            if len(op.results) > 1:
+                first = op.results[0]
+                known.update((r, found if r.type == first.type else unknown(r.type)) for r in op.results)
         return known[value]
 
     def _sources(self, value: Value) -> Sequence[Value]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from weft.analysis.facts import tile
 from weft.analysis.facts.scalar import Scalar, Word
 from weft.analysis.facts.tile import Axis, AxisRule, Facts
-from weft.analysis.facts.words import shape_of, step_of, word_of
+from weft.analysis.facts.words import shape_of, step_of
 from weft.ir.core import Op
 
 Known = Sequence[Facts]
@@ -79,7 +79,9 @@ def along(rule: AxisRule) -> TileRule:
     """A function of two elements, by what it does along an axis."""
 
     def apply(op: Op, known: Known, hull: Scalar) -> Facts:
-        a, b = (lifted(op, facts) for facts in known)
+        a, b = known
+        if not a.axes or not b.axes:
+            a, b = lifted(op, a), lifted(op, b)
         return of_axes(op, [rule(d, a, b) for d in range(len(a.axes))], hull)
 
     return apply
@@ -95,10 +97,7 @@ def of_axes(op: Op, axes: Sequence[Axis], hull: Scalar) -> Facts:
     type = op.results[0].type
     if hull.low == hull.high:
         return tile.equal(hull, shape_of(type), step_of(type))
-    word = word_of(type.element)
-    if word is None:
-        return Facts(hull, tuple(axes))
-    size = 1 << word.bits
+    size = 1 << type.element.bits
     cut = [a if a.start.modulus <= size else Axis(a.contiguous, a.constant, a.start.modulo(size)) for a in axes]
     return tile.of(hull, tuple(cut), step_of(type))
 

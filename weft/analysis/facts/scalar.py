@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from weft.analysis.facts import congruence
@@ -54,6 +55,7 @@ class Scalar(NamedTuple):
 ZERO = Scalar(0, 0, exactly(0))
 
 
+@lru_cache(maxsize=4096)
 def constant(value: int) -> Scalar:
     """One number."""
     return Scalar(value, value, exactly(value))
@@ -127,6 +129,11 @@ def mul(a: Scalar, b: Scalar) -> Scalar:
         return Scalar(p * s, q * t, rest)
     corners = (p * s, p * t, q * s, q * t)
     return Scalar(min(corners), max(corners), rest)
+
+
+def scaled(a: Scalar, factor: int) -> Scalar:
+    """Products with a power of two."""
+    return Scalar(a.low * factor, a.high * factor, congruence.scaled(a.rest, factor))
 
 
 def div(a: Scalar, b: Scalar, word: Word) -> Scalar:

@@ -82,8 +82,9 @@ def of(hull: Scalar, axes: tuple[Axis, ...], step: int = 1) -> Facts:
     """Facts of a tile, of which each axis may say something that holds of all elements."""
     rest = hull.rest
     for axis in axes:
-        every = axis.start.modulo(step) if axis.contiguous > 1 else axis.start
-        rest = every if every.modulus > rest.modulus else rest
+        if axis.start.modulus > rest.modulus:
+            every = axis.start.modulo(step) if axis.contiguous > 1 else axis.start
+            rest = every if every.modulus > rest.modulus else rest
     return Facts(hull if rest is hull.rest else scalar.between(hull.low, hull.high, rest), axes, step)
 
 
@@ -108,9 +109,11 @@ def elementwise(d: int, a: Facts, b: Facts) -> Axis:
 
 def add(d: int, a: Facts, b: Facts) -> Axis:
     """One operand counts up while the other stays."""
-    x, y = a.axes[d], b.axes[d]
-    run = max(min(x.contiguous, y.constant), min(y.contiguous, x.constant))
-    return Axis(run, min(x.constant, y.constant), congruence.add(a.at(d, run), b.at(d, run)))
+    (up, same, _), (other_up, other_same, _) = a.axes[d], b.axes[d]
+    run, other_run = min(up, other_same), min(other_up, same)
+    if other_run > run:
+        run = other_run
+    return Axis(run, min(same, other_same), congruence.add(a.at(d, run), b.at(d, run)))
 
 
 def sub(d: int, a: Facts, b: Facts) -> Axis:

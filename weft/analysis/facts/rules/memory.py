@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from weft.analysis.facts import congruence, scalar, tile
-from weft.analysis.facts.congruence import exactly
 from weft.analysis.facts.rule import Hulls, Known, Rule, anything, lifted, of_axes
-from weft.analysis.facts.scalar import Scalar, Word, constant
+from weft.analysis.facts.scalar import Scalar, Word
 from weft.analysis.facts.tile import Axis, Facts
 from weft.analysis.facts.words import step_of
 from weft.ir.core import Op
@@ -14,20 +13,19 @@ from weft.ops import memory
 
 
 def _address(op: Op, known: Hulls, word: Word) -> Scalar:
-    return scalar.add(known[0], scalar.mul(known[1], constant(step_of(op.results[0].type))))
+    return scalar.add(known[0], scalar.scaled(known[1], step_of(op.results[0].type)))
 
 
 def _addresses(op: Op, known: Known, hull: Scalar) -> Facts:
-    ptr, offset = (lifted(op, facts) for facts in known)
+    ptr, offset = [lifted(op, facts) for facts in known]
     moved = _scaled(offset, ptr.step)
     return of_axes(op, [tile.add(d, ptr, moved) for d in range(len(ptr.axes))], hull)
 
 
 def _scaled(offset: Facts, step: int) -> Facts:
     """An offset in elements as one in bytes."""
-    factor = exactly(step)
-    axes = [Axis(axis.contiguous, axis.constant, congruence.mul(axis.start, factor)) for axis in offset.axes]
-    return Facts(scalar.mul(offset.hull, constant(step)), tuple(axes), step)
+    axes = [Axis(axis.contiguous, axis.constant, congruence.scaled(axis.start, step)) for axis in offset.axes]
+    return Facts(scalar.scaled(offset.hull, step), tuple(axes), step)
 
 
 RULES: dict[OpDef, Rule] = {
