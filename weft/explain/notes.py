@@ -1,4 +1,4 @@
-"""One thing to know about a line of a kernel, and words that several of them share."""
+"""Notes: single findings about a line of a kernel, and text that several of them share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Topic = Literal["sync", "conversion", "shared access", "global access", "own arr
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing to know about a line. `warning`: the author may want to change it."""
+    """A finding about a line. `warning`: the author may want to change the line."""
 
     topic: Topic
     loc: Loc | None
@@ -21,5 +21,5 @@ class Note:
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes in words."""
+    """A number of bytes as text."""
     return "1 byte" if count == 1 else f"{count} bytes"

@@ -1,4 +1,4 @@
-"""What became of the lines of a kernel, as data."""
+"""The explanation of a kernel's lines, as data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from weft.runtime.specialise import Constexpr
 from weft.script import run_script
 
 LONGEST_CONSTANT = 24
-"""Characters of a constant that is shown."""
+"""Longer constants are not shown, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An entry of the shared-memory bill: whose bytes, where, and in which lines they are in use."""
+    """A shared-memory buffer: its name, definition, offset and size, and the lines in which it is live."""
 
     name: str
     loc: Loc | None
@@ -41,7 +41,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """An entry of the bill of tensor memory: whose columns, and where."""
+    """A tensor-memory buffer: its name, definition and columns."""
 
     name: str
     loc: Loc | None
@@ -51,9 +51,9 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Where the time of a first call goes, in milliseconds: `front` is weft's, from the source to CUDA text.
+    """Compile times of a first call in milliseconds: `front` is weft's, from the source to CUDA text.
 
-    `nvrtc` is None where NVRTC has not compiled the text in this process; `from_disk`: because the machine code was on disk.
+    `nvrtc` is None if NVRTC did not run in this process; `from_disk`: because the machine code was in the disk cache.
     """
 
     front: float
@@ -63,11 +63,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What weft made of one kernel, for one set of argument types.
+    """The explanation of one kernel, for one set of argument types.
 
-    `constants` are the arguments that it was compiled for, as far as they are short. `registers` and `spills` are known where
-    machine code was asked for. `problem` says why lowering failed, where it did; then only tile IR is explained. `block` is set
-    for kernels of single threads.
+    `constants` are its constexpr arguments, except long ones. `registers` and `spills` are set if machine code was requested.
+    `problem` is the error if lowering failed; then only tile IR is explained. `block` is set for thread-level kernels.
     """
 
     name: str
@@ -90,16 +89,16 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a script's kernels became, and what stopped the script, if something did."""
+    """The explanations of a script's kernels, and the error that stopped the script, if any."""
 
     kernels: tuple[KernelFacts, ...]
     stopped: str = ""
 
 
 def explain_script(script: Path, arguments: Sequence[str] = (), *, compiled: bool = False) -> Explanation:
-    """Run a script and explain each kernel that it compiles; `compiled` makes machine code too, for its registers.
+    """Run a script and explain each kernel that it compiles; `compiled` requests machine code, for register counts.
 
-    Raises OSError where the script cannot be read.
+    Raises OSError when the script cannot be read.
     """
     made: list[CompiledKernel] = []
     compiler.observers.append(made.append)
@@ -112,7 +111,7 @@ def explain_script(script: Path, arguments: Sequence[str] = (), *, compiled: boo
 
 
 def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelFacts:
-    """What one compiled kernel became. Raises what NVRTC objects to where `compiled` asks for machine code."""
+    """The explanation of one compiled kernel. With `compiled`, raises the errors of NVRTC."""
     stages: compiler.Stages = kernel.front
     func, problem = stages.tile, ""
     try:
@@ -206,7 +205,7 @@ def _shared_accesses(func: Func) -> Iterator[Note]:
         yield Note("shared access", op.loc, f"{op.name}{_buffer_name(places[handle])}: {text}", warning=conflicts > 0)
 
 
-# Kernels of single threads: one line is many operations where its loop is unrolled, so they are counted together.
+# Thread-level kernels: in an unrolled loop one line becomes many operations, so they are counted together.
 
 
 def _thread_accesses(func: Func) -> Iterator[Note]:
@@ -237,7 +236,8 @@ _OF_THREADS: dict[OpDef, str] = {
 
 
 def _own_arrays(func: Func) -> Iterator[Note]:
-    """Arrays of threads' own: they are in registers unless a place in them is known at run time only."""
+    """Thread-local arrays. ptxas keeps an array in registers only if every index is a constant after unrolling; a run-time
+    index puts it into local memory."""
     at_run_time: dict[Value, list[str]] = {}
     for op in walk(func.body):
         memory = op.operand("memory") if op.kind in (thread.load_local, thread.store_local) else None
@@ -253,7 +253,7 @@ def _own_arrays(func: Func) -> Iterator[Note]:
 
 
 def _access_words(plan: SharedAccess) -> tuple[str, int]:
-    """An access in words, and the wavefronts that bank conflicts add to it."""
+    """The text of an access, and the wavefronts that bank conflicts add to it."""
     access = plan.access if plan.matrix is None else plan.matrix.rows
     conflicts, count = access.conflicts(plan.bits), len(access.offsets)
     size = access.vec * max(plan.bits, 8) // 8

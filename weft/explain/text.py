@@ -11,7 +11,7 @@ from weft.explain.notes import Note
 from weft.explain.report import Explanation, KernelFacts, Times
 
 LONG_MS = 2000
-"""Milliseconds of NVRTC from which on an explanation says what shortens them; a launch warns much later."""
+"""NVRTC time in milliseconds above which an explanation advises how to shorten it; a launch warns much later."""
 
 
 def show(explanation: Explanation, console: Any) -> None:
@@ -55,7 +55,7 @@ def _show_times(times: Times, console: Any) -> None:
 
 
 def _by_line(notes: Iterable[Note]) -> list[tuple[Loc | None, list[Note]]]:
-    """Notes by file and line, in the order of these."""
+    """Notes grouped by file and line, in that order."""
     lines: dict[tuple[str, int], tuple[Loc | None, list[Note]]] = {}
     for note in notes:
         key = ("", 0) if note.loc is None else (note.loc.file, note.loc.line)

@@ -1,7 +1,7 @@
-"""How wide accesses to global memory are, and what keeps them from 16 bytes.
+"""The width of global-memory accesses, and the reason when it is less than 16 bytes.
 
-The reason is what the lowering refused (`weft.passes.lower.vectors`). Where it knew too little of an address or a mask, the
-kernel is lowered again as if arguments were known to be multiples: those without which the access stays narrow are named.
+The reason comes from the lowering (`weft.passes.lower.vectors`). If too little was known of an address or a mask, the kernel is
+lowered again with arguments assumed to be divisible; the report names those arguments without which the access stays narrow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INSTRUCTIONS: dict[OpDef, tuple[str, str]] = {
     memory.store_regs: ("store", "registers"),
     async_copy.copy: (_COPY, "places"),
 }
-"""What they are called, and the attribute that has an entry for each."""
+"""Names of instructions in the report, and the attribute with one entry per access."""
 _IN_SHARED = f", not {ALIGNMENT}: no more of a thread's elements are neighbours in shared memory"
 _REASONS: dict[Reason, str] = {
     "elements": "a thread holds {have} of the tile: use a layout with {most} contiguous elements a thread",
@@ -44,7 +44,7 @@ _REASONS: dict[Reason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An argument that is not known to be a multiple of `divisor` (of so many bytes, for an array)."""
+    """An argument that is not known to be a multiple of `divisor` (in bytes for an array)."""
 
     name: str
     divisor: int
@@ -52,13 +52,13 @@ class Missing:
 
 
 _Places = Mapping[tuple[Loc | None, int], Width]
-"""Widths by the place of the access, and its number there: a line may be many accesses, where it is unrolled."""
+"""Widths by location of the access and its number there: an unrolled line has many accesses."""
 
 
 def notes(stages: compiler.Stages, *, together: bool) -> Iterator[Note]:
-    """Accesses to global memory, copies from there among them, as the machine makes them.
+    """Notes on accesses to global memory, including cp.async, at their final width.
 
-    `together` counts those of a line, for kernels of single threads: where a loop is unrolled, one line is many accesses.
+    `together` adds up those of a line, for thread-level kernels, in which an unrolled line has many accesses.
     """
     why = _reasons(stages)
     counts: dict[tuple[str, int, str], int] = {}
@@ -84,7 +84,7 @@ def _access_bytes(op: Op) -> int:
 
 
 def _reasons(stages: compiler.Stages) -> dict[tuple[Loc | None, int], tuple[str, bool]]:
-    """Why accesses of a line and a width are narrow, and whether arguments are what is missing."""
+    """By line and width, the reason why accesses are narrow, and whether facts about arguments are missing."""
     found = _by_place(access_widths(stages.tile, stages.target))
     narrow = {place: width for place, width in found.items() if width.bytes < ALIGNMENT and width.reason is not None}
     missing = _missing(stages, narrow)
@@ -107,7 +107,8 @@ def _by_place(widths: Iterable[Width]) -> _Places:
 
 
 def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None, int], tuple[Missing, ...]]:
-    """The arguments that have to be known to be multiples for an access to be wider: of as little as does it."""
+    """For each narrow access the arguments that must be divisible for it to be wider, with the smallest divisor that
+    suffices."""
     limited = {place: width for place, width in narrow.items() if width.reason in ("alignment", "mask")}
     found: dict[tuple[Loc | None, int], tuple[Missing, ...]] = {}
     for divisor in sorted({ALIGNMENT, *(ALIGNMENT // width.itemsize for width in limited.values())} if limited else ()):
@@ -140,7 +141,7 @@ def _as_missing(param: Value, divisor: int) -> Missing:
 
 
 def _supposed(stages: compiler.Stages, indices: Sequence[int], divisor: int) -> _Places:
-    """The widths that the kernel would have, were these arguments known to be multiples."""
+    """The widths that the accesses would have if these arguments were known to be divisible."""
     func = stages.built.func
     params = [
         replace(given, divisible=_as_missing(param, divisor).divisor) if i in indices else given
@@ -164,7 +165,7 @@ def _words(stages: compiler.Stages, width: Width, missing: Sequence[Missing]) ->
 
 
 def _promise(stages: compiler.Stages, missing: Missing) -> str:
-    """What to do about an argument of which too little is known."""
+    """Advice for an argument that is not known to be divisible."""
     own, _, part = missing.name.partition(".")
     unknown = f"{missing.name} is not known to be a multiple of {missing.divisor}{' bytes' * missing.array}"
     if part:

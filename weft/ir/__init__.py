@@ -1,1 +1,1 @@
-"""The intermediate representation: types, values, operations and how to make, copy, check and print them."""
+"""The intermediate representation: types, values and operations; builder, rebuilder, verifier, printer and parser."""

@@ -1,4 +1,4 @@
-"""Making IR: a builder that appends operations, infers their types and stamps locations."""
+"""The builder: appends operations, infers their types and sets their locations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.types import Type
 
 
 class Builder:
-    """Appends to the innermost open region. `loc` is stamped on each operation; set it as the reader moves along."""
+    """Appends to the innermost open region. Each operation gets the current `loc`, which the reader updates."""
 
     __slots__ = ("_open", "loc")
 
@@ -26,7 +26,7 @@ class Builder:
     ) -> Any:
         """Append an operation: operands in the definition's order, attributes by name (defaults filled in).
 
-        Returns its result, a tuple when it has several, None when it has none. Typing errors that know no place get `loc`.
+        Returns its result, a tuple if it has several, None if it has none. Typing errors without a location get `loc`.
         """
         full = {**kind.defaults, **attrs} if kind.defaults else attrs
         try:
@@ -45,7 +45,7 @@ class Builder:
         return len(self._open) > 1
 
     def maker(self, value: Value) -> Op | None:
-        """The operation of an open region that made a value, for messages; None for what no operation there made."""
+        """The operation of an open region that defines a value, for messages; None if there is none."""
         for ops in reversed(self._open):
             for op in reversed(ops):
                 if value in op.results:
@@ -53,12 +53,12 @@ class Builder:
         return None
 
     def append(self, op: Op) -> None:
-        """Append an operation that was made elsewhere."""
+        """Append an existing operation."""
         self._open[-1].append(op)
 
     @contextmanager
     def region(self, types: Sequence[Type] = (), names: Sequence[str] = ()) -> Iterator[OpenRegion]:
-        """Open a nested region; operations go into it until the block ends. `.done` is the finished region afterwards.
+        """Open a nested region; operations are appended to it until the block ends. Afterwards `.done` is the region.
 
         >>> with builder.region([ScalarType(int32)], ["i"]) as body: ...  # doctest: +SKIP
         >>> builder.emit(control.for_, lower, upper, step, regions=(body.done,))  # doctest: +SKIP
@@ -78,7 +78,7 @@ class Builder:
 
 
 class OpenRegion:
-    """A region under construction: its arguments now, the finished region in `done` once its operations are in."""
+    """A region under construction. Its arguments are available at once, the finished region is `done`."""
 
     __slots__ = ("args", "ops")
 

@@ -1,4 +1,4 @@
-"""Whether two functions say the same: for tests of passes, and of the text's round trip."""
+"""Equality of functions up to names and locations, for tests of passes and of the text round trip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.ir.text import same_attribute
 
 
 def equivalent(a: Func, b: Func) -> bool:
-    """Whether two functions are the same but for the names and locations of their values."""
+    """Whether two functions are equal except for names and locations of their values."""
     paired: dict[Value, Value] = {}
     if a.name != b.name or not _same_regions(a.body, b.body, paired):
         return False

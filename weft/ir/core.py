@@ -1,7 +1,7 @@
 """Values, operations, regions and functions: the whole IR, immutable.
 
-A region is one block of operations that ends in a terminator; control flow is an operation with regions. Values are
-compared by identity. A pass never changes an operation, it makes a new function (`weft.ir.rebuild`).
+A region is one block of operations that ends in a terminator; control flow is operations with regions. Values are compared by
+identity. A pass never modifies an operation; it builds a new function (`weft.ir.rebuild`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation. `operands` follow the definition's parameters, with None where an optional one is absent."""
+    """One operation. `operands` are in the order of the definition's parameters, with None for an absent optional one."""
 
     kind: OpDef
     operands: tuple[Value | None, ...]
@@ -58,7 +58,7 @@ class Op:
 
     @property
     def name(self) -> str:
-        """Dialect-qualified name, as in `arith.add`."""
+        """The name with its family, as in `arith.add`."""
         return self.kind.name
 
     @property

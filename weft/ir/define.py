@@ -1,4 +1,4 @@
-"""How an operation is defined: one Python function.
+"""The definition of operations: each is one Python function.
 
     @op("arith.add", pure=True)
     def add(lhs: Value, rhs: Value) -> Type:
@@ -6,10 +6,10 @@
         same_type(lhs, rhs)
         return lhs.type
 
-Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones (or `*partitions: Region`)
-are regions, all others are attributes. The body is the typing rule: the builder runs it to find the result types, the verifier
-runs it again. Effects, scopes, stage, what it makes of constants and the laws that it obeys stand beside it, and passes read
-them instead of naming operations.
+Parameters annotated `Value` (or `Value | None`, or `*values: Value`) are operands, `Region` ones (or `*partitions: Region`) are
+regions, all others are attributes. The body is the typing rule: the builder runs it to infer the result types, the verifier
+runs it again. Effects, scopes, stage, constant folding and algebraic laws are data of the definition, which passes
+read instead of testing for operations by name.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from weft.loading import Registry
 Scope = Literal["block", "warp", "thread"]
 OpStage = Literal["tile", "lowered", "both"]
 Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma", "tcgen05"]
-"""How asynchronous accesses complete: a thread's own cp.async groups, an mbarrier's phase, the elected thread's bulk groups,
-a warpgroup's products, the elected thread's tcgen05 operations, which a commit makes arrive on an mbarrier."""
+"""Completion mechanisms of asynchronous accesses: a thread's cp.async groups, an mbarrier's phase, the elected thread's bulk
+groups, a warpgroup's wgmma groups, and the elected thread's tcgen05 operations, whose commit arrives on an mbarrier."""
 SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an operation does to memory.
+    """An effect of an operation on memory.
 
-    `kind`: "read" and "write" are what they say. "update" changes a barrier in one step, by the elected thread. "release"
-    publishes what all threads of the partition did before. "sync" orders: in space "threads" a barrier, in "warp" one of each
-    warp by itself; with `completes` a wait until accesses of that mechanism are complete; with proxy "async" a fence between
-    the proxies.
-    `operand` names the parameter that is the pointer or handle (None: memory of the operation's own, or all of it). `space`
-    is the memory, `proxy` who accesses it, `completes` the mechanism that makes an asynchronous access complete (None: at
-    once). `elected`: the one thread of the partition that is elected for such operations does it, not all of them.
+    `kind`: "read" and "write" access memory. "update" modifies a barrier atomically, by the elected thread. "release" makes
+    earlier accesses of all threads of the partition visible. "sync" orders accesses: in space "threads" it is a barrier of the
+    partition, in "warp" one of each warp; with `completes` a wait for accesses with that completion mechanism; with proxy
+    "async" a proxy fence.
+
+    `operand` names the pointer or handle parameter (None: memory internal to the operation, or all memory). `space` is the
+    memory space, `proxy` the proxy of the access, `completes` the completion mechanism of an asynchronous access (None:
+    synchronous). `elected`: one elected thread of the partition performs it instead of all threads.
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
@@ -91,9 +92,10 @@ class Laws:
 class OpDef:
     """The definition of an operation; see the module docstring. Compared by identity.
 
-    `pure` is True when results depend on operands and attributes only and nothing else happens. `scope` is the least scope of
-    the results (joined with the operands' scopes), `needs` the scope of control flow that it may stand under. `removed_by`
-    names the pass after which it is gone; such an operation has no CUDA rule. `fold` and `laws` are for operations on integers.
+    `pure` is True when results depend only on operands and attributes, without effects. `scope` is the minimum scope of the
+    results, joined with the operands' scopes; `needs` is the scope of control flow that the operation requires. `removed_by`
+    names the pass that eliminates the operation, which then has no CUDA rule. `fold` and `laws` are for operations
+    on integers.
     """
 
     name: str
@@ -131,7 +133,7 @@ class OpDef:
         return types if isinstance(types, tuple) else (types,)
 
     def region_names(self, count: int) -> tuple[str, ...]:
-        """The names of an operation's `count` regions, as IR text spells them."""
+        """The names of an operation's `count` regions in IR text."""
         return self.regions if self.variadic_region is None else (self.variadic_region,) * count
 
 
@@ -150,7 +152,7 @@ def op(
     fold: Fold | None = None,
     laws: Laws = Laws(),
 ) -> Callable[[Callable[..., Type | tuple[Type, ...] | None]], OpDef]:
-    """Turn a typing rule into an operation and enter it into `OPS`."""
+    """Turn a typing rule into an operation and register it in `OPS`."""
 
     def define(rule: Callable[..., Type | tuple[Type, ...] | None]) -> OpDef:
         parameters = inspect.signature(rule).parameters.values()

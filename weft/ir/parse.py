@@ -1,4 +1,4 @@
-"""Read IR text back (`weft.ir.text` describes it). Knows the operations that have been defined: `import weft.ops` first."""
+"""The parser of IR text (`weft.ir.text` describes the syntax). It knows defined operations only: `import weft.ops` first."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ T = TypeVar("T", FuncAttrs, ParamFacts)
 
 
 def parse_func(text: str) -> Func:
-    """The function that the text spells, without locations. Raises TextError, or LayoutError for impossible layouts."""
+    """The function in the text, without locations. Raises TextError, or LayoutError for invalid layouts."""
     return _Parser(text).func()
 
 
 @lru_cache(maxsize=1 << 12)
 def parse_type(text: str) -> Type:
-    """A type as it prints: `f32`, `ptr<f32>`, `tile<16x32xf16, BlockedLayout(...)>`, `regs<4xi32>` and so on."""
+    """A type from its text: `f32`, `ptr<f32>`, `tile<16x32xf16, BlockedLayout(...)>`, `regs<4xi32>` and so on."""
     head, _, rest = text.partition("<")
     inside = rest.removesuffix(">").strip()
     if head == "regs":
@@ -105,7 +105,7 @@ def _distributed(text: str) -> DistributedLayout:
 
 
 def _dims(text: str) -> tuple[tuple[int, ...], Element]:
-    """`16x32xf32`: the shape and the element."""
+    """Shape and element of `16x32xf32`."""
     found = re.match(r"(?:\d+x)*", text)
     assert found is not None
     return tuple(map(int, found[0].split("x")[:-1])), _element(text[found.end() :])
@@ -137,9 +137,9 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "nan": flo
 
 
 class _Parser:
-    """Reads tokens from the text; `kind` and `token` are the next one, which starts at `start` and ends at `end`.
+    """A recursive-descent parser. `kind` and `token` are the next token, from `start` to `end`.
 
-    `first`: it is the first one of its line."""
+    `first`: it is the first token of its line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -168,7 +168,7 @@ class _Parser:
             raise TextError(f"{error}, in line {line}") from None
 
     def _about(self) -> dict[str, dict[Value, Any]]:
-        """What follows the body: attributes that speak of values."""
+        """The attributes after the body, which map values to entries."""
         found: dict[str, dict[Value, Any]] = {}
         while not self._accept("}"):
             if self.token not in ABOUT_VALUES:
@@ -237,7 +237,7 @@ class _Parser:
     def _operands(self) -> tuple[Value | None, ...]:
         operands: list[Value | None] = []
         if self.first:
-            # An operation without operands, and the results of the next one.
+            # The operation has no operands; the token belongs to the next operation's results.
             return ()
         while self.kind == "value" or self.token == "_":
             operands.append(None if self._accept("_") else self._use())
@@ -313,7 +313,7 @@ class _Parser:
         return tuple(found)
 
     def _with_brackets(self, brackets: str) -> str:
-        """A word and what stands in brackets directly behind it, as text."""
+        """The text of a word and the brackets directly after it."""
         start, end, depth = self.start, self.end, 0
         if self.kind != "word":
             self._fail("a type or a layout")

@@ -1,13 +1,13 @@
-"""Copying a function with changes: the base of every pass.
+"""Rebuilding a function with changes: the basis of every pass.
 
     def rule(out: Rebuilder, op: Op, operands: tuple[Value | None, ...]) -> Replacement: ...
     new = rebuild(func, rule)
 
-Where only attributes change, `with_op_attrs` leaves the rest of the function as it is.
+If only attributes change, `with_op_attrs` keeps the rest of the function.
 
-The rule sees each operation with its operands already mapped to the new function. It returns None to keep the operation,
-or the values that stand for its results (emitted through `out`, or values that exist already). Pure operations that repeat
-an earlier one in scope are not emitted twice when `number=True` (value numbering).
+The rule gets each operation with its operands already mapped to the new function. It returns None to keep the operation, or the
+values that replace its results (emitted through `out`, or existing values). With `number=True` a pure operation equal to an
+earlier one in scope is not emitted again (value numbering).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rule = Callable[["Rebuilder", Op, Operands], Replacement]
 
 
 class Rebuilder(Builder):
-    """A builder that also remembers which new value stands for which old one."""
+    """A builder with a map from old values to new ones."""
 
     __slots__ = ("_numbers", "env", "number", "rule")
 
@@ -40,7 +40,7 @@ class Rebuilder(Builder):
     def emit(
         self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
     ) -> Any:
-        """As `Builder.emit`; a pure operation that is already in scope gives the earlier result."""
+        """As `Builder.emit`; for a pure operation equal to one in scope it returns the earlier result."""
         if not (self.number and kind.pure):
             return super().emit(kind, *operands, regions=regions, name=name, **attrs)
         full: dict[str, Any] = {**kind.defaults, **attrs}
@@ -49,7 +49,7 @@ class Rebuilder(Builder):
             if key in scope:
                 return scope[key]
         result = super().emit(kind, *operands, regions=regions, name=name, **full)
-        # Two tiles whose layouts are still open may get different ones.
+        # Tiles with unresolved layouts are not numbered, since they may be resolved to different layouts.
         if isinstance(result, Value) and getattr(result.type, "resolved", True):
             self._numbers[-1][key] = result
         return result
@@ -59,7 +59,7 @@ class Rebuilder(Builder):
         return None if value is None else self.env[value]
 
     def copy_region(self, region: Region, args: tuple[Value, ...] | None = None) -> Region:
-        """A new region: operations rewritten by the rule, arguments fresh (or the given ones)."""
+        """A new region with operations rewritten by the rule, and fresh (or the given) arguments."""
         fresh = args if args is not None else tuple(Value(arg.type, arg.name) for arg in region.args)
         self.env.update(zip(region.args, fresh, strict=True))
         ops: list[Op] = []
@@ -71,7 +71,7 @@ class Rebuilder(Builder):
         return Region(fresh, tuple(ops))
 
     def copy_isolated(self, region: Region) -> Region:
-        """As `copy_region`, but what is numbered around the region is not used in it."""
+        """As `copy_region`, but values numbered outside of the region are not reused in it."""
         around, self._numbers = self._numbers, [{}]
         try:
             return self.copy_region(region)
@@ -79,7 +79,7 @@ class Rebuilder(Builder):
             self._numbers = around
 
     def copy_ops(self, region: Region) -> None:
-        """Append the region's operations, rewritten by the rule, to the open region (this is how a region is inlined)."""
+        """Append the region's operations, rewritten by the rule, to the open region. This inlines the region."""
         for op in region.ops:
             self.copy_op(op)
 
@@ -93,7 +93,7 @@ class Rebuilder(Builder):
         self.env.update(zip(op.results, new, strict=True))
 
     def keep(self, op: Op, operands: Operands) -> tuple[Value, ...]:
-        """Emit the operation as it is, on new operands, its regions rewritten too."""
+        """Emit the operation unchanged on new operands, with its regions rewritten."""
         regions = tuple(self.copy_region(region) for region in op.regions)
         self.loc = op.loc
         name = op.results[0].name if op.results else ""
@@ -108,16 +108,16 @@ class Rebuilder(Builder):
 
 
 def rebuild(func: Func, rule: Rule, *, number: bool = False, **attrs: Any) -> Func:
-    """A new function made by applying `rule` to every operation; `attrs` are set on it."""
+    """The function rebuilt by applying `rule` to every operation, with `attrs` set."""
     out = Rebuilder(rule, number)
     body = out.copy_region(func.body)
     return func.with_body(body, **attrs)
 
 
 def with_op_attrs(func: Func, changed: Mapping[Op, Attrs], **attrs: Any) -> Func:
-    """The function with other attributes at some operations, and `attrs` of its own. All values stay the same ones.
+    """The function with new attributes on some operations, and with `attrs` set. Values keep their identity.
 
-    Types of results must not depend on what is changed.
+    Result types must not depend on the changed attributes.
     """
 
     def region(old: Region) -> Region:
@@ -134,7 +134,8 @@ def with_op_attrs(func: Func, changed: Mapping[Op, Attrs], **attrs: Any) -> Func
 
 
 def _distinct(value: Any) -> Any:
-    """An attribute as value numbering compares it: -0.0 is not 0.0, and equal tile types may be spelled differently."""
+    """The key of an attribute in value numbering: -0.0 differs from 0.0, and equal tile types with different spellings
+    differ."""
     if value.__class__ is float:
         return value.hex()
     return (value, value.layout) if value.__class__ is TileType else value

@@ -1,4 +1,4 @@
-"""IR as text (`weft.ir.parse` reads it back).
+"""IR text (`weft.ir.parse` parses it).
 
     func @scale(%x: ptr<f32> {divisible = 16}, %n: i32) {num_warps = 4, stage = "tile"} {
       %zero = arith.constant {value = 0} : i32
@@ -9,13 +9,13 @@
       control.return
     }
 
-Operands follow the definition, `_` where an optional one is absent. Attributes that have their default value are left out, and
-so is an attribute `type`, which is the result's. Values carry the author's names, made unique (`%x`, `%x_1`); others are
-numbered. Layouts are spelled as in Python. Comments (`// file:line`) are for readers, the parser skips them.
+Operands are in the definition's order, with `_` for an absent optional one. Attributes with their default value are omitted,
+and so is an attribute `type`, which is the result's. Values have the author's names, made unique (`%x`, `%x_1`); unnamed ones
+are numbered. Layouts are spelled as in Python. The parser skips comments (`// file:line`).
 
-Attributes of the function that have their default value are left out too; those that speak of its values (`storage`) follow its
-body. Text is restored exactly, with one
-exception: a Python function (what the simulator calls for inline PTX) prints as `<function>` and is read as absent.
+Attributes of the function with their default value are omitted too. Those that map values to entries (`storage`) follow its
+body. The round trip is exact with one exception: a Python function (which the simulator calls for inline PTX) prints as
+`<function>` and is parsed as absent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.layout.tensor_cores.shared_operands import Operand
 
 
 class TextError(WeftError):
-    """What has no text, or text that is no IR; then the message ends in the line."""
+    """A value that has no text, or text that is not IR; in that case the message ends with the line."""
 
 
 def format_func(func: Func, locations: bool = False) -> str:
@@ -43,14 +43,14 @@ def format_func(func: Func, locations: bool = False) -> str:
 
 
 def format_op(op: Op) -> str:
-    """One operation as text, regions included, for messages. Its operands' names are unique within the text only."""
+    """One operation as text, including its regions, for messages. Names of operands are unique within the text only."""
     printer = _Printer(locations=False)
     printer.op(op, "")
     return "\n".join(printer.lines)
 
 
 class _Printer:
-    """`names` and `types` remember spellings; of types by identity, since equal tile types may be spelled differently."""
+    """`names` and `types` cache text; types by identity, since equal tile types may have different spellings."""
 
     def __init__(self, locations: bool) -> None:
         self.locations = locations
@@ -150,7 +150,7 @@ def _set(attrs: FuncAttrs | ParamFacts) -> dict[str, Any]:
 
 
 def same_attribute(a: Any, b: Any) -> bool:
-    """Equality that tells 1, 1.0 and true apart, 0.0 and -0.0 too, and for which a NaN equals itself."""
+    """Equality under which 1, 1.0 and true differ, 0.0 and -0.0 differ, and a NaN equals itself."""
     kind = a.__class__
     if kind is not b.__class__:
         return False
@@ -169,7 +169,7 @@ def _clean(name: str) -> str:
 
 
 def spell(value: object) -> str:
-    """An attribute's value as text. Raises TextError for what no attribute holds."""
+    """An attribute's value as text. Raises TextError for a value of another type."""
     speller = _SPELLERS.get(type(value))
     if speller is not None:
         return speller(value)

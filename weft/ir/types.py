@@ -1,8 +1,8 @@
 """The types of IR values.
 
-An element type is a `DType` or a `Pointer`. A value is a scalar, a tile spread over a block's threads by a layout, a
-per-thread register array, or memory. Scopes of scalars (block, warp, thread) are an analysis, not a
-part of the type: see `weft.analysis.scopes`.
+An element type is a `DType` or a `Pointer`. A value is a scalar, a tile distributed over a block's threads by a layout, a
+per-thread register array, or a handle to memory. Whether a scalar is uniform (over the block or warp) or per thread is an
+analysis, not part of its type: see `weft.analysis.scopes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Space = Literal["global", "shared"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DType:
-    """An element type: public name, spelling in IR text, kind, storage bits; for floats the stored mantissa bits too."""
+    """An element type: public name, code in IR text, kind, storage bits, and for floats the stored mantissa bits."""
 
     name: str
     code: str
@@ -46,7 +46,7 @@ class DType:
 
     @property
     def scalar(self) -> DType:
-        """The type itself, as for tiles."""
+        """The type itself; a tile's `scalar` is its element type."""
         return self
 
     def is_floating(self) -> bool:
@@ -129,7 +129,7 @@ BY_CODE: dict[str, DType] = {dtype.code: dtype for dtype in DTYPES}
 
 
 def wrap(value: int, dtype: DType) -> int:
-    """An integer reduced to what the type holds; to bool it is `!= 0`.
+    """An integer wrapped to the range of a type; for bool it is `!= 0`.
 
     >>> wrap(2**31, int32), wrap(-1, uint8), wrap(2, int1)
     (-2147483648, 255, True)
@@ -142,7 +142,7 @@ def wrap(value: int, dtype: DType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The address of an element in a memory space. 64 bits."""
+    """The address of an element in a memory space, 64 bits wide."""
 
     element_ty: DType
     space: Space = "global"
@@ -162,7 +162,7 @@ class Pointer:
 
     @property
     def primitive_bitwidth(self) -> int:
-        """Storage bits, under the name dtypes use."""
+        """Storage bits, under the name that dtypes have for them."""
         return 64
 
     @property
@@ -197,7 +197,7 @@ Element = DType | Pointer
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """One value. Who shares it (block, warp or each thread its own) is found by `analysis.scopes`."""
+    """One value. Whether it is uniform over a block or warp, or per thread, is determined by `analysis.scopes`."""
 
     element: Element
 
@@ -209,9 +209,9 @@ class ScalarType:
 class TileType:
     """A tile: element type, shape (powers of two) and the linear map from registers, lanes, warps and blocks to elements.
 
-    `layout` is how the author spelled the map. Two tiles of one map are of one type however they are spelled. `linear` is None
-    while the layout is still to be inferred (`AutoLayout`, `CoalescedLayout`, their slices): such tiles compare equal, and
-    what ties them together is found by `passes.resolve_layouts`.
+    `layout` is the author's spelling of the map. Tile types with equal maps are equal, whatever their spelling. `linear` is
+    None while the layout is still to be inferred (`AutoLayout`, `CoalescedLayout`, their slices): such types compare equal, and
+    `passes.resolve_layouts` determines their layouts from their uses.
     """
 
     element: Element
@@ -229,7 +229,7 @@ class TileType:
 
     @property
     def registers(self) -> int:
-        """Registers' worth of elements each thread holds, redundant ones included. Needs a resolved layout."""
+        """Elements that each thread holds, including redundant copies. Needs a resolved layout."""
         if self.linear is None:
             raise ValueError(f"{self} has no layout yet")
         return self.linear.in_size("register")
@@ -237,14 +237,14 @@ class TileType:
 
 @cache
 def tile_type(element: Element, shape: tuple[int, ...], layout: DistributedLayout) -> TileType:
-    """The tile type of a spelled layout, interned. Raises LayoutError where the layout does not fit the shape."""
+    """The interned tile type of a layout. Raises LayoutError if the layout does not fit the shape."""
     check_tile_shape(shape)
     return TileType(element, shape, layout.to_linear(shape) if layout.is_resolved else None, layout)
 
 
 @dataclass(frozen=True, slots=True)
 class RegsType:
-    """An array of `count` elements in each thread's registers, indexed by constants only: tiles when lowered, and vectors."""
+    """An array of `count` elements in each thread's registers, indexed by constants only: lowered tiles, and vectors."""
 
     element: Element
     count: int
@@ -255,7 +255,7 @@ class RegsType:
 
 @dataclass(frozen=True, slots=True)
 class SharedType:
-    """A handle to shared memory: element, shape of the view, layout, and the shape that the layout swizzles within."""
+    """A handle to shared memory: element, shape of the view, layout, and the allocated shape to which the layout applies."""
 
     element: DType
     shape: tuple[int, ...]
@@ -268,9 +268,9 @@ class SharedType:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A handle to tensor memory: element, shape of the view, layout, and the shape of the tile that the layout places.
+    """A handle to tensor memory: element, shape of the view, layout, and the allocated tile shape to which the layout applies.
 
-    Leading dimensions of `shape` beyond two count tiles, whose columns follow one another."""
+    Leading dimensions of `shape` beyond two index tiles in adjacent columns."""
 
     element: DType
     shape: tuple[int, ...]
@@ -283,7 +283,8 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorType:
-    """A TMA tensor descriptor: element, the block that one request moves, how the block lies in shared memory, and its mode."""
+    """A TMA tensor descriptor: element, the block that one copy transfers, the block's layout in shared memory, and its
+    mode."""
 
     element: DType
     block_shape: tuple[int, ...]
@@ -297,7 +298,8 @@ class DescriptorType:
 
 @dataclass(frozen=True, slots=True)
 class SharedArrayType:
-    """`count` elements of shared memory one after another: what tiles' memory becomes, and what threads share."""
+    """`count` consecutive elements of shared memory: lowered shared buffers, scratch, and shared arrays of thread-level
+    kernels."""
 
     element: DType
     count: int
@@ -308,7 +310,7 @@ class SharedArrayType:
 
 @dataclass(frozen=True, slots=True)
 class LocalType:
-    """An array of `count` elements of each thread's own."""
+    """A thread-private array of `count` elements."""
 
     element: DType
     count: int

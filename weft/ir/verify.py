@@ -1,9 +1,9 @@
-"""Check that a function is well formed: for tests, and between passes when a pass is being debugged.
+"""The verifier: checks that a function is well formed, in tests and between passes (`WEFT_VERIFY=1`).
 
-What is checked: values are defined once and before their uses, regions end in the right terminator, operands, attributes and
-regions are those of the definition, typing rules give the types that results have, and operations belong to the function's
-stage; the function's attributes are of the types that `FuncAttrs` declares. A failure is a mistake of weft's own, never of a
-kernel's author.
+It checks that values are defined once and before their uses, regions end in the right terminator, operands, attributes and
+regions match the definition, results have the types that the typing rules infer, operations belong to the function's stage, and
+the function's attributes have the types that `FuncAttrs` declares. A failure is a bug in weft, never an error of a kernel's
+author.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from weft.ir.text import format_op
 from weft.ir.types import DescriptorType, ScalarType, SharedType, TensorType, TileType
 
 AT_LEAST_ONE = ("num_warps", "num_ctas", "total_warps", "min_blocks", "maxnreg")
-# Types that only one stage has.
+# Types that do not occur in a stage.
 FOREIGN: dict[str, tuple[type, ...]] = {"tile": (), "lowered": (TileType, SharedType, TensorType)}
 
 
 class VerificationError(WeftError):
-    """A function is not well formed. Attributes: `message`, `op` (where one is at fault) and `loc` (its Python line)."""
+    """A function is not well formed. Attributes: `message`, `op` (the invalid operation, if any) and `loc` (its Python
+    line)."""
 
     def __init__(self, message: str, op: Op | None = None, loc: Loc | None = None) -> None:
         self.message = message
@@ -40,7 +41,7 @@ class VerificationError(WeftError):
 
 
 def verify(func: Func) -> None:
-    """Raise VerificationError where the function is not well formed."""
+    """Raise VerificationError if the function is not well formed."""
     _check_attrs(func)
     if not all(isinstance(param.type, (ScalarType, DescriptorType)) for param in func.params):
         raise VerificationError("parameters are scalars and descriptors", loc=func.loc)
@@ -90,7 +91,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 class _Verifier:
-    """`defined` are all values so far, to find second definitions; what is visible is passed along."""
+    """`defined` contains all values so far, to detect second definitions; the visible values are passed down."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
@@ -137,7 +138,7 @@ def _terminator(op: Op, region: str) -> str:
 
 
 def _check_shape(op: Op) -> None:
-    """Operands, attributes and regions are those of the definition."""
+    """Check that operands, attributes and regions match the definition."""
     kind = op.kind
     fixed = len(kind.operands)
     if len(op.operands) < fixed or (len(op.operands) > fixed and kind.variadic is None):
@@ -160,7 +161,7 @@ def _needed(kind: OpDef) -> frozenset[str]:
 
 
 def _check_types(op: Op) -> None:
-    """The typing rule accepts the operation and gives its results' types."""
+    """Check that the typing rule accepts the operation and infers its results' types."""
     try:
         types = op.kind.infer(op.operands, op.attrs, op.regions)
     except WeftError as error:

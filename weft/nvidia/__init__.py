@@ -1,1 +1,1 @@
-"""What a host makes for kernels that use features of NVIDIA's GPUs: one module per architecture."""
+"""Host-side objects for features of NVIDIA GPUs: one module per architecture."""

@@ -1,4 +1,4 @@
-"""What hosts pass to kernels for Blackwell: the descriptors of Hopper. Block-scaled numbers are in `weft.nvidia.scaled`."""
+"""Host-side objects for Blackwell: the same descriptors as for Hopper. Block-scaled formats are in `weft.nvidia.scaled`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From an array, a block and a layout to a tensor map, checked against what TMA can do.
+"""Tensor maps from an array, a block shape and a layout, checked against TMA's restrictions.
 
-The driver refuses wrong maps with one code for all of them; here each rule has a message. Facts are those of the CUDA driver
-API (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`).
+The driver refuses every invalid map with the same code (CUDA_ERROR_INVALID_VALUE), so each restriction is checked here with a
+message of its own. The restrictions are those of the CUDA driver API (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from weft.runtime.specialise import MockTensor
 from weft.runtime.tensormap import Im2Col, Spec
 
 MOST_EXTENT = (1 << 31) - 1
-"""The hardware's limit is 2**32, but kernels see extents as int32."""
+"""Maximum extent. The hardware's limit is 2**32, but kernels use int32 extents."""
 MOST_PIXELS = 256
-"""The hardware's limit is 1024; the boxes of an NVMMASharedLayout have 256 rows at most."""
+"""Maximum pixels of an im2col box. The hardware's limit is 1024, but a box of an NVMMASharedLayout has at most 256 rows."""
 MOST_STEP = 8
-# Range of im2col offsets by the number of spatial dimensions, which share 32 bits.
+# Range of im2col corner offsets by the number of spatial dimensions: the hardware packs all of them into 32 bits.
 CORNERS = {1: (-(1 << 15), (1 << 15) - 1), 2: (-(1 << 7), (1 << 7) - 1), 3: (-(1 << 4), (1 << 4) - 1)}
 PADDINGS = ("zero", "nan")
-# What weft calls the types whose canonical names are NumPy's.
+# weft's names of types whose canonical names are those of ml_dtypes.
 _NAMES = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The tensor of a descriptor, checked. `pointer` and `device` are 0 and None for stand-ins; `strides` are in elements."""
+    """The checked tensor of a descriptor. `pointer` and `device` are 0 and None for stand-ins; `strides` are in elements."""
 
     dtype: str
     pointer: int
@@ -47,15 +47,16 @@ class Tensor:
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
-        """Strides of all dimensions but the last, in bytes. Along an extent of 1 nothing steps: there it is a legal one."""
+        """Strides of all dimensions but the last, in bytes. The stride of an extent of 1 is never used, so it is replaced by
+        a valid one."""
         size = ITEMSIZE[self.dtype]
         outer = zip(self.shape[:-1], self.strides[:-1], strict=True)
         return tuple(GRANULE if extent == 1 else stride * size for extent, stride in outer)
 
 
 def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float], byte_offset: int = 0) -> Tensor:
-    """The tensor at an array's address, or so many bytes behind. Raises LaunchError: descriptor-tensor, -dtype, -rank,
-    -strides, -extent, -base, -inner-stride, -stride."""
+    """The tensor at `byte_offset` from an array's address. Raises LaunchError: descriptor-tensor, -dtype, -rank, -strides,
+    -extent, -base, -inner-stride, -stride."""
     dtype, pointer, device = _placed(base)
     pointer += byte_offset
     if dtype == "bool":
@@ -75,7 +76,7 @@ def tensor_of(base: Any, shape: Sequence[int], strides: Sequence[float], byte_of
 
 
 def _placed(base: Any) -> tuple[str, int, int | None]:
-    """Element type, address and device of an array, or of what stands for one."""
+    """Element type, address and device of an array or its stand-in."""
     if isinstance(base, (MockTensor, str)):
         return dtype_name(base if isinstance(base, str) else base.dtype), 0, None
     found = array(base)
@@ -85,7 +86,7 @@ def _placed(base: Any) -> tuple[str, int, int | None]:
 
 
 def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) -> None:
-    """The last dimension first: where it is not contiguous, the tensor is often the transpose of one that TMA can take."""
+    """Check strides, the innermost first: if it is not 1, the tensor is often the transpose of one that TMA can read."""
     if strides[-1] != 1 and shape[-1] != 1:
         raise fail(errors.DESCRIPTOR_INNER_STRIDE, stride=strides[-1])
     for dim, (extent, stride) in enumerate(zip(shape[:-1], strides[:-1], strict=True)):
@@ -95,10 +96,10 @@ def _check_strides(shape: Sequence[int], strides: Sequence[float], size: int) ->
 
 
 def tiled(tensor: Tensor, block_shape: Sequence[int], layout: Any, padding: str) -> TensorMap:
-    """The map whose requests copy blocks of the tensor's rank.
+    """The tiled tensor map: TMA copies blocks of the tensor's rank.
 
-    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan; LayoutError where block and
-    layout do not fit each other (see `weft.layout.shared.tma.check`).
+    Raises LaunchError: descriptor-block-rank, -layout, -fp4, -fp4-step, -padding, -padding-nan; LayoutError if block and
+    layout do not match (see `weft.layout.shared.tma.check`).
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if len(block) != rank:
@@ -115,10 +116,10 @@ def im2col(
     lower: Sequence[int] | None,
     upper: Sequence[int] | None,
 ) -> TensorMap:
-    """The map whose requests copy [pixels, channels] of a tensor of N, spatial dimensions and C.
+    """The im2col tensor map: TMA copies [pixels, channels] of a tensor of N, spatial dimensions and C.
 
-    Corners and steps that are None leave the whole image, every pixel of it. Raises LaunchError: descriptor-im2col-rank,
-    -im2col-block, -im2col-corner, -im2col-box, -im2col-steps, and what `tiled` raises.
+    By default corners and steps cover every pixel of the image. Raises LaunchError: descriptor-im2col-rank, -im2col-block,
+    -im2col-corner, -im2col-box, -im2col-steps, and what `tiled` raises.
     """
     block, rank = tuple(map(index, block_shape)), len(tensor.shape)
     if rank - 2 not in CORNERS:
@@ -164,7 +165,7 @@ def _tensor_map(
         raise _layout_error(errors.DESCRIPTOR_LAYOUT, layout, block, dtype)
     if padding not in PADDINGS:
         raise fail(errors.DESCRIPTOR_PADDING, padding=padding)
-    # An fp8 element travels as a byte, and of bytes there is no NaN.
+    # The driver has no fp8 data type: fp8 elements are encoded as UINT8, for which NaN fill does not exist.
     if padding == "nan" and (ITEMSIZE[dtype] == 1 or "float" not in dtype):
         raise fail(errors.DESCRIPTOR_PADDING_NAN, dtype=dtype)
     if layout.fp4_padded and (dtype not in ("uint8", "int8") or mode != "tiled"):
@@ -183,13 +184,13 @@ def _tensor_map(
 
 
 def _check_fp4(tensor: Tensor, box: tuple[int, ...]) -> None:
-    """Refuse packed fp4 that TMA does not spread: it takes 128 elements, 64 bytes, of a row at a time."""
+    """Refuse packed fp4 that TMA cannot expand: 16U4_ALIGN16B copies multiples of 128 elements (64 bytes) of a row."""
 
     def demand(holds: bool, step: int, what: str, got: str, fix: str) -> None:
         if not holds:
             raise fail(errors.DESCRIPTOR_FP4_STEP, step=step, what=what, got=got, fix=fix)
 
-    # Host memory is for the simulator only, and NumPy aligns it to 16 bytes.
+    # Host memory is only simulated, and NumPy aligns it to 16 bytes, so its address is not checked.
     over = 0 if tensor.device == HOST else tensor.pointer % FP4_GRANULE
     demand(
         not over, FP4_GRANULE, "the address", f"{over} bytes past a multiple", "copy the tensor first: tensor.clone()"

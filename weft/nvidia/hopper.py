@@ -1,10 +1,11 @@
-"""Tensor descriptors, which kernels use to copy blocks with TMA (Hopper and later; in the simulator too).
+"""Tensor descriptors, by which kernels copy blocks with TMA (Hopper and later, and the simulator).
 
     layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
     desc = TensorDescriptor.from_tensor(x, [64, 64], layout)
     kernel[grid](desc)
 
-Making one that equals an earlier one costs a look-up, so hosts make them at each launch. A descriptor keeps its array alive.
+Creating a descriptor equal to an earlier one is one look-up, so hosts can create them at each launch. A descriptor keeps its
+array alive.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ from weft.runtime.specialise import view_argument
 
 D = TypeVar("D", bound=type)
 _KEPT = 1024
-"""Above this many tensor maps the table starts anew."""
+"""The table of tensor maps is cleared at this size."""
 
 _known: dict[tuple[Any, ...], TensorMap] = {}
-"""Tensor maps by content. They hold addresses and no arrays, so an entry is as good for memory that was given out again."""
+"""Tensor maps by content. They contain an address and no reference to an array, so an entry stays valid when the allocator
+reuses the address."""
 _new = object.__new__
 
 
 class _Element(NamedTuple):
-    """What layouts ask of an element type."""
+    """The part of an element type that layouts use."""
 
     primitive_bitwidth: int
 
 
 def _replaceable(cls: D) -> D:
-    """Let `dataclasses.replace` make a descriptor like another one: the arguments of its class are its fields."""
+    """Support `dataclasses.replace` for descriptors: the arguments of the class become dataclass fields."""
     cls.__annotations__ = dict.fromkeys(inspect.signature(cls).parameters, Any)
     dataclass(init=False, repr=False, eq=False)(cls)
     return cls
@@ -49,17 +51,18 @@ def _replaceable(cls: D) -> D:
 class TensorDescriptor(HostDescriptor):
     """A tensor in global memory, of which TMA copies blocks.
 
-    `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero")` describes what lies at the address of the
-    array `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the tensor's rank, their
-    sizes are powers of two, and they lie in shared memory as `layout` says, an `NVMMASharedLayout`. Outside of the tensor
-    zeros are read, or NaNs with `padding="nan"`, and nothing is written.
+    `TensorDescriptor(base, shape, strides, block_shape, layout, padding="zero")` describes a tensor at the address of the array
+    `base`, with `strides` in elements; `from_tensor` describes the array itself. Blocks have the tensor's rank, their sizes are
+    powers of two, and `layout`, an `NVMMASharedLayout`, is their layout in shared memory. Out-of-bounds elements are read as
+    zero, or as NaN with `padding="nan"`, and are never written.
 
-    A block of one row, [1, C], is for Blackwell's gathers and scatters of rows. In a layout with `fp4_padded` bytes are pairs
-    of fp4, which Blackwell's TMA spreads over twice the memory, rows of 64 bytes at a time.
+    A block of one row, [1, C], is for Blackwell's gather and scatter of rows. In a layout with `fp4_padded`, bytes are pairs of
+    fp4, which Blackwell's TMA expands to twice the size in shared memory, in rows of 64 bytes.
 
-    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`; `dataclasses.replace` gives a
-    descriptor with others. For `kernel.warmup`, a `MockTensor` or a dtype's name stands for `base`.
-    Raises LaunchError: descriptor-* (see `weft.errors.asynchronous`), LayoutError where block and layout do not fit each other.
+    Attributes: `base`, `shape`, `strides`, `block_shape`, `layout`, `padding`, `dtype`, `mode`; `dataclasses.replace` returns a
+    descriptor with other values. For `kernel.warmup`, a `MockTensor` or a dtype's name stands for `base`.
+
+    Raises LaunchError: descriptor-* (see `weft.errors.asynchronous`), LayoutError if block and layout do not match.
     """
 
     __slots__ = ()
@@ -77,29 +80,29 @@ class TensorDescriptor(HostDescriptor):
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int], layout: Any, padding: str = "zero") -> TensorDescriptor:
-        """The descriptor of a whole array: of PyTorch, NumPy, CuPy, or any other with DLPack. Raises as the class does."""
+        """The descriptor of a whole array of PyTorch, NumPy, CuPy, or any library with DLPack. Raises as the class does."""
         try:
             tensor_map = _known[
                 tensor.data_ptr(), tensor.get_device(), tensor.dtype, tensor.shape, tensor.stride(), tuple(block_shape),
                 layout, padding,
             ]  # fmt: skip
         except (AttributeError, KeyError, TypeError):
-            # New, or no tensor of PyTorch, or no argument that can be hashed: the checked way tells which.
+            # A new descriptor, not a PyTorch tensor, or an unhashable argument: the checked path handles all of these.
             return TensorDescriptor(tensor, *_extents(tensor), block_shape, layout, padding)
         return _descriptor(tensor, tensor_map)
 
     @staticmethod
     def from_view(view: Any, block_shape: Sequence[int], layout: Any = None, padding: str = "zero") -> TensorDescriptor:
-        """The descriptor of what a `weft.LayoutTensor` of an array views: its first element, extents and strides.
+        """The descriptor of a `weft.LayoutTensor` of an array: its first element, extents and strides.
 
-        Without a layout blocks lie as `NVMMASharedLayout.get_default_for` says. Of a masked view only what is inside belongs
-        to the tensor. Raises LaunchError (bridge-descriptor-view), LayoutError (bridge-descriptor-nested,
-        bridge-descriptor-vectors), and as the class does where strides or alignment are such as TMA cannot take.
+        The default layout is `NVMMASharedLayout.get_default_for`. Of a masked view only the valid part belongs to the tensor.
+        Raises LaunchError (bridge-descriptor-view), LayoutError (bridge-descriptor-nested, bridge-descriptor-vectors), and as
+        the class does for strides or alignment that TMA does not support.
         """
         argument = view_argument(view)
         if argument is None:
             raise fail(view_errors.BRIDGE_DESCRIPTOR_VIEW, got=repr(view))
-        # Views need NumPy, which a program without them does not import.
+        # Imported here because views import NumPy, which programs without views do not need.
         from weft.views.extents import extents as of_view
 
         array = argument.array
@@ -112,11 +115,11 @@ class TensorDescriptor(HostDescriptor):
 
 @_replaceable
 class TensorDescriptorIm2Col(HostDescriptor):
-    """An image tensor (N, one to three spatial dimensions, C), of which TMA copies columns of pixels for convolutions.
+    """An image tensor (N, one to three spatial dimensions, C), from which TMA copies im2col columns for convolutions.
 
-    `block_shape` is [pixels, channels], with a `layout` of rank 2. Pixels are taken from the box between the corners,
-    which are offsets from the first and the last pixel of each spatial dimension, `element_strides` apart in each dimension of
-    the tensor. Other arguments, attributes and errors are those of `TensorDescriptor`.
+    `block_shape` is [pixels, channels], with a `layout` of rank 2. Pixels are taken from the box between the corners, which are
+    offsets from the first and the last pixel of each spatial dimension, at steps of `element_strides` in each dimension of the
+    tensor. Other arguments, attributes and errors are those of `TensorDescriptor`.
     """
 
     __slots__ = ()
@@ -153,17 +156,17 @@ class TensorDescriptorIm2Col(HostDescriptor):
 
     @property
     def element_strides(self) -> list[int]:
-        """Distance between the pixels taken, one for each dimension of the tensor."""
+        """Steps between the pixels taken, one per dimension of the tensor."""
         return list(self._im2col.steps)
 
     @property
     def pixel_box_lower_corner(self) -> list[int]:
-        """Where the pixels' box begins, from the first pixel of each spatial dimension."""
+        """Start of the pixel box, relative to the first pixel of each spatial dimension."""
         return list(self._im2col.lower)
 
     @property
     def pixel_box_upper_corner(self) -> list[int]:
-        """Where the pixels' box ends, from the last pixel of each spatial dimension."""
+        """End of the pixel box, relative to the last pixel of each spatial dimension."""
         return list(self._im2col.upper)
 
     @property
@@ -191,7 +194,7 @@ def _tensor_map(
     base: Any, shape: Sequence[int], strides: Sequence[float], block_shape: Sequence[int], layout: Any, padding: str,
     byte_offset: int = 0,
 ) -> TensorMap:  # fmt: skip
-    """The map of a tensor, from the table where its content is known. Its keys are those of `TensorDescriptor.from_tensor`."""
+    """The tensor map of a tensor, cached by content. The keys are the same as in `TensorDescriptor.from_tensor`."""
     tensor, block = tensor_of(base, shape, strides, byte_offset), tuple(block_shape)
     dtype = getattr(base, "dtype", tensor.dtype)
     key = (tensor.pointer, tensor.device, dtype, tensor.shape, tensor.strides, block, layout, padding)

@@ -1,10 +1,10 @@
-"""Block-scaled numbers on the host: small floats with a scale for each run of elements, as Blackwell multiplies them.
+"""Block-scaled formats on the host: small floats with a scale per run of elements, as Blackwell's MMAs read them.
 
     a = quantise(x, "mxfp4")                    x is [M, K]; a.elements uint8 [M, K / 2], a.scales uint8 [M, K / 32]
-    blocks = scale_blocks(a.scales)             uint8 [M / 128, K / 128, 32, 4, 4], which tcgen05_copy takes as they are
+    blocks = scale_blocks(a.scales)             uint8 [M / 128, K / 128, 32, 4, 4], the order that tcgen05_copy expects
     x @ y.T ~ a.values() @ b.values().T         b = quantise(y, "mxfp4"), y is [N, K]
 
-Runs lie along the last dimension. This is NumPy, for inputs of kernels and references of tests; it is not fast.
+Runs are along the last dimension. The code is NumPy, for inputs of kernels and references of tests; it is not fast.
 (OCP Microscaling Formats specification; PTX ISA, "Alternate Floating-Point Data Formats" and "Block Scaling".)
 """
 
@@ -25,7 +25,7 @@ Array: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A format: elements by the name that `tcgen05_mma_scaled` takes, their type and largest value, elements per scale."""
+    """A format: the element's name in `tcgen05_mma_scaled`, its dtype and largest value, and the elements per scale."""
 
     element: Literal["e2m1", "e4m3", "e5m2"]
     dtype: Any
@@ -41,15 +41,17 @@ KINDS: dict[str, Kind] = {
 }
 SCALE_BIAS, NAN_SCALE = 127, 255
 LEAST_SCALE, LARGEST_SCALE = 2.0**-9, 448.0
-"""Of e4m3."""
+"""Smallest and largest positive scale in e4m3."""
 ROWS, RUNS = 128, 4
-"""Rows and runs of a block of scales."""
+"""Rows and runs of one contiguous block of scales."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A quantised array. `elements`: float8 [..., k], or of fp4 uint8 [..., k / 2], two to a byte, the first in the low half.
-    `scales` [..., k / run]: uint8, powers of two by their exponent plus 127 (255 is NaN), or of nvfp4 float8_e4m3fn."""
+    """A quantised array. `elements`: float8 [..., k], or for fp4 uint8 [..., k / 2], two per byte with the first in the low
+    half.
+
+    `scales` [..., k / run]: uint8 exponents of powers of two with bias 127 (255 is NaN), or float8_e4m3fn for nvfp4."""
 
     format: str
     elements: Array
@@ -57,11 +59,11 @@ class Scaled:
 
     @property
     def element(self) -> str:
-        """What `tcgen05_mma_scaled` calls the elements."""
+        """The element's name in `tcgen05_mma_scaled`."""
         return KINDS[self.format].element
 
     def values(self) -> Array:
-        """What the numbers stand for, float64 [..., k]: exact, except that nothing is said of scales that are NaN."""
+        """The represented numbers, float64 [..., k]. They are exact; runs with a NaN scale are NaN."""
         kind = KINDS[self.format]
         stored = unpack(self.elements).view(kind.dtype) if kind.element == "e2m1" else self.elements
         scales = self.scales.view(ml_dtypes.float8_e8m0fnu) if self.scales.dtype == np.uint8 else self.scales
@@ -69,10 +71,10 @@ class Scaled:
 
 
 def quantise(x: Array, format: str) -> Scaled:  # noqa: A002 - it is what the formats are called
-    """Numbers [..., k] of any float type, rounded to nearest even, those too large to the largest.
+    """Quantise numbers [..., k] of any float type, rounding to nearest even and saturating.
 
-    A scale of mxfp is the power of two that brings the largest magnitude of its run into the elements' last binade; one of
-    nvfp4 brings it to the largest element. A run with numbers that are not finite gets zeros and a scale that is NaN. Raises
+    An mxfp scale is the power of two that brings the largest magnitude of its run into the elements' last binade; an nvfp4
+    scale brings it to the largest element. A run with a number that is not finite gets zeros and a NaN scale. Raises
     LaunchError (scaled-format, scaled-runs)."""
     if format not in KINDS:
         raise fail(errors.QUANTISED_FORMAT, format=format, known=", ".join(map(repr, KINDS)))
@@ -99,21 +101,21 @@ def quantise(x: Array, format: str) -> Scaled:  # noqa: A002 - it is what the fo
 
 
 def pack(codes: Array) -> Array:
-    """Four bits each, uint8 [..., k], two to a byte [..., k / 2], the first in the low half."""
+    """4-bit codes, uint8 [..., k], packed two per byte [..., k / 2] with the first in the low half."""
     return codes[..., ::2] & np.uint8(15) | codes[..., 1::2] << np.uint8(4)
 
 
 def unpack(packed: Array) -> Array:
-    """Bytes [..., k / 2] as four bits each, uint8 [..., k]."""
+    """The inverse of `pack`: bytes [..., k / 2] to 4-bit codes, uint8 [..., k]."""
     halves = np.stack((packed & np.uint8(15), packed >> np.uint8(4)), -1)
     return halves.reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def scale_blocks(scales: Array) -> Array:
-    """Scales [rows, runs] in the order of tensor memory: [rows / 128, runs / 4, 32, 4, 4], padded with the least scale.
+    """Scales [rows, runs] in the order of tensor memory: [rows / 128, runs / 4, 32, 4, 4], padded with the smallest scale.
 
-    Element [i, j, r, q, s] is the scale of row 128 i + 32 q + r and run 4 j + s: each of the first two indices names 512 bytes
-    that one tcgen05_copy takes to 32 lanes by 4 columns. Raises LaunchError (scaled-scales)."""
+    Element [i, j, r, q, s] is the scale of row 128 i + 32 q + r and run 4 j + s. Each pair (i, j) is a block of 512 bytes,
+    which one tcgen05_copy writes to 32 lanes by 4 columns. Raises LaunchError (scaled-scales)."""
     if scales.ndim != 2 or scales.itemsize != 1:
         raise fail(errors.QUANTISED_SCALES, dtype=scales.dtype, shape=list(scales.shape))
     rows, runs = (-(-size // step) for size, step in zip(scales.shape, (ROWS, RUNS), strict=True))

@@ -1,4 +1,4 @@
-"""What the GPUs that weft compiles for can do: one constant per architecture, and `get` to find it by its spelling."""
+"""Capabilities of the GPUs that weft compiles for: one constant per architecture, and `get` to find it by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPELLING = re.compile(r"(?:sm_|cuda:)?(\d+)a?")
 def get(spelling: str | int | Target) -> Target:
     """The target of a name, a number, a `backend:number` pair, or a target itself.
 
-    Raises LaunchError (target-unknown) where weft has none of that name; targets are never rounded to a neighbour.
+    Raises LaunchError (target-unknown) for an unknown name; targets are never rounded to the nearest known one.
 
     >>> get("sm_90a") is get(90) is get("cuda:90")
     True

@@ -1,7 +1,7 @@
 """Hopper GPUs (H100, H200), with the architecture-specific instructions of `sm_90a`.
 
-Sizes: CUDA C++ Programming Guide, technical specifications per compute capability, column 9.0; clusters of eight are the
-portable size. Instructions: the "Target ISA Notes" of each instruction in the PTX ISA manual.
+Sizes: CUDA C++ Programming Guide, technical specifications per compute capability, column 9.0; eight is the portable maximum of
+blocks in a cluster. Instructions: the "Target ISA Notes" of each instruction in the PTX ISA manual.
 """
 
 from __future__ import annotations

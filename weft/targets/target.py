@@ -1,8 +1,8 @@
 """The record that describes one GPU architecture.
 
-Passes and the simulator ask a target what it *can* do and how large things are. They never compare architecture numbers,
-so a new GPU is a new constant and nothing else. Facts of one board (clock, memory size, number of multiprocessors) are
-not here: they belong to the device a kernel runs on, not to the code compiled for it.
+Passes and the simulator query a target's capabilities and sizes. They never compare architecture numbers, so a new GPU is a new
+constant and nothing else. Properties of one board (clock, memory size, number of multiprocessors) are not here: they belong to
+the device that a kernel runs on, not to the code compiled for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Target:
     """
 
     name: str
-    """What the CUDA tools call it, as in `-arch=sm_90a`."""
+    """Its name in the CUDA tools, as in `-arch=sm_90a`."""
     arch: int
     """Compute capability times ten; a label for caches and messages, not for comparisons."""
     backend: str = "cuda"
@@ -27,37 +27,37 @@ class Target:
     # Threads
     warp_size: int = 32
     max_threads: int = 1024
-    """Threads of a block."""
+    """Maximum threads of a block."""
     max_warps_per_sm: int = 64
     max_blocks_per_sm: int = 32
     max_cluster: int = 1
     """Blocks of a cluster that every device of this architecture can place."""
     named_barriers: int = 16
-    """Hardware barriers of a block; number 0 is the block's own."""
+    """Hardware barriers of a block (PTX `barrier`, 0 to 15); number 0 is the one of `__syncthreads`."""
 
     # Memory
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
     registers_per_thread: int = 255
     register_granularity: int = 256
-    """Registers are given to a warp in multiples of this."""
+    """Registers are allocated per warp in multiples of this."""
     shared_bytes_per_sm: int
     shared_bytes: int
-    """Most shared memory of one block, static and dynamic together, after the opt-in."""
+    """Maximum shared memory of one block, static and dynamic together, after the opt-in."""
     reserved_shared_bytes: int = 1024
-    """What the system takes per resident block, on top of what the block asks for."""
+    """Shared memory that the system reserves per resident block, on top of the block's own."""
     shared_granularity: int = 128
-    """Shared memory is given to a block in multiples of so many bytes."""
+    """Shared memory is allocated to a block in multiples of this many bytes."""
     static_shared_bytes: int = 49152
-    """Most shared memory that a block gets without the opt-in."""
+    """Maximum shared memory of a block without the opt-in."""
     shared_banks: int = 32
     bank_bytes: int = 4
     tensor_memory_columns: int = 0
-    """Columns of tensor memory of a multiprocessor, each of 128 lanes by 32 bits."""
+    """Columns of tensor memory per multiprocessor, each of 128 lanes by 32 bits."""
     sector_bytes: int = 32
     line_bytes: int = 128
     max_access_bits: int = 128
-    """Widest global load or store of one thread."""
+    """The widest global load or store of one thread."""
 
     # Grids
     max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
@@ -67,11 +67,11 @@ class Target:
     has_cp_async: bool = False
     has_mbarrier: bool = False
     has_mbarrier_tx: bool = False
-    """mbarriers count bytes (`expect_tx`) and can be waited on with `try_wait`."""
+    """mbarriers count transaction bytes (`expect_tx`) and support `try_wait`."""
     has_tma: bool = False
     has_tma_gather: bool = False
     has_tma_fp4: bool = False
-    """Tensor maps of packed fp4 that is spread over twice the memory (16U4_ALIGN16B)."""
+    """Tensor maps of packed fp4 that TMA expands to twice the size in shared memory (16U4_ALIGN16B)."""
     has_st_async: bool = False
     has_cluster: bool = False
     has_elect: bool = False
@@ -90,7 +90,7 @@ class Target:
     # Arithmetic
     has_bf16_fma: bool = False
     has_bf16_arith: bool = False
-    """add, sub and mul on bfloat16, beside fma."""
+    """add, sub and mul on bfloat16, in addition to fma."""
     has_bf16_atomics: bool = False
     has_vector_atomics: bool = False
     """Atomics on two or four adjacent floats in global memory."""
@@ -103,11 +103,11 @@ class Target:
 
     @property
     def has_256_bit_access(self) -> bool:
-        """One thread can load or store 32 bytes of global memory at once."""
+        """True when one thread can load or store 32 bytes of global memory at once."""
         return self.max_access_bits >= 256
 
     def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
-        """Blocks of one kernel that a multiprocessor holds at a time; 0 when not even one fits.
+        """Occupancy: resident blocks of one kernel per multiprocessor; 0 when not even one fits.
 
         `threads` per block, `registers` per thread, `shared` bytes per block (without the reserved ones). The limits and
         granularities are those of the occupancy section of NVIDIA's CUDA C++ Programming Guide.
@@ -116,7 +116,7 @@ class Target:
             return 0
         warps = -(-threads // self.warp_size)
         per_warp = _round_up(max(registers, 1) * self.warp_size, self.register_granularity)
-        # A warp lives on one of four partitions and takes its registers from that partition's quarter.
+        # A warp resides in one of four sub-partitions and takes its registers from that sub-partition's quarter.
         warps_by_registers = 4 * (self.registers_per_sm // 4 // per_warp)
         return min(
             self.max_blocks_per_sm,

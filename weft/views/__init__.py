@@ -1,4 +1,4 @@
-"""LayoutTensor: views of memory by nested layouts, on the host and in kernels. Other packages import from here."""
+"""LayoutTensor: views of memory with nested layouts, on the host and in kernels. The public interface of the package."""
 
 from weft.views.arguments import ViewArgument, ViewKey
 from weft.views.iterators import LayoutTensorIter

@@ -1,4 +1,4 @@
-"""Single elements of a view: where an index leads, and what reading and writing there means."""
+"""Access to single elements and vectors of a view: index checks, offsets, loads and stores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
 
 VECTOR_BYTES = 16
-"""The widest access of one thread, which is also the most that an address need be aligned to."""
+"""The widest access of one thread, and so the largest alignment that an access requires."""
 
 
 def get(view: LayoutTensor, key: Any) -> Any:
-    """The element at an index or a tuple of them."""
+    """The element at an index or a tuple of indices."""
     return view.storage.load(place(view, key), element_places(view.element_layout), None)
 
 
@@ -33,9 +33,9 @@ def put(view: LayoutTensor, key: Any, value: Any) -> None:
 
 
 def place(view: LayoutTensor, key: Any, reach: Sequence[int] = ()) -> Index:
-    """The offset of the element that an index names. Raises ViewIndexError.
+    """The offset of the element at an index. Raises ViewIndexError.
 
-    `reach` says for each index how many elements more the access takes."""
+    `reach` has for each index the number of further elements that the access covers."""
     indices = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
     flat_rank = len(view.sizes)
     if len(indices) != flat_rank:
@@ -64,14 +64,14 @@ def number(view: LayoutTensor, index: Any) -> Index:
     if isinstance(index, Integral):
         return int(index)
     if not isinstance(index, float) and hasattr(index, "__floordiv__"):
-        # An array of one integer is one; a run-time scalar of a kernel has no value to be read.
+        # A zero-dimensional array is converted; a run-time scalar of a kernel stays symbolic.
         return int(index) if hasattr(index, "__array_interface__") and index.shape == () else index
     shown = spelled(index) if isinstance(index, slice) else repr(index)
     raise fail(errors.INDEX_KIND, index=shown, view=view.history, instead=_instead(index))
 
 
 def _instead(index: Any) -> str:
-    """What to write in place of what is no index."""
+    """The fix for a value that is not an index."""
     if isinstance(index, slice):
         return "index with whole numbers; for a part of a view write .tile[...](...), or .slice[0:4, :]()"
     if isinstance(index, float):
@@ -82,9 +82,9 @@ def _instead(index: Any) -> str:
 
 
 def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = ()) -> None:
-    """Indices of every mode lie inside; `reach` is how far beyond each of them the access goes.
+    """Check that the index of every mode, plus its `reach`, is in bounds.
 
-    Those known now are checked now (view-index), the others by the storage at run time.
+    Known indices are checked here (view-index), run-time ones by the storage.
     """
     late: list[Late] = []
     mode = 0
@@ -104,7 +104,7 @@ def check(view: LayoutTensor, indices: Sequence[Index], reach: Sequence[int] = (
 
 
 def check_along(view: LayoutTensor, axis: int, index: Index) -> None:
-    """An index along an axis of one mode lies inside, as `check` has it."""
+    """Check an index along an axis of one mode, as `check` does."""
     late: list[Late] = []
     for size in (axes_of(view)[axis][0].size, None if view.limits is None else view.limits[axis]):
         if size is not None:
@@ -112,7 +112,7 @@ def check_along(view: LayoutTensor, axis: int, index: Index) -> None:
     _check_late(view, late)
 
 
-# An index, its size, and what the index counts: checks that wait for the run time.
+# A check deferred to run time: index, size, and a description of the index.
 Late: TypeAlias = "tuple[Index, Index, str]"
 
 
@@ -132,12 +132,12 @@ def _check_one(view: LayoutTensor, axis: str, index: Index, size: Index, late: l
 
 
 def widened(view: LayoutTensor, index: Index) -> Index:
-    """The index in 64 bits, where offsets in the view may go beyond 32."""
+    """The index, as int64 if offsets in the view may exceed 32 bits."""
     return view.storage.wide(index) if not isinstance(index, int) and is_wide(view.layout, view.sizes) else index
 
 
 def dim(view: LayoutTensor, axis: int) -> Index:
-    """Elements along an axis that are there."""
+    """Valid elements along an axis, which in a masked view may be fewer than its extent."""
     require_axis(view, axis)
     size = extent(axes_of(view)[axis])
     limit = None if view.limits is None else view.limits[axis]
@@ -149,7 +149,7 @@ def dim(view: LayoutTensor, axis: int) -> Index:
 
 
 def require_axis(view: LayoutTensor, axis: Any) -> int:
-    """The axis. Raises ViewError (view-axis) for one that a view has not."""
+    """The axis. Raises ViewError (view-axis) for an axis out of range."""
     if not isinstance(axis, int) or not 0 <= axis < view.rank:
         raise fail(errors.AXIS, view=view.history, axis=axis, rank=view.rank, last=view.rank - 1)
     return axis
@@ -160,7 +160,7 @@ def require_axis(view: LayoutTensor, axis: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def element_places(element: Layout) -> Places:
-    """Where the numbers of one element lie, in logical order (the last axis fastest), as few accesses as possible."""
+    """The accesses of one element, in logical order (last axis fastest) and as wide as possible."""
     if element == SCALAR:
         return ONE_PLACE
     starts = [0]
@@ -180,7 +180,7 @@ def _static(element: Layout, axis: int) -> Axis:
 
 
 def loader(view: LayoutTensor, *widths: Any) -> Callable[..., Any]:
-    """`load` with its width given. Raises ViewError (view-load-width) for what is no one width."""
+    """`load` with its width given. Raises ViewError (view-load-width) for anything but one width."""
     width = widths[0] if len(widths) == 1 else widths
     _require_width(width, f"{view.history}.load[{', '.join(map(str, widths))}]")
 
@@ -206,7 +206,7 @@ def _require_width(width: Any, what: str) -> None:
 
 
 def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -> tuple[Index, Places]:
-    """Where `width` consecutive numbers from an index on lie."""
+    """The access of `width` consecutive numbers starting at an index."""
     if len(view.sizes) != view.rank:
         tile = ", ".join(str((boundaries(axis) or [1])[0]) for axis in axes_of(view))
         raise fail(
@@ -226,9 +226,9 @@ def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -
 
 
 def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any]) -> None:
-    """Vectors of a width start where the GPU can read them, as far as that is known. Raises view-vector-aligned.
+    """Check the alignment of vector accesses, as far as offsets and strides are known. Raises view-vector-aligned.
 
-    A thread's own memory is registers, which need no alignment.
+    A misaligned vector access faults on the GPU. Thread-private memory is in registers and needs no alignment.
     """
     if view.address_space is AddressSpace.LOCAL:
         return
@@ -239,7 +239,7 @@ def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any])
 
 
 def vector_width(view: LayoutTensor) -> int:
-    """How many consecutive numbers an element has at least, by which whole views are copied."""
+    """The number of consecutive numbers of an element: the access width for copies of whole views."""
     run = 1
     for mode in sorted((mode for axis in element_axes(view) for mode in merged(axis)), key=lambda mode: mode.stride):
         if mode != ONE[0] and mode.stride == run:

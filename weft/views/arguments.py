@@ -1,4 +1,4 @@
-"""Views as arguments of kernels: what is compiled for, and the numbers that travel with each launch."""
+"""Views as kernel arguments: the part that kernels are specialised on, and the numbers passed at each launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ViewKey:
-    """All of a view that a kernel is compiled for. `limited` tells which axes have a limit; None for a view without."""
+    """The part of a view that a kernel is specialised on. `limited` marks the axes with a limit; None if no axis has one."""
 
     layout: Layout
     element_layout: Layout
@@ -30,7 +30,7 @@ class ViewKey:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its numbers are, in order: those of UNKNOWN sizes, of UNKNOWN strides, and the limits."""
+        """Names of its numbers, in order: UNKNOWN sizes, UNKNOWN strides, limits."""
         return (
             *(f"size_{mode}" for mode, size in enumerate(self.layout.flat_shape) if size is UNKNOWN),
             *(f"stride_{mode}" for mode, stride in enumerate(self.layout.flat_stride) if stride is UNKNOWN),
@@ -40,10 +40,10 @@ class ViewKey:
 
 @dataclass(eq=False, slots=True)
 class ViewArgument:
-    """A host view for a launch: its array, the bytes from the array's first element to the view's, key and numbers.
+    """A host view for a launch: its array, the byte offset from the array's first element to the view's, key and numbers.
 
-    The numbers are called `key.names`. `wide` tells that offsets in the view go beyond 32 bits, so that the numbers have 64.
-    `memo` is for launches: what they found out about this argument.
+    The numbers have the names `key.names`. `wide`: offsets in the view exceed 32 bits, so the numbers are int64. `memo` caches
+    what launches derive from this argument.
     """
 
     array: Any
@@ -55,11 +55,11 @@ class ViewArgument:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the numbers are."""
+        """Names of the numbers."""
         return self.key.names
 
     def __weft_view__(self) -> ViewArgument:
-        """Itself: it can be launched with in the place of the view."""
+        """Itself, so that it can be passed to a launch in place of the view."""
         return self
 
 
@@ -90,7 +90,7 @@ def _unknown(static: Sequence[Any], numbers: Sequence[int]) -> list[int]:
 
 
 def fields(storage: Storage, key: ViewKey, numbers: Sequence[Index], name: str) -> tuple[Any, ...]:
-    """The fields of the view in a kernel, whose first element is the storage's."""
+    """The fields of the view inside a kernel, with its first element at the storage's start."""
     rest = iter(numbers)
     sizes = tuple(next(rest) if size is UNKNOWN else size for size in key.layout.flat_shape)
     strides = tuple(next(rest) if stride is UNKNOWN else stride for stride in key.layout.flat_stride)

@@ -1,7 +1,7 @@
-"""Methods with brackets: `t.tile[32, 32](i, j)`, where the brackets hold what is known at compile time.
+"""Methods with brackets: `t.tile[32, 32](i, j)`, with compile-time arguments in brackets and run-time ones in parentheses.
 
-Python has no such methods, so a property gives a `Brackets`: `t.tile[32, 32]` and `t.tile(32, 32)` are the same, and give a
-function of the run-time arguments.
+Python has no such methods, so a property returns a `Brackets`. `t.tile[32, 32]` and `t.tile(32, 32)` both return a function of
+the run-time arguments.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 class Brackets(Generic[F]):
-    """A method that awaits its compile-time arguments, in brackets or (with keywords) in parentheses.
+    """A method that expects its compile-time arguments, in brackets or (with keywords) in parentheses.
 
-    `first` takes the owner and these arguments, and gives the function of the run-time ones.
+    `first` takes the owner and these arguments, and returns the function of the run-time ones.
     """
 
     __slots__ = ("_first", "_owner")
@@ -35,7 +35,7 @@ class Brackets(Generic[F]):
 
 
 def complete(function: Callable[..., R]) -> Callable[..., Callable[[], R]]:
-    """A function whose arguments are all known at compile time, as a method with brackets: `t.vectorize[1, 4]()`."""
+    """A function with compile-time arguments only, as a method with brackets: `t.vectorize[1, 4]()`."""
 
     def first(*arguments: Any, **named: Any) -> Callable[[], R]:
         def finish() -> R:
@@ -47,7 +47,7 @@ def complete(function: Callable[..., R]) -> Callable[..., Callable[[], R]]:
 
 
 class Axes:
-    """A method of an axis: `t.dim(0)`, and `t.dim[0]()` as well."""
+    """A method of an axis: `t.dim(0)` or `t.dim[0]()`."""
 
     __slots__ = ("_get", "_owner")
 
@@ -56,7 +56,7 @@ class Axes:
         self._get = get
 
     def __call__(self, axis: int) -> Any:
-        """The number of an axis."""
+        """The method's value for an axis."""
         return self._get(self._owner, axis)
 
     def __getitem__(self, axis: int) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""Making views: over an object of memory, or of new memory."""
+"""Construction of views over existing or newly allocated memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fields(
     strides: Sequence[Index] | None,
     name: str | None,
 ) -> Fields:
-    """The fields of a view over an object. Raises ViewError as `LayoutTensor` says."""
+    """The fields of a view over an object. Raises the errors of `LayoutTensor`."""
     opened = open_object(array)
     if layout is None:
         if opened.layout is None:
@@ -44,7 +44,7 @@ def fields(
 
 
 class Memory(NamedTuple):
-    """A stretch of memory without a shape: from `offset` on, `end` elements if that is known."""
+    """Memory without a shape: from `offset`, with `end` elements if known."""
 
     storage: Storage
     offset: Index
@@ -52,7 +52,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(value: Any) -> Memory:
-    """The memory of an object, or of a view, from its first element on."""
+    """The memory of an object or view, from its first element."""
     from weft.views.tensor import LayoutTensor
 
     if isinstance(value, LayoutTensor):
@@ -62,7 +62,7 @@ def memory_of(value: Any) -> Memory:
 
 
 def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) -> LayoutTensor:
-    """A view of a stretch of memory from an offset on."""
+    """A view of shapeless memory at an offset."""
     from weft.views.tensor import LayoutTensor
 
     history = root(name, "memory")
@@ -72,13 +72,13 @@ def over_memory(memory: Memory, offset: Index, layout: Any, name: str | None) ->
 
 
 def check_layout(layout: Any) -> None:
-    """Raises ViewError (view-layout) for what is no nested layout."""
+    """Raises ViewError (view-layout) unless the argument is a nested layout."""
     if not isinstance(layout, Layout):
         raise fail(errors.LAYOUT, got=repr(layout))
 
 
 def _require_static(layout: Layout) -> None:
-    """Raises ViewError (view-unknown-layout) for a layout with run-time numbers where UNKNOWN should stand."""
+    """Raises ViewError (view-unknown-layout) for a layout with run-time numbers instead of UNKNOWN."""
     if not all(isinstance(number, int) or number is UNKNOWN for number in (*layout.flat_shape, *layout.flat_stride)):
         shape = show(layout.flat_shape)
         instead = f"write UNKNOWN in their places, and pass them: LayoutTensor(pointer, layout, shape={shape})"
@@ -103,7 +103,7 @@ def _numbers(
     opened: Opened,
     sizes: Sequence[Index] = (),
 ) -> tuple[Index, ...]:
-    """The numbers of a layout: its own, and for UNKNOWN those given, or else the array's."""
+    """The sizes or strides of a layout; UNKNOWN ones are taken from the arguments, or else from the array."""
     if given is not None:
         return _agreed(argument, layout, static, tuple(given))
     if all(number is not UNKNOWN for number in static):
@@ -137,7 +137,7 @@ def _agreed(argument: str, layout: Layout, static: Sequence[Any], given: tuple[I
 
 
 def _compact(static: Sequence[Any], sizes: Sequence[Index]) -> tuple[Index, ...] | None:
-    """Strides without gaps, in the order that the one stride of 1 tells: last mode fastest, or first."""
+    """Compact strides, row-major or column-major depending on which end has the static stride 1; None for neither."""
     order = list(range(len(static)))
     if _is_one(static[-1]):
         order.reverse()
@@ -156,9 +156,9 @@ def _is_one(stride: Any) -> bool:
 
 
 def _check_extent(layout: Layout, sizes: Sequence[Index], strides: Sequence[Index], opened: Opened) -> None:
-    """The view reaches nothing outside of its object, where all that is known. Raises ViewError (view-extent).
+    """Check that the view stays within its object, as far as this is known. Raises ViewError (view-extent).
 
-    LayoutError (strided-offsets) where it reaches offsets that no index counts.
+    Raises LayoutError (strided-offsets) for offsets beyond `OFFSET_BITS` bits.
     """
     numbers = (*sizes, *strides)
     if not all(isinstance(number, int) for number in numbers) or 0 in sizes:

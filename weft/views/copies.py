@@ -1,14 +1,14 @@
-"""Copies that the threads of a block share: each takes the elements that a thread layout gives it.
+"""Cooperative copies: the threads of a block divide the elements by a thread layout.
 
     gl.copy_dram_to_sram(shared.vectorize[1, 4](), tile.vectorize[1, 4](), thread_layout=Layout.row_major(32, 8))
 
-`dram` is global memory, `sram` shared memory, `local` a thread's own. A side that the block shares is divided among the
-threads; a `local` side is the thread's whole. Elements outside of masked views are not touched, except that an asynchronous
-copy writes zeros for what it cannot read. `thread` is the number of the thread that calls and `threads` how many call; those
-beyond the thread layout copy nothing, and may not be there for asynchronous copies. Nothing is waited for and no barrier is
-placed.
+`dram` is global memory, `sram` shared memory, `local` thread-private memory. A global or shared side is divided among the
+threads; a `local` side belongs to one thread as a whole. Out-of-bounds elements of masked views are not accessed; an
+asynchronous copy writes zeros for them. `thread` is the number of the calling thread and `threads` the number of calling
+threads. Threads beyond the thread layout copy nothing; asynchronous copies do not allow them. The copies wait for nothing and
+place no barrier.
 
-A `swizzle` permutes where elements lie in shared memory, counted in elements of the view.
+A `swizzle` permutes offsets in shared memory, counted in elements of the view.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES = {_DRAM: "global memory", _SRAM: "shared memory", _LOCAL: "a thread's ow
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a copy: a view, the layout of the threads that divide it (None: each has it whole), and a swizzle of it."""
+    """One side of a copy: a view, the layout of the threads that divide it (None: not divided), and its swizzle."""
 
     view: LayoutTensor
     threads: Layout | None = None
@@ -47,13 +47,13 @@ class Side:
     axis: int | None = None
 
     def part(self, thread: Index) -> LayoutTensor:
-        """What one thread copies, without the swizzle."""
+        """One thread's part, without the swizzle."""
         if self.threads is None:
             return self.view
         return distributed(self.view, self.threads, thread, self.axis, None, guarded=True)
 
     def swizzled(self, fragment: Fragment, thread: Index) -> list[Fragment]:
-        """The accesses of a thread's part where the swizzle puts them: one fragment, or one for each access."""
+        """A thread's accesses at their swizzled offsets: one fragment, or one per access."""
         if self.swizzle is None or self.threads is None:
             return [fragment]
         plain, width = swizzles.by_elements(self.view), self.view.element_size
@@ -78,7 +78,8 @@ def copy_dram_to_sram(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
     dst_thread_layout: Layout | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
-    """Copy from global to shared memory. `dst_thread_layout`: how threads divide the target, if otherwise than the source."""
+    """Copy from global to shared memory. `dst_thread_layout`: the thread layout of the target, if different from the
+    source's."""
     to = Side(dst, dst_thread_layout or thread_layout, swizzle)
     _copy("copy_dram_to_sram", (_DRAM, _SRAM), to, Side(src, thread_layout), thread, threads)
 
@@ -87,7 +88,8 @@ def copy_dram_to_sram_async(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
     dst_thread_layout: Layout | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
-    """Begin such a copy; `async_copy_wait_all()` waits for what the calling thread has begun."""
+    """Issue an asynchronous copy from global to shared memory; `async_copy_wait_all()` waits for those of the calling
+    thread."""
     what = "copy_dram_to_sram_async"
     to, of = Side(dst, dst_thread_layout or thread_layout, swizzle), Side(src, thread_layout)
     for layout in (dst_thread_layout or thread_layout, thread_layout):
@@ -113,14 +115,14 @@ def copy_sram_to_dram(
 def copy_dram_to_local(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
 ) -> None:
-    """Copy a thread's part of global memory to its own."""
+    """Copy a thread's part of global memory to its private memory."""
     _copy("copy_dram_to_local", (_DRAM, _LOCAL), Side(dst), Side(src, thread_layout), thread, threads)
 
 
 def copy_local_to_dram(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *, threads: int | None = None
 ) -> None:
-    """Copy a thread's own memory to its part of global memory."""
+    """Copy a thread's private memory to its part of global memory."""
     _copy("copy_local_to_dram", (_LOCAL, _DRAM), Side(dst, thread_layout), Side(src), thread, threads)
 
 
@@ -128,7 +130,8 @@ def copy_sram_to_local(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
     axis: int | None = None, swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
-    """Copy a thread's part of shared memory to its own; with `axis` only that axis is divided, as by `distribute`."""
+    """Copy a thread's part of shared memory to its private memory; with `axis` only that axis is divided, as in
+    `distribute`."""
     of = Side(src, thread_layout, swizzle, axis)
     _copy("copy_sram_to_local", (_SRAM, _LOCAL), Side(dst), of, thread, threads)
 
@@ -137,7 +140,7 @@ def copy_local_to_shared(
     dst: LayoutTensor, src: LayoutTensor, thread_layout: Layout, thread: Index, *,
     swizzle: Swizzling | None = None, threads: int | None = None,
 ) -> None:  # fmt: skip
-    """Copy a thread's own memory to its part of shared memory."""
+    """Copy a thread's private memory to its part of shared memory."""
     to = Side(dst, thread_layout, swizzle)
     _copy("copy_local_to_shared", (_LOCAL, _SRAM), to, Side(src), thread, threads)
 
@@ -146,7 +149,7 @@ def _copy(
     what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
 ) -> None:
     pairs = _pairs(what, spaces, to, of, thread, threads)
-    # All loads come before the first store, so that they are under way together.
+    # All loads are issued before the first store, so that their latencies overlap.
     values = [source.load() for _, source in pairs]
     for (target, _), value in zip(pairs, values, strict=True):
         target.store(value)
@@ -155,7 +158,7 @@ def _copy(
 def _pairs(
     what: str, spaces: tuple[AddressSpace, AddressSpace], to: Side, of: Side, thread: Index, threads: int | None
 ) -> list[tuple[Fragment, Fragment]]:
-    """What the calling thread copies: one pair of fragments, or under a scattering swizzle one for each access."""
+    """The calling thread's pairs of target and source: one pair of fragments, or one per access if a swizzle scatters them."""
     _require(what, of.view, spaces[0], spaces)
     _require(what, to.view, spaces[1], spaces)
     guard = _guard((to.threads, of.threads), to.view, thread, threads)
@@ -173,7 +176,7 @@ def _pairs(
 
 
 def _require(what: str, view: Any, space: AddressSpace, spaces: tuple[AddressSpace, AddressSpace]) -> None:
-    """A view is in the memory that a copy is for; the host's arrays stand for any."""
+    """Check that a view is in the memory space of the copy. Host arrays may stand for any space."""
     from weft.views.tensor import LayoutTensor as View
 
     if not isinstance(view, View):
@@ -186,7 +189,7 @@ def _require(what: str, view: Any, space: AddressSpace, spaces: tuple[AddressSpa
 
 
 def _guard(layouts: tuple[Layout | None, Layout | None], view: LayoutTensor, thread: Index, threads: int | None) -> Any:
-    """The condition under which a thread takes part: True where all that run have a share."""
+    """The condition under which a thread takes part; True when all calling threads do."""
     holds: Any = True
     for layout in layouts:
         if layout is None:

@@ -1,4 +1,4 @@
-"""Arithmetic of views: element by element, with a number or with a view of the same shape."""
+"""Elementwise arithmetic of views, with a number or a view of the same shape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def combined(view: LayoutTensor, other: Any, name: str, swapped: bool = False) -> LayoutTensor:
-    """The result in new memory, with a row-major layout and the vectors of the first operand."""
+    """The result in new memory, row-major with the vector widths of the first operand."""
     _check(view, other)
     if isinstance(view.storage, ArrayStorage):
         from weft.views import host_arithmetic
@@ -73,7 +73,7 @@ def _is_view(value: Any) -> bool:
 
 
 def _like(view: LayoutTensor, dtype: Any, space: AddressSpace) -> LayoutTensor:
-    """New memory for a view of the same shape, with the same limits."""
+    """A view of new memory with the same shape, vector widths and limits."""
     made = type(view).stack_allocation(dtype, Layout.row_major(tuple(numbers_along(view))), address_space=space)
     widths = [extent(element) for element in element_axes(view)]
     if any(width > 1 for width in widths):

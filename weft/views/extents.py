@@ -1,4 +1,4 @@
-"""Views as plain tensors: one extent and one stride per axis, as descriptors want them."""
+"""Views as plain tensors with one extent and one stride per axis, as tensor descriptors require."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def extents(view: LayoutTensor) -> tuple[list[Index], list[Index]]:
-    """The number of elements along each axis that are inside, and their strides, in elements.
+    """The number of valid elements along each axis, and the strides in elements.
 
-    Raises LayoutError: bridge-descriptor-nested, bridge-descriptor-vectors for views that are no plain tensors.
+    Raises LayoutError: bridge-descriptor-nested, bridge-descriptor-vectors for views that are not plain tensors.
     """
     if view.element_size != 1:
         raise fail(errors.BRIDGE_DESCRIPTOR_VECTORS, view=view.history, width=view.element_size)

@@ -1,8 +1,8 @@
-"""Whole views as tables of places: every number of a view, or of several that are used together, in one order.
+"""Fragments: the accesses of a whole view, or of several views that are used together, in one order of values.
 
-Numbers are counted in logical row-major order: by axes, the last fastest, along an axis through its elements and in each
-through its vector. A kernel loads a fragment by one operation whose tables this module writes. Values travel in the order
-that makes accesses widest: vectors first where they are not along the last axis.
+The logical order is row-major: axes with the last fastest, along an axis its elements, and in an element its vector. A kernel
+loads a fragment by one operation, whose table of offsets is computed here. The order of values is the one with the widest
+accesses: along the vectors first, even if they are not along the last axis.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.views.storage import AddressSpace, Index, Places
 if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
 
-# The element coordinate along an axis of a view that must lie below its limit: view, axis, coordinate.
+# A bounds condition: (view, axis, element coordinate that must be below the axis's limit).
 Condition = tuple[int, int, int]
 
 
 class Dim(NamedTuple):
-    """One loop over numbers of a view. `weight` is how far apart they are in logical order."""
+    """One loop over the numbers of a view. `weight` is the distance of its steps in logical order."""
 
     size: int
     stride: Index
@@ -35,9 +35,9 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Places of one view for values in an order that other views share; `mask` has a condition per access, or is None.
+    """Accesses of one view, in an order of values shared with other views. `mask` has a condition per access, or is None.
 
-    `order` has the logical number of each value.
+    `order` has the logical index of each value.
     """
 
     view: LayoutTensor
@@ -46,7 +46,7 @@ class Fragment:
     order: list[int]
 
     def narrowed(self, width: int) -> Fragment:
-        """The same with accesses of `width`, which divides theirs."""
+        """The fragment with narrower accesses; `width` divides the current width."""
         places = self.places
         if places.width == width:
             return self
@@ -57,24 +57,24 @@ class Fragment:
         return replace(self, places=Places(const, width, places.strides, factors), mask=mask)
 
     def guarded(self, condition: Any) -> Fragment:
-        """The same where a condition holds, and nothing where it does not."""
+        """The fragment under an additional condition."""
         if condition is True:
             return self
         mask = [True] * len(self.places.const) if self.mask is None else self.mask
         return replace(self, mask=[_both(entry, condition) for entry in mask])
 
     def moved(self, offset: Index) -> Fragment:
-        """The same places from another offset in the view's memory."""
+        """The fragment at another offset in the view's memory."""
         return replace(self, view=self.view.replaced(offset=offset))
 
     def access(self, index: int, offset: Index) -> Fragment:
-        """One of the accesses, at an offset in the view's memory."""
+        """A single access of the fragment, at an offset in the view's memory."""
         return replace(
             self.apart()[index], view=self.view.replaced(offset=offset), places=Places((0,), self.places.width)
         )
 
     def apart(self) -> list[Fragment]:
-        """Every access by itself."""
+        """A fragment per access."""
         width, strides = self.places.width, self.places.strides
         return [
             Fragment(
@@ -87,16 +87,16 @@ class Fragment:
         ]
 
     def load(self) -> Any:
-        """All numbers."""
+        """Load all numbers."""
         return self.view.storage.load(self.view.offset, self.places, self.mask)
 
     def store(self, value: Any) -> None:
-        """Write all numbers."""
+        """Store all numbers."""
         self.view.storage.store(self.view.offset, self.places, value, self.mask)
 
 
 def dims(view: LayoutTensor, what: str) -> list[Dim]:
-    """The loops over all numbers of a view, slowest first. Raises ViewError (view-unknown-size)."""
+    """The loop nest over all numbers of a view, slowest first. Raises ViewError (view-unknown-size)."""
     found: list[Dim] = []
     weight = 1
     for modes, element in zip(reversed(axes_of(view)), reversed(element_axes(view)), strict=True):
@@ -110,7 +110,7 @@ def dims(view: LayoutTensor, what: str) -> list[Dim]:
 
 
 def count(loops: Sequence[Dim]) -> int:
-    """How many numbers the loops go through."""
+    """The number of iterations of a loop nest."""
     total = 1
     for loop in loops:
         total *= loop.size
@@ -118,15 +118,15 @@ def count(loops: Sequence[Dim]) -> int:
 
 
 def numbers_along(view: LayoutTensor) -> list[Index]:
-    """Numbers along each axis, those in vectors counted one by one."""
+    """The number of numbers along each axis, counting vectors by their width."""
     pairs = zip(axes_of(view), element_axes(view), strict=True)
     return [extent(modes) * extent(element) for modes, element in pairs]
 
 
 def together(views: Sequence[LayoutTensor], what: str, logical: bool = False) -> list[Fragment]:
-    """Fragments of views of one count, in one order of values, which is the logical one if asked for.
+    """Fragments of views with equal numbers of values, in a common order of values (`logical`: the logical order).
 
-    Where a view is masked, none touches what is outside of it."""
+    The mask is common too: a value out of bounds in one view is not accessed in any."""
     loops = [dims(view, what) for view in views]
     order = list(range(count(loops[0]))) if logical else _order(views, loops)
     tables = [_table(each, order) for each in loops]
@@ -148,19 +148,19 @@ def together(views: Sequence[LayoutTensor], what: str, logical: bool = False) ->
 
 
 def evened(fragments: Sequence[Fragment]) -> list[Fragment]:
-    """The fragments with accesses of one width, which divides those of all."""
+    """The fragments with a common access width, the gcd of their widths."""
     width = gcd(*(fragment.places.width for fragment in fragments))
     return [fragment.narrowed(width) for fragment in fragments]
 
 
 def _order(views: Sequence[LayoutTensor], loops: Sequence[Sequence[Dim]]) -> list[int]:
-    """The logical numbers in the order in which values travel."""
+    """The logical index of each value, in the order with the widest accesses."""
     widths = [vector_width(view) for view in views]
     widest = max(range(len(views)), key=widths.__getitem__)
     own = list(loops[widest])
     vector = _vector_loops(own, widths[widest])
     order = [0]
-    # Loops are told apart by their weights: whether run-time strides are equal is not known here.
+    # Loops are compared by weight, since run-time strides cannot be compared here.
     inside = {loop.weight for loop in vector}
     for loop in [*(loop for loop in own if loop.weight not in inside), *reversed(vector)]:
         order = [number + step * loop.weight for number in order for step in range(loop.size)]
@@ -179,7 +179,8 @@ def _vector_loops(loops: Sequence[Dim], width: int) -> list[Dim]:
 
 
 def _table(loops: Sequence[Dim], order: Sequence[int]) -> tuple[list[int], tuple[Index, ...], list[list[int]]]:
-    """Of every number in order the constant part of its offset, and how often each run-time stride is in it."""
+    """For each value the constant part of its offset; the distinct run-time strides; and the factor of each stride per
+    value."""
     strides: list[Index] = []
     consts = [0] * len(order)
     factors: list[list[int]] = []
@@ -200,7 +201,7 @@ def _table(loops: Sequence[Dim], order: Sequence[int]) -> tuple[list[int], tuple
 def _width(
     view: LayoutTensor, consts: list[int], factors: list[list[int]], conditions: list[frozenset[Condition]] | None
 ) -> int:
-    """The widest accesses that the view's vectors allow in this order."""
+    """The widest access that the view's vectors allow in this order."""
     if view.address_space is AddressSpace.LOCAL:
         return 1
     width = vector_width(view)
@@ -227,7 +228,7 @@ def _runs(
 
 
 def _conditions(views: Sequence[LayoutTensor], order: Sequence[int]) -> list[frozenset[Condition]] | None:
-    """Of every number what must hold for it to be inside of all views; None where all are inside."""
+    """The bounds conditions of each value over all views; None if no view has a limit."""
     if all(view.limits is None for view in views):
         return None
     found: list[set[Condition]] = [set() for _ in order]
@@ -245,7 +246,7 @@ def _conditions(views: Sequence[LayoutTensor], order: Sequence[int]) -> list[fro
 
 
 class Conditions:
-    """The values of conditions; equal ones are computed once."""
+    """Evaluates bounds conditions; equal ones are computed once."""
 
     def __init__(self, views: Sequence[LayoutTensor]) -> None:
         self.views = views
@@ -253,7 +254,7 @@ class Conditions:
         self.joined: dict[frozenset[Condition], Any] = {}
 
     def mask(self, accesses: Sequence[frozenset[Condition]]) -> list[Any] | None:
-        """Whether each access is inside; None where all of them are."""
+        """The predicate of each access; None if all are always in bounds."""
         mask = [self._all(conditions) for conditions in accesses]
         return None if all(entry is True for entry in mask) else mask
 

@@ -1,4 +1,4 @@
-"""How an author made a view, as text for reports: `t.tile[4, 4](2, 1).vectorize[1, 4]()`."""
+"""The expression by which an author made a view, for messages: `t.tile[4, 4](2, 1).vectorize[1, 4]()`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class History(str):
-    """The text. All histories are equal, so that a variable may hold views that were made in different ways."""
+    """The text. All histories compare equal, so that branches and loops can assign differently made views to one variable."""
 
     __slots__ = ()
 
@@ -22,18 +22,18 @@ class History(str):
 
 
 class Unnamed(History):
-    """What stands for the name of a view that has none yet. In a kernel the first variable that holds it gives it one."""
+    """The placeholder name of a view without a name. In a kernel the view takes the name of its first variable."""
 
     __slots__ = ()
 
 
 def root(name: str | None, description: str) -> History:
-    """The history of a view that is made over memory: its name, or until it has one a description."""
+    """The history of a view made directly over memory: its name, or a description until it has one."""
     return Unnamed(description) if name is None else History(name)
 
 
 def called(history: str, method: str, brackets: Iterable[Any] | None, arguments: Iterable[Any] = ()) -> History:
-    """The history of what a method gives.
+    """The history of a method's result.
 
     >>> called("t", "tile", (4, 4), (2, 1)), called("t", "transpose", None)
     ('t.tile[4, 4](2, 1)', 't.transpose()')

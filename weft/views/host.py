@@ -1,8 +1,8 @@
-"""Arrays of any library as memory of views, without a copy and without importing the library.
+"""Arrays of any library as storage of views, without a copy and without importing the library.
 
-An array is anything with `data_ptr()` (PyTorch and look-alikes), NumPy's own, `__cuda_array_interface__` (CuPy, Numba, JAX)
-or DLPack. What lies in the host's memory is read and written through NumPy; what lies on a GPU is held for kernels, and
-touching its elements is an error that says what to copy. NumPy itself is imported with the first array.
+An array is anything with `data_ptr()` (PyTorch and look-alikes), a NumPy array, or an object with `__cuda_array_interface__`
+(CuPy, Numba, JAX) or DLPack. Host memory is accessed through NumPy. GPU memory can be passed to kernels only; access to its
+elements is an error with advice how to copy it. NumPy is imported with the first array.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
-# How kernels call the types that NumPy and ml_dtypes call otherwise.
+# Names of the language for types that have other names in NumPy and ml_dtypes.
 _ALIASES = {"int1": "bool", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2"}
 
 
 class ArrayStorage:
-    """The memory of an array: its elements one after another, from its first element on."""
+    """The memory of an array, as consecutive elements from its first one."""
 
     def __init__(self, array: Any, dtype: np.dtype[Any], pointer: int, space: AddressSpace) -> None:
         self.array = array
@@ -45,7 +45,7 @@ class ArrayStorage:
         return sent(self)
 
     def describe(self) -> str:
-        """The array in messages: `the float32 Tensor of shape (4, 4)`."""
+        """The array, for messages: `the float32 Tensor of shape (4, 4)`."""
         shape = tuple(getattr(self.array, "shape", ()))
         return f"the {self.dtype.name} {type(self.array).__name__} of shape {shape}"
 
@@ -62,7 +62,7 @@ class ArrayStorage:
         raise NotImplementedError
 
     def elements(self, writing: bool = False) -> tuple[Array, int]:
-        """All of the memory as a flat NumPy array, and the place in it of element 0."""
+        """All of the memory as a flat NumPy array, and the index of element 0 in it."""
         raise NotImplementedError
 
     def copy_async(
@@ -73,21 +73,21 @@ class ArrayStorage:
         raise fail(errors.ASYNC_HOST, view=self.describe(), space=repr(self.space))
 
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
-        """Raises ViewIndexError (view-index-kind): on the host every index is a number, checked by the view."""
+        """Raises ViewIndexError (view-index-kind): on the host every index is an int, which the view has checked itself."""
         late = next(index for index in (*indices, *sizes) if not isinstance(index, int))
         instead = "use an integer; a run-time scalar exists in kernels only"
         raise fail(errors.INDEX_KIND, index=repr(late), view=history, instead=instead)
 
     def wide(self, index: Index) -> Index:
-        """The index: Python's ints have no width."""
+        """The index unchanged, since Python ints have no width."""
         return index
 
     def clamp(self, index: Index, low: int, high: Index) -> Index:
-        """The index within bounds."""
+        """The index, clamped to the bounds."""
         return min(max(index, low), high)
 
     def width(self, value: Any) -> int:
-        """Numbers in a value."""
+        """The number of numbers in a value."""
         import numpy as np
 
         return int(np.size(value))
@@ -98,7 +98,7 @@ class ArrayStorage:
 
 
 class DeviceStorage(ArrayStorage):
-    """Memory of a GPU, whose elements only kernels touch."""
+    """GPU memory, whose elements only kernels access."""
 
     def __init__(self, array: Any, dtype: np.dtype[Any], pointer: int) -> None:
         super().__init__(array, dtype, pointer, AddressSpace.GLOBAL)
@@ -130,7 +130,7 @@ class DeviceStorage(ArrayStorage):
 
 
 class HostStorage(ArrayStorage):
-    """The host's own memory, as NumPy sees it. `alive` tells why the memory is gone, or nothing while it is there."""
+    """Host memory, accessed through NumPy. `alive` returns why the memory is no longer valid, or an empty string."""
 
     def __init__(
         self, array: Any, memory: Array, first: int, pointer: int, alive: Callable[[], str] = lambda: ""
@@ -141,7 +141,7 @@ class HostStorage(ArrayStorage):
         self.alive = alive
 
     def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> Any:
-        """A copy of the elements: an `Element`, which of one number is that number."""
+        """A copy of the elements as an `Element`; a single number acts as a scalar."""
         from weft.views.host_arrays import element
 
         memory, first = self.elements()
@@ -179,12 +179,13 @@ class HostStorage(ArrayStorage):
             return np.empty(tuple(shape), self.dtype)
         itemsize = self.dtype.itemsize
         steps = tuple(stride * itemsize for stride in strides)
-        # NumPy checks that the array lies inside of the memory, whose bytes it can take from any type of element.
+        # `np.ndarray` checks that the array stays within the buffer. The buffer is passed as bytes, since ml_dtypes types have
+        # no buffer format.
         start = (offset + first) * itemsize
         return np.ndarray(tuple(shape), self.dtype, memory.view(np.uint8).data, start, steps)
 
     def elements(self, writing: bool = False) -> tuple[Array, int]:
-        """All of the memory, and the place in it of element 0. Raises ViewError: view-read-only, view-memory-gone."""
+        """All of the memory, and the index of element 0 in it. Raises ViewError: view-read-only, view-memory-gone."""
         reason = self.alive()
         if reason:
             raise fail(errors.MEMORY_GONE, array=type(self.array).__name__, reason=reason)
@@ -198,7 +199,7 @@ class HostStorage(ArrayStorage):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Shape and strides of an array in elements, and the first and last offset that it reaches (the last excluded)."""
+    """Shape and strides of an array in elements, and the range of offsets that it covers (`high` excluded)."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -215,7 +216,7 @@ class Extent:
         return cls(tuple(shape), tuple(strides), low, high)
 
     def opened(self, storage: ArrayStorage) -> Opened:
-        """The array as a view takes it."""
+        """The array as an `Opened` object."""
         layout = Layout(self.shape, self.strides) if self.shape else Layout(1, 1)
         return Opened(storage, 0, layout, (self.low, self.high))
 
@@ -238,7 +239,7 @@ def open_array(value: Any) -> Opened | None:
     if hasattr(value, "__dlpack_device__"):
         return _open_dlpack(value)
     if hasattr(value, "dtype") and hasattr(value, "aligned") and hasattr(value, "name"):
-        # What stands for an array of a dtype where kernels are compiled and not launched.
+        # A `MockTensor`, the stand-in for an array in `kernel.warmup`.
         return Opened(DeviceStorage(value, numpy_dtype(value.name), 0))
     return None
 
@@ -256,7 +257,7 @@ def _open_numpy(array: Array, owner: Any = None) -> Opened:
                for size, stride in zip(array.shape, array.strides, strict=True)]  # fmt: skip
     extent = Extent.of(array.shape, strides)
     lowest = array[tuple(slice(-1, None) if stride < 0 else slice(None) for stride in array.strides)]
-    # As bytes, because NumPy does not know what it calls some element types itself, such as float8_e5m2.
+    # Viewed as raw bytes (void) for `as_strided`, which does not support element types of ml_dtypes such as float8_e5m2.
     memory = np.lib.stride_tricks.as_strided(
         lowest.view(f"V{itemsize}"), (extent.high - extent.low,), (itemsize,), writeable=array.flags.writeable
     ).view(array.dtype)
@@ -266,9 +267,9 @@ def _open_numpy(array: Array, owner: Any = None) -> Opened:
 
 
 def _alive(array: Array) -> Callable[[], str]:
-    """A check that the memory of a NumPy array is still where it was.
+    """A function that checks whether the memory of a NumPy array is still valid.
 
-    NumPy does not keep a buffer from being closed or resized under an array, so both are looked for here.
+    NumPy does not prevent a buffer from being closed or resized under an array, so both are checked here.
     """
     chain: list[Any] = list(_bases(array))
     root = chain[-1]
@@ -286,19 +287,19 @@ def _alive(array: Array) -> Callable[[], str]:
 
 
 def _bases(array: Any) -> Iterator[Any]:
-    """An array, what it is a view of, and so on to what owns the memory."""
+    """An array and its chain of bases, up to the owner of the memory."""
     while array is not None:
         yield array
         array = getattr(array, "base", None)
 
 
 def _length(buffer: Any) -> int:
-    """Bytes of a buffer that can change its size; 0 for any other owner of memory."""
+    """The size of a resizable buffer in bytes; 0 for other owners of memory."""
     return len(buffer) if isinstance(buffer, (bytearray, mmap)) else 0
 
 
 def _open_pointer(value: Any) -> Opened:
-    """PyTorch's arrays and look-alikes: `data_ptr()`, `shape`, `stride()`, `dtype` and `device`."""
+    """Arrays with PyTorch's interface: `data_ptr()`, `shape`, `stride()`, `dtype` and `device`."""
     dtype = numpy_dtype(value.dtype)
     pointer = int(value.data_ptr())
     extent = Extent.of(tuple(value.shape), tuple(value.stride()))
@@ -323,7 +324,7 @@ def _open_pointer(value: Any) -> Opened:
 
 
 def _memory_at(address: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """Memory that an array of another library owns, which the storage keeps alive."""
+    """A NumPy array over memory of another library's array, which the storage keeps alive."""
     import numpy as np
 
     if not count:
@@ -333,7 +334,7 @@ def _memory_at(address: int, count: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _open_interface(value: Any) -> Opened:
-    """Arrays that describe themselves by `__cuda_array_interface__`."""
+    """Arrays with `__cuda_array_interface__`."""
     interface: dict[str, Any] = value.__cuda_array_interface__
     own = getattr(value, "dtype", None)
     dtype = numpy_dtype(interface["typestr"] if own is None else own)
@@ -348,7 +349,7 @@ def _open_interface(value: Any) -> Opened:
 
 
 def _open_dlpack(value: Any) -> Opened:
-    """Other arrays that export themselves by DLPack. NumPy reads those of the host."""
+    """Other arrays, exported by DLPack. NumPy imports those in host memory."""
     import numpy as np
 
     kind, ordinal = value.__dlpack_device__()
@@ -383,7 +384,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def allocate_array(dtype: Any, count: int, space: AddressSpace) -> Storage | None:
-    """New memory of the host. Nothing is known of what is in it."""
+    """New, uninitialised host memory."""
     import numpy as np
 
     if space not in (AddressSpace.GENERIC, AddressSpace.LOCAL):

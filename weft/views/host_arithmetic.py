@@ -1,4 +1,4 @@
-"""Arithmetic of host views by NumPy, over the strided arrays of `weft.views.host_arrays`."""
+"""Arithmetic of host views by NumPy ufuncs, on the strided arrays of `weft.views.host_arrays`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ UFUNCS: dict[str, np.ufunc] = {
 
 
 def result_type(view: LayoutTensor, other: Any, name: str) -> np.dtype[Any]:
-    """The type of the result as NumPy has it."""
+    """The result type by NumPy's promotion rules."""
     return UFUNCS[name](np.ones(0, view.dtype), _one(other)).dtype
 
 
 def _one(other: Any) -> Any:
-    """A number, or an array of a view's type."""
+    """A number, or an empty-extent array of a view's type, for type promotion."""
     return np.ones(0, other.dtype) if hasattr(other, "storage") else other
 
 

@@ -1,4 +1,4 @@
-"""Whole host views by NumPy: strided arrays over the modes of a layout, so that no loop over elements runs in Python."""
+"""Operations on whole host views by NumPy: strided arrays over the modes of a layout, without Python loops over elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Element(np.ndarray[Any, Any]):
-    """The value of one element: a vector, or a number, which also takes `[0]`."""
+    """The value of one element: a vector, or a number that also accepts the index `[0]`."""
 
     def __getitem__(self, key: Any) -> Any:
         if self.ndim == 0 and key in (0, -1):
@@ -31,7 +31,7 @@ class Element(np.ndarray[Any, Any]):
 
 
 class Loop(NamedTuple):
-    """One loop over numbers of several views, with a stride for each."""
+    """One loop over the numbers of several views, with a stride per view."""
 
     size: int
     strides: tuple[int, ...]
@@ -39,7 +39,7 @@ class Loop(NamedTuple):
 
 
 def element(memory: Array, indices: Array, mask: Sequence[Any] | None, accesses: int) -> Any:
-    """A copy of elements of memory; those that a mask leaves out are zero."""
+    """A copy of elements of memory; masked-off elements are zero."""
     if mask is not None:
         inside = np.repeat(np.asarray(mask, bool), len(indices) // accesses)
         values = np.zeros(len(indices), memory.dtype)
@@ -50,7 +50,7 @@ def element(memory: Array, indices: Array, mask: Sequence[Any] | None, accesses:
 
 
 def fill(view: LayoutTensor, value: Any) -> None:
-    """Set every number inside."""
+    """Set every valid number."""
     arrays = strided([view], "fill", writing=True)
     if arrays is not None:
         arrays[0][...] = value
@@ -61,7 +61,7 @@ def fill(view: LayoutTensor, value: Any) -> None:
 
 
 def arange(view: LayoutTensor, start: Any, step: Any) -> None:
-    """Set every number inside to its place in logical order, scaled."""
+    """Set every valid number to start + step * its index in logical order."""
     loops = common([view], "arange")
     number = np.int64 if isinstance(start, int) and isinstance(step, int) else np.float64
     if loops is None:
@@ -83,7 +83,7 @@ def arange(view: LayoutTensor, start: Any, step: Any) -> None:
 
 
 def copy(view: LayoutTensor, source: LayoutTensor) -> None:
-    """Copy what is inside of both, in logical order."""
+    """Copy the numbers that are valid in both views, in logical order."""
     arrays = strided([view, source], "copy_from", writing=True)
     if arrays is not None:
         np.copyto(arrays[0], arrays[1], casting="unsafe")
@@ -95,9 +95,9 @@ def copy(view: LayoutTensor, source: LayoutTensor) -> None:
 
 
 def numbers(view: LayoutTensor, dtype: Any = None, copied: bool | None = None) -> Array:
-    """The numbers inside in their logical shape: a NumPy view of the memory where each axis has one stride, else a copy.
+    """The valid numbers in their logical shape: a NumPy view of the memory if each axis has one stride, else a copy.
 
-    Raises ValueError where `copied` is False and a copy is needed.
+    Raises ValueError if `copied` is False and a copy is needed.
     """
     shape = [_end(view, axis) for axis in range(view.rank)]
     clipped = _clipped([view], "a NumPy array")
@@ -121,7 +121,7 @@ def _converted(array: Any, dtype: np.dtype[Any], copied: bool) -> Array:
 
 
 def elements(view: LayoutTensor) -> Array:
-    """The numbers inside by elements: vectors are a last axis of the array."""
+    """The valid numbers by elements, with vectors as the last axis of the array."""
     found = numbers(view)
     widths = [extent(element) for element in element_axes(view)]
     if all(width == 1 for width in widths):
@@ -144,9 +144,9 @@ def storage_of(view: LayoutTensor) -> ArrayStorage:
 
 
 def strided(views: Sequence[LayoutTensor], what: str, writing: bool = False) -> list[Array] | None:
-    """Arrays of one shape over the numbers inside of all views; None where their modes have no common loops.
+    """Arrays of one shape over the numbers that are valid in all views; None if their modes have no common loop nest.
 
-    The first is written where `writing`.
+    With `writing` the first one is writable.
     """
     loops = common(views, what)
     if loops is None:
@@ -159,13 +159,13 @@ def strided(views: Sequence[LayoutTensor], what: str, writing: bool = False) -> 
 
 
 def common(views: Sequence[LayoutTensor], what: str) -> list[Loop] | None:
-    """Loops over the numbers inside of all views, slowest first, as few as possible; None where there are none."""
+    """The common loop nest over the numbers valid in all views, slowest first and merged; None if there is none."""
     clipped = _clipped(views, what)
     return None if clipped is None else _merged(_refined(clipped))
 
 
 def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None:
-    """The loops of each view, where some are masked over what is inside of all only."""
+    """The loop nest of each view, restricted to numbers valid in all views; None if that is not a loop nest."""
     loops = [dims(view, what) for view in views]
     if all(view.limits is None for view in views):
         return loops
@@ -180,7 +180,7 @@ def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None
                 default=None,
             )
             if outer is None:
-                # An axis of one element: it is inside, or nothing is.
+                # An axis of one element: either it is valid, or no number of the views is.
                 if end == 0:
                     each.append(Dim(0, 0, weight))
                 continue
@@ -192,7 +192,7 @@ def _clipped(views: Sequence[LayoutTensor], what: str) -> list[list[Dim]] | None
 
 
 def _ends(views: Sequence[LayoutTensor]) -> list[tuple[int, int, int]] | None:
-    """Of each axis how many numbers are inside of all views, its weight and its size; None for views of other shapes."""
+    """For each axis the count of numbers valid in all views, its weight and its size; None for views of different shapes."""
     shapes = {tuple(numbers_along(view)) for view in views}
     if len(shapes) > 1:
         return None
@@ -206,14 +206,14 @@ def _ends(views: Sequence[LayoutTensor]) -> list[tuple[int, int, int]] | None:
 
 
 def _end(view: LayoutTensor, axis: int) -> int:
-    """Numbers inside of a view along an axis."""
+    """The number of valid numbers along an axis."""
     size, width = extent(axes_of(view)[axis]), extent(element_axes(view)[axis])
     limit = None if view.limits is None else view.limits[axis]
     return width * (size if limit is None else max(min(limit, size), 0))
 
 
 def _refined(lists: list[list[Dim]]) -> list[Loop] | None:
-    """One list of loops for all: each is cut where another begins. Fastest first while it is made."""
+    """The common refinement of loop nests: a loop is split where a loop of another nest ends. Built from the fastest loop."""
     rest = [list(loops) for loops in lists]
     found: list[Loop] = []
     if any(loop.size == 0 for loops in lists for loop in loops):
@@ -233,7 +233,7 @@ def _refined(lists: list[list[Dim]]) -> list[Loop] | None:
 
 
 def _merged(loops: list[Loop] | None) -> list[Loop] | None:
-    """The loops with those joined that go on where the next faster one ends."""
+    """The loops, with adjacent ones merged if the slower continues where the faster ends, in all views."""
     if loops is None:
         return None
     out: list[Loop] = []
@@ -251,17 +251,17 @@ def _merged(loops: list[Loop] | None) -> list[Loop] | None:
     return out
 
 
-# Offsets, where there is no common loop
+# Tables of offsets, for views without a common loop nest
 
 
 def gathered(views: Sequence[LayoutTensor]) -> list[Array]:
-    """The offset of every number inside of all views, in logical order."""
+    """For each view the offsets of the numbers valid in all views, in logical order."""
     keep = inside(views)
     return [_offsets(view)[keep] for view in views]
 
 
 def inside(views: Sequence[LayoutTensor]) -> Array:
-    """The logical numbers that are inside of all views."""
+    """The logical indices of the numbers valid in all views."""
     keep = np.ones(int(np.prod(numbers_along(views[0]))), bool)
     for view in views:
         within: Any = np.ones((), bool)
@@ -285,9 +285,9 @@ def _offsets(view: LayoutTensor) -> Array:
 
 
 def sent(storage: ArrayStorage) -> tuple[Any, ...]:
-    """What `__reduce__` of a storage returns: all memory that its array reaches, so that views keep their strides.
+    """The result of `__reduce__` of a storage: all memory that its array covers, so that views keep their strides.
 
-    In another process, and in a deep copy, it is a NumPy array's, whatever library the array is of. Raises ViewError:
+    In another process, and in a deep copy, the storage is a NumPy array, whatever the array's library. Raises ViewError:
     view-device-memory, view-memory-gone."""
     memory, first = storage.elements()
     array, itemsize = storage.array, memory.itemsize
@@ -301,7 +301,7 @@ def sent(storage: ArrayStorage) -> tuple[Any, ...]:
 
 
 def received(memory: Array, start: int, shape: Sequence[int], strides: Sequence[int], writeable: bool) -> Storage:
-    """The storage that `sent` took apart."""
+    """The inverse of `sent`."""
     array = np.ndarray(tuple(shape), memory.dtype, memory.view(np.uint8).data, start, tuple(strides))
     array.flags.writeable = writeable
     opened = open_array(array)

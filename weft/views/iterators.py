@@ -1,4 +1,4 @@
-"""`LayoutTensorIter`: one tile after another of a stretch of memory, or of a view along an axis."""
+"""`LayoutTensorIter`: an iterator over tiles of memory, or over tiles of a view along an axis."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class LayoutTensorIter:
-    """A place among tiles: `it[()]` (or `it.get()`) is the tile where it stands, `it += 1` and `it.next(k)` go on.
+    """A position in a sequence of tiles: `it[()]` (or `it.get()`) is the current tile, `it += 1` and `it.next(k)` advance.
 
-    Over an array, a pointer or a view taken as plain memory, tiles of `layout` start `stride` elements apart (one tile, if
-    not given), from element `offset` on; `bound` is the number of elements to go through (all there are, if not given). A
-    `circular` iterator starts over at the end. An iterator is a value: `it += 1` makes another one, and `for` cannot run over
-    it. `LayoutTensor.tiled_iterator` makes one over the tiles of a view.
+    Over an array, a pointer, or a view taken as plain memory, tiles of `layout` start at intervals of `stride` elements (by
+    default the size of a tile), beginning at element `offset`; `bound` is the number of elements covered (by default all). A
+    `circular` iterator wraps around at the end. An iterator is an immutable value: `it += 1` rebinds the name, and `for` cannot
+    iterate over it. `LayoutTensor.tiled_iterator` makes one over the tiles of a view.
 
-    Raises ViewError: view-iterator-bound where there is no whole tile, view-layout, view-open.
+    Raises ViewError: view-iterator-bound if there is no whole tile, view-layout, view-open.
     """
 
     FIELDS = ("first", "steps", "position", "axis", "size", "limit", "circular")
@@ -39,17 +39,17 @@ class LayoutTensorIter:
     first: LayoutTensor
     """Tile number 0."""
     steps: Axis
-    """How many tiles there are, and how far apart."""
+    """The number of tiles and their stride, as modes."""
     position: Index
-    """Which tile it stands at."""
+    """The number of the current tile."""
     axis: int
-    """The axis of the tile along which it goes; of plain memory any."""
+    """The axis of the tiles along which it advances; arbitrary for plain memory."""
     size: int
     """Elements from one tile to the next along the axis."""
     limit: Index | None
-    """Elements from tile 0 on that are inside of a masked view along the axis; None for all."""
+    """Valid elements of a masked view along the axis, counted from tile 0; None for all."""
     circular: bool
-    """Whether it starts over at the end."""
+    """Whether it wraps around at the end."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class LayoutTensorIter:
         end = memory.end if bound is None else bound
         if end is None:
             raise fail(errors.LAYOUT_NEEDED, what=f"a {type(array).__name__}")
-        # A circular iterator starts over at the beginning of the memory, not where it has begun.
+        # A circular iterator wraps around to the beginning of the memory, not to its own start.
         position, skipped = (divided(offset, step), modulo(offset, step)) if circular else (0, offset)
         count = _tiles(minus(end, skipped), layout, step)
         first = over_memory(memory, plus(memory.offset, skipped), layout, name)
@@ -83,12 +83,12 @@ class LayoutTensorIter:
         return made
 
     def named(self, name: str) -> Self:
-        """The same iterator as messages call it by a variable that holds it; itself if it has a name."""
+        """The iterator with a name for messages, taken from a variable; itself if it already has one."""
         first = self.first.named(name)
         return self if first is self.first else self._replaced(first=first)
 
     def get(self) -> LayoutTensor:
-        """The tile where it stands. Raises ViewIndexError (view-iterator-end) behind the last, unless it is circular."""
+        """The current tile. Raises ViewIndexError (view-iterator-end) past the last tile, unless it is circular."""
         first, position, count = self.first, self.position, extent(self.steps)
         what = called(first.history, "next", None, (position,))
         if isinstance(position, int) and isinstance(count, int):
@@ -100,18 +100,18 @@ class LayoutTensorIter:
         return first.replaced(offset=offset, limits=self._limits(), history=what)
 
     def __getitem__(self, key: Any) -> LayoutTensor:
-        """`it[()]`: the tile where it stands."""
+        """`it[()]`: the current tile."""
         if key != ():
             raise fail(errors.ITERATOR_KEY, key=key)
         return self.get()
 
     def next(self, count: Index = 1) -> Self:
-        """The iterator `count` tiles further on; a circular one starts over at the end."""
+        """The iterator advanced by `count` tiles; a circular one wraps around at the end."""
         moved = plus(self.position, count)
         return self._at(modulo(moved, extent(self.steps)) if self.circular else moved)
 
     def next_unsafe(self, count: Index = 1) -> Self:
-        """As `next`, where the author knows that a circular iterator does not reach the end: nothing is divided."""
+        """As `next`, without the division for wrapping around. The author guarantees that the end is not reached."""
         return self._at(plus(self.position, count))
 
     def __add__(self, count: Index) -> Self:
@@ -176,7 +176,7 @@ def tiled(view: LayoutTensor, *sizes: Any, axis: Any = 0) -> Callable[..., Layou
 
 
 def _tiles(elements: Index, layout: Layout, step: int) -> Index:
-    """How many whole tiles there are in memory."""
+    """The number of whole tiles in memory."""
     if not isinstance(elements, int):
         return divided(elements, step)
     count = (elements - layout.cosize()) // step + 1

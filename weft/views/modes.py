@@ -1,7 +1,7 @@
-"""The modes of a view: sizes and strides with what of them is static, axis by axis.
+"""The modes of a view, axis by axis: sizes and strides, each either static or known at run time.
 
-A view's layout holds ints and UNKNOWN, its `sizes` and `strides` the numbers themselves (on the host always ints). A `Mode`
-is both at once; partitions of a view are made on modes and put together to a view again.
+A view's layout has ints and UNKNOWN; its `sizes` and `strides` have the actual values (on the host always ints). A `Mode`
+combines both. Partitions of a view are computed on modes, from which a view is built again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
 
 WIDE = 1 << 31
-"""Offsets from here on do not fit into a 32-bit scalar."""
+"""Offsets from here on do not fit into an int32 scalar."""
 
 
 class Mode(NamedTuple):
-    """One mode: its size and stride, and whether the layout states them (else it says UNKNOWN)."""
+    """One mode: its size and stride, and whether each is static (otherwise UNKNOWN in the layout)."""
 
     size: Index
     stride: Index
@@ -30,20 +30,20 @@ class Mode(NamedTuple):
 
     @property
     def static_size(self) -> Any:
-        """The size as the layout has it."""
+        """The size in the layout: an int or UNKNOWN."""
         return self.size if self.size_known else UNKNOWN
 
     @property
     def static_stride(self) -> Any:
-        """The stride as the layout has it."""
+        """The stride in the layout: an int or UNKNOWN."""
         return self.stride if self.stride_known else UNKNOWN
 
     def resized(self, size: Index, known: bool = True) -> Mode:
-        """The same steps, another number of them."""
+        """The mode with another size."""
         return Mode(size, self.stride, known, self.stride_known)
 
     def beyond(self, count: int, rounded_up: bool = False) -> Mode:
-        """What remains outside of groups of `count` elements: one step per group."""
+        """The outer mode when elements are grouped by `count`: one step per group."""
         size = ceil_div(self.size, count) if rounded_up else divided(self.size, count)
         return Mode(size, times(self.stride, count), self.size_known, self.stride_known)
 
@@ -59,7 +59,7 @@ def axes_of(view: LayoutTensor) -> tuple[Axis, ...]:
 
 
 def element_axes(view: LayoutTensor) -> tuple[Axis, ...]:
-    """The modes of one element, per axis of the view; all of size 1 for an element of one number."""
+    """The modes of one element, per axis of the view; all of size 1 for scalar elements."""
     layout = view.element_layout
     if layout.rank() != view.rank:
         return (ONE,) * view.rank
@@ -84,7 +84,7 @@ def _grouped(layout: Layout, sizes: Sequence[Index], strides: Sequence[Index]) -
 
 
 def layout_of(axes: Sequence[Axis], plain: bool = False) -> Layout:
-    """The nested layout of these axes; with `plain` a single axis of one mode is not put into a tuple."""
+    """The nested layout of these axes; with `plain` a single axis of one mode is not wrapped in a tuple."""
     shape = tuple(_nested([mode.static_size for mode in axis]) for axis in axes)
     stride = tuple(_nested([mode.static_stride for mode in axis]) for axis in axes)
     if plain and len(axes) == 1 and len(axes[0]) == 1:
@@ -97,7 +97,7 @@ def _nested(numbers: list[Any]) -> Any:
 
 
 def element_layout_of(axes: Sequence[Axis]) -> Layout:
-    """The layout of an element with these modes; `SCALAR` for one number, and modes of size 1 have stride 0."""
+    """The layout of an element with these modes, in canonical form: `SCALAR` for one number, stride 0 for modes of size 1."""
     trimmed = tuple(tuple(mode for mode in axis if not is_one(mode)) or ONE for axis in axes)
     return SCALAR if all(axis == ONE for axis in trimmed) else layout_of(trimmed)
 
@@ -115,7 +115,7 @@ def extent(axis: Axis) -> Index:
 
 
 def static_extent(axis: Axis) -> Any:
-    """Elements along an axis as the layout has them: an int or UNKNOWN."""
+    """Elements along an axis by the layout: an int or UNKNOWN."""
     total: Any = 1
     for mode in axis:
         total = times(total, mode.static_size)
@@ -123,12 +123,12 @@ def static_extent(axis: Axis) -> Any:
 
 
 def is_nested(axis: Axis) -> bool:
-    """Whether an axis has modes of its own."""
+    """Whether an axis has more than one mode."""
     return len(axis) > 1
 
 
 def offset_along(axis: Axis, coordinate: Index) -> Index:
-    """The offset of a coordinate of a whole axis. Nothing is divided by for the last mode, which takes what remains."""
+    """The offset of a coordinate along an axis. The last mode takes the whole quotient, without a modulo."""
     offset: Index = 0
     for mode in axis[:-1]:
         offset = plus(offset, times(modulo(coordinate, mode.size), mode.stride))
@@ -137,9 +137,10 @@ def offset_along(axis: Axis, coordinate: Index) -> Index:
 
 
 def cut(axis: Axis, count: int, rounded_up: bool = False) -> tuple[Axis, Axis] | None:
-    """The first `count` elements of an axis, and the steps from such a group to the next; None where they do not fit.
+    """The first `count` elements of an axis, and the modes that step from group to group; None if `count` does not fit the
+    modes.
 
-    `rounded_up` lets the last group reach beyond the end. A mode whose size is known at run time only takes any count.
+    `rounded_up` allows a partial last group. A mode with a run-time size accepts any count.
 
     >>> cut((Mode(8, 1), Mode(4, 64)), 16)
     ((Mode(size=8, stride=1, size_known=True, stride_known=True), Mode(size=2, stride=64, size_known=True, stride_known=True)),
@@ -161,7 +162,7 @@ def cut(axis: Axis, count: int, rounded_up: bool = False) -> tuple[Axis, Axis] |
 
 
 def boundaries(axis: Axis) -> list[int]:
-    """The sizes of tiles that end where a tile of a nested axis ends.
+    """The tile sizes that end at a mode boundary of a nested axis.
 
     >>> boundaries((Mode(8, 1), Mode(4, 64)))
     [8, 32]
@@ -177,7 +178,7 @@ def boundaries(axis: Axis) -> list[int]:
 
 
 def merged(axis: Axis) -> Axis:
-    """The axis with as few modes as possible: steps that go on where the ones before end become one mode."""
+    """The coalesced axis: a mode that continues where the previous one ends is merged with it."""
     out: list[Mode] = []
     for mode in axis:
         if is_one(mode):
@@ -197,12 +198,12 @@ def _goes_on(before: Mode, mode: Mode) -> bool:
 
 
 def is_one(mode: Mode) -> bool:
-    """Whether there is no step to take: the layout says that the size is 1."""
+    """Whether the mode has the static size 1."""
     return isinstance(mode.size, int) and mode.size == 1 and mode.size_known
 
 
 def is_wide(layout: Layout, sizes: Sequence[Index]) -> bool:
-    """Whether offsets in a layout may go beyond 32 bits: as its numbers tell, or since a launch gave sizes of 64 bits."""
+    """Whether offsets in a layout may exceed 32 bits: by its static numbers, or because a launch passed 64-bit sizes."""
     cosize = layout.cosize()
     if isinstance(cosize, int):
         return cosize >= WIDE
@@ -210,5 +211,5 @@ def is_wide(layout: Layout, sizes: Sequence[Index]) -> bool:
 
 
 def minus(a: Index, b: Index) -> Index:
-    """a - b, without an operation where b is 0."""
+    """a - b, without an operation if b is 0."""
     return a if isinstance(b, int) and b == 0 else a - b

@@ -1,4 +1,4 @@
-"""Parts of a view by size: tiles, splits, vectors, and the fragments of threads."""
+"""Partitions of a view: tiles, splits, vectors, and threads' fragments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Limits = Sequence["Index | None"]
 
 @dataclass(frozen=True, slots=True)
 class ViewType:
-    """What is known of a view at compile time."""
+    """The static properties of a view."""
 
     dtype: Any
     layout: Layout
@@ -59,7 +59,7 @@ def rebuilt(
     history: str,
     elements: Sequence[Axis] | None = None,
 ) -> LayoutTensor:
-    """A view of the same memory with these axes. `limits` are those of each axis, None where all of it is inside."""
+    """A view of the same memory with these axes. `limits` has the limit of each axis, None if all of it is valid."""
     modes = [mode for axis in axes for mode in axis]
     return view.replaced(
         layout=layout_of(axes, plain=not is_tuple(view.layout.shape)),
@@ -115,14 +115,14 @@ def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
 
 
 def tile_type(view: LayoutTensor, *sizes: Any) -> ViewType:
-    """What is known of tiles of this size."""
+    """The static properties of tiles of this size."""
     inside, _, _ = _tiling(view, sizes)
     layout = layout_of(inside, plain=not is_tuple(view.layout.shape))
     return ViewType(view.dtype, layout, view.element_layout, view.address_space, view.masked)
 
 
 def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[list[Axis], list[Axis], list[int]]:
-    """Of each axis the modes of one tile and the modes that count tiles; and the sizes."""
+    """The modes inside one tile and the modes over tiles, per axis; and the sizes."""
     what = called(view.history, "tile", sizes).removesuffix("()")
     numbers = whole_numbers(view, what, sizes)
     pairs = [tiled_axis(view, what, axis, count) for axis, count in enumerate(numbers)]
@@ -130,7 +130,7 @@ def _tiling(view: LayoutTensor, sizes: Sequence[Any]) -> tuple[list[Axis], list[
 
 
 def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Axis, Axis]:
-    """One axis in tiles of `count`. Raises ViewError: view-tile-divides, view-tile-nested."""
+    """One axis divided into tiles of `count`. Raises ViewError: view-tile-divides, view-tile-nested."""
     modes = axes_of(view)[axis]
     size = extent(modes)
     if is_nested(modes):
@@ -149,20 +149,22 @@ def tiled_axis(view: LayoutTensor, what: str, axis: int, count: int) -> tuple[Ax
 
 
 def check_tile(view: LayoutTensor, what: str, axis: int, index: Index, size: int, outside: Axis) -> None:
-    """A tile coordinate lies inside, now where it is known, else at run time (not of masked views, where its limit tells)."""
+    """Check a tile coordinate: here if it is known, otherwise at run time. Run-time coordinates of masked views are not
+    checked, since a tile out of bounds has the limit 0."""
     count = extent(outside)
     if isinstance(index, int) and isinstance(count, int):
         if not 0 <= index < count:
             raise fail(errors.TILE_INDEX, what=what, index=index, axis=axis, view=view.history, count=count)
     elif not view.masked:
-        # In elements, not in tiles: the number of tiles would cost a division.
+        # Checked in elements: a check in tiles would need a division for the number of tiles.
         last = plus(times(index, size), size - 1)
         where = f"along axis {axis} of {view.history} as the last of"
         view.storage.check((last,), (extent(axes_of(view)[axis]),), what, (where,))
 
 
 def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index | None:
-    """How many elements of a tile are inside; None where all are. A tile at run time of a masked view may lie beyond."""
+    """The number of valid elements of a tile along an axis; None if all are. A run-time tile of a masked view may be out of
+    bounds."""
     if isinstance(index, int):
         limit = limit_along(view, axis, size)
     else:
@@ -176,12 +178,12 @@ def tile_limit(view: LayoutTensor, axis: int, index: Index, size: int) -> Index 
 
 
 def limit_along(view: LayoutTensor, axis: int, count: int) -> Index | None:
-    """How many elements along an axis are inside, to be divided into groups of `count`; None where every group is whole."""
+    """The number of valid elements along an axis that is divided into groups of `count`; None if every group is whole."""
     limit, size = limits_of(view)[axis], static_extent(axes_of(view)[axis])
     even = isinstance(size, int) and size % count == 0
     if not view.masked or (even and limit is None):
         return None
-    # A limit may lie beyond the end of the axis, which matters to groups that go beyond it as well.
+    # A limit may exceed the extent of the axis, and a partial last group reaches beyond the extent, so `dim` clamps it.
     return limit if even else dim(view, axis)
 
 
@@ -189,7 +191,7 @@ def limit_along(view: LayoutTensor, axis: int, count: int) -> Index | None:
 
 
 def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
-    """`split` with its numbers given: a function of an index, or of nothing for all parts."""
+    """`split` with its numbers given: a function of an index; without an index it returns all parts."""
     along = require_axis(view, axis)
     parts = whole_number(called(view.history, "split", (count, axis)), count, along)
     modes = axes_of(view)[along]
@@ -221,7 +223,7 @@ def splits(view: LayoutTensor, count: Any, axis: Any = 0) -> Callable[..., Any]:
 
 
 def vectorized(view: LayoutTensor, *widths: Any) -> LayoutTensor:
-    """`vectorize`: each axis in groups of neighbours, which become one element."""
+    """`vectorize`: groups of neighbours along each axis become one element."""
     what = called(view.history, "vectorize", widths)
     numbers = whole_numbers(view, what, widths)
     axes: list[Axis] = []
@@ -253,7 +255,7 @@ def _vector_limit(view: LayoutTensor, what: str, axis: int, width: int) -> Index
 
 
 def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: int) -> None:
-    """A number of elements that only the run time knows consists of whole groups of `count`."""
+    """Check at run time that a run-time number of elements is a multiple of `count`."""
     if count > 1 and not isinstance(size, int):
         where = f"as the remainder of axis {axis} of {view.history} by {count} in"
         view.storage.check((size % count,), (1,), what, (where,))
@@ -262,7 +264,7 @@ def check_groups(view: LayoutTensor, what: str, axis: int, size: Index, count: i
 def _require_alignment(view: LayoutTensor) -> None:
     width = vector_width(view)
     if width > 1:
-        # Steps to other elements, and inside of an element from one vector to the next.
+        # Strides between elements, and strides between vectors inside an element.
         steps = [mode.stride for axis in axes_of(view) for mode in axis if mode.stride_known and not is_one(mode)]
         inside = [mode.stride for axis in element_axes(view) for mode in axis if not 0 <= mode.stride < width]
         aligned(view, width, view.offset, [*steps, *inside])
@@ -290,7 +292,8 @@ def distributed(
     swizzle: Swizzling | None = None,
     guarded: bool = False,
 ) -> LayoutTensor:
-    """`distribute` with everything given. Where the caller has `guarded` it, more threads may run than the layout has."""
+    """`distribute` with all arguments. `guarded`: the caller predicates the accesses, so `index` may exceed the thread
+    layout."""
     what = called(view.history, "distribute", (threads,) if axis is None else (threads, f"axis={axis}"), (index,))
     counts = thread_axes(view, threads, axis)
     thread = number(view, index)
@@ -312,7 +315,7 @@ def distributed(
 
 
 def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index]) -> Index:
-    """How far the first element of the thread with these coordinates is from the view's.
+    """The offset of a thread's first element from the view's, for the thread's coordinates.
 
     `counts` are the modes of the thread layout along each axis.
     """
@@ -326,7 +329,7 @@ def first_offset(view: LayoutTensor, counts: Sequence[Axis], threads: Layout, co
 def _swizzled_offset(
     view: LayoutTensor, counts: Sequence[Axis], threads: Layout, coordinates: Sequence[Index], swizzle: Swizzling
 ) -> Index:
-    """The first offset under a swizzle that leaves the other elements as far from it as they are."""
+    """A thread's first offset under a swizzle. The swizzle must keep the distances of the thread's other elements from it."""
     plain = by_elements(view)
     along = [extent(count) for count in counts]
     inside = steps(
@@ -338,7 +341,7 @@ def _swizzled_offset(
 
 
 def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count: int) -> tuple[Axis, Axis]:
-    """Of an axis the modes that the threads' coordinates run through, and those of one thread."""
+    """An axis divided into the modes over threads and the modes inside one thread."""
     size = extent(modes)
     found = cut(modes, count, rounded_up=view.masked and count > 1)
     if found is None or (isinstance(size, int) and size % count and not view.masked):
@@ -347,7 +350,7 @@ def _fragment(view: LayoutTensor, threads: Layout, axis: int, modes: Axis, count
 
 
 def _fragment_limit(view: LayoutTensor, axis: int, coordinate: Index, count: int) -> Index | None:
-    """How many of a thread's elements along an axis are inside: every `count`-th from its coordinate on."""
+    """The number of a thread's valid elements along an axis: every `count`-th, starting at its coordinate."""
     if count == 1:
         return limits_of(view)[axis]
     limit = limit_along(view, axis, count)

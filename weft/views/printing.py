@@ -1,4 +1,4 @@
-"""Views as text."""
+"""Text of views for `repr` and `str`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def describe(view: LayoutTensor) -> str:
-    """`LayoutTensor(float32, ((4, 4):(4, 1)))`, with the element layout of vectors and the memory if it is a GPU's."""
+    """`LayoutTensor(float32, ((4, 4):(4, 1)))`, with the element layout of vectors and the address space of GPU memory."""
     dtype = getattr(view.dtype, "name", view.dtype)
     vectors = "" if view.element_layout == SCALAR else f" of {view.element_layout}"
     space = "" if isinstance(view.storage, HostStorage) else f", {view.address_space!r}"
@@ -20,7 +20,7 @@ def describe(view: LayoutTensor) -> str:
 
 
 def text(view: LayoutTensor) -> str:
-    """The elements inside as NumPy prints them, vectors in brackets; of memory that the host cannot read, `describe`."""
+    """The valid elements as NumPy prints them, vectors in brackets; `describe` for memory that the host cannot read."""
     if not isinstance(view.storage, HostStorage):
         return describe(view)
     from weft.views import host_arrays

@@ -1,4 +1,4 @@
-"""Products of views in a thread's own memory."""
+"""Outer products of views in thread-private memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def outer_product_acc(acc: LayoutTensor, a: LayoutTensor, b: LayoutTensor) -> None:
     """`acc[i, j] += a[i] * b[j]`, for all i and j; vectors count number by number.
 
-    One operation where the memory of `acc` has an `outer_product` of the values of acc (row by row), a and b.
-    Raises ViewError (view-shapes) where the sizes of a and b are not those of acc.
+    If the storage of `acc` has an `outer_product`, it is one operation on the values of acc (row-major), a and b.
+    Raises ViewError (view-shapes) if the sizes of a and b do not match acc.
     """
     what = "outer_product_acc"
     shape, rows, columns = ([n for n in numbers_along(view) if n != 1] for view in (acc, a, b))

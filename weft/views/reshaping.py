@@ -1,4 +1,4 @@
-"""Other shapes of the same elements: slices, transposes and reshapes."""
+"""Slices, transposes and reshapes of views."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def sliced(view: LayoutTensor, *parts: Any) -> LayoutTensor:
-    """`slice`: a slice keeps an axis, an index takes one element of it."""
+    """`slice`: a slice keeps an axis, an index removes it."""
     what = called(view.history, "slice", parts)
     if len(parts) != view.rank:
         raise fail(errors.TILE_RANK, what=what, count=len(parts), view=view.history, rank=view.rank)
@@ -54,7 +54,7 @@ def sliced(view: LayoutTensor, *parts: Any) -> LayoutTensor:
 
 
 def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
-    """The offset of an index along an axis of one mode, whose numbers must be single ones."""
+    """The offset of an index along an axis of one mode with scalar elements."""
     modes = axes_of(view)[axis]
     if is_nested(modes) or extent(element_axes(view)[axis]) != 1:
         raise _refused(view, axis, spelled(index))
@@ -63,7 +63,7 @@ def _one(view: LayoutTensor, axis: int, index: Index) -> Index:
 
 
 def _span(view: LayoutTensor, axis: int, modes: Axis, part: slice[Any, Any, Any]) -> tuple[int, Axis]:
-    """Where a slice of an axis starts, and its mode. A nested axis can only be kept whole."""
+    """The start of a slice along an axis, and its mode. A nested axis can only be kept as a whole."""
     if part == slice(None):
         return 0, modes
     size = extent(modes)
@@ -90,12 +90,12 @@ def _length(start: int, stop: Index, step: int) -> Index:
 
 
 def _left(view: LayoutTensor, axis: int, start: int, kept: Axis) -> Index | None:
-    """The limit of a slice from `start` on: as before where nothing is skipped, else in steps."""
+    """The limit of a slice: the rest of the axis's limit after `start`. A step along a masked axis is refused."""
     limit = limits_of(view)[axis]
     if limit is None:
         return None
     stride, before = kept[0].stride, axes_of(view)[axis][0].stride
-    # A run-time stride that is another one is a multiple of it.
+    # A run-time stride that is a different value is a multiple of the axis's stride, by a step.
     same_steps = stride is before or (isinstance(stride, int) and stride == before)
     if not same_steps and not is_nested(kept):
         raise _refused(view, axis, "with a step, of a masked axis,")
@@ -120,7 +120,7 @@ def transposed(view: LayoutTensor, order: Sequence[int]) -> LayoutTensor:
 
 
 def reshaped(view: LayoutTensor, *shape: Any) -> LayoutTensor:
-    """`reshape`: by sizes in logical row-major order, or by a layout from the first element on."""
+    """`reshape`: to sizes in logical row-major order, or to a layout relative to the first element."""
     if len(shape) == 1 and isinstance(shape[0], Layout):
         return _under(view, shape[0])
     if len(shape) == 1 and is_tuple(shape[0]):
@@ -146,7 +146,7 @@ def reshaped(view: LayoutTensor, *shape: Any) -> LayoutTensor:
 
 
 def _vector_axes(view: LayoutTensor, rank: int) -> list[Axis]:
-    """The modes of an element on the last of `rank` axes: in another shape its numbers follow one another there."""
+    """The modes of an element in another shape: its numbers are consecutive along the last of `rank` axes."""
     inner = merged(tuple(mode for axis in reversed(element_axes(view)) for mode in axis))
     return [*((Mode(1, 0),) for _ in range(rank - 1)), inner]
 
@@ -178,7 +178,7 @@ def _elements(view: LayoutTensor, rank: int) -> Layout:
 
 
 def _open(view: LayoutTensor, what: str) -> tuple[tuple[Axis, ...], int]:
-    """The axes and the number of elements of a view that can take another shape."""
+    """The axes and number of elements of a view, checked for reshaping."""
     if view.limits is not None:
         raise fail(errors.RESHAPE_MASKED, view=view.history)
     count = 1

@@ -1,7 +1,7 @@
-"""Where the elements of a view are: what every memory offers to `LayoutTensor`, on the host and in kernels.
+"""The storage of views: the interface between `LayoutTensor` and memory, on the host and in kernels.
 
-A view does index arithmetic only; its `Storage` reads and writes. Memories enter here by registration: `OPENERS` open
-objects that a view may be made over (arrays, kernel pointers, shared handles), `ALLOCATORS` make new memory.
+A view does index arithmetic only; its `Storage` loads and stores. Kinds of memory are registered here: `OPENERS` open objects
+that a view may be made over (arrays, kernel pointers, shared-memory handles), `ALLOCATORS` allocate new memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Index = Any
 
 
 class AddressSpace(Enum):
-    """Which memory: GENERIC is the host's own (in a kernel, a thread's own), the others are the GPU's."""
+    """The address space: GENERIC is host memory (in a kernel: thread-private memory), the others are GPU memory."""
 
     GENERIC = "generic"
     GLOBAL = "global"
@@ -35,10 +35,10 @@ class AddressSpace(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where `n` accesses of `width` consecutive elements each lie, relative to a base.
+    """The offsets of n accesses of `width` consecutive elements each, relative to a base.
 
-    Access i starts at element `const[i] + sum(strides[k] * factors[k][i])`. All of it is known at compile time, but for the
-    strides.
+    Access i starts at element `const[i] + sum(strides[k] * factors[k][i])`. Everything except the strides is known at compile
+    time.
     """
 
     const: tuple[int, ...]
@@ -48,7 +48,7 @@ class Places:
 
     @property
     def count(self) -> int:
-        """Elements of all accesses together."""
+        """Total number of elements."""
         return len(self.const) * self.width
 
 
@@ -61,7 +61,7 @@ class Storage(Protocol):
 
     @property
     def space(self) -> AddressSpace:
-        """Which memory it is."""
+        """The address space."""
         ...
 
     @property
@@ -72,14 +72,14 @@ class Storage(Protocol):
     def load(self, base: Index, places: Places, mask: Sequence[Any] | None) -> Any:
         """The `places.count` elements in order of accesses; one element acts as a scalar.
 
-        `mask` has a condition per access (a bool or a run-time one); elements of an access that it leaves out are undefined.
+        `mask` has a predicate per access (a bool or a run-time one); elements of a masked-off access are undefined.
         """
         ...
 
     def store(self, base: Index, places: Places, value: Any, mask: Sequence[Any] | None) -> None:
-        """Write what `load` would read: a value of `places.count` elements, or one number for all of them.
+        """Store to the elements that `load` would read: a value of `places.count` elements, or one number for all of them.
 
-        Numbers of another type are converted as a cast does.
+        Numbers of another type are cast.
         """
         ...
 
@@ -87,30 +87,29 @@ class Storage(Protocol):
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
         mask: Sequence[Any] | None,
     ) -> None:  # fmt: skip
-        """Begin to copy into this memory, access i of the source to access i here; both have one width and count.
+        """Issue an asynchronous copy into this memory, access i of the source to access i here, of equal widths and counts.
 
-        Accesses that the mask leaves out write zeros.
+        Masked-off accesses write zeros.
         """
         ...
 
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
-        """Each index is at least 0 and less than its size; at least one of the two is known at run time only.
+        """Check at run time that 0 <= index < size for each pair, of which at least one is a run-time value.
 
-        For the report, `history` is how the author made the view, and `where` says what each index counts there, such as
-        "along axis 1 of".
+        For the message, `history` is the expression of the view, and `where` describes each index, such as "along axis 1 of".
         """
         ...
 
     def wide(self, index: Index) -> Index:
-        """The index in 64 bits: what it is multiplied with may go beyond 32."""
+        """The index as int64, for products that may exceed 32 bits."""
         ...
 
     def clamp(self, index: Index, low: int, high: Index) -> Index:
-        """The index, or the nearer of the two bounds where it lies outside of them."""
+        """The index, clamped to the bounds."""
         ...
 
     def width(self, value: Any) -> int:
-        """How many numbers a value to be stored has: 1 for a scalar."""
+        """The number of numbers in a value to be stored: 1 for a scalar."""
         ...
 
     def address(self, offset: Index) -> Any:
@@ -119,10 +118,10 @@ class Storage(Protocol):
 
 
 class Opened(NamedTuple):
-    """An object that a view can be made over: its memory, where it starts, its own layout, and what may be reached.
+    """An object that a view can be made over: its storage, its first element, its layout and its bounds.
 
-    `layout` is None for memory without a shape (a pointer). `extent` is the first and last offset from the start that lie
-    in the object, the last excluded; None where that is not known.
+    `layout` is None for memory without a shape (a pointer). `extent` is the range of offsets within the object, relative to
+    its first element with the end excluded; None if unknown.
     """
 
     storage: Storage
@@ -135,17 +134,17 @@ Opener = Callable[[Any], "Opened | None"]
 Allocator = Callable[[Any, int, AddressSpace], "Storage | None"]
 
 HOST_RANK, KERNEL_RANK = 0, 1
-"""Where arrays of the host and memory in kernels stand in the tables below. The highest rank is asked first."""
+"""Keys of host arrays and of kernel memory in the tables below. The highest rank is tried first."""
 
 OPENERS: Registry[int, Opener] = Registry("opener of rank")
-"""By rank: each gets an object and says what it is, or None if it does not know it."""
+"""By rank: each takes an object and returns it opened, or None if it does not recognise it."""
 
 ALLOCATORS: Registry[int, Allocator] = Registry("allocator of rank")
-"""By rank: each gets an element type, a number of elements and a space, and gives memory, or None."""
+"""By rank: each takes an element type, a number of elements and an address space, and returns memory, or None."""
 
 
 def open_object(value: Any) -> Opened:
-    """The memory behind an object. Raises ViewError (view-open) for what has none."""
+    """The memory behind an object. Raises ViewError (view-open) for an object without memory."""
     for rank in sorted(OPENERS, reverse=True):
         opened = OPENERS[rank](value)
         if opened is not None:
@@ -156,7 +155,7 @@ def open_object(value: Any) -> Opened:
 
 
 def allocate(dtype: Any, count: int, space: AddressSpace) -> Storage:
-    """New memory. Raises ViewError (view-allocation) where there is none of that kind."""
+    """New memory. Raises ViewError (view-allocation) if none can be allocated in that address space."""
     for rank in sorted(ALLOCATORS, reverse=True):
         storage = ALLOCATORS[rank](dtype, count, space)
         if storage is not None:

@@ -1,7 +1,7 @@
-"""Swizzles over partitions: where the elements of a thread lie when offsets are permuted, as by XOR.
+"""Swizzled partitions: offsets of a thread's elements under a permutation of offsets, such as XOR.
 
-Offsets here count elements of a view, from its first one. A thread's elements lie at the thread's own offset plus steps that
-are the same for all threads; under a swizzle that sum may still be one, or an XOR, or neither.
+Offsets count elements of a view, relative to its first one. Without a swizzle an element's offset is the thread's first offset
+plus a step that is the same for all threads. Under a swizzle it may still be such a sum, or the XOR of both parts, or neither.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Swizzling = Callable[[Any], Any]
 
 
 def by_elements(view: LayoutTensor) -> LayoutTensor:
-    """The view from offset 0 on with strides that count elements. Raises ViewError (view-swizzle-stride)."""
+    """The view at offset 0 with strides in elements. Raises ViewError (view-swizzle-stride)."""
     width = 1
     for axis in element_axes(view):
         width *= extent(axis)
@@ -34,7 +34,7 @@ def by_elements(view: LayoutTensor) -> LayoutTensor:
 
 
 def starts(view: LayoutTensor, counts: Sequence[int]) -> list[int]:
-    """The offset of every thread's first element; `counts` are threads along each axis."""
+    """The offset of every thread's first element; `counts` has the number of threads along each axis."""
     offsets = [0]
     for modes, count in zip(axes_of(view), counts, strict=True):
         found = cut(modes, count, rounded_up=view.masked)
@@ -44,7 +44,7 @@ def starts(view: LayoutTensor, counts: Sequence[int]) -> list[int]:
 
 
 def steps(axes: Sequence[Axis]) -> list[int]:
-    """Offsets of the elements of a fragment from its first."""
+    """Offsets of a fragment's elements relative to its first."""
     offsets = [0]
     for axis in axes:
         for mode in axis:
@@ -53,17 +53,17 @@ def steps(axes: Sequence[Axis]) -> list[int]:
 
 
 def is_repeated(swizzle: Swizzling, firsts: Sequence[int], inside: Sequence[int]) -> bool:
-    """Whether every thread's elements lie as far from its first as without the swizzle."""
+    """Whether the swizzle keeps the distance of every thread's elements from its first."""
     return all(swizzle(first + step) == swizzle(first) + step for first in firsts for step in inside)
 
 
 def is_linear(swizzle: Swizzling, firsts: Sequence[int], inside: Sequence[int]) -> bool:
-    """Whether every element's place is the XOR of its thread's and its own."""
+    """Whether every element's swizzled offset is the XOR of the swizzled thread part and the swizzled step."""
     return all(swizzle(first + step) == swizzle(first) ^ swizzle(step) for first in firsts for step in inside)
 
 
 def scattered(swizzle: Swizzling, firsts: Sequence[int], first: Index, inside: Sequence[int]) -> Iterator[Index]:
-    """The swizzled offset of each element of one thread, by one XOR where the swizzle allows."""
+    """The swizzled offset of each element of one thread. If the swizzle is linear, it costs one XOR per element."""
     if is_linear(swizzle, firsts, inside):
         base = swizzle(first)
         yield from (base ^ swizzle(step) if swizzle(step) else base for step in inside)

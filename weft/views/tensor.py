@@ -1,8 +1,9 @@
-"""`LayoutTensor`: a view of elements in any memory, as a nested layout says where they lie.
+"""`LayoutTensor`: a view of elements in any memory, addressed by a nested layout.
 
-The same class serves the host, where it views arrays of any library, and kernels, where the numbers that only the run time
-knows are scalars of the kernel. A view is a value: nothing of it changes, and partitions of it are views of the same memory.
-What it does is written in the modules beside this one, by subject; here is what a view is, and the names that authors use.
+The same class serves the host, where it views arrays of any library, and kernels, where run-time sizes and strides are scalars
+of the kernel. A view is immutable, and its partitions are views of the same memory.
+
+This module defines the class and its public methods; their implementations are in the other modules of the package, by subject.
 """
 
 from __future__ import annotations
@@ -29,36 +30,36 @@ if TYPE_CHECKING:
 class LayoutTensor:
     """A view of the elements of an array, a pointer or a shared buffer.
 
-    `layout` says where the elements lie, from the array's first element on, in elements; without one the view has the array's
-    own shape and strides. UNKNOWN numbers in it come from the array, or from `shape` and `strides` (one number per flattened
-    mode). `masked` views may be partitioned by sizes that do not divide them: parts at the edge are smaller.
-    `name` is how messages call the view; in a kernel without one, as the variable that it is assigned to. Nothing is copied.
-    Raises ViewError (view-open, view-layout, view-extent and others).
+    `layout` maps indices to offsets, in elements from the array's first one; by default the view has the array's shape and
+    strides. UNKNOWN numbers in it come from the array, or from `shape` and `strides` (one number per flattened mode). `masked`
+    views may be partitioned by sizes that do not divide them: parts at the edge are smaller. `name` is the view's name in
+    messages; in a kernel its default is the variable's name. Nothing is copied. Raises ViewError (view-open, view-layout,
+    view-extent and others).
 
-    Elements are numbers, or after `vectorize` vectors of them; every size and index counts elements.
+    Elements are numbers, or vectors after `vectorize`; every size and index counts elements.
     """
 
     FIELDS = ("storage", "offset", "layout", "element_layout", "sizes", "strides", "limits", "masked", "history")
     __slots__ = (*FIELDS, "_argument")
 
     storage: Storage
-    """The memory."""
+    """The storage."""
     offset: Index
-    """The first element's place in it."""
+    """The first element's offset in the storage."""
     layout: Layout
-    """Where elements lie: ints, and UNKNOWN for what only the run time knows."""
+    """The layout of elements: ints, and UNKNOWN for run-time numbers."""
     element_layout: Layout
-    """Where the numbers of one element lie; all known."""
+    """The layout of the numbers of one element; always static."""
     sizes: tuple[Index, ...]
     """The size of every mode of the flattened layout."""
     strides: tuple[Index, ...]
     """The stride of every mode of the flattened layout."""
     limits: tuple[Index | None, ...] | None
-    """Of a masked view, how many elements along each axis are there; None for all."""
+    """The number of valid elements along each axis of a masked view; None for all."""
     masked: bool
-    """Whether partitions may reach beyond the edge."""
+    """Whether partitions may exceed the bounds."""
     history: str
-    """How the author made the view."""
+    """The expression by which the author made the view."""
     _argument: arguments.ViewArgument
 
     def __init__(
@@ -81,11 +82,11 @@ class LayoutTensor:
         return made
 
     def replaced(self, **changes: Any) -> LayoutTensor:
-        """The same view with other values of some fields."""
+        """A copy of the view with some fields replaced."""
         return type(self).from_fields(*(changes.get(name, getattr(self, name)) for name in self.FIELDS))
 
     def named(self, name: str) -> LayoutTensor:
-        """The same view as messages call it by a variable that holds it; itself if it has a name."""
+        """The view with a name for messages, taken from a variable; itself if it already has one."""
         return self.replaced(history=History(name)) if isinstance(self.history, Unnamed) else self
 
     @classmethod
@@ -97,13 +98,13 @@ class LayoutTensor:
         address_space: AddressSpace = AddressSpace.GENERIC,
         masked: bool = False,
     ) -> LayoutTensor:
-        """A view of new memory, undefined until written: on the host an array, in a kernel shared or a thread's own memory.
+        """A view of new, uninitialised memory: on the host an array, in a kernel shared or thread-private memory.
 
-        Raises ViewError (view-allocation) where the space cannot be allocated, (view-unknown-layout) for an UNKNOWN number.
+        Raises ViewError: view-allocation if the address space cannot be allocated, view-unknown-layout for an UNKNOWN number.
         """
         return cls.from_fields(*construct.allocated(dtype, layout, address_space, masked))
 
-    # What it is
+    # Properties
 
     @property
     def dtype(self) -> Any:
@@ -112,22 +113,22 @@ class LayoutTensor:
 
     @property
     def address_space(self) -> AddressSpace:
-        """Which memory it is in."""
+        """The address space of its memory."""
         return self.storage.space
 
     @property
     def rank(self) -> int:
-        """Number of axes; a nested mode is one."""
+        """Number of axes; a nested mode counts as one."""
         return self.layout.rank()
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Elements along each axis as the layout has them: ints, or UNKNOWN."""
+        """Elements along each axis by the layout: ints or UNKNOWN."""
         return tuple(static_extent(axis) for axis in axes_of(self))
 
     @property
     def dim(self) -> Axes:
-        """`dim(axis)`: elements along an axis at run time; of a part at the edge of a masked view those that are there."""
+        """`dim(axis)`: elements along an axis at run time; for a part at the edge of a masked view only the valid ones."""
         return Axes(self, access.dim)
 
     @property
@@ -136,7 +137,7 @@ class LayoutTensor:
         return product(self.element_layout.shape)
 
     def size(self) -> Index:
-        """Number of elements, those outside of a masked view included."""
+        """Number of elements, including out-of-bounds ones of a masked view."""
         total: Index = 1
         for axis in axes_of(self):
             total = times(total, extent(axis))
@@ -144,12 +145,12 @@ class LayoutTensor:
 
     @property
     def bound_check_required(self) -> bool:
-        """Whether elements of the layout may lie beyond the edge of a masked view."""
+        """Whether elements of the layout may be out of bounds (of a masked view)."""
         return self.limits is not None
 
     @property
     def type(self) -> ViewType:
-        """What is known of it at compile time, as `tile_type` gives it for tiles."""
+        """The static properties, as `tile_type` returns them for tiles."""
         return ViewType(self.dtype, self.layout, self.element_layout, self.address_space, self.masked)
 
     @property
@@ -178,14 +179,14 @@ class LayoutTensor:
 
     @property
     def load(self) -> Brackets[Callable[..., Any]]:
-        """`t.load[4](i, j)`: numbers one after another from element (i, j) on, along the axis whose stride is 1.
+        """`t.load[4](i, j)`: consecutive numbers starting at element (i, j), along the axis with stride 1.
 
         Raises ViewError: view-load-nested, view-load-vectors, view-load-contiguous, view-vector-aligned.
         """
         return Brackets(self, access.loader)
 
     def store(self, *arguments: Any) -> None:
-        """`t.store(i, j, v)`: write the numbers of v one after another from element (i, j) on, as `load` reads them."""
+        """`t.store(i, j, v)`: write the numbers of v consecutively starting at element (i, j), as `load` reads them."""
         access.store(self, arguments)
 
     # Parts
@@ -194,40 +195,40 @@ class LayoutTensor:
     def tile(self) -> Brackets[Callable[..., LayoutTensor]]:
         """`t.tile[32, 32](i, j)`: the tile of this size at tile coordinates (i, j).
 
-        Of a nested layout a tile must end where one of its own tiles does; its layout then is a plain one. At the edge of a
-        masked view it is smaller (see `dim`). Raises ViewError: view-tile-divides, view-tile-nested, view-tile-index.
+        In a nested layout a tile must end at a mode boundary; the tile's layout is then not nested. At the edge of a masked
+        view a tile is smaller (see `dim`). Raises ViewError: view-tile-divides, view-tile-nested, view-tile-index.
         """
         return Brackets(self, partition.tiles)
 
     @property
     def tile_type(self) -> Brackets[Callable[[], ViewType]]:
-        """`t.tile_type[32, 32]()`: what is known at compile time of tiles of this size."""
+        """`t.tile_type[32, 32]()`: the static properties of tiles of this size."""
         return Brackets(self, complete(partition.tile_type))
 
     @property
     def tiled_iterator(self) -> Brackets[Callable[..., LayoutTensorIter]]:
-        """`t.tiled_iterator(bm, bn, axis=1)(i, j)`: an iterator over tiles along an axis, from tile (i, j) on."""
+        """`t.tiled_iterator(bm, bn, axis=1)(i, j)`: an iterator over tiles along an axis, starting at tile (i, j)."""
         return Brackets(self, tiled)
 
     @property
     def slice(self) -> Brackets[Callable[[], LayoutTensor]]:
-        """`t.slice[0:4, :]()`: part of each axis; an index takes one element of an axis, which is no axis then.
+        """`t.slice[0:4, :]()`: a part of each axis; an index selects one element of an axis and removes the axis.
 
-        Raises ViewError (view-slice) for bounds that are not known or lie outside.
+        Raises ViewError (view-slice) for bounds that are not known or out of range.
         """
         return Brackets(self, complete(reshaping.sliced))
 
     @property
     def split(self) -> Brackets[Callable[..., Any]]:
-        """`t.split[n, axis]()`: n equal parts along an axis (0 if none is given) as a tuple; `t.split[n, axis](i)`: the i-th.
+        """`t.split[n, axis]()`: n equal parts along an axis (default 0) as a tuple; `t.split[n, axis](i)`: the i-th part.
 
-        Raises ViewError (view-split) where n does not divide the axis.
+        Raises ViewError (view-split) if n does not divide the axis.
         """
         return Brackets(self, partition.splits)
 
     @property
     def vectorize(self) -> Brackets[Callable[[], LayoutTensor]]:
-        """`t.vectorize[1, 4]()`: the same numbers as elements that are vectors, 4 neighbours along axis 1.
+        """`t.vectorize[1, 4]()`: the same numbers with vectors as elements, here 4 neighbours along axis 1.
 
         Raises ViewError: view-vector-divides, view-vector-aligned, view-vector-stride.
         """
@@ -235,11 +236,11 @@ class LayoutTensor:
 
     @property
     def distribute(self) -> Brackets[Callable[[Index], LayoutTensor]]:
-        """`t.distribute[threads](id)`: the elements of one thread, when a layout of threads is repeated over the view.
+        """`t.distribute[threads](id)`: the elements of one thread when a thread layout is repeated over the view.
 
         `threads` maps coordinates to thread numbers; thread (i, j) gets elements (i, j), (i + rows, j) and so on. With
-        `axis` only that axis is divided, by the thread's coordinate along it, and threads that differ in others share
-        elements. `swizzle` permutes where in memory the threads' elements lie, counted in elements. Raises ViewError:
+        `axis` only that axis is divided, by the thread's coordinate along it; threads that differ in other coordinates share
+        elements. `swizzle` permutes the offsets of the threads' elements, counted in elements. Raises ViewError:
         view-threads, view-threads-rank, view-swizzle.
         """
         return Brackets(self, partition.distributor)
@@ -248,9 +249,9 @@ class LayoutTensor:
 
     @property
     def reshape(self) -> Brackets[Callable[[], LayoutTensor]]:
-        """`t.reshape[4, 8]()`: the elements in logical row-major order in another shape, or under a `Layout` of its own.
+        """`t.reshape[4, 8]()`: the elements, in logical row-major order, in another shape; or with a given `Layout`.
 
-        A layout counts from the view's first element. Raises ViewError: view-reshape, view-reshape-count.
+        A layout is relative to the view's first element. Raises ViewError: view-reshape, view-reshape-count.
         """
         return Brackets(self, complete(reshaping.reshaped))
 
@@ -261,30 +262,30 @@ class LayoutTensor:
     # Whole views
 
     def fill(self, value: Any) -> LayoutTensor:
-        """Set every number; gives the view itself."""
+        """Set every number. Returns the view itself."""
         transfers.fill(self, value)
         return self
 
     def arange(self, start: Any = 0, step: Any = 1) -> LayoutTensor:
-        """Set numbers to start, start + step, ... in logical row-major order, whatever the strides; gives the view itself."""
+        """Set numbers to start, start + step, ... in logical row-major order, whatever the strides. Returns the view itself."""
         transfers.arange(self, start, step)
         return self
 
     def copy_from(self, source: LayoutTensor) -> None:
         """Copy all numbers of a view in any memory, layout or vector width, in logical row-major order.
 
-        Of masked views only what is inside is touched. Raises ViewError (view-copy-count) for views of other counts.
+        Of masked views only valid elements are accessed. Raises ViewError (view-copy-count) if the numbers of elements differ.
         """
         transfers.copy(self, source)
 
     def copy_from_async(self, source: LayoutTensor) -> None:
-        """Begin to copy a global view to this shared one; `async_copy_wait_all()` waits. In kernels only.
+        """Issue an asynchronous copy of a global view to this shared one; `async_copy_wait_all()` waits. In kernels only.
 
-        Elements outside of a masked source become zero. Raises ViewError: view-async-host, view-async-width.
+        Out-of-bounds elements of a masked source become zero. Raises ViewError: view-async-host, view-async-width.
         """
         transfers.copy_async(self, source)
 
-    # Arithmetic: element by element, in new memory (in a kernel the thread's own)
+    # Elementwise arithmetic, in new memory (in a kernel thread-private)
 
     def __add__(self, other: Any) -> LayoutTensor:
         return elementwise.combined(self, other, "add")
@@ -329,7 +330,7 @@ class LayoutTensor:
     # As an argument of a kernel
 
     def __weft_view__(self) -> arguments.ViewArgument:
-        """What a launch needs of a host view; the same object each time, since launches have no time to make another."""
+        """The launch argument of a host view. It is cached, so that a launch does not construct it again."""
         try:
             return self._argument
         except AttributeError:
@@ -338,13 +339,13 @@ class LayoutTensor:
 
     @classmethod
     def from_argument(cls, storage: Storage, key: Any, numbers: Sequence[Index], name: str) -> LayoutTensor:
-        """The view inside of a kernel, of an argument with this `ViewArgument.key`; `numbers` are its run-time numbers."""
+        """The view inside a kernel for an argument with this `ViewArgument.key`; `numbers` are its run-time numbers."""
         return cls.from_fields(*arguments.fields(storage, key, numbers, name))
 
     # As a Python object
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """The numbers in the view's logical shape; a NumPy view of the same memory where strides allow."""
+        """The numbers in the view's logical shape; a NumPy view of the same memory if the strides allow it."""
         from weft.views import host_arrays
 
         return host_arrays.numbers(self, dtype, copy)

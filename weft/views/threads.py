@@ -1,4 +1,4 @@
-"""Layouts of threads: which coordinates a thread has along the axes of a view that threads divide among them."""
+"""Thread layouts: a thread's coordinates along the axes of a view that is divided among threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
-    """The modes of a thread layout per axis of the view; one of size 1 where it does not divide."""
+    """The modes of a thread layout per axis of the view; a mode of size 1 for an axis that is not divided."""
     check_layout_of_threads(threads)
     modes = [_modes(threads[each]) for each in range(threads.rank())]
     if axis is None:
@@ -33,7 +33,7 @@ def thread_axes(view: LayoutTensor, threads: Any, axis: Any) -> list[Axis]:
 
 
 def check_layout_of_threads(threads: Any) -> None:
-    """Raises ViewError (view-threads-unknown) for what is no layout of known numbers, or has no threads."""
+    """Raises ViewError (view-threads-unknown) unless the argument is a static layout with at least one thread."""
     if not isinstance(threads, Layout) or not threads.all_dims_known or threads.size() == 0:
         raise fail(errors.THREADS_UNKNOWN, threads=repr(threads))
 
@@ -43,7 +43,7 @@ def _modes(layout: Layout) -> Axis:
 
 
 def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) -> None:
-    """A thread is one of a thread layout, as far as that is known now. Raises view-thread-index."""
+    """Check that a thread number is within a thread layout, at run time if it is not known. Raises view-thread-index."""
     if not isinstance(thread, int):
         view.storage.check((thread,), (threads.cosize(),), what, ("as the thread of",))
     elif not 0 <= thread < threads.cosize():
@@ -53,7 +53,7 @@ def check_thread(view: LayoutTensor, threads: Layout, thread: Index, what: str) 
 def thread_coordinate(modes: Axis, threads: Layout, thread: Index) -> Index:
     """The coordinate of a thread along one axis of a thread layout.
 
-    Of each mode it is `thread // stride % size`; the mode that ends where the layout ends needs no remainder.
+    Its part in each mode is `thread // stride % size`; the outermost mode needs no modulo.
     """
     coordinate: Index = 0
     before = 1

@@ -1,7 +1,6 @@
-"""Whole views at once: filling them, and copying one into another.
+"""Filling and copying whole views.
 
-On the host this is NumPy's work on strided arrays (`weft.views.host_arrays`); in a kernel it is one load and one store of a
-fragment.
+On the host NumPy does it on strided arrays (`weft.views.host_arrays`); in a kernel it is one load and one store of a fragment.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from weft.views.tensor import LayoutTensor
 
 ASYNC_BYTES = (4, 8, 16)
-"""What cp.async moves at once."""
+"""Sizes of one cp.async in bytes (PTX: cp-size is 4, 8 or 16)."""
 
 
 def fill(view: LayoutTensor, value: Any) -> None:
@@ -56,7 +55,7 @@ def copy(view: LayoutTensor, source: Any) -> None:
 
 
 def copy_async(view: LayoutTensor, source: Any) -> None:
-    """Begin a copy from global to shared memory, with zeros for what is outside of a masked view."""
+    """Issue an asynchronous copy from global to shared memory, with zeros for out-of-bounds elements of a masked view."""
     check_source(view, source, "copy_from_async")
     for each, wanted in ((view, AddressSpace.SHARED), (source, AddressSpace.GLOBAL)):
         if each.address_space is not wanted or isinstance(each.storage, ArrayStorage):
@@ -67,7 +66,7 @@ def copy_async(view: LayoutTensor, source: Any) -> None:
 
 
 def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> None:
-    """An access is one asynchronous copy. Raises ViewError: view-async-width, view-async-type."""
+    """Check that an access can be one cp.async. Raises ViewError: view-async-width, view-async-type."""
     if view.dtype != source.dtype:
         mine, others = view.dtype.name, source.dtype.name
         raise fail(errors.ASYNC_TYPE, other=source.history, others=others, view=view.history, dtype=mine)
@@ -85,7 +84,7 @@ def check_async_width(view: LayoutTensor, source: LayoutTensor, width: int) -> N
 
 
 def check_source(view: LayoutTensor, source: Any, what: str) -> None:
-    """A source is a view of as many numbers. Raises ViewError: view-source, view-copy-count, view-unknown-size."""
+    """Check that a source is a view with the same number of numbers. Raises view-source, view-copy-count, view-unknown-size."""
     from weft.views.tensor import LayoutTensor as View
 
     if not isinstance(source, View):
