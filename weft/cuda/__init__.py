@@ -1,7 +1,7 @@
-"""Lowered IR to CUDA C++ text: header-free, readable, and decided elsewhere.
+"""Emission of CUDA C++ from lowered IR, without includes.
 
 `emit` writes one kernel. Each family of operations has its rules in the file of its name; importing this package registers
-them. Nothing here chooses a layout, a width or an instruction: an operation of the lowered stage has one spelling.
+them. The back end chooses no layout, access width or instruction: each operation of the lowered stage has one spelling.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ from weft.targets import Target
 
 
 def emit(func: Func, target: Target) -> str:
-    """The CUDA C++ text of a lowered function; its parameters keep their names where C++ lets them, and so does it
-    (`weft.cuda.names.symbol`).
+    """The CUDA C++ text of a lowered function.
 
-    Raises CompilationError: what a rule finds that the target or PTX cannot do (`weft.errors.compiler`).
+    The function and its parameters keep their names if these are legal in C++ (`weft.cuda.names.symbol`).
+
+    Raises CompilationError for operations that the target or PTX does not support.
     """
     e = Emitter(func, target)
     params = [_param(e, param) for param in func.params]
@@ -66,7 +67,8 @@ def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
     lines += workspace
     lines += [f"  const u32 {name} = {address};" for name, address in e.buffers]
     if e.warp_name:
-        # By way of a shuffle, so that ptxas sees that a warp's threads agree.
+        # The shuffle from lane 0 makes the warp index uniform: from `threadIdx.x / 32` alone ptxas cannot prove that the
+        # threads of a warp hold the same value.
         lines.append(f"  const u32 {e.warp_name} = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);")
     for table, name in e.tables.items():
         element = "i64" if is_wide(table) else "int"
@@ -75,7 +77,8 @@ def _head(e: Emitter, params: str, workspace: list[str]) -> list[str]:
 
 
 def _bounds(func: Func) -> str:
-    """What ptxas is told of the block's size and of the registers that it may use. NVRTC takes only one of the two forms."""
+    """The launch bounds and the register limit. `__launch_bounds__` and `__maxnreg__` cannot be applied to the same kernel
+    (CUDA C++ Programming Guide, Maximum Number of Registers per Thread)."""
     if func.attrs.maxnreg:
         return f"__maxnreg__({func.attrs.maxnreg})"
     blocks, threads = func.attrs.min_blocks, threads_of(func)
@@ -83,10 +86,11 @@ def _bounds(func: Func) -> str:
 
 
 def _param(e: Emitter, param: Value) -> str:
-    """A parameter's declaration; the kernel's text names it from here on."""
+    """The declaration of a parameter."""
     name = e.names.fresh(param.name)
     if isinstance(param.type, DescriptorType):
-        # TMA reads the map where it lies: in the kernel's parameters, of which no thread may have a copy.
+        # TMA reads the tensor map through its address, in parameter space (`__grid_constant__`). Without it, taking the address
+        # makes a copy in local memory, which TMA cannot read.
         e.refs[param] = Inline(f"&{name}")
         return f"const __grid_constant__ {e.pieces.use('CUtensorMap')} {name}"
     type = c_type(param.type.element)
@@ -95,14 +99,14 @@ def _param(e: Emitter, param: Value) -> str:
 
 
 def _declare_pointee(e: Emitter, param: Value) -> None:
-    """A small float's struct is part of the text although nobody may access what a parameter points to."""
+    """Declare the struct of a small float, also if the kernel never dereferences the parameter."""
     element = param.type.element
     if isinstance(element, Pointer) and is_small_float(element.element_ty):
         e.pieces.use(element.element_ty.code)
 
 
 def _workspace(e: Emitter) -> tuple[list[str], list[str]]:
-    """The parameter that no launch names, and the line that finds the block's part of what it points to, if it has one."""
+    """The hidden workspace parameter, and the line that computes the block's part of the workspace, if there is one."""
     if not e.func.attrs.workspace_bytes:
         return [], []
     name = e.names.fresh("workspace")

@@ -1,7 +1,7 @@
-"""Loads and stores as prelude functions: one per element type, width and modifiers, made when a kernel uses it.
+"""Loads and stores as prelude functions: one per element type, width and modifiers, generated when a kernel uses it.
 
-Each moves consecutive registers in one PTX instruction. Elements of 32 and 64 bits are its operands themselves; narrower ones
-travel packed in 32-bit words. Being volatile, accesses stay in program order, and the assembler may still overlap them.
+Each function accesses consecutive elements with one PTX instruction. Elements of 32 and 64 bits are its operands; narrower ones
+are packed into 32-bit words. The `asm` is volatile, which keeps accesses in program order; ptxas may still overlap them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 Masked = Literal["", "if", "or"]
-"""Unmasked; under a predicate, with undefined values elsewhere; under a predicate, keeping the registers elsewhere."""
+"""Unmasked; predicated, with undefined values where the predicate is false; predicated, leaving the registers unchanged
+there."""
 
 WEAK, VOLATILE = "", ".volatile"
-"""How strong an access is, as PTX spells it: not at all, volatile, or an order and a scope, as in `.acquire.gpu`."""
+"""PTX's memory order of an access: weak, volatile, or an order with a scope, as in `.acquire.gpu`."""
 
 Matrix = Literal["", "plain", "transposed"]
-"""Registers as they are; or as words of 8x8 matrices whose rows lie at the addresses of the lanes (ldmatrix, stmatrix)."""
+"""A plain access, or one of 8x8 matrices whose rows are at the lanes' addresses (ldmatrix, stmatrix)."""
 
 _REGISTER = {"f32": "f", "f64": "d"}
 
@@ -32,7 +33,7 @@ _REGISTER = {"f32": "f", "f64": "d"}
 class Access:
     """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`.
 
-    A matrix access moves `vec` elements of each thread, one 32-bit word per matrix."""
+    A matrix access has `vec` elements per thread, one 32-bit word per matrix."""
 
     space: Literal["global", "shared"]
     dtype: DType
@@ -44,7 +45,7 @@ class Access:
 
     @property
     def name(self) -> str:
-        """`f32x4_cg_if`: what the function's name says after `load_` or `store_`."""
+        """The suffix of the function's name after `load_` or `store_`: `f32x4_cg_if`."""
         space = "shared_" if self.space == "shared" else ""
         space = {"": space, "plain": "matrix_", "transposed": "matrix_transposed_"}[self.matrix]
         tags = [tag.rpartition(":")[2] for tag in self.modifiers.split(".") if tag]
@@ -53,32 +54,32 @@ class Access:
 
     @property
     def one(self) -> str:
-        """`shared_f32_if`: as `name`, of the functions that move one element by its value."""
+        """The suffix of functions that load or store one element by value: `shared_f32_if`."""
         return self.name.replace(f"{self.dtype.code}x1", self.dtype.code)
 
     @property
     def address(self) -> tuple[str, str]:
-        """Type of the address, register class of the address."""
+        """C type and constraint of the address."""
         return ("u32", "r") if self.space == "shared" else (f"{c_type(self.dtype)}*", "l")
 
     @property
     def word_bits(self) -> int:
-        """Bits of one operand of the instruction."""
+        """The width of one operand of the instruction."""
         return 32 if self.matrix else max(self.dtype.itemsize * 8, min(32, self.vec * self.dtype.itemsize * 8))
 
     @property
     def words(self) -> int:
-        """Operands of the instruction."""
+        """The number of operands of the instruction."""
         return self.vec * self.dtype.itemsize * 8 // self.word_bits
 
     @property
     def direct(self) -> bool:
-        """Elements are the instruction's operands, without packing."""
+        """True if elements are operands of the instruction, without packing."""
         return self.dtype.bits >= 32 and not (self.matrix and self.dtype.code in _REGISTER)
 
     @property
     def instruction(self) -> str:
-        """What follows `ld` or `st`: space, modifiers, vector and type."""
+        """The instruction after `ld` or `st`: space, modifiers, vector and type."""
         if self.matrix:
             return f"matrix.sync.aligned.m8n8.x{self.words}{'.trans' * (self.matrix == 'transposed')}.shared.b16"
         kind = f"f{self.word_bits}" if self.dtype.code in _REGISTER else f"b{self.word_bits}"
@@ -86,17 +87,17 @@ class Access:
 
     @property
     def register(self) -> str:
-        """Register class of an operand; an 8-bit one takes a 16-bit register."""
+        """The constraint of an operand; inline assembly has no 8-bit one, so an 8-bit operand takes a 16-bit register."""
         return _REGISTER.get("" if self.matrix else self.dtype.code) or {64: "l", 32: "r"}.get(self.word_bits, "h")
 
     @property
     def word(self) -> str:
-        """C type of a packed word."""
+        """The C type of a packed word."""
         return "u32" if self.word_bits == 32 else "u16"
 
 
 def read(e: Emitter, a: Access, address: str, mask: str | None, other: str | None = None) -> str:
-    """An expression: the one element at the address. With `other` that is its value where the predicate does not hold."""
+    """An expression: the element at the address, or `other` if the predicate is false."""
     whole, element = f"load_{a.name}", c_type(a.dtype)
     pointer = f"const {a.address[0]}" if a.space == "global" else a.address[0]
     on = ", bool on" * bool(a.masked)
@@ -109,7 +110,7 @@ def read(e: Emitter, a: Access, address: str, mask: str | None, other: str | Non
 
 
 def write(e: Emitter, a: Access, address: str, element: str, mask: str | None) -> str:
-    """A statement that writes one element to the address."""
+    """A statement that stores one element."""
     whole, on = f"store_{a.name}", ", bool on" * bool(a.masked)
     text = f"({a.address[0]} p, {c_type(a.dtype)} x{on}) {{ {whole}(p, &x{', on' * bool(a.masked)}); }}"
     e.pieces.define(whole, _store(whole, a))
@@ -118,14 +119,14 @@ def write(e: Emitter, a: Access, address: str, element: str, mask: str | None) -
 
 
 def load(e: Emitter, access: Access, registers: str, address: str, mask: str | None) -> str:
-    """A statement that reads `vec` registers from the address."""
+    """A statement that loads `vec` registers."""
     key = f"load_{access.name}"
     e.pieces.define(key, _load(key, access))
     return f"{key}({', '.join([registers, address, *([] if mask is None else [mask])])});"
 
 
 def store(e: Emitter, access: Access, address: str, registers: str, mask: str | None) -> str:
-    """A statement that writes `vec` registers to the address."""
+    """A statement that stores `vec` registers."""
     key = f"store_{access.name}"
     e.pieces.define(key, _store(key, access))
     return f"{key}({', '.join([address, registers, *([] if mask is None else [mask])])});"
@@ -141,7 +142,8 @@ def _load(name: str, a: Access) -> Piece:
     inputs = f'"{letter}"(p)'
     before = ""
     if keeps:
-        # Moves before the load, not under the opposite predicate: ptxas makes a select of those, which waits for each load.
+        # The moves of `other` precede the load unconditionally. Moves after it, under the opposite predicate, are converted by
+        # ptxas to a select, which waits for each load in turn.
         moves = (f"mov.b{max(a.word_bits, 16)} %{i}, %{a.words + 2 + i};\\n" for i in range(a.words))
         before = "".join(moves)
     asm = _asm("ld", a, f"{_braces(a, 0)}, [%{a.words}]", outputs, inputs, before, _kept(a) if keeps else "")
@@ -153,7 +155,7 @@ def _load(name: str, a: Access) -> Piece:
 
 
 def _kept(a: Access) -> str:
-    """Operands with what a masked load leaves in its registers."""
+    """The operands of a masked load as read and written (`+`), since it leaves registers unchanged where the mask is false."""
     source = "x" if a.direct else "other"
     return "".join(f', "{a.register}"({source}[{i}])' for i in range(a.words))
 
@@ -176,7 +178,8 @@ def _braces(a: Access, first: int) -> str:
 
 
 def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, before: str = "", kept: str = "") -> str:
-    # What is ordered against other threads' accesses stays where it is for the compiler too, shared memory included.
+    # An access that is ordered with other threads' accesses also clobbers memory, so that NVRTC moves no access across it,
+    # including those of shared memory.
     clobber = ' : "memory"' if mnemonic == "st" or a.strength not in (WEAK, VOLATILE) else ""
     results = f" {outputs}" if outputs else ""
     if not a.masked:
@@ -208,7 +211,7 @@ def _unpacker(a: Access) -> str:
 
 
 def _pack(a: Access, name: str = "w") -> str:
-    """Words from registers."""
+    """Statements that pack elements into words."""
     per_word = a.vec // a.words
     if a.dtype.itemsize == 4:
         words = [f"__builtin_bit_cast(u32, x[{i}])" for i in range(a.words)]
@@ -223,7 +226,7 @@ def _pack(a: Access, name: str = "w") -> str:
 
 
 def _unpack(a: Access) -> str:
-    """Registers from words."""
+    """Statements that unpack words into elements."""
     per_word = a.vec // a.words
     if a.dtype.itemsize == 4:
         return " ".join(f"x[{i}] = __builtin_bit_cast({c_type(a.dtype)}, w[{i}]);" for i in range(a.words))

@@ -1,7 +1,7 @@
 """Arithmetic, comparison, selection, casts and math functions.
 
-Half precision has operators of its own in the prelude; what it lacks, and all of float8, is computed in float32 and rounded
-once more, which gives the same as rounding once (float32 has more than twice the digits and two).
+Half precision has its own operators in the prelude. Other half precision functions, and all of float8, are computed in float32
+and rounded again, which equals a single rounding: float32's 24 bits of significand are at least 2 p + 2 for p = 11 (float16).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Build = Callable[[Sequence[str]], str]
 
 
 def _in_float(e: Emitter, op: Op, build: Build, *operands: str) -> str:
-    """A function of small floats by way of float32."""
+    """A function of small floats, computed in float32."""
     dtype = dtype_of(op.result)
     return cast(e, op, build([cast(e, op, text, dtype, float32) for text in operands]), float32, dtype)
 
@@ -38,7 +38,7 @@ def _constant(e: Emitter, op: Op) -> Ref:
     return Inline(constant(value, dtype_of(op.result)))
 
 
-# Sums, products, quotients
+# Addition, multiplication, division
 
 
 def _sum(name: str, sign: str) -> Callable[[Emitter, Op, str, str], str]:
@@ -100,7 +100,7 @@ def fma(e: Emitter, op: Op, dtype: DType, x: str, y: str, z: str) -> str:
         return f"__fma_rn({x}, {y}, {z})"
     if not dtype.is_fp8():
         return e.call(f"fma_rn({dtype.code})", x, y, z)
-    # A float8 product and sum can need more digits than float32 has; float64 holds them all.
+    # A float8 product plus a float8 addend can need more than float32's 24 bits of significand; float64 represents it exactly.
     wide = (f"(double){cast(e, op, text, dtype, float32)}" for text in (x, y, z))
     return cast(e, op, e.call("to_f32_odd(double)", f"__fma_rn({', '.join(wide)})"), float32, dtype)
 
@@ -112,7 +112,7 @@ def _umulhi(e: Emitter, op: Op, x: str, y: str) -> str:
     return f"{name}({x}, {y})" if dtype.kind == "uint" else f"({c_type(dtype)}){name}(({word}){x}, ({word}){y})"
 
 
-# Extremes
+# Minimum and maximum
 
 
 def _extreme(e: Emitter, op: Op, name: str, x: str, y: str) -> str:
@@ -120,7 +120,7 @@ def _extreme(e: Emitter, op: Op, name: str, x: str, y: str) -> str:
 
 
 def extreme(e: Emitter, op: Op, name: str, dtype: DType, nan: bool, x: str, y: str) -> str:
-    """`min` or `max` of two numbers; a NaN gives the other one, or NaN when `nan` is set."""
+    """`min` or `max` of two numbers. If one is NaN, the result is the other one, or NaN if `nan` is set."""
     if dtype.is_int():
         if dtype.bits >= 32:
             return f"{name}({x}, {y})"
@@ -146,7 +146,7 @@ def _clamp(e: Emitter, op: Op, x: str, low: str, high: str) -> str:
     return _extreme(e, op, "min", _extreme(e, op, "max", x, low), high)
 
 
-# Bits
+# Bitwise operations
 
 
 def _bitwise(sign: str) -> Callable[[Emitter, Op, str, str], str]:
@@ -212,7 +212,7 @@ def _bitcast(e: Emitter, op: Op, x: str) -> str:
     return f"__builtin_bit_cast({c_type(new)}, {x})"
 
 
-# Math functions. float32 goes to the approximate instruction where that keeps to the bound in `ops.arith.MATH`.
+# Math functions. float32 uses the approximate instruction if its error is within the bound in `ops.arith.MATH`.
 
 _FLOAT = {
     "exp": "expf", "exp2": "exp2_approx(float)", "log": "logf", "log2": "log2f", "sin": "sinf", "cos": "cosf",
@@ -244,7 +244,7 @@ def _float_math(e: Emitter, fn: str, x: str) -> str:
     name = _FLOAT[fn]
     if "(" in name:
         return e.call(name, x)
-    # A negative constant keeps its parentheses: `--` would be another operator.
+    # A negative constant keeps its parentheses: `--` is the decrement operator.
     return f"-{x}" if fn == "neg" and not x.startswith("-") else f"{name}({x})"
 
 

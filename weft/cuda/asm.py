@@ -1,4 +1,4 @@
-"""Inline PTX of the author: `$0` operands become `%0`, narrow elements are packed into registers."""
+"""The author's inline PTX: `$0` operands become `%0`, and narrow elements are packed into registers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _INPUT = re.compile(r"([hrlfd])")
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register of the text: its constraint, C type and bits, and which elements of which value it holds.
+    """A register operand: its constraint, C type and bits, and the elements of a value that it holds.
 
-    `tied` is the number of the result that an operand shares its register with."""
+    `tied` is the number of the result with which an operand shares its register."""
 
     constraint: str
     type: str
@@ -40,12 +40,12 @@ class Register:
 
 
 def _per_register(element: Element, pack: int) -> int:
-    """Elements that one register holds."""
+    """The number of elements in one register."""
     return 1 if element.bits >= 32 else min(pack, 32 // (element.itemsize * 8))
 
 
 def _registers(op: Op) -> tuple[list[Register], list[Register]]:
-    """The text's registers, results first. Raises CompilationError (cuda-asm-constraints, cuda-asm-constraint)."""
+    """The register operands, results first. Raises CompilationError (cuda-asm-constraints, cuda-asm-constraint)."""
     pack, constraints = op.attrs["pack"], op.attrs["constraints"]
     given = [c.strip() for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
     slots = [
@@ -79,7 +79,7 @@ def _letter(op: Op, form: re.Pattern[str], constraint: str) -> tuple[str, int]:
 
 
 def _ptx(op: Op, outputs: list[Register], inputs: list[Register]) -> str:
-    """The author's text as a C string of inline assembly; an operand that shares a result's register goes by its number.
+    """The author's PTX as a C string; a tied operand is replaced by the result's number.
 
     Raises CompilationError (cuda-asm-operand)."""
     free = iter(range(len(outputs), len(outputs) + len(inputs)))
@@ -122,7 +122,7 @@ def _result(register: Register, name: str, tied: bool) -> str:
 
 
 def _packed(e: Emitter, register: Register, index: Index, pack: int) -> str:
-    """The elements of an operand's register, the first lowest."""
+    """The packed elements of an operand's register, the first one in the lowest bits."""
     element = register.value.type.element
     places = [member(index, pack, register.first + j) for j in range(register.count)]
     texts = [e.at(register.value, place) for place in places]
@@ -136,7 +136,7 @@ def _packed(e: Emitter, register: Register, index: Index, pack: int) -> str:
 
 
 def _unpack(e: Emitter, register: Register, name: str, target: Variable, index: Index, pack: int) -> None:
-    """Spread a result's register over its elements."""
+    """Unpack a result's register into its elements."""
     bits = register.value.type.element.itemsize * 8
     for j in range(register.count):
         place = target.at(member(index, pack, register.first + j))

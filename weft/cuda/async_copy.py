@@ -1,4 +1,4 @@
-"""cp.async: copies that each thread starts, in groups that it waits for."""
+"""`cp.async`: asynchronous copies by each thread, completed in groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDEST = 16
 
 
 def _copy_piece(name: str, width: int, masked: bool, cache: str, eviction: str) -> Piece:
-    """`name(to, from)`, and `name(to, from, on)` that writes zeros where `on` does not hold."""
+    """`name(to, from)`, and the masked `name(to, from, on)`, which writes zeros if `on` is false."""
     head = f"DEV void {name}(u32 to, const void* from{', bool on' if masked else ''}) {{"
     size = f', "r"(on ? {width} : 0)' if masked else ""
     number = 2 + masked
@@ -49,7 +49,7 @@ def _copy(e: Emitter, op: Op) -> None:
     cache, eviction = op.attrs["cache"], op.attrs["eviction"]
     if cache and eviction:
         raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
-    # Only whole 16 bytes can go around L1, which is what most copies want: nobody reads them again from there.
+    # `.cg` bypasses L1 and requires 16 bytes (PTX ISA, cp.async). Data copied to shared memory is rarely read again through L1.
     around = width == WIDEST and cache != ".ca"
     tags = [f"copy_async_{width}", "l1" * (width == WIDEST and not around), eviction, "or_zero" * (mask is not None)]
     name = "_".join(filter(None, tags))

@@ -1,4 +1,4 @@
-"""Atomics as prelude functions: one PTX instruction where there is one, else a loop around compare-and-swap."""
+"""Atomics as prelude functions: one PTX instruction if there is one, else a compare-and-swap loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _SIGNS = {"and": "&", "or": "|", "xor": "^"}
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """One kind of atomic: operation, element, PTX ordering and scope, whether it takes a predicate, and where memory is."""
+    """One kind of atomic: operation, element type, PTX memory order and scope, whether it is predicated, and the memory
+    space."""
 
     kind: str
     dtype: DType
@@ -34,20 +35,20 @@ class Atomic:
 
     @property
     def name(self) -> str:
-        """Name of the function."""
+        """The name of the function."""
         if self.space == "shared":
-            # Ordering and scope are always those of the block.
+            # Atomics on shared memory always have the same order and scope (cta), so the name omits them.
             return "_".join(["atomic_shared", self.kind, self.dtype.code, *["if"] * self.masked])
         return "_".join(["atomic", self.kind, self.dtype.code, self.order, self.scope, *["if"] * self.masked])
 
     @property
     def prefix(self) -> str:
-        """The instruction up to the operation."""
+        """The instruction before the operation."""
         return f"atom.{self.order}.{self.scope}.{self.space}"
 
     @property
     def pointer(self) -> str:
-        """C type of the address."""
+        """The C type of the address."""
         return "u32" if self.space == "shared" else f"{c_type(self.dtype)}*"
 
     @property
@@ -57,9 +58,9 @@ class Atomic:
 
 
 def combine(e: Emitter, op: Op, atomic: Atomic) -> str:
-    """The function `old = f(p, value[, on])` that combines `value` into memory.
+    """The function `old = f(p, value[, on])`: a read-modify-write with `value`.
 
-    Raises CompilationError (cuda-atomic-type) for elements under 16 bits.
+    Raises CompilationError (cuda-atomic-type) for elements of less than 16 bits.
     """
     dtype = atomic.dtype
     if dtype.bits < 16:
@@ -70,7 +71,7 @@ def combine(e: Emitter, op: Op, atomic: Atomic) -> str:
 
 
 def exchange(e: Emitter, atomic: Atomic) -> str:
-    """The function `old = f(p, compare, value[, on])` that replaces `compare` by `value`."""
+    """The function `old = f(p, compare, value[, on])`: compare-and-swap."""
     type, letter, bits = c_type(atomic.dtype), _LETTER[atomic.dtype.bits], atomic.dtype.bits
     word = f"u{bits}"
     on = ", bool on" if atomic.masked else ""
@@ -85,7 +86,7 @@ def exchange(e: Emitter, atomic: Atomic) -> str:
 
 
 def _native(e: Emitter, atomic: Atomic) -> tuple[str, str] | None:
-    """Operation with its type, and register class, where PTX has the instruction."""
+    """The operation with its type, and the constraint, if PTX has the instruction."""
     kind, dtype = atomic.kind, atomic.dtype
     if dtype.bits == 16 and dtype.is_int():
         return None
@@ -99,14 +100,14 @@ def _native(e: Emitter, atomic: Atomic) -> tuple[str, str] | None:
         return (f"{ptx}.b{dtype.bits}", letter) if dtype.bits >= 32 else None
     if not dtype.is_int():
         return None
-    # There is one 64-bit sum: it is the same for signed numbers.
+    # PTX has `atom.add.u64` but no `.s64` (PTX ISA, atom); in two's complement they are the same.
     signed = dtype.kind == "int" and not (kind == "add" and dtype.bits == 64)
     return f"{kind}.{'s' if signed else 'u'}{dtype.bits}", letter
 
 
 def _instruction(atomic: Atomic, ptx: str, letter: str) -> Piece:
     type = c_type(atomic.dtype)
-    # Exchanges move bits, so that floats need registers of integers.
+    # `exch` and `cas` have untyped `.b` operands, so floats are passed in integer registers.
     bits = ptx.startswith("exch") and atomic.dtype.is_floating()
     word = f"u{atomic.dtype.bits}" if bits or is_small_float(atomic.dtype) else type
     value, result = ("value", "old") if word == type else (
@@ -123,7 +124,7 @@ def _instruction(atomic: Atomic, ptx: str, letter: str) -> Piece:
 
 
 def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
-    """Compare-and-swap until nobody came between."""
+    """A compare-and-swap loop, which retries until the value has not changed in between."""
     type, bits = c_type(atomic.dtype), atomic.dtype.bits
     word = f"u{bits}"
     swap = Atomic("cas", atomic.dtype, atomic.order, atomic.scope, masked=False, space=atomic.space)
@@ -143,7 +144,7 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
 
 
 def _seen(atomic: Atomic) -> str:
-    """What memory holds at first."""
+    """The initial load of the loop."""
     bits = atomic.dtype.bits
     if atomic.space == "global":
         return f"u{bits} seen = *(volatile u{bits}*)p;"

@@ -1,4 +1,4 @@
-"""Conversions between element types, each rounded once."""
+"""Conversions between element types, each with a single rounding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def cast(e: Emitter, op: Op, text: str, source: DType, dtype: DType, rounding: str = "rn") -> str:
-    """The text of a `source` value as a `dtype` value, as `arith.cast` defines it; `op` gives errors their place.
+    """The expression that converts a `source` value to `dtype`, as `arith.cast` defines it; `op` locates errors.
 
-    Raises CompilationError: cuda-float8 where the target lacks the conversion, cuda-float8-rounding.
+    Raises CompilationError: cuda-float8 if the target lacks the conversion, cuda-float8-rounding.
     """
     if source == dtype:
         return text

@@ -1,4 +1,4 @@
-"""Cluster launch control: a request, and the answer of 128 bits, which the text has as two halves."""
+"""Cluster launch control: requests, and their 128-bit responses, which are two 64-bit halves in the text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _query(name: str, result: str, query: str, convert: str = "") -> Piece:
-    """`name(low, high)`: what an answer says. `query` leaves it in `%0`, or in a predicate that is then converted."""
+    """`name(low, high)`: decodes a response. `query` writes `%0`, or a predicate that `convert` converts."""
     return Piece(
         f"DEV {result} {name}(i64 low, i64 high) {{\n"
         '  u32 x; asm("{\\n.reg .b128 answer;\\n.reg .pred p;\\nmov.b128 answer, {%1, %2};\\n"\n'
@@ -57,7 +57,8 @@ def _load(e: Emitter, op: Op) -> None:
     answer = e.names.fresh("answer")
     e.out.bare(f"i64 {answer}[2];")
     e.out.line(access.load(e, Access("shared", int64, 2), answer, e.at(result), None))
-    # The next answer comes in the async proxy, perhaps asked for by another warp or block: a fence there would not reach here.
+    # The next response is written through the async proxy, possibly requested by another warp or CTA. A proxy fence executed
+    # there would not order this thread's reads of the buffer, so this thread executes one after its reads.
     e.out.line(f"{e.call('fence_async')};")
     for half, value in enumerate(op.results):
         e.define(value, f"{answer}[{half}]")
@@ -73,5 +74,5 @@ def _program_id(e: Emitter, op: Op, low: str, high: str) -> str:
     axis = "xyz"[op.attrs["dim"]]
     block = f"{e.pieces.define(f'clc_first_block_{axis}', _FIRST[axis])}({low}, {high})"
     blocks = e.func.attrs.num_ctas
-    # Programs have their blocks side by side along x.
+    # The CTAs of a program are adjacent along x of the grid.
     return f"(int)({block} / {blocks})" if axis == "x" and blocks > 1 else f"(int){block}"

@@ -1,4 +1,4 @@
-"""Blocks of a cluster: which one runs, and the barrier between them all."""
+"""Clusters: the CTA's rank, and the cluster barrier."""
 
 from __future__ import annotations
 

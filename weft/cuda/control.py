@@ -1,4 +1,4 @@
-"""Loops and branches. What they carry is assigned at their edges, in parallel, unless it shares a variable already."""
+"""Loops and branches. Carried values are assigned in parallel at region edges, unless they share a variable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.layout.base import WARPGROUP
 from weft.ops import control, thread
 
 UNITS: frozenset[Completion | None] = frozenset({"mbarrier", "bulk", "wgmma", "tcgen05"})
-"""How accesses of the units that run beside the warps complete: of TMA, and of the tensor cores."""
+"""The completion mechanisms of the asynchronous units: TMA and tensor cores."""
 
 
 @emits(control.for_)
@@ -45,10 +45,10 @@ def _for(e: Emitter, op: Op) -> None:
 
 
 def _keep_rolled(e: Emitter, loop: Op) -> None:
-    """Bid the compiler leave a loop as it is whose body drives the asynchronous units.
+    """Emit `#pragma unroll 1` for a loop whose body issues work to the asynchronous units.
 
-    It would repeat the body four times, in which nothing is gained: what such a loop waits for takes longer than a jump. Loops
-    of plain loads and arithmetic are its own affair, for there it starts several loads at a time.
+    NVRTC otherwise unrolls such a loop by 4, which only enlarges the code: its time is spent in waits for the units, not in
+    branches. Loops of plain loads and arithmetic are left to NVRTC, since unrolling them overlaps several loads.
     """
     inside = (op for region in loop.regions for op in walk(region))
     if any(effect.completes in UNITS for op in inside for effect in op.kind.effects):
@@ -56,13 +56,14 @@ def _keep_rolled(e: Emitter, loop: Op) -> None:
 
 
 MOST_UNROLLED = 64
-"""Rounds of a loop that are written out, at most."""
+"""The largest trip count for which a loop is unrolled."""
 
 
 def _indexes_own_arrays(e: Emitter, loop: Op) -> bool:
-    """Whether a loop of few rounds chooses elements of a thread's own array by what changes from round to round.
+    """True for a loop with a small trip count that indexes a local array by a value that varies between iterations.
 
-    Unrolled it names each of them, so that the array can stay in registers."""
+    Unrolling makes these indices constants. Without it, ptxas places the array in local memory, as registers cannot be
+    indexed."""
     lower, upper, step = (e.number(value) for value in list(loop.uses)[:3])
     if lower is None or upper is None or step is None:
         return False
@@ -109,7 +110,7 @@ def _while(e: Emitter, op: Op) -> None:
 
 
 def _leave(e: Emitter, op: Op, condition: str, passed: list[Value]) -> None:
-    """Leave the loop under a condition, with what was passed on as its results."""
+    """A conditional break of the loop, with the passed values as its results."""
     if all(e.variable(result) is e.refs[value] for result, value in zip(op.results, passed, strict=True)):
         e.out.line(f"if ({condition}) break;")
         return
@@ -140,7 +141,7 @@ def _if(e: Emitter, op: Op) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """A partition and what it does. `registers` of each of its threads, 0: as many as the kernel starts with."""
+    """A partition and its region. `registers` per thread; 0: the kernel's initial number."""
 
     partition: Partition
     region: Region
@@ -148,13 +149,14 @@ class _Role:
 
     @property
     def end(self) -> int:
-        """The first warp that is no longer in it."""
+        """The first warp after the partition."""
         return self.partition.first_warp + self.partition.num_warps
 
 
 @emits(control.partitions)
 def _partitions(e: Emitter, op: Op) -> None:
-    """A branch for each partition. Where warpgroups have registers of their own, a branch for each of these around them."""
+    """A branch for each partition. If warpgroups have different numbers of registers, these are nested in a branch for each
+    warpgroup."""
     attrs = zip(*(op.attrs[name] for name in ("first_warps", "num_warps", "num_regs")), op.regions, strict=True)
     roles = [
         _Role(Partition(first, warps, barrier=number), region, registers)
@@ -169,7 +171,8 @@ def _partitions(e: Emitter, op: Op) -> None:
 
 
 def _group(e: Emitter, roles: list[_Role]) -> None:
-    """What the warps of some partitions do. All of a warpgroup change their registers together, first of all."""
+    """The code of partitions in the same warpgroups. `setmaxnreg` comes first: all warps of a warpgroup must execute the same
+    one (PTX ISA, setmaxnreg)."""
     registers, start = roles[0].registers, e.func.attrs.registers
     if registers and registers != start:
         e.out.line(f"{e.pieces.use('take_registers' if registers > start else 'give_registers')}<{registers}>();")
@@ -183,7 +186,7 @@ def _role(e: Emitter, role: _Role) -> None:
 
 
 def _branches(e: Emitter, arms: list[tuple[int, Callable[[], None]]]) -> None:
-    """Each arm for the warps before the one it names that no earlier arm has taken. One arm alone needs no branch."""
+    """An if-else chain by warp index: each arm applies to the warps below its bound. A single arm needs no branch."""
     *tested, (_, last) = arms
     loc = e.out.loc
     for number, (end, write) in enumerate(tested):
@@ -197,4 +200,4 @@ def _branches(e: Emitter, arms: list[tuple[int, Callable[[], None]]]) -> None:
 
 @emits(control.return_, control.yield_, control.condition)
 def _terminator(e: Emitter, op: Op) -> None:
-    """The operation that owns the region assigns what it yields."""
+    """Emits nothing: the operation that owns the region assigns the yielded values."""

@@ -1,4 +1,4 @@
-"""Printing and assertions."""
+"""Prints and assertions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def program_place(e: Emitter) -> str:
-    """The program's place in the grid, as three arguments of printf."""
+    """The program's index in the grid, as three arguments of printf."""
     return f"{program_index(e, 0)}, blockIdx.y, blockIdx.z"
 
 
 def _thread_place(block: tuple[int, int, int]) -> str:
-    """The thread's place in a block of these sizes, as three arguments of printf."""
+    """The thread's index in a block of these sizes, as three arguments of printf."""
     x, y, _ = block
     return f"threadIdx.x % {x}u, threadIdx.x / {x}u % {y}u, threadIdx.x / {x * y}u"
 
@@ -46,7 +46,7 @@ def _argument(e: Emitter, op: Op, value: Value, index: Index, hexadecimal: bool)
         return f"(u64){text}"
     if element.is_floating():
         return cast(e, op, text, element, float32) if is_small_float(element) else text
-    # A narrow integer would be widened with its sign: in hexadecimal only its own digits count.
+    # printf's arguments are promoted with sign extension. A narrow integer in hexadecimal is masked to its own digits.
     return f"(u{element.bits}){text}" if hexadecimal and element.bits in (8, 16) else text
 
 
@@ -87,4 +87,4 @@ def _assert(e: Emitter, op: Op) -> None:
 
 @emits(debug.breakpoint_)
 def _breakpoint(e: Emitter, op: Op) -> None:
-    """A GPU does not stop."""
+    """Emits nothing: breakpoints stop the simulator only."""

@@ -1,7 +1,7 @@
-"""Tensor descriptors that a kernel makes, and what fetches descriptors (PTX ISA, tensormap.replace, prefetch.tensormap).
+"""Tensor descriptors created in kernels, and prefetches of descriptors (PTX ISA, tensormap.replace, prefetch.tensormap).
 
-The first warp of the partition forms a descriptor in shared memory, field by field, and copies it to the block's part of the
-workspace, where TMA reads it. PTX counts dimensions from the innermost on.
+The first warp of the partition builds a descriptor in shared memory, field by field, and copies it to the block's part of the
+workspace in global memory, where TMA reads it. PTX numbers dimensions from the innermost.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ ELEMENT_TYPES = {
     "i1": 0, "i8": 0, "u8": 0, "f8e4m3": 0, "f8e5m2": 0, "i16": 1, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5,
     "f16": 6, "f32": 7, "f64": 9, "bf16": 10,
 }  # fmt: skip
-"""The field `.elemtype`. Its numbers are not those of the driver; signs of 8 and 16 bits do not matter to TMA."""
+"""The field `.elemtype` (PTX ISA, tensormap.replace). Its codes differ from those of the driver's `CUtensorMapDataType`. The
+signedness of 8- and 16-bit integers is irrelevant to TMA."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""The field `.swizzle_mode`, by bytes of the span."""
+"""The field `.swizzle_mode`, by swizzle size in bytes."""
 FILLS = {"zero": 0, "nan": 1}
-"""The field `.fill_mode`: what is read outside of the tensor."""
+"""The field `.fill_mode`: the value of out-of-bounds elements."""
 NO_INTERLEAVE = 0
 LEGAL_STRIDE = 16
-"""Bytes, for dimensions of one element, along which nothing steps."""
+"""The stride, in bytes, of dimensions of size 1, whose own stride is irrelevant but may be one that TMA rejects."""
 
 _AXES = "xyzwv"
 _PREFETCH = Piece(
@@ -41,7 +42,7 @@ _PREFETCH = Piece(
 
 
 def _replace(field: str, value: str, *, bits: int = 32, axis: int | None = None, register: str = "r") -> str:
-    """A statement that sets a field; `register` "n" is for numbers known while compiling."""
+    """A statement that sets a field; `register` is "n" for compile-time constants."""
     at = "" if axis is None else f"{axis}, "
     return (
         f'asm volatile("tensormap.replace.tile.{field}.shared::cta.b1024.b{bits} [%0], {at}%1;" '
@@ -52,7 +53,7 @@ def _replace(field: str, value: str, *, bits: int = 32, axis: int | None = None,
 def _make_piece(name: str, rank: int) -> Piece:
     """`name<type, swizzle, fill, again>(to, room, base, boxes..., extents..., strides in bytes...)`, innermost first.
 
-    The innermost dimension has no stride. A stride along one element is replaced by a legal one, as hosts do."""
+    The innermost dimension has no stride. The stride of a dimension of size 1 is replaced by a legal one, as on the host."""
     axes = _AXES[:rank]
     parameters = ", ".join([
         "const CUtensorMap* to", "u32 room", "const void* base", *(f"u32 box_{a}" for a in axes), *(f"u32 {a}" for a in axes),

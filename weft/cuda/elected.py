@@ -1,6 +1,6 @@
-"""Statements of the one thread that acts for its partition, or for its warp: neighbours stand in one branch.
+"""Statements of the elected thread of a partition, or of each warp: adjacent statements share one branch.
 
-Requests that several warps issue have branches of their own, one for warps that follow one another.
+TMA instructions issued by several warps have separate branches, one for each run of consecutive warps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str:
-    """What holds for the elected thread: of the partition's first warp (of each one), the lane that `elect.sync` picks.
+    """The condition of the elected thread: the lane that `elect.sync` elects in the partition's first warp (or in each warp).
 
-    A predicate `on`, the same in all threads, comes first: below a branch after `elect.sync` ptxas does not know any more that
-    one lane is left, and makes a loop over lanes of each TMA request."""
+    A uniform predicate `on` is tested first. Under a branch inside the `elect.sync` branch, ptxas no longer knows that a single
+    lane is active, and generates a loop over the active lanes around each TMA instruction."""
     here = e.partition
     if not e.target.has_elect:
         first = here.first_warp * e.target.warp_size
@@ -34,7 +34,8 @@ def condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str
 
 
 def write(e: Emitter, ops: list[Op]) -> None:
-    """Operations one after another, those of one predicate in one branch; before a thread acts for its warp, that has come."""
+    """Write operations in order, with one branch for each run of equal predicates. A `__syncwarp` precedes a thread that acts
+    for its warp."""
     met = False
     for (load, each_warp, on), some in groupby(ops, lambda op: _kind_of_branch(e, op)):
         group = list(some)
@@ -49,12 +50,12 @@ def write(e: Emitter, ops: list[Op]) -> None:
 
 
 def _kind_of_branch(e: Emitter, op: Op) -> tuple[Op | None, bool, str | None]:
-    """What operations of one branch have in common: a load by several warps is alone."""
+    """The key of operations that share a branch; a load issued by several warps has its own."""
     return op if tma.by_several(op) else None, bool(op.attrs.get("each_warp")), _predicate(e, op)
 
 
 def _requests(e: Emitter, load: Op, on: str | None) -> None:
-    """The requests of a load by several warps: a branch for as many as go to warps that follow one another."""
+    """The TMA instructions of a load by several warps: one branch for each run of consecutive warps."""
     warps, first = load.attrs["issuers"], load.attrs["first"]
     ((count, text),) = _statements(e, load, True)
     e.declare_pending()
@@ -73,7 +74,7 @@ def _requests(e: Emitter, load: Op, on: str | None) -> None:
 
 
 def _branch(e: Emitter, ops: list[Op], condition: str) -> None:
-    """What stands under one condition."""
+    """A branch with its operations."""
     kinds = [op.kind for op in ops]
     ends = [kind is not after for kind, after in zip(kinds, [*kinds[1:], None], strict=True)]
     statements = [_statements(e, op, end) for op, end in zip(ops, ends, strict=True)]
@@ -91,7 +92,7 @@ def _branch(e: Emitter, ops: list[Op], condition: str) -> None:
 
 
 def _in_one_line(head: str, ops: list[Op], statements: list[list[Repeated]]) -> str | None:
-    """The branch with its statements, where they are few and of one line of the author's."""
+    """The branch with its statements on one line, if they are few and from one source line."""
     every = [item for repeated in statements for item in repeated]
     if len({op.loc for op in ops}) > 1 or any(count > 1 for count, _ in every):
         return None

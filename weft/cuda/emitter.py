@@ -1,8 +1,8 @@
-"""From lowered operations to lines: names, references, shared loops over registers, the prelude pieces in use.
+"""The emitter: names, references, loops over registers, and the prelude functions in use.
 
-Decides nothing about the machine: an operation's rule says how it is spelled. What is decided here is how the text reads.
-Neighbouring elementwise operations on arrays of one length share one unrolled loop, and a value that only that loop uses is
-a scalar inside it. Constants, splats and permuted arrays have no variable of their own.
+An operation's rule determines its instructions; the emitter determines the form of the text. Adjacent elementwise operations on
+arrays of one length share one unrolled loop, and a value used in that loop only is a scalar inside it. Constants, splats and
+permuted arrays have no variable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Move = tuple[Variable, Ref]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The warps that run what is written: `num_warps` of the block's, from `first_warp` on, and their hardware barrier."""
+    """The partition for which code is emitted: `num_warps` warps of the block from `first_warp`, and its hardware barrier."""
 
     first_warp: int
     num_warps: int
@@ -43,14 +43,14 @@ class Partition:
 
 
 class Emitter:
-    """The state of one function's text. Rules call it; see `weft.cuda.rules`.
+    """The state of one function's emission. Rules call it; see `weft.cuda.rules`.
 
-    `refs`: what each value is called. `constants`: the values known as numbers. `index`: the register that an elementwise rule
-    is asked for. `uses_shared`: the text names the base of shared memory. `buffers`: names and addresses of the author's
-    memory, which the kernel's head defines. `rooms`: the allocation that a view lies in. `workspace`: the name of the
-    block's part of the global memory that launches provide, where they do. `partition`: who runs what is written now; it is the
-    whole block outside of `control.partitions`. `exact`: sums that never leave their type. `kept`: numbers of
-    blocks that are read once.
+    `refs`: the reference of each value. `constants`: the values of constants. `index`: the register for which an elementwise
+    rule is called. `uses_shared`: the text uses the base of shared memory. `buffers`: names and addresses of the author's
+    allocations, which the kernel's head defines. `rooms`: the allocation of each view. `workspace`: the name of the block's
+    part of the global workspace, if there is one. `partition`: the partition that executes the emitted code; outside of
+    `control.partitions` it is the whole block. `exact`: additions that never overflow. `kept`: block indices that are read
+    once and kept in registers.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -82,16 +82,16 @@ class Emitter:
     # Values
 
     def at(self, value: Value, index: Index | None = None) -> str:
-        """The text of a scalar, or of one register (by default the one that is being spelled)."""
+        """The text of a scalar, or of one register (by default the current one)."""
         return self.refs[value].at(self.index if index is None else index)
 
     def operand(self, op: Op, name: str, index: Index | None = None) -> str | None:
-        """The text of an optional operand, None where it is absent."""
+        """The text of an optional operand; None if it is absent."""
         value = op.operand(name)
         return None if value is None else self.at(value, index)
 
     def number(self, value: Value) -> Number | None:
-        """The value as a compile-time number, if it is one."""
+        """The value as a compile-time constant, if it is one."""
         return self.constants.get(value)
 
     def entry(self, table: Table, index: Index) -> str:
@@ -108,24 +108,24 @@ class Emitter:
         return self.tables[table]
 
     def call(self, piece: str, *arguments: str) -> str:
-        """A call of a prelude function, which is then part of the text."""
+        """A call of a prelude function, which is added to the text."""
         return f"{self.pieces.use(piece)}({', '.join(arguments)})"
 
     def shared_address(self, offset: str) -> str:
-        """A 32-bit shared-memory address: the block's base plus a text in bytes, or the base itself."""
+        """A 32-bit shared memory address: the block's base plus an offset in bytes, or the base itself."""
         self.uses_shared = True
         return f"scratch + {offset}" if offset else "scratch"
 
     @property
     def warp(self) -> str:
-        """The name of the warp's index in its block, which the kernel's head then defines."""
+        """The name of the warp index, which the kernel's head then defines."""
         self.warp_name = self.warp_name or self.names.fresh("warp")
         return self.warp_name
 
     # Variables
 
     def variable(self, value: Value, mutable: bool = False) -> Variable:
-        """The value's variable. It is declared now, a scalar with its first assignment."""
+        """The value's variable. An array is declared now, a scalar at its first assignment."""
         ref = self.refs.get(value)
         if isinstance(ref, Variable):
             return ref
@@ -143,7 +143,7 @@ class Emitter:
         return made
 
     def define(self, value: Value, text: str) -> None:
-        """`const int x = text;`, or an assignment where the variable is shared."""
+        """`const int x = text;`, or an assignment if several values share the variable."""
         if value in self._storage.class_of:
             self.set(self.variable(value), text)
             return
@@ -152,21 +152,21 @@ class Emitter:
         self.out.statement(f"{_const(made.type)} {made.name} = {text};")
 
     def call_for(self, value: Value, text: str) -> None:
-        """A call with an effect: its result's definition, or a statement of its own where nobody uses that."""
+        """A call with side effects: the definition of its result, or an expression statement if the result is unused."""
         if value in self._users:
             self.define(value, text)
         else:
             self.out.statement(f"{text};")
 
     def set(self, variable: Variable, text: str) -> None:
-        """Assign a scalar variable, which is declared thereby if this comes first."""
+        """Assign a scalar variable; the first assignment declares it."""
         first = variable in self._undeclared
         if first:
             self._undeclared.remove(variable)
         self.out.statement(f"{variable.declaration if first else variable.name} = {text};")
 
     def declare_pending(self) -> None:
-        """Declare the scalars that were waiting for their first assignment: it will be in an inner scope."""
+        """Declare the scalars that have no assignment yet, since their first one will be in an inner scope."""
         for variable in self._undeclared:
             self.out.bare(f"{variable.declaration};")
         self._undeclared.clear()
@@ -180,7 +180,7 @@ class Emitter:
         )
 
     def _declare(self, variable: Variable, value: Value) -> None:
-        # An array of one register is written where arrays are, which does not declare it.
+        # An array of one register is written by array accesses, which do not declare it.
         if variable.count is None and not isinstance(value.type, RegsType):
             self._undeclared.append(variable)
         else:
@@ -196,7 +196,7 @@ class Emitter:
     # Parallel assignment
 
     def assign(self, targets: Sequence[Value], sources: Sequence[Value], mutable: bool = False) -> None:
-        """Assign all targets at once, as a region's edge does; what already shares a variable costs nothing."""
+        """A parallel assignment, as at a region's edge; values that share a variable need none."""
         pairs = [(self.variable(t, mutable), self.refs[s]) for t, s in zip(targets, sources, strict=True)]
         moves = sorted((m for m in pairs if m[0] is not m[1]), key=lambda m: m[0].count or 0)
         for count, group in groupby(moves, key=lambda m: m[0].count):
@@ -213,7 +213,7 @@ class Emitter:
                 self.set(target, source.at(0))
 
     def _in_order(self, moves: list[Move]) -> list[Move]:
-        """The assignments one after another; a cycle is broken by saving one target first."""
+        """The sequential order of a parallel assignment; a cycle is broken by a temporary."""
         ordered: list[Move] = []
         while moves:
             free = next((m for m in moves if all(other is m or other[1] is not m[0] for other in moves)), None)
@@ -230,7 +230,7 @@ class Emitter:
     # Loops over registers
 
     def unrolled(self, count: int, statements: Iterable[Statement]) -> None:
-        """Each statement for each of `count` registers, in one unrolled loop; `count` 1 needs no loop."""
+        """The statements for each of `count` registers, in one unrolled loop; a `count` of 1 needs no loop."""
         statements = list(statements)
         if count == 1:
             self._statements(statements, 0)
@@ -252,7 +252,7 @@ class Emitter:
 
     @contextmanager
     def registers(self, count: int) -> Iterator[Index]:
-        """A loop over `count` registers (or groups of them) whose body is written inside; gives its index."""
+        """A loop over `count` registers (or groups of them); the body is written inside the `with` block. Yields the index."""
         self.declare_pending()
         if count == 1:
             yield 0
@@ -265,13 +265,13 @@ class Emitter:
 
     @contextmanager
     def braces(self, head: str) -> Iterator[None]:
-        """A statement with a body; what is assigned in it for the first time is declared before it."""
+        """A statement with a body; variables that are first assigned in it are declared before it."""
         self.declare_pending()
         with self.out.braces(head):
             yield
 
     def region(self, region: Region) -> None:
-        """All operations but the terminator."""
+        """Emit all operations of a region except the terminator."""
         for op in region.ops[:-1]:
             self._op(op)
         self._close()
@@ -300,18 +300,18 @@ class Emitter:
             self._classes[number].mutable = False
 
     def _close(self) -> None:
-        """Write what waits for more of its kind."""
+        """Write the deferred operations: the open loop and the operations of the elected thread."""
         self._close_loop()
         self._close_elected()
 
     def _close_elected(self) -> None:
-        """Write the operations of the elected thread that came one after another; what came between were definitions."""
+        """Write the deferred operations of the elected thread; only definitions occurred between them."""
         group, self._elected = self._elected, []
         if group:
             elected.write(self, group)
 
     def _refer(self, op: Op, rule: Rule) -> None:
-        """Call the result what the rule says, or copy where that would change or is not there yet."""
+        """Alias the result to the rule's reference, or copy if the reference is mutable or not written yet."""
         sources = [self.refs[value] for value in op.uses]
         if any(self.refs[pending.result] in sources for pending in self._loop):
             self._close_loop()
@@ -324,7 +324,7 @@ class Emitter:
         self.copy(op.result, rule.write(self, op))
 
     def copy(self, value: Value, ref: Ref) -> None:
-        """Give the value a variable with what `ref` says now, unless that is one of its own."""
+        """Give the value a variable with the current contents of `ref`, unless `ref` is that variable."""
         if self.refs.get(value) is ref:
             return
         if spelling.count_of(value.type) is None:
@@ -335,7 +335,7 @@ class Emitter:
             self.unrolled(made.count or 1, [(self.out.loc, partial(_assignment, (made, ref)))])
 
     def _scalar(self, op: Op) -> None:
-        # An open loop reads and writes arrays only, so this may stand before it, unless it changes a shared scalar.
+        # An open loop accesses arrays only, so the copy may precede it, unless it assigns a shared scalar.
         if op.result in self._storage.class_of:
             self._close_loop()
         self.out.loc = op.loc
@@ -352,7 +352,7 @@ class Emitter:
         self._loop.append(op)
 
     def _close_loop(self) -> None:
-        """Write the open loop, its arrays declared before it."""
+        """Write the open loop, preceded by the declarations of its arrays."""
         group, self._loop = self._loop, []
         if not group:
             return
@@ -373,7 +373,7 @@ class Emitter:
         return RULES[op.kind].write(self, op, *[self.at(value) for value in op.uses])
 
     def picked(self, source: Ref, table: Table) -> Ref:
-        """Registers of a value in another order, without a copy."""
+        """A permutation of a value's registers, without a copy."""
         if isinstance(source, Inline):
             return source
         if isinstance(source, Picked):

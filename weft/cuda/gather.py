@@ -1,4 +1,4 @@
-"""TMA of chosen rows: four of a matrix in one request, by the elected thread, which holds all their numbers."""
+"""TMA gather and scatter: four rows of a matrix per instruction, issued by the elected thread, which holds all row indices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SCATTER = Piece(
 
 
 def _request(e: Emitter, op: Op, index: Index) -> tuple[str, list[str]]:
-    """The address in shared memory of a request's rows, and their coordinates."""
+    """The shared memory address of an instruction's rows, and their coordinates."""
     desc, handle, rows, first = (op.operand(name) for name in ("desc", "handle", "rows", "column"))
     assert desc is not None and handle is not None and rows is not None
     firsts, columns, offsets = zip(*op.attrs["steps"], strict=True)

@@ -1,4 +1,4 @@
-"""Which numbers of blocks a kernel keeps in registers, where the compiler would read them again."""
+"""Block indices that are kept in registers, where the compiler would read the special registers again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _LOADS = (tma.load, tma.load_im2col)
 
 
 def kept_ids(func: Func) -> frozenset[Op]:
-    """Those of which coordinates of TMA requests in loops are made before the loops: a request waits until they are read."""
+    """The block indices that are read before a loop and used in coordinates of TMA instructions inside it.
+
+    Otherwise the compiler reads the special register again in the loop, and the TMA instruction waits for that read."""
     inside = repeated(func.body)
     used = [value for op in inside if op.kind in _LOADS for value in op.uses]
     before = (op for op in walk(func.body) if op.kind.pure and op not in inside) if used else ()

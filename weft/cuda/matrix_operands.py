@@ -1,4 +1,4 @@
-"""How arrays of registers stand in the text of matrix instructions: operands of `asm`, in words, and PTX vectors of them."""
+"""Register operands of matrix instructions: `asm` operands, packed into words, and PTX vectors of them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 WORD_BITS = 32
 PER_LINE = 16
-"""Operands of an instruction on a line of its wrapper."""
+"""The number of operands on a line of the wrapper."""
 PTX = {
     "f16": "f16", "bf16": "bf16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8",
 }  # fmt: skip
-"""How the instructions name types of operands; elements of 32 bits are read as tf32."""
+"""PTX operand types; float32 operands are read as tf32."""
 PTX_SUM = {"f32": "f32", "f16": "f16", "i32": "s32"}
-"""And of sums."""
+"""PTX accumulator types."""
 
 
 def struct_of(element: DType) -> tuple[str, ...]:
-    """The piece that defines the C type of an element, if one does."""
+    """The prelude piece that defines the C type of an element, if there is one."""
     return (element.code,) if is_small_float(element) else ()
 
 
 def in_place(name: str, element: DType, count: int, how: str = "+") -> list[str]:
-    """Operands that are read and written (only written with "="): `count` elements of an array, several of them in a word."""
+    """`asm` operands for `count` elements of an array, packed into words: read and written, or only written with "="."""
     letter, array = "r", f"((u32*){name})"
     if element.bits == WORD_BITS:
         letter, array = "f" if element.is_floating() else "r", name
@@ -38,38 +38,38 @@ def in_place(name: str, element: DType, count: int, how: str = "+") -> list[str]
 
 
 def operand_lines(items: Sequence[str]) -> str:
-    """Items separated by commas, so many a line."""
+    """Items separated by commas, `PER_LINE` on a line."""
     rows = [", ".join(items[i : i + PER_LINE]) for i in range(0, len(items), PER_LINE)]
     return ",\n      ".join(rows)
 
 
 def ptx_vector(first: int, count: int, continued: bool = False) -> str:
-    """PTX operands as a vector, broken into C string literals; lines of a macro are `continued`."""
+    """A PTX vector of operands, split into C string literals; lines of a macro are `continued`."""
     names = [f"%{first + i}" for i in range(count)]
     rows = [", ".join(names[i : i + PER_LINE]) for i in range(0, count, PER_LINE)]
     end = " \\" if continued else ""
     return "{" + f', "{end}\n    "'.join(rows) + "}"
 
 
-# A word of an array, by how many elements it holds, and the piece that packs it.
+# By the number of elements in a word: the expression of a word of an array, and the prelude piece that packs it.
 _WORDS = {1: "__builtin_bit_cast(u32, {}[{}])", 2: "pack16({} + {})", 4: "pack8<4>({} + {})"}
 PACKERS = {1: (), 2: ("pack16",), 4: ("pack8",)}
 
 
 def word_at(array: str, index: Index, per: int) -> str:
-    """A word of an array with so many elements in each."""
+    """The expression of a word of `per` elements of an array."""
     first = per * index if isinstance(index, int) else index if per == 1 else f"{per} * {index}"
     return _WORDS[per].format(array, first)
 
 
 def word_operands(name: str, element: DType, count: int) -> tuple[list[str], tuple[str, ...]]:
-    """Operands that hold `count` elements of an array in words, and the pieces that pack them."""
+    """Operands for `count` elements of an array, packed into words, and the prelude pieces that pack them."""
     per = WORD_BITS // element.bits
     return [f'"r"({word_at(name, i, per)})' for i in range(count // per)], (*struct_of(element), *PACKERS[per])
 
 
 def array_of(e: Emitter, value: Value) -> str:
-    """The name of a C array that holds the registers of a value: its own, or a copy."""
+    """The name of a C array with the registers of a value: its variable, or a copy."""
     ref = e.refs[value]
     if isinstance(ref, Variable) and ref.count is not None and not ref.local:
         return ref.name

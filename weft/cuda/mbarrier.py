@@ -1,4 +1,4 @@
-"""mbarriers: set up, counted and waited for. A barrier is known by its address in shared memory."""
+"""mbarriers: initialization, arrivals and waits. A barrier is represented by its shared memory address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 PATIENCE = 2_000_000_000
-"""Nanoseconds after which a wait of a debug build gives up."""
+"""The time-out of waits in debug builds, in nanoseconds."""
 
 _PIECES = {
     "mbar_init": Piece(
@@ -89,7 +89,7 @@ _WATCHED = (
 
 
 def _there(name: str, ptx: str) -> Piece:
-    """`mbar_<name>_in`: an arrival on the barrier of another block."""
+    """`mbar_<name>_in`: an arrival on the barrier of another CTA."""
     return Piece(
         "// on the barrier that lies there in another block\n"
         f"DEV void mbar_{name}_in(u32 bar, u32 block, u32 number) {{\n"
@@ -100,10 +100,9 @@ def _there(name: str, ptx: str) -> Piece:
 
 
 def _tells_of_global(e: Emitter) -> bool:
-    """Whether blocks may learn from one another's arrivals what threads wrote to global memory.
+    """True if arrivals from other CTAs may publish writes of global memory, which requires a fence of gpu scope.
 
-    That takes a fence for the whole GPU. Shared memory does not: what other blocks write there comes by TMA, after this
-    block's own accesses are done."""
+    Shared memory needs none: other CTAs write it by TMA only, after this CTA's accesses are complete."""
     effects = (effect for op in walk(e.func.body) for effect in op.kind.effects)
     return any((x.kind, x.proxy) == ("write", "generic") and x.space in ("global", "io") for x in effects)
 
@@ -126,7 +125,7 @@ def _once(text: str) -> Repeated:
 @elects(mbarrier.init)
 def _init(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     made = _once(_call(e, "mbar_init", _bar(e, op), str(op.attrs["count"])))
-    # One fence makes all barriers of a row known, to the async proxy and to other blocks.
+    # One fence after a series of initializations makes all of them visible to the async proxy and to other CTAs.
     fenced = last and e.target.has_mbarrier_tx
     return [made, _once(_call(e, "fence_mbar_init"))] if fenced else [made]
 
@@ -151,7 +150,7 @@ def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
-    """An arrival on the block's own barrier, or on that of the first of the blocks that share it."""
+    """An arrival on the CTA's own barrier, or on that of the first of the CTAs that share it."""
     blocks = op.attrs["shared_by"]
     if not blocks:
         return _call(e, name, _bar(e, op), str(number))
@@ -159,7 +158,7 @@ def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
 
 
 def _define_there(e: Emitter, op: Op) -> str:
-    """The function that arrives at another block's barrier."""
+    """The function that arrives on another CTA's barrier."""
     scope = ".release.cluster" if _tells_of_global(e) else ""
     name, ptx = ("expect", f".expect_tx{scope}") if op.kind is mbarrier.expect else ("arrive", scope)
     return e.pieces.define(f"mbar_{name}_in", _there(name, ptx))
@@ -172,7 +171,7 @@ def _wait(e: Emitter, op: Op) -> None:
     on = e.operand(op, "pred")
     _wait_for(e, op, "" if on is None else f"if ({on}) ", bar, phase)
     if op.attrs["shared_by"] and _tells_of_global(e):
-        # The wait orders what the block did, the fence what other blocks did before they arrived.
+        # The wait makes accesses of this CTA visible; the fence those of other CTAs before their arrivals.
         e.out.line(f"{e.call('fence_cluster')};")
 
 
@@ -194,7 +193,7 @@ def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
 
 
 def _which(e: Emitter, bar: Value) -> tuple[str, str]:
-    """What the author calls a barrier, or the array that it is in, and the text of its number in there."""
+    """The author's name of a barrier, or of its array, and the text of its index in the array."""
     room = e.rooms.get(bar, bar)
     if not room.name or not isinstance(e.refs[room], Inline):
         return bar.name or "a barrier", "0"

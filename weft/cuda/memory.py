@@ -49,7 +49,8 @@ def _strength(op: Op) -> str:
 
 
 def address(e: Emitter, ptr: Value, offsets: tuple[Table, ...], strides: Sequence[Value | None], index: Index) -> str:
-    """`p + stride * (r % 4) + 8 * r`: the access's address, constants last so that they end in the instruction."""
+    """`p + stride * (r % 4) + 8 * r`: the address of an access. Constants are last, so that ptxas folds them into the
+    instruction's immediate offset."""
     constants, *tables = offsets
     terms = [e.at(ptr, index)]
     for stride, table in zip(strides, tables, strict=True):
@@ -74,7 +75,7 @@ def _address(e: Emitter, op: Op, strides: Sequence[Value | None], index: Index) 
 
 
 def consecutive(registers: tuple[Table, ...]) -> Table | None:
-    """The first register of each access, if the others follow it."""
+    """The first register of each access, if the registers of each access are consecutive."""
     first = tuple([group[0] for group in registers])
     runs = all(group == tuple(range(group[0], group[0] + len(group))) for group in registers)
     return first if runs else None
@@ -90,7 +91,7 @@ Texts = Callable[[Index], tuple[str, str | None]]
 
 
 def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table, ...], texts: Texts) -> None:
-    """All accesses of a load: each into its registers, by way of a small array where these are not neighbours."""
+    """The accesses of a load; registers that are not consecutive are loaded through a small array."""
     first = consecutive(registers)
     if first is not None and into.count is not None:
         e.unrolled(
@@ -109,7 +110,7 @@ def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table
 
 
 def write_registers(e: Emitter, a: Access, value: Value, registers: tuple[Table, ...], texts: Texts) -> None:
-    """All accesses of a store, each from its registers."""
+    """The accesses of a store, each from its registers."""
     ref, first = e.refs[value], consecutive(registers)
     if registers and registers[0] and len(registers) * len(registers[0]) == 1:
         e.out.statement(access.write(e, a, texts(0)[0], ref.at(registers[0][0]), texts(0)[1]))
@@ -179,7 +180,7 @@ def _is_masked(op: Op) -> bool:
 
 
 def _exchanged(e: Emitter, op: Op, name: str) -> None:
-    """The old values, register by register."""
+    """The old values of an atomic, register by register."""
 
     def call(index: Index) -> str:
         return f"{name}({', '.join(e.at(value, index) for value in op.uses)})"

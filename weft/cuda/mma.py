@@ -1,9 +1,9 @@
-"""Products of a warpgroup: one PTX wrapper for a run of `wgmma` on one accumulator.
+"""Warpgroup MMAs: one PTX wrapper for a run of `wgmma` on one accumulator.
 
-An accumulator is a C array that instructions update in place; a wait takes all its accumulators through its `asm`, so that no
-read of them comes before it. NVRTC's time goes with the registers that pass through such statements: hence runs. Matrix
-descriptors are formed of two 32-bit halves, of which only the lower one depends on where the matrix lies, from values that the
-warps of a warpgroup share: so they stay in uniform registers.
+An accumulator is a C array that instructions update in place. The `asm` of a wait has all its accumulators as operands, so that
+no read of them precedes it. NVRTC's compile time grows with the number of register operands of such statements, which is why a
+run of instructions shares one statement. A matrix descriptor is built of two 32-bit halves, of which only the lower one depends
+on the address, from values that are uniform in a warpgroup, so it stays in uniform registers.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ _COMMIT = Piece('DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync
 
 @dataclass(frozen=True, slots=True)
 class Wgmma:
-    """Instructions of one shape that follow one another on the same accumulators: `transposed` operands are contiguous along m
-    or n.
+    """A run of instructions of one shape on the same accumulators; `transposed` operands are contiguous along m or n.
 
-    `count` is how many they are. `words`: with a in registers, the first word of a for each, from the first one's on; None with
-    a in memory."""
+    `count` is the number of instructions. `words`: for a in registers, each instruction's first word of a, relative to that of
+    the first one; None for a in memory."""
 
     n: int
     k: int
@@ -75,13 +74,13 @@ class Wgmma:
 
     @property
     def name(self) -> str:
-        """`wgmma_64x256x16_f32_f16_tb_x4`, of four instructions."""
+        """`wgmma_64x256x16_f32_f16_tb_x4` for four instructions."""
         return f"{self.instruction}_x{self.count}"
 
     def piece(self, name: str) -> Piece:
         """`name(x, a, b, add)`: instruction i multiplies the matrices `a[i]` and `b[i]`; `x` are the accumulators.
 
-        Where `add` does not hold, the first forgets what they held."""
+        If `add` is false, the first instruction overwrites the accumulators (`scale-d`)."""
         outputs = in_place("x", self.sum, self.n // 2)
         left, lefts, parameter = self._left(len(outputs))
         first_b = len(outputs) + len(left)
@@ -104,7 +103,7 @@ class Wgmma:
         )
 
     def _left(self, first: int) -> tuple[list[str], list[str], str]:
-        """Operands of the statement for a, from number `first` on; a as each instruction names it; the wrapper's parameter."""
+        """The `asm` operands of a, numbered from `first`; a's spelling in each instruction; the wrapper's parameter."""
         if self.words is None:
             numbers = range(self.count)
             return [f'"l"(a[{i}])' for i in numbers], [f"%{first + i}" for i in numbers], "const u64* a"
@@ -114,7 +113,8 @@ class Wgmma:
 
     @property
     def _modifiers(self) -> str:
-        """Signs of a and b, which floats have, and which of those in memory are transposed, which 16-bit types have."""
+        """The immediates after the operands: the signs of a and b for floats, and the transpose flags of operands in memory for
+        16-bit types (PTX ISA, wgmma.mma_async)."""
         if not self.element.is_floating():
             return ""
         turned = self.transposed if self.words is None else self.transposed[1:]
@@ -134,7 +134,7 @@ def _begin(e: Emitter, op: Op) -> None:
 
 
 def _zeros(e: Emitter, array: str, element: DType, count: int) -> None:
-    """As `_pin`, of an array of zeros, which the statement itself makes."""
+    """As `_pin`, but the statement also zeroes the array."""
     name, outputs = f"zeros_{element.code}x{count}", in_place("x", element, count, "=")
     moves = [f"mov.b32 %{i}, 0;" for i in range(len(outputs))]
     rows = [" ".join(moves[i : i + PER_LINE]) for i in range(0, len(moves), PER_LINE)]
@@ -147,7 +147,8 @@ def _zeros(e: Emitter, array: str, element: DType, count: int) -> None:
 
 
 def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
-    """The array is in registers here, and the assembler learns nothing of what is in it."""
+    """An empty `asm` with the array as operands: it forces the array into registers, and hides its contents from the compiler,
+    which therefore cannot move or recompute them after this point."""
     name = f"pin_{element.code}x{count}"
     head, through = f"DEV void {name}({C_NAMES[element.code]}* x)", operand_lines(in_place("x", element, count))
     e.pieces.define(name, Piece(f'{head} {{\n  asm volatile("" : {through}); }}', struct_of(element)))
@@ -155,7 +156,7 @@ def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
 
 
 def _held(e: Emitter, value: Value) -> str:
-    """The name of an array of words with the elements of an operand: complete before the fence that lets products read it."""
+    """The name of an array of packed words of a register operand, written before the `wgmma.fence`."""
     array, element = array_of(e, value), value.type.element
     assert isinstance(value.type, RegsType) and isinstance(element, DType)
     per = WORD_BITS // element.bits
@@ -214,9 +215,9 @@ def _wgmma(e: Emitter, op: Op) -> None:
 
 
 def _run(registers: Table, words: Table | None) -> tuple[int, Table | None]:
-    """How many instructions on one accumulator follow one another, and where their words of a lie from the first one's on.
+    """The length of the runs of instructions on one accumulator, and the offsets of their words of a.
 
-    One where not all runs are alike."""
+    The length is 1 if the runs differ."""
     lengths = {len(list(run)) for _, run in groupby(registers)}
     count = lengths.pop() if len(lengths) == 1 else 1
     if words is None:
@@ -227,7 +228,7 @@ def _run(registers: Table, words: Table | None) -> tuple[int, Table | None]:
 
 
 def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
-    """Whether a run adds to what its accumulators hold: the first of each, which come first, as the condition says."""
+    """The `add` argument of a run: the first run of each accumulator, which precede the others, takes the condition."""
     if isinstance(index, int):
         return added if first[index] else "true"
     firsts = first.index(False) if False in first else len(first)
@@ -241,24 +242,24 @@ def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
 
 
 class _Matrix:
-    """An operand in memory: its descriptors, and the statement that finds where the first of them points."""
+    """An operand in memory: its descriptors, and the statement that computes the first one's address field."""
 
     def __init__(self, e: Emitter, name: str, memory: Value, operand: Operand, offsets: Table) -> None:
         fields = operand.descriptor_bits
         self.emitter, self.name, self.high = e, e.names.fresh(name), f"{fields >> 32:#x}u"
-        # The other fields of the lower half are added together with the steps, at no cost.
+        # The other fields of the lower half are added in the constant of each step, at no cost.
         self.low, self.steps = f"{fields & 0xFFFFFFFF:#x}u", tuple([offset >> 4 for offset in offsets])
         e.pieces.use("matrix")
         address = plus(e.at(memory), _of_warpgroup(e, operand.warps))
         e.out.line(f"const u32 {self.name} = {e.pieces.use('matrix_start')}({address});")
 
     def at(self, index: Index) -> str:
-        """The descriptor of a step."""
+        """The descriptor of a K step."""
         return f"matrix({self.high}, {self.low} + {plus(self.name, self.emitter.entry(self.steps, index))})"
 
 
 def _of_warpgroup(e: Emitter, warps: Table) -> str:
-    """The bytes that a warpgroup's part of an operand lies further on, from the index that its warps share."""
+    """The byte offset of a warpgroup's part of an operand, computed from the warpgroup index."""
     here = e.partition
     groups = [0]
     for bit in warps[2 : here.num_warps.bit_length() - 1]:
@@ -282,13 +283,13 @@ def _wait(e: Emitter, op: Op) -> None:
 
 
 def _wait_piece(name: str, types: Sequence[RegsType]) -> Piece:
-    """`name<pendings>(x0, x1, ...)`: the wait, with the arrays going through it."""
+    """`name<pendings>(x0, x1, ...)`: the wait, with the accumulators as operands."""
     dtypes = [_dtype(t) for t in types]
     parameters = [f"{C_NAMES[dtype.code]}* x{i}" for i, dtype in enumerate(dtypes)]
     through = [
         o for i, (dtype, t) in enumerate(zip(dtypes, types, strict=True)) for o in in_place(f"x{i}", dtype, t.count)
     ]
-    # The arrays come after the wait: what moves them there must not do so while a product is under way.
+    # The `asm` with the accumulators follows the wait: moves of its operands must not execute while an MMA is in flight.
     pin = f'\n  asm volatile("" : {operand_lines(through)} :: "memory");' if through else ""
     return Piece(
         f"template <int N> DEV void {name}({', '.join(parameters)}) {{\n"

@@ -1,4 +1,4 @@
-"""Products of a warp: one PTX wrapper for each `mma.sync`, whose accumulators are a C array that it updates in place."""
+"""Warp-level MMAs: one PTX wrapper for each `mma.sync`, which updates its accumulators, a C array, in place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _mma_sync(e: Emitter, op: Op) -> None:
 
 
 def _sync_piece(name: str, k: int, sums: DType, element: DType, other: DType) -> Piece:
-    """`name(x, a, b)`: the instruction m16n8k`k` on the accumulators from `x` on."""
+    """`name(x, a, b)`: the instruction m16n8k`k` on the accumulators at `x`."""
     outputs = in_place("x", sums, 4)
     left, needs = word_operands("a", element, k // 2)
     right, more = word_operands("b", other, k // 4)

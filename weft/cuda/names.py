@@ -1,11 +1,11 @@
-"""Names in the text: the author's own, made legal and unique."""
+"""Names in the emitted text: the author's names, made legal and unique."""
 
 from __future__ import annotations
 
 import re
 
 REGISTER = "r"
-"""The index of unrolled loops over a thread's registers."""
+"""The index variable of unrolled loops over a thread's registers."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -20,7 +20,7 @@ KEYWORDS = _words(
     template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
     while xor xor_eq"""
 )
-# C functions that CUDA declares by itself: a kernel cannot have their names, a variable could not be told from them.
+# C functions that NVRTC declares implicitly: a kernel cannot have their names, and a variable would hide them.
 BUILTINS = _words(
     """abort abs acos acosf acosh asin asinf asinh assert atan atan2 atanf atanh cbrt ceil ceilf clock clock64 copysign
     copysignf cos cosf cosh cospi cyl_bessel_i0 erf erfc erff erfinv exp exp10 exp2 exp2f expf expm1 fabs fabsf fdim
@@ -31,15 +31,15 @@ BUILTINS = _words(
     umax umin va_list vprintf warpSize y0 y1 yn
     threadIdx blockIdx blockDim gridDim"""
 )
-# What NVRTC 13.0 defines as macros without a leading underscore, found by asking `#ifdef` of every word in its libraries: no
-# variable can have such a name either. CUDA's own come in families that grow with each release.
+# The macros without a leading underscore that NVRTC 13.0 defines, found by `#ifdef` on every word in its libraries: no variable
+# can have such a name. CUDA's own macros form families that grow with each release.
 _MACRO = re.compile(r"NULL|assert|va_(arg|copy|end|start)|NV_\w+|CUDARTAPI\w*|CUDART_\w+")
-# Types that CUDA declares by itself: a variable may hide them, a kernel's name may not.
+# Types that NVRTC declares implicitly: a variable may hide them, but a kernel cannot have their names.
 _TYPES = _words("dim3 size_t ptrdiff_t nullptr_t uint3 cudaStream_t cudaError_t")
 OWN = _words("DEV shared_memory scratch")
-"""What the text declares itself, beside the functions that it calls."""
+"""Names that the emitted text declares, in addition to the functions that it calls."""
 
-# Names of the functions that are made for a kernel (`weft.cuda.access`, `weft.cuda.atomics`).
+# Names of the functions generated for a kernel (`weft.cuda.access`, `weft.cuda.atomics`).
 _MADE = re.compile(
     r"(load|store)_(shared_|matrix_)?\w+x\d+\w*|(load|store)_(shared_)?([iuf]\d+|bf16|f8e\dm\d)(_\w+)?|atomic_\w+|add_shared\w*"
     r"|padded_\d+\w*|copy_async_\w+|mbar_\w+|fence_mbar_init|tma_(load|store|reduce)_\w+|bulk_\w+|nanoseconds|(make|prefetch)_map\w*"
@@ -48,7 +48,7 @@ _MADE = re.compile(
 
 
 class Names:
-    """Hands out names that no keyword, built-in or earlier name has: `x`, `x_1`, `x_2`."""
+    """Creates names that differ from keywords, built-ins and earlier names: `x`, `x_1`, `x_2`."""
 
     __slots__ = ("_next", "_taken")
 
@@ -57,9 +57,9 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
-        """A name like the wanted one; unnamed values are called `t`."""
+        """A unique name derived from `wanted`; unnamed values are called `t`."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "t"
-        # Double underscores belong to the implementation, and so do names that begin with one and a capital.
+        # C++ reserves names with double underscores, and those that begin with an underscore and a capital letter.
         base = re.sub(r"__+", "_", base).lstrip("_0123456789") or "t"
         if _MADE.fullmatch(base) or _MACRO.fullmatch(base):
             base = f"my_{base}"
@@ -73,11 +73,11 @@ class Names:
 
 
 def symbol(name: str, reserved: frozenset[str]) -> str:
-    """The symbol of a kernel: its own name, or one like it where CUDA C++, or the text by `reserved`, has that for itself.
+    """The symbol of a kernel: its name, or one derived from it if CUDA C++ or the emitted text (`reserved`) reserves the name.
 
     >>> symbol("matmul", frozenset()), symbol("NULL", frozenset()), symbol("größe", frozenset())
     ('matmul', 'my_NULL_kernel', 'gr_e_kernel')
     """
     made, bare = Names(reserved | _TYPES).fresh(name), name.lstrip("_")
-    # One underscore in front is legal where a small letter follows.
+    # A single leading underscore is legal before a lower-case letter.
     return name if made == bare and name in (bare, f"_{bare}") and not re.match("_[A-Z]", name) else f"{made}_kernel"

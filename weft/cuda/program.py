@@ -1,4 +1,4 @@
-"""Who and where a program, warp or thread is; block barriers."""
+"""Indices of programs, warps and threads; block barriers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _of_programs(e: Emitter, built_in: str, axis: int) -> str:
-    """A number of blocks as one of programs, which have their blocks side by side along x."""
+    """A count or index of CTAs converted to programs; the CTAs of a program are adjacent along x."""
     blocks = e.func.attrs.num_ctas
     number = f"{built_in}.{'xyz'[axis]}"
     return number if axis or blocks == 1 else f"({number} / {blocks})"
@@ -43,7 +43,7 @@ def _num_programs(e: Emitter, op: Op) -> str:
 def _warp_id(e: Emitter, op: Op) -> Ref:
     first = e.partition.first_warp
     if program.threads_of(e.func) % e.target.warp_size:
-        # The last warp has not all the lanes that take part in a shuffle.
+        # The last warp may be partial, and a shuffle with a full mask requires all lanes.
         return Inline("(int)(threadIdx.x >> 5)")
     return Inline(f"(int)({e.warp} - {first}u)" if first else f"(int){e.warp}")
 
@@ -92,7 +92,7 @@ def _named_barrier(e: Emitter, op: Op) -> None:
 
 
 def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:
-    """Come to a hardware barrier that so many warps come to."""
+    """A call of a hardware barrier of `warps` warps."""
     e.out.line(f"{e.pieces.use(piece)}<{barrier}, {warps * e.target.warp_size}>();")
 
 

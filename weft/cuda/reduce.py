@@ -1,4 +1,4 @@
-"""Element functions written by the author. Reductions and scans are gone after `lower_tiles`."""
+"""The author's element functions. `lower_tiles` has replaced reductions and scans."""
 
 from __future__ import annotations
 

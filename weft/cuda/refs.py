@@ -1,4 +1,4 @@
-"""What a value is in the text: a variable, an expression, or one of either per register."""
+"""References: the representation of a value in the text, as a variable, an expression, or a permutation of registers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Index = int | str
 class Variable:
     """A C variable: a scalar (`count` None) or an array.
 
-    `mutable` ones are assigned more than once, so nobody may refer to them from further down; `local` ones live inside one
-    unrolled loop, as one scalar per pass.
+    `mutable` variables are assigned more than once, so later code must not alias them. `local` variables are scalars inside
+    one unrolled loop.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """An expression without a variable, the same in each register."""
+    """An expression without a variable, equal for all registers."""
 
     text: str
 
@@ -48,7 +48,7 @@ class Inline:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """`source[table[i]]`: registers of another value, in another order."""
+    """`source[table[i]]`: a permutation of another value's registers."""
 
     source: Ref
     table: Table

@@ -19,8 +19,8 @@ from weft.ops import regs
 if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
-# In pairs, for where single conversions read an accumulator right behind its wait, ptxas has been seen to give up asynchronous
-# products (warning C7514).
+# Narrowing conversions are paired. With single conversions that read an accumulator immediately after its wait, ptxas was seen
+# to serialize the kernel's wgmma instructions (warning C7514).
 _NARROW = (
     "DEV void {name}({type}* y, float low, float high) {{\n"
     '  u32 pair; asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n'
@@ -105,7 +105,7 @@ def _affine(e: Emitter, op: Op, base: str, *strides: str) -> str:
 
 
 def _entry(e: Emitter, dtype: DType, table: Table) -> str:
-    """The table's entry as a number of the type."""
+    """The table's entry as a constant of the type."""
     if isinstance(e.index, int) or len(set(table)) == 1:
         return constant(table[0 if isinstance(e.index, str) else e.index], dtype)
     text = e.entry(table, e.index)
@@ -153,7 +153,7 @@ def _dot(e: Emitter, op: Op) -> None:
 
 
 def _element(e: Emitter, x: Value, rows: Sequence[Table], index: Index) -> str:
-    """The register of `x` at a table of accumulators by k, spelled as a sum of both where it is one."""
+    """The register of `x` at a table indexed by accumulator and k, as a sum of two terms if the table is separable."""
     first = tuple([row[0] for row in rows])
     steps = tuple([entry - rows[0][0] for entry in rows[0]])
     if all(row == tuple([row[0] + step for step in steps]) for row in rows):

@@ -1,12 +1,13 @@
-"""The registry of CUDA rules: how each operation of the lowered stage becomes text.
+"""The registry of CUDA rules, which emit the text of each operation of the lowered stage.
 
 A rule has one of four forms.
+
 * `@emits`: statements. `rule(e, op)` writes them.
-* `@elects`: statements of the partition's elected thread. `rule(e, op, last)` gives them, each with the number of registers
-  that it is repeated for; neighbours share one branch. `last`: the next operation in the branch is of another kind.
-* `@spells`: elementwise. `rule(e, op, *operands)` gives the expression of one element from its operands' texts; the emitter
-  makes the loop, and lets neighbours share it. `e.index` is the register it is asked for.
-* `@refers`: no code. `rule(e, op)` gives what the result is called in terms of other values.
+* `@elects`: statements of the partition's elected thread. `rule(e, op, last)` returns them, each with its number of
+  repetitions; adjacent operations share one branch. `last`: the next operation in the branch is of another kind.
+* `@spells`: elementwise. `rule(e, op, *operands)` returns the expression of one element from its operands' texts; the emitter
+  writes the loop, which adjacent operations share. `e.index` is the current register.
+* `@refers`: no code. `rule(e, op)` returns the result as a reference to other values.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from weft.ir.core import Op
 
 Repeated = tuple[int, "Callable[[Index], str]"]
-"""How often a statement stands, and its text each time."""
+"""The number of repetitions of a statement, and its text for each."""
 Form = Literal["statement", "elected", "element", "reference"]
 Statement = TypeVar("Statement", bound="Callable[[Emitter, Op], None]")
 Elected = TypeVar("Elected", bound="Callable[[Emitter, Op, bool], list[Repeated]]")
@@ -49,17 +50,17 @@ def emits(*kinds: OpDef) -> Callable[[Statement], Statement]:
 
 
 def elects(*kinds: OpDef) -> Callable[[Elected], Elected]:
-    """Register a rule that gives statements of the elected thread."""
+    """Register a rule that returns statements of the elected thread."""
     return lambda rule: _register("elected", kinds, rule)
 
 
 def spells(*kinds: OpDef) -> Callable[[Element], Element]:
-    """Register a rule that spells one element."""
+    """Register a rule that returns the expression of one element."""
     return lambda rule: _register("element", kinds, rule)
 
 
 def refers(*kinds: OpDef) -> Callable[[Reference], Reference]:
-    """Register a rule that refers to other values."""
+    """Register a rule that returns a reference to other values."""
     return lambda rule: _register("reference", kinds, rule)
 
 

@@ -1,4 +1,4 @@
-"""Shared memory: the author's, and what the compiler took. A value that is memory is known by its address."""
+"""Shared memory: the author's allocations and the compiler's scratch. A memory handle is represented by its address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _type(value: Value) -> SharedArrayType:
 
 @refers(shared.array, scratch.alloc)
 def _alloc(e: Emitter, op: Op) -> Ref:
-    """The author's memory has a name, which the kernel's head defines."""
+    """The name of the author's allocation, which the kernel's head defines."""
     offset = op.attrs["offset"]
     address = e.shared_address(str(offset) if offset else "")
     if not op.result.name:
@@ -50,7 +50,7 @@ def _alloc(e: Emitter, op: Op) -> Ref:
 
 @refers(shared.view)
 def _view(e: Emitter, op: Op) -> Ref:
-    """A sum, which has a variable where it is computed at run time."""
+    """An address sum, which gets a variable if it is computed at run time."""
     memory, offset = op.uses
     e.rooms[op.result] = e.rooms.get(memory, memory)
     number = e.number(offset)
@@ -77,7 +77,7 @@ def _element(e: Emitter, base: Value, offsets: Table, index: Index) -> str:
 
 
 def _padded(e: Emitter, pads: Pads, element: str) -> str:
-    """The place of an element, by a function made for these paddings."""
+    """The padded offset of an element, by a function generated for these paddings."""
     if not pads:
         return element
     name = "padded_" + "_".join(f"{interval}_{padding}" for interval, padding in pads)
@@ -87,7 +87,7 @@ def _padded(e: Emitter, pads: Pads, element: str) -> str:
 
 
 def _address(e: Emitter, memory: Value, element: str) -> str:
-    """The address of an element: that of the memory, and its bytes."""
+    """The address of an element: the base address plus its offset in bytes."""
     itemsize = _type(memory).element.itemsize
     return plus(e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
 
@@ -99,7 +99,7 @@ def _place(e: Emitter, op: Op, index: Index) -> str:
 
 
 def _moves(op: Op, masked: Masked = "") -> Access:
-    """What each access of an operation on constant places moves."""
+    """The access shape of an operation on constant offsets."""
     memory, registers = op.operands[0], op.attrs["registers"]
     assert memory is not None
     matrix: Matrix = "" if "matrices" not in op.attrs else "transposed" if op.attrs["transposed"] else "plain"
@@ -151,7 +151,7 @@ def _store_at(e: Emitter, op: Op) -> None:
 
 
 def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
-    """The address of the element that a register names."""
+    """The address of a register's element."""
     return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
 
 

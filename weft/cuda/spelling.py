@@ -1,4 +1,4 @@
-"""How types and constants are written in C. Knows nothing of operations."""
+"""The C spelling of types and constants, independent of operations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ C_NAMES: dict[str, str] = {
 }  # fmt: skip
 SMALL_FLOATS = frozenset({"f8e4m3", "f8e5m2", "f16", "bf16"})
 
-# What follows the digits of an integer constant; narrow types take a cast instead.
+# Suffixes of integer constants; narrow types use a cast instead.
 _SUFFIX = {"i32": "", "u32": "u", "i64": "ll", "u64": "ull"}
-# Exponent bits of the small floats; f8e4m3 has no infinity and keeps its top exponent for numbers.
+# Exponent bits of the small floats. f8e4m3 has no infinity, and its largest exponent encodes finite numbers.
 _EXPONENT = {"f8e4m3": 4, "f8e5m2": 5, "f16": 5, "bf16": 8}
 _LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
 
@@ -29,31 +29,31 @@ def c_type(element: Element) -> str:
 
 
 def unnamed(element: Element) -> str:
-    """What a value is called to which the author gave no name."""
+    """The default name of a value without an author's name."""
     if isinstance(element, Pointer):
         return "p"
     return "on" if element.is_bool() else "t"
 
 
 def c_type_of(type: Type) -> str:
-    """The C type of a value, or of an element of its array; memory is its address, a descriptor a pointer to it."""
+    """The C type of a value, or of an element of its array. Memory is represented by its address, a descriptor by a pointer."""
     if isinstance(type, SharedArrayType):
         return "u32"
     return "const CUtensorMap*" if isinstance(type, DescriptorType) else c_type(type.element)
 
 
 def count_of(type: Type) -> int | None:
-    """Length of the C array that holds a value; None for a C scalar, as which an array of one register goes, too."""
+    """The length of a value's C array; None for a C scalar, which also represents an array of one register."""
     return type.count if isinstance(type, RegsType) and type.count > 1 else None
 
 
 def is_small_float(element: Element) -> bool:
-    """Floats below 32 bits, which are structs in the text."""
+    """True for floats of less than 32 bits, which are structs in the text."""
     return isinstance(element, DType) and element.code in SMALL_FLOATS
 
 
 def integer(value: int, wide: bool = False) -> str:
-    """An index or offset: `long long` where `int` does not hold it, or where `wide` asks for it."""
+    """An index or offset: `long long` if it is out of the range of `int`, or if `wide`."""
     return f"{value}" if not wide and -(2**31) < value < 2**31 else f"{value}ll"
 
 
@@ -67,7 +67,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def constant(value: int | float | bool, dtype: DType) -> str:
-    """A constant of a type, exactly: integers wrap, floats round to nearest even (to fp8 they clamp)."""
+    """A constant of a type: integers wrap, and floats round to nearest even (conversions to fp8 saturate)."""
     if dtype.is_bool():
         return "true" if value else "false"
     if dtype.is_int():
@@ -84,7 +84,7 @@ def _int_constant(value: int, dtype: DType) -> str:
     if dtype.bits < 32:
         return f"({C_NAMES[dtype.code]}){value}"
     suffix = _SUFFIX[dtype.code]
-    # C has no negative literals, and the negation of the smallest number would overflow.
+    # C has no negative literals, and the literal of the smallest number without its sign would overflow.
     return f"({value + 1}{suffix} - 1)" if value == dtype.min_value < 0 else f"{value}{suffix}"
 
 
@@ -116,7 +116,7 @@ def _with_point(digits: str) -> str:
 
 
 def small_float_bits(value: float, dtype: DType) -> int:
-    """The bits of a number in a float type below 32 bits: round to nearest even, and clamp in the fp8 types."""
+    """The bits of a number in a float type of less than 32 bits: rounded to nearest even, and saturated in the fp8 types."""
     mantissa, exponent_bits = dtype.mantissa, _EXPONENT[dtype.code]
     sign = int(math.copysign(1.0, value) < 0) << (dtype.bits - 1)
     infinity = ((1 << exponent_bits) - 1) << mantissa
@@ -129,7 +129,7 @@ def small_float_bits(value: float, dtype: DType) -> int:
         return sign | infinity
     bias = (1 << (exponent_bits - 1)) - 1
     exponent = max(math.frexp(magnitude)[1] - 1, 1 - bias) if magnitude else 1 - bias
-    # Python rounds to even; the mantissa's carry into the exponent is the next binade, as it should be.
+    # Python's `round` rounds to even. A carry of the mantissa into the exponent gives the next binade, which is correct.
     steps = round(math.ldexp(magnitude, mantissa - exponent))
     bits = ((exponent + bias - 1) << mantissa) + steps
     return sign | min(bits, infinity if not dtype.is_fp8() else bits)

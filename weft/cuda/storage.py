@@ -1,6 +1,6 @@
-"""Which values share a C variable, and where that variable is declared.
+"""Values that share a C variable, and the location of its declaration.
 
-`passes.assign_registers` decides the sharing (`func.attrs.storage`); this module finds the innermost region that holds all
+`passes.assign_registers` coalesces values (`func.attrs.storage`). This module finds the innermost region that contains all
 values of a class, and the first operation there that needs the variable.
 """
 
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from weft.ir.core import Func, Op, Region, Value
 
 Path = tuple[int, ...]
-"""Where an operation stands: its index in the function's body, then region and index of each level further in."""
+"""The position of an operation: its index in the function's body, then region and index at each nesting level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """`class_of`: the class of each value that shares its variable. `starts`: classes declared before an operation.
-
-    `ends`: classes that are assigned for the last time in an operation. `members` lists a class in program order."""
+    """`class_of`: the class of each value that shares its variable. `starts`: the classes declared before an operation.
+    `ends`: the classes assigned for the last time in an operation. `members` lists a class in program order."""
 
     class_of: Mapping[Value, int]
     starts: Mapping[Op, tuple[int, ...]]
@@ -28,7 +27,7 @@ class Storage:
 
 
 def storage_of(func: Func) -> Storage:
-    """The function's classes with more than one value; its own parameters are never in one."""
+    """The function's classes with more than one value; the function's parameters are in none."""
     class_of = func.attrs.storage
     members: dict[int, list[Value]] = {}
     paths: dict[int, list[Path]] = {}
@@ -47,7 +46,7 @@ def storage_of(func: Func) -> Storage:
 
 
 def _definitions(region: Region, prefix: Path) -> Iterator[tuple[Value, Path]]:
-    """Every value but the function's parameters, with the path of the operation that owns or yields it."""
+    """All values except the function's parameters, with the path of the operation that defines or yields them."""
     for index, op in enumerate(region.ops):
         path = (*prefix, index)
         for number, inner in enumerate(op.regions):
@@ -57,14 +56,15 @@ def _definitions(region: Region, prefix: Path) -> Iterator[tuple[Value, Path]]:
 
 
 def _level(paths: list[Path]) -> int:
-    """How much of the paths names operations of the innermost region that holds them all."""
+    """The length of the path prefix that names an operation of the innermost region containing all paths."""
     first, last = min(paths), max(paths)
     same = 0
     while same < min(map(len, paths)) and first[same] == last[same]:
         same += 1
     if same == min(map(len, paths)):
         return same
-    # Regions of one operation differ at odd places; then it is that operation.
+    # Entries at odd positions are region numbers. Paths that first differ there are in different regions of one operation,
+    # which the prefix names.
     return same if same % 2 else same + 1
 
 

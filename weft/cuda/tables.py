@@ -1,6 +1,6 @@
 """Constant index tables as C expressions of the loop index: `4 * r + 2`, `8 * (r / 4) + r % 4`, or a constexpr array.
 
-After unrolling each is a constant; the expression is for the reader.
+After unrolling, each entry is a constant; the expression serves readability.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from weft.cuda.spelling import integer
 
 Table = tuple[int, ...]
 MOST_TERMS = 4
-"""A table of more bit terms than this reads better as an array."""
+"""A table with more bit terms than this is emitted as an array."""
 
 
 @lru_cache(maxsize=4096)
 def expression(table: Table, index: str) -> str | None:
-    """The table's entry at `index` (which runs over the table) as a sum of bits of the index; None where it is no such sum."""
+    """The table's entry at `index` as a sum of weighted bits of the index; None if the table has no such form."""
     weights = _bit_weights(table)
     if weights is None:
         return None
@@ -31,7 +31,7 @@ def expression(table: Table, index: str) -> str | None:
 
 
 def is_wide(table: Table) -> bool:
-    """True when C's `int` does not hold every entry, or every distance from the first one, which the terms add up to."""
+    """True if an entry, or its difference from the first one (the sum of the terms), is out of the range of `int`."""
     reach = max(max(abs(entry), abs(entry - table[0])) for entry in table)
     return reach >= 1 << 31
 
@@ -42,7 +42,7 @@ def parenthesised(text: str) -> str:
 
 
 def _bit_weights(table: Table) -> list[int] | None:
-    """What each bit of the index adds to the entry, if the entries are such sums."""
+    """The weight of each bit of the index, if the entries are sums of weighted bits."""
     first = table[0]
     weights = [table[1 << bit] - first for bit in range((len(table) - 1).bit_length())]
     sums = [first]
@@ -52,7 +52,7 @@ def _bit_weights(table: Table) -> list[int] | None:
 
 
 def _runs(weights: list[int]) -> list[tuple[int, int]]:
-    """Ranges of bits whose weights double from bit to bit, highest first: each is one term. Bits of no weight have none."""
+    """Ranges of bits whose weights double from bit to bit, highest first: each is one term. Bits of weight 0 have none."""
     runs: list[tuple[int, int]] = []
     low = 0
     while low < len(weights):

@@ -1,7 +1,7 @@
-"""Products and copies of Blackwell's tensor cores, and their commits: statements of the elected thread.
+"""Blackwell's MMAs and copies to tensor memory, and their commits: statements of the elected thread.
 
-Descriptors of matrices in shared memory are formed in the branch where they are used. What an instruction does (its
-instruction descriptor) is a number in the text, and so is where its operands lie from their beginnings on.
+Matrix descriptors are built in the branch that uses them. Instruction descriptors, and the offsets of operands within their
+allocations, are constants in the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool) -> Piece:
     """`name(acc, a, b, what, add)`, with scales `name(acc, a, b, what, a_scale, b_scale, add)`.
 
-    Where `add` does not hold, the accumulator's contents are forgotten. `a` is a descriptor, or an address."""
+    If `add` is false, the accumulator is overwritten. `a` is a matrix descriptor or a tensor memory address."""
     taken = KINDS[kind].scales
     scaled, scaling = taken > 0, f".block_scale.scale_vec::{taken}X" if taken else ""
     left, place, letter = ("int a", "[%1]", "r") if in_tensor else ("u64 a", "%1", "l")
@@ -66,10 +66,11 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 class _Matrix:
-    """An operand in shared memory at `address`: `fields` are the bits of its descriptor but for that, `offsets` where in it the
-    matrices of instructions begin.
+    """An operand in shared memory at `address`: `fields` are the other bits of its descriptor, `offsets` the byte offsets of
+    the instructions' matrices.
 
-    `start` is the statement that forms the descriptor of where the operand begins; those of steps are so much further on."""
+    `start` is the statement that builds the descriptor of the operand's base; the steps' descriptors add their offsets to
+    it."""
 
     def __init__(self, e: Emitter, name: str, address: str, fields: int, offsets: Table) -> None:
         self._emitter, self._name, self._steps = e, e.names.fresh(name), tuple([offset >> 4 for offset in offsets])
@@ -77,19 +78,20 @@ class _Matrix:
         self.start = f"const u64 {self._name} = {e.pieces.use('matrix')}({fields >> 32:#x}u, {low});"
 
     def at(self, index: Index) -> str:
-        """The descriptor of a step."""
+        """The descriptor of a K step."""
         return plus(self._name, self._emitter.entry(self._steps, index))
 
 
 def _what(e: Emitter, descriptors: Table, index: Index) -> str:
-    """The instruction descriptor of a step: that of the first one, and what others have that it has not."""
+    """The instruction descriptor of a step: that of the first one plus a difference."""
     if isinstance(index, int):
         return f"{descriptors[index]:#x}u"
     return plus(f"{descriptors[0]:#x}u", e.entry(tuple([each - descriptors[0] for each in descriptors]), index))
 
 
 def _adds(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
-    """Whether a step adds to what its accumulator holds: the `first` ones along k as the condition says (None: they do)."""
+    """The `add` argument of a step: the `first` steps along K take the condition (None: they accumulate), the others are
+    true."""
     number = 1 if use_acc is None else e.number(use_acc)
     if use_acc is None or number or not any(first):
         return "true"
@@ -103,7 +105,8 @@ def _adds(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
 
 
 def _later(e: Emitter, first: Table, index: str) -> str:
-    """Whether a step is not the first along k. Those come before all others, or at regular distances, or a table says so."""
+    """The condition that a step is not the first along K: a comparison, if the first steps precede all others or are regularly
+    spaced, else a table."""
     firsts, steps = sum(first), range(len(first))
     if all(first[:firsts]):
         return f"{index} >= {firsts}"
@@ -165,7 +168,7 @@ def _commit(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 def _receivers(e: Emitter, masks: tuple[int, ...]) -> list[str]:
-    """The set of the blocks whose number differs from this one's only in bits of one of the masks; none for no mask."""
+    """The set of CTAs whose rank differs from this CTA's only in bits of one of the masks; empty without masks."""
     every = e.func.attrs.num_ctas - 1
     if every in masks:
         return [f"{(1 << every + 1) - 1:#x}"]

@@ -1,7 +1,8 @@
-"""Tensor memory: the block's columns of it, and tiles that move between it and registers.
+"""Tensor memory: allocation of the block's columns, and loads and stores of tiles.
 
-A load or store is one PTX wrapper with all of its instructions and the wait behind them: so no register is read before it is
-there, and NVRTC, whose time goes with the registers that pass through such statements, meets each of them once.
+A load or store is one PTX wrapper with all of its instructions and the wait after them. No register can thus be read before
+its load is complete. Each register is also an operand of only one `asm` statement, and NVRTC's compile time grows with their
+number.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ _ADDRESS = Piece(
 
 
 def cta_group(two_ctas: bool) -> tuple[str, str]:
-    """How PTX says how many blocks an instruction is for, and how the names of wrappers end that say so."""
+    """PTX's `.cta_group` modifier for one CTA or a CTA pair, and the corresponding suffix of the wrappers' names."""
     return ("cta_group::2", "_pair") if two_ctas else ("cta_group::1", "")
 
 
-# The block's columns
+# Allocation
 
 
 def _alloc_piece(name: str, group: str) -> Piece:
-    """`name<columns>(room)`: their address comes to shared memory. The block takes no more, so that others may."""
+    """`name<columns>(room)`: the address is written to shared memory at `room`. The block then relinquishes its permit, so that
+    other blocks of the multiprocessor can allocate (PTX ISA, tcgen05.relinquish_alloc_permit)."""
     return Piece(
         f"template <int COLUMNS> DEV void {name}(u32 room) {{\n"
         f'  asm volatile("tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%0], %1;\\n"\n'
@@ -84,7 +86,7 @@ def _release(e: Emitter, op: Op) -> None:
 
 
 def _meet(e: Emitter) -> None:
-    """All threads of the block come here, and what they do in tensor memory stays on its side."""
+    """A barrier of the block, with fences that order tensor memory accesses with it."""
     e.out.line(f"{_fence_call(e, 'before')} __syncthreads(); {_fence_call(e, 'after')}")
 
 
@@ -98,15 +100,15 @@ def _fence_call(e: Emitter, when: str) -> str:
     return f"{e.pieces.define(name, _FENCES[name])}();"
 
 
-# Tiles
+# Loads and stores
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The instructions of one load or store, on `count` registers of the tile in the order in which instructions have them.
+    """The instructions of one load or store of `count` registers of the tile, in the instructions' order.
 
-    `modifiers` are PTX's behind the repetitions. `split`: the columns between the halves, where the instruction has any.
-    `offsets` count from where the first instruction begins."""
+    `modifiers` are PTX's after the repetitions. `split`: the column distance of the halves, for instructions that have one.
+    `offsets` are relative to the first instruction's address."""
 
     loads: bool
     element: DType
@@ -119,12 +121,12 @@ class Moves:
 
     @property
     def per_word(self) -> int:
-        """Elements in each word of 32 bits: as many as fit, or fewer, which are the lowest then."""
+        """The number of elements in a 32-bit word: as many as fit, or fewer in its low bits."""
         return self.count // (len(self.offsets) * self._words)
 
     @property
     def name(self) -> str:
-        """`tmem_load_32x32b_x64_f32`; several instructions are counted, and words said that are not full."""
+        """`tmem_load_32x32b_x64_f32`, with suffixes for several instructions and for partially filled words."""
         parts = ["tmem", "load" if self.loads else "store", self.variant, f"x{self.repeat}", self.element.code]
         parts += [self.modifiers.strip(".").partition(":")[0]] if self.modifiers else []
         parts += [f"{self.per_word}_a_word"] if self.per_word * self.element.bits < WORD_BITS else []
@@ -133,11 +135,11 @@ class Moves:
 
     @property
     def _words(self) -> int:
-        """Words that one instruction moves."""
+        """The number of words of one instruction."""
         return words(self.variant, self.repeat)
 
     def piece(self, name: str) -> Piece:
-        """`name(x, at)`: the tile whose registers are `x`, at an address that the threads of a warp share."""
+        """`name(x, at)`: loads or stores the registers `x` of a tile at a warp-uniform address."""
         words = self._words * len(self.offsets)
         array, element = ("x", self.element) if self.element.bits == WORD_BITS else ("words", uint32)
         registers = operand_lines(in_place(array, element, words, "=&" if self.loads else ""))
@@ -153,7 +155,7 @@ class Moves:
         )
 
     def _instruction(self, number: int, words: int) -> str:
-        """One of them; the wrapper's address is operand number `words`."""
+        """One instruction; the wrapper's address is operand number `words`."""
         offset = self.offsets[number]
         place = f"[%{words}{f' + {offset}' if offset else ''}]{'' if self.split is None else f', {self.split}'}"
         vector = ptx_vector(number * self._words, self._words)
@@ -161,7 +163,7 @@ class Moves:
         return f"tcgen05.ld.{shape} {vector}, {place}" if self.loads else f"tcgen05.st.{shape} {place}, {vector}"
 
     def _packing(self, words: int) -> tuple[str, str, tuple[str, ...]]:
-        """Words beside the instructions: what comes before these, what behind, and the pieces that it takes."""
+        """The packing of words: statements before the instructions, statements after them, and the required prelude pieces."""
         per = self.per_word
         call, needs = f"{'unpack' if self.loads else 'pack'}{self.element.bits}", ()
         if self.element.bits == 16 and per == 1:
@@ -178,7 +180,7 @@ class Moves:
 
 
 def _moves(e: Emitter, op: Op, value: Value, loads: bool) -> tuple[Moves, Table, str]:
-    """The instructions of an operation, the registers of the tile in their order, and the address of the first instruction."""
+    """The instructions of an operation, the tile's registers in their order, and the address of the first instruction."""
     address = op.operands[0]
     assert address is not None
     order = tuple(chain.from_iterable(op.attrs["registers"]))
@@ -193,7 +195,7 @@ def _moves(e: Emitter, op: Op, value: Value, loads: bool) -> tuple[Moves, Table,
 
 
 def _array(e: Emitter, value: Value, count: int) -> str:
-    """The name of a new array, for registers of a tile in the order of instructions."""
+    """The name of a new array, for a tile's registers in the order of the instructions."""
     name = e.names.fresh(value.name or "part")
     e.out.bare(f"{c_type_of(value.type)} {name}[{count}];")
     return name

@@ -1,4 +1,4 @@
-"""What threads do by themselves: arrays of their own, and accesses to shared memory as vectors and atomics."""
+"""Thread-level operations: local arrays, and vector accesses and atomics on shared memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 
-# A thread's own arrays: C arrays, which are registers as long as each index is known after unrolling.
+# Local arrays: C arrays, which are in registers if all indices are constants after unrolling, and in local memory otherwise.
 
 
 @emits(thread.alloc_local)
@@ -34,7 +34,7 @@ def _alloc_local(e: Emitter, op: Op) -> None:
 
 
 def _element(e: Emitter, op: Op, register: Index) -> str:
-    """The element that a register is loaded from or stored to."""
+    """The array element of a register."""
     memory, index = op.operands[:2]
     assert memory is not None
     ref = e.refs[memory]
@@ -66,7 +66,8 @@ def _store_local(e: Emitter, op: Op) -> None:
 
 
 def _address(e: Emitter, memory: Value, index: Value, offsets: Table, access: Index) -> str:
-    """`smem + 4 * i + 16 * r`: the address of an access, constants last so that they end in the instruction."""
+    """`smem + 4 * i + 16 * r`: the address of an access. Constants are last, so that ptxas folds them into the instruction's
+    immediate offset."""
     assert isinstance(memory.type, SharedArrayType)
     itemsize, number = memory.type.element.itemsize, e.number(index)
     start = 0 if number is None else int(number)
@@ -87,7 +88,7 @@ def _texts(e: Emitter, op: Op, mask: Value | None, index: Index) -> tuple[str, s
 
 
 def _moves(op: Op, mask: Value | None) -> tuple[Access, tuple[Table, ...]]:
-    """What each access moves, and the registers of all accesses."""
+    """The access shape, and the registers of all accesses."""
     memory = op.operands[0]
     assert memory is not None and isinstance(memory.type, SharedArrayType)
     vec: int = op.attrs["vec"]
@@ -130,7 +131,7 @@ def _atomic_shared(e: Emitter, op: Op) -> None:
 
 @emits(thread.bounds)
 def _bounds(e: Emitter, op: Op) -> None:
-    """As an assertion, which says the index and how the view was made."""
+    """An assertion, whose message contains the index and the view's history."""
     sizes: Table = op.attrs["sizes"]
     values = [e.at(value) for value in op.uses]
     indices, given = values[: len(sizes)], iter(values[len(sizes) :])

@@ -1,4 +1,4 @@
-"""Promises of the author. Tiles themselves are gone after `lower_tiles`."""
+"""The author's hints. `lower_tiles` has replaced tile operations."""
 
 from __future__ import annotations
 

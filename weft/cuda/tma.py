@@ -1,4 +1,4 @@
-"""TMA: one instruction per box, issued by the elected thread. PTX names coordinates from the innermost dimension on."""
+"""TMA: one instruction per box, issued by the elected thread. PTX orders coordinates from the innermost dimension."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _numbers(first: int, count: int) -> str:
 
 
 def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False) -> Piece:
-    """`name(to, desc, bar, x, y, ...)`; an im2col load has `offsets` within the filter besides.
+    """`name(to, desc, bar, x, y, ...)`; an im2col load also has `offsets` within the filter.
 
-    A load with `multicast` takes last a mask of the blocks to whose memory, at the same address, the box goes. In a `pair` of
-    blocks the barrier is that of the first one, whose shared memory has addresses with bit 24 clear."""
+    With `multicast`, the last argument is the mask of the CTAs that receive the box, each at the same shared memory offset. In
+    a CTA `pair` the barrier is the first CTA's, whose shared::cluster addresses have bit 24 clear."""
     axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
                             *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
@@ -55,7 +55,7 @@ def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool 
 
 
 def _store_piece(name: str, rank: int, reduction: str) -> Piece:
-    """`name(desc, from, x, y, ...)`, of a store or a reduction."""
+    """`name(desc, from, x, y, ...)`: a store or a reduction."""
     axes = _AXES[:rank]
     parameters = ", ".join(["const CUtensorMap* desc", "u32 from", *(f"int {a}" for a in axes)])
     operands = ", ".join(['"l"(desc)', '"r"(from)', *(f'"r"({a})' for a in axes)])
@@ -69,14 +69,14 @@ def _store_piece(name: str, rank: int, reduction: str) -> Piece:
 
 
 def _boxes(op: Op, rank: int) -> tuple[int, Sequence[tuple[int, ...]]]:
-    """How many boxes, and for each coordinate, then for the address, a table of what is added to it."""
+    """The number of boxes, and a table of offsets by box for each coordinate and for the shared memory address."""
     boxes: tma.Boxes = op.attrs["boxes"] or (((0,) * rank, 0),)
     columns = list(zip(*(start for start, _ in boxes), strict=True))
     return len(boxes), [*columns, tuple([offset for _, offset in boxes])]
 
 
 def moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index) -> str:
-    """A coordinate or address, and what a box adds to it."""
+    """A coordinate or address plus the offset of a box."""
     assert value is not None
     number = e.number(value)
     if isinstance(number, int):
@@ -85,7 +85,7 @@ def moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index)
 
 
 def column(desc: Value, elements: str) -> str:
-    """The first coordinate of a request as the hardware counts: of packed fp4, a byte is two elements."""
+    """The innermost coordinate in the hardware's elements: a byte of packed fp4 is two."""
     layout = desc.type.layout if isinstance(desc.type, DescriptorType) else None
     return f"2 * ({elements})" if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded else elements
 
@@ -109,7 +109,7 @@ def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 def _receivers(e: Emitter, op: Op) -> list[str]:
-    """The mask of the blocks that receive a multicast, for the one of them that makes the request."""
+    """The mask of the CTAs that receive a multicast, computed by the CTA that issues it."""
     if not op.attrs["multicast"]:
         return []
     desc = op.operands[0]
@@ -164,7 +164,7 @@ def _store(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 
 
 def bulk_commit(e: Emitter) -> Repeated:
-    """The statement that makes a group of the requests before it."""
+    """The statement that commits the preceding bulk operations as a group."""
     return 1, lambda index: f"{e.pieces.define('bulk_commit', _COMMIT)}();"
 
 

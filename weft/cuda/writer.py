@@ -1,6 +1,6 @@
-"""Lines of text: indentation, and `#line` directives that point home.
+"""Lines of text with indentation, and `#line` directives to the author's source.
 
-The preprocessor counts on by itself after a directive, so one is written only where its count would be wrong.
+The preprocessor increments the line number after a directive, so a directive is written only where that number would be wrong.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from weft.errors import Loc
 
 WIDTH = 118
-"""Columns up to which statements of one source line share a line of text."""
+"""The maximum width of a text line on which statements of one source line are joined."""
 
 
 class Writer:
-    """Collects lines. `loc` is the author's line of what is written next."""
+    """Collects lines. `loc` is the source location of the following text."""
 
     __slots__ = ("_depth", "_file", "_joins", "_next", "lines", "loc")
 
@@ -28,7 +28,7 @@ class Writer:
         self._joins = False
 
     def statement(self, text: str) -> None:
-        """A simple statement; several of one author's line stand in one line, as far as they fit."""
+        """A simple statement; statements of one source line are joined on one line while they fit."""
         here = self.loc is None or (self.loc.file, self.loc.line) == (self._file, self._next - 1)
         if self._joins and here and len(self.lines[-1]) + 1 + len(text) <= WIDTH:
             self.lines[-1] += f" {text}"
@@ -37,12 +37,12 @@ class Writer:
         self._joins = True
 
     def line(self, text: str) -> None:
-        """A line of its own, under the author's line."""
+        """A separate line, with a source location."""
         self._locate()
         self.bare(text)
 
     def bare(self, text: str) -> None:
-        """A line that no instruction comes from: a declaration, a brace, a pragma."""
+        """A line without instructions, and so without a source location: a declaration, a brace, a pragma."""
         self.lines.append("  " * self._depth + text)
         self._next += 1
         self._joins = False
@@ -57,14 +57,14 @@ class Writer:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """What is written inside stands one level deeper."""
+        """Indents the lines written inside by one level."""
         self._depth += 1
         yield
         self._depth -= 1
 
     @contextmanager
     def otherwise(self, condition: str = "") -> Iterator[None]:
-        """As the `else` of an `if` whose closing brace was the last line, under a condition of its own if one is given."""
+        """The `else`, or `else if` with a condition, of an `if` whose closing brace was the last line."""
         self.lines[-1] += f" else if ({condition}) {{" if condition else " else {"
         with self.indented():
             yield
@@ -72,7 +72,7 @@ class Writer:
 
     @contextmanager
     def unless_empty(self) -> Iterator[None]:
-        """As the `else` of an `if` whose closing brace was the last line; nothing at all when nothing is written inside."""
+        """The `else` of an `if` whose closing brace was the last line; omitted if nothing is written inside."""
         self.lines[-1] += " else {"
         before = len(self.lines)
         with self.indented():
@@ -91,5 +91,5 @@ class Writer:
 
 
 def _path(file: str) -> str:
-    # A quote would end the name in the PTX too, where nothing escapes it.
+    # A quote would also end the file name in the PTX, which has no escape for it.
     return file.replace("\\", "\\\\").replace('"', "'").replace("\n", " ")

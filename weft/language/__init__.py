@@ -1,8 +1,8 @@
-"""What a kernel author imports: `from weft import language as gl`.
+"""The kernel language: `from weft import language as gl`.
 
-Every function takes run-time values (`tensor`: scalars and tiles) and plain Python objects as constants, checks them, promotes
-and broadcasts, and appends strict operations (`weft.ops`) to the kernel under construction. Nothing here reads Python source
-or generates code.
+Its functions take run-time values (`tensor`: scalars and tiles) and Python objects as constants. They check, promote and
+broadcast operands, and append operations (`weft.ops`), which convert nothing implicitly, to the kernel under construction. This
+package neither reads Python source nor generates code.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""How accesses to global memory are ordered (`sem`) and among whom (`scope`), and the address of a view's one element.
+"""Memory order (`sem`) and scope of accesses to global memory, and the address of a one-element view.
 
-What the orders mean is in `weft.ops.memory`; which ones an atomic has is in `weft.language.atomics`.
+`weft.ops.memory` defines the orders; `weft.language.atomics` lists those of atomics.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PARTNER = {
 def access_order(
     what: str, sem: Any, scope: Any, orders: tuple[str, ...], cache: Any = None, volatile: Any = False
 ) -> Attrs:
-    """The attributes `order` and `scope` of a load or store, whose orders are `orders`.
+    """The attributes `order` and `scope` of a load or store; `orders` are the legal memory orders.
 
-    Raises CompilationError: language-access-order, language-access-order-with, and async-target for clusters where the target
-    has none."""
+    Raises CompilationError: language-access-order, language-access-order-with, and async-target for scope cluster on a target
+    without clusters."""
     if sem is None or sem == "":
         if scope is not None:
             fix = f"add sem=, or leave scope out: {_PARTNER[what]}"
@@ -57,7 +57,7 @@ def access_order(
 
 
 def check_scope(what: str, scope: str) -> str:
-    """A scope that the target has. Raises async-target."""
+    """Checks that the target has a scope, and returns it. Raises async-target."""
     if scope == "cluster" and not current().target.has_cluster:
         target, named = current().target.name, f"{what} with scope='cluster'"
         raise fail(asynchronous.TARGET, what=named, feature="clusters", target=target, instead="use scope='gpu'")
@@ -65,7 +65,7 @@ def check_scope(what: str, scope: str) -> str:
 
 
 def is_element(x: object) -> TypeGuard[LayoutTensor]:
-    """Whether something is a view of one element in global memory."""
+    """True for a view of one element in global memory."""
     if not isinstance(x, LayoutTensor) or not isinstance(x.storage, GlobalStorage):
         return False
     count = x.size()
@@ -73,13 +73,13 @@ def is_element(x: object) -> TypeGuard[LayoutTensor]:
 
 
 def element_address(view: LayoutTensor) -> tuple[tensor, tensor | None]:
-    """The address of a view's one element, and whether it is there (None: it is)."""
+    """The address of a one-element view, and the predicate that it is in bounds (None: always)."""
     assert isinstance(view.storage, GlobalStorage)
     return view.storage.address(view.offset), element_inside(view)
 
 
 def element_inside(view: LayoutTensor) -> tensor | None:
-    """Whether the one element of a masked view is there; None of a view that has no limits."""
+    """The predicate that the element of a masked one-element view is in bounds; None for a view without limits."""
     inside: tensor | None = None
     for limit in view.limits or ():
         if limit is not None:

@@ -1,4 +1,4 @@
-"""What to write instead, where that depends on how a value was made. Only messages ask."""
+"""Suggested fixes in error messages, where they depend on the operations that produced a value."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CONVERT = "convert it with .to(gl.int32)"
 QUOTIENT = "write // in place of /: it divides integers into an integer, which / never does"
 RUN_TIME_ASSERT = "write gl.device_assert(condition), which checks at run time"
 _DEPTH = 8
-"""How many operations back the division is looked for."""
+"""The search for a division follows operands up to this depth."""
 
 
 def whole(x: Any) -> str:
-    """What to write so that an integer stands where `x` does."""
+    """How to write an integer in place of `x`."""
     if isinstance(x, float) and x.is_integer():
         return f"write {int(x)}, or // in place of / where a division made it"
     if isinstance(x, tensor) and _is_quotient(current().builder, x.handle, _DEPTH):
@@ -32,19 +32,19 @@ def whole(x: Any) -> str:
 
 
 def constant_instead(x: Any) -> str:
-    """What to write where a compile-time integer stands and `x` is none."""
+    """How to write a compile-time integer in place of `x`."""
     if isinstance(x, tensor):
         return "pass a Python number, or annotate the parameter that it comes from as gl.constexpr"
     return whole(x) if isinstance(x, float) else "pass a Python integer, as a number or a gl.constexpr parameter"
 
 
 def author_name(x: object) -> str:
-    """What the author calls a value, or `x`."""
+    """The author's name of a value, or `x`."""
     return (x.handle.name if isinstance(x, tensor) else "") or "x"
 
 
 def in_warps(what: str, x: object) -> str:
-    """A clause on what combines values of a warp's threads as `what` combines the elements of a tile."""
+    """A clause that names the warp reduction that corresponds to the tile reduction `what`."""
     if what not in _IN_WARPS or not isinstance(x, tensor):
         return ""
     return f"; over the threads of a warp write gl.{_IN_WARPS[what]}({author_name(x)})"
@@ -54,13 +54,13 @@ _IN_WARPS = {"sum": "warp_sum", "max": "warp_max", "min": "warp_min", "cumsum": 
 
 
 def shared_array(dtype: object = None, count: object = "size") -> str:
-    """The text that allocates an array of shared memory, which single threads index."""
+    """Source text that allocates a shared array, which threads index element by element."""
     element = f"gl.{dtype.name}" if isinstance(dtype, DType) else "dtype"
     return f"gl.LayoutTensor.stack_allocation({element}, gl.Layout({count}), address_space=gl.AddressSpace.SHARED)"
 
 
 def one_element(view: str, *indices: str) -> str:
-    """The text of the view of one element of a view.
+    """Source text of a one-element view.
 
     >>> one_element("bins", "i")
     'bins.tile[1](i)'
@@ -69,7 +69,7 @@ def one_element(view: str, *indices: str) -> str:
 
 
 def address_instead(what: str, x: object) -> str:
-    """What to write where a function needs an address and `x` is none."""
+    """How to write an address in place of `x`."""
     element = _element_of_view(x) if isinstance(x, tensor) else None
     if element is None:
         return "pass a pointer plus offsets, as in gl.load(ptr + offsets), where the launch gives the parameter ptr an array"
@@ -84,7 +84,7 @@ def address_instead(what: str, x: object) -> str:
 
 
 def _element_of_view(x: tensor) -> ast.Subscript | None:
-    """The author's `view[i, j]` that read `x`."""
+    """The author's expression `view[i, j]` that loaded `x`."""
     builder = current().builder
     op = builder.maker(x.handle)
     if op is not None and op.kind is regs.extract:
@@ -100,7 +100,7 @@ _READS = (memory.load_regs, thread.load_shared)
 
 
 def power(base: Any, exponent: Any) -> str:
-    """What to write in place of `base ** exponent`."""
+    """A replacement of `base ** exponent`."""
     x, y = (value.handle.name or name if isinstance(value, tensor) else str(value)
             for value, name in ((base, "x"), (exponent, "y")))  # fmt: skip
     if isinstance(exponent, (int, float)):
@@ -120,7 +120,7 @@ _MOST_FACTORS = 4
 
 
 def element_type(x: Any) -> str:
-    """What to write in place of `x` where an element type belongs."""
+    """A replacement of `x` where an element type is required."""
     name = getattr(x, "__name__", None) or str(x).removeprefix("torch.")
     if name in _ELEMENTS:
         return f"write gl.{_ELEMENTS[name]}"
@@ -137,7 +137,7 @@ _ELEMENTS = {name: name for name in _NUMBERS} | {
     "fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "i32": "int32", "i64": "int64",
     "long": "int64", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5",
 }  # fmt: skip
-"""What Python, NumPy and PyTorch call element types, and what the language does."""
+"""Names of element types in Python, NumPy and PyTorch, and the language's names of them."""
 
 
 def _is_float(value: Value) -> bool:
@@ -146,7 +146,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _is_quotient(builder: Builder, value: Value, depth: int) -> bool:
-    """True for what became a float by dividing integers."""
+    """True for a float that is derived from a division of integers."""
     op = builder.maker(value) if depth and _is_float(value) else None
     if op is None:
         return False
@@ -156,7 +156,7 @@ def _is_quotient(builder: Builder, value: Value, depth: int) -> bool:
 
 
 def _was_integer(builder: Builder, value: Value) -> bool:
-    """True for an integer that became a float, before or after it became a tile."""
+    """True for a float converted from an integer, as a scalar or as a tile."""
     op = builder.maker(value)
     return op is not None and (
         (op.kind is arith.cast and not any(map(_is_float, op.uses)))

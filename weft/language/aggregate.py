@@ -9,8 +9,8 @@
         def add(self, x):
             return Accumulator(self.value + x * self.scale, self.scale)
 
-Instances are made by calling the class, in kernels or (of constants) on the host. Control flow takes them apart into leaves
-(`weft.language.tree`); methods are `@jit` or `@constexpr_function` functions.
+Calling the class creates instances, in kernels or (of constants) on the host. Control flow flattens them into leaves
+(`weft.language.tree`). Methods are `@jit` or `@constexpr_function` functions.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[C], C]:
-        """Say nothing at run time; Python has it from 3.11 on only."""
+        """A no-op at run time: `typing.dataclass_transform` is new in Python 3.11."""
         return lambda decorator: decorator
 
 
 C = TypeVar("C", bound=type)
 _scopes: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
-"""By class the names of its module, those of its annotations, even where another module of that name is loaded later."""
+"""The namespace of each class's module, in which its annotations are resolved. It is kept because another module may take the
+name in `sys.modules` later."""
 
 
 @dataclass_transform(eq_default=False)
 def aggregate(cls: C) -> C:
     """Turn a class with annotated fields into one whose instances are kernel values.
 
-    A field is a `tensor`, a `constexpr`, another aggregate, a tuple, of any type that the language has, or of a union of such.
-    Methods such as `__add__` are what operators mean. Without an `__init__` of its own the class takes its fields in order.
-    `__init__` may be plain Python, a `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError:
+    The type of a field is `tensor`, `constexpr`, another aggregate, a tuple, any other type of the language, or a union of
+    these. Methods such as `__add__` define operators. Without an `__init__` the class takes its fields in order. `__init__` may
+    be plain Python, a `@constexpr_function` or a `@jit` function; it sets every field. Raises CompilationError:
     language-aggregate-fields here, language-field-missing, language-field-type and language-field-arguments when an instance
-    is made.
+    is created.
     """
     fields = {name: kind for base in reversed(cls.__mro__) for name, kind in _annotations(base).items()}
     if not fields:
@@ -78,14 +79,14 @@ def is_aggregate(value: object) -> bool:
 
 
 def fields_of(cls: type) -> dict[str, Any]:
-    """The fields of an aggregate class and what their annotations mean, as far as that is known."""
+    """The fields of an aggregate class, with their annotations resolved as far as possible."""
     known = getattr(cls, AGGREGATE)
     scope = next((_scopes[base] for base in cls.__mro__ if base in _scopes), dict[str, Any]())
     return {name: meaning(kind, scope) for name, kind in known.items()}
 
 
 def declared_constexpr(structure: Structure) -> Iterator[bool]:
-    """For each leaf of a structure, whether an aggregate declares the field that it lies in as `constexpr`."""
+    """For each leaf of a structure, whether it is part of a field that an aggregate declares `constexpr`."""
     if structure.kind is None:
         yield False
         return
@@ -96,7 +97,8 @@ def declared_constexpr(structure: Structure) -> Iterator[bool]:
 
 
 def seal(instance: Any) -> Any:
-    """Check that every field is set and of its kind; Python numbers in tensor fields become scalars. Returns the instance."""
+    """Check that every field is set and has its declared type; convert Python numbers in tensor fields to scalars. Returns the
+    instance."""
     cls = instance.__class__
     for name, kind in fields_of(cls).items():
         if not hasattr(instance, name):
@@ -121,7 +123,7 @@ def _fits(kind: Any, value: Any) -> bool:
     if not inspect.isclass(kind):
         return True
     if issubclass(kind, tensor):
-        # What comes out of a loop or a branch is a plain tensor, even where it is an accumulator.
+        # The result of a loop or a branch is a plain tensor, also where the value is an accumulator.
         return isinstance(value, tensor)
     is_checked = hasattr(kind, AGGREGATE) or issubclass(kind, (RuntimeValue, NoneType))
     return isinstance(value, kind) if is_checked else True
@@ -158,7 +160,7 @@ def _by_function(cls: type, function: Any) -> Callable[..., None]:
 
 
 def _operator(method: Any) -> Callable[..., Any]:
-    """What an operator calls for a `@jit` method such as `__add__`, which is inlined as others are."""
+    """The Python method that implements an operator by inlining a `@jit` method such as `__add__`."""
 
     def call(self: Any, *operands: Any) -> Any:
         return current().inline(method, [self, *operands], {})
@@ -168,7 +170,7 @@ def _operator(method: Any) -> Callable[..., Any]:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    # inspect.get_annotations evaluates nothing; fields may name classes that do not exist yet.
+    # inspect.get_annotations evaluates nothing. Annotations may name classes that are defined later.
     return {} if cls is object else dict(inspect.get_annotations(cls))
 
 

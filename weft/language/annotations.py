@@ -1,7 +1,7 @@
-"""What the annotation of a field means where it is a text, as under `from __future__ import annotations`.
+"""Resolution of string annotations of fields, as under `from __future__ import annotations`.
 
-Nothing is executed: names, attributes and unions are looked up. A text that says more, or names what does not exist (yet),
-stays a text.
+Nothing is executed: only names, attributes and unions are resolved. Any other expression, and a name that is not defined (yet),
+remains a string.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _UNKNOWN = object()
 
 
 def meaning(annotation: Any, scope: Mapping[str, Any]) -> Any:
-    """The type that an annotation names in a module's `scope`; the annotation itself where it is none of the above.
+    """The type that an annotation names in a module's `scope`, or the annotation itself if it cannot be resolved.
 
-    `constexpr[...]` is `constexpr`: what is known of a constant is for its readers.
+    `constexpr[...]` resolves to `constexpr`: its parameter is documentation.
 
     >>> meaning("int | None", {"int": int}) == Union[int, None], meaning("nobody.knows", {})
     (True, 'nobody.knows')

@@ -27,7 +27,7 @@ class PropagateNan(Enum):
 
 @builtin
 def add(x: Operand, y: Operand) -> tensor:
-    """`x + y`. Integers wrap. A pointer plus an integer is the address that many elements further on.
+    """`x + y`. Integers wrap. An integer added to a pointer counts elements.
 
     Operands are scalars, tiles that broadcast against each other in one layout, or Python numbers.
     """
@@ -38,7 +38,7 @@ def add(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def sub(x: Operand, y: Operand) -> tensor:
-    """`x - y`. Integers wrap. A pointer minus an integer is an address; two pointers have no difference."""
+    """`x - y`. Integers wrap. A pointer minus an integer is a pointer; two pointers cannot be subtracted."""
     if _is_pointer(x) or _is_pointer(y):
         return _offset_back(x, y)
     return _compute(arith.sub, "-", x, y)
@@ -46,7 +46,7 @@ def sub(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def mul(x: Operand, y: Operand) -> tensor:
-    """`x * y`; of integers the low half."""
+    """`x * y`; for integers the low half of the product."""
     return _compute(arith.mul, "*", x, y)
 
 
@@ -78,7 +78,7 @@ def mod(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def negative(x: tensor) -> tensor:
-    """`-x`. Unsigned integers wrap, a bool becomes int32."""
+    """`-x`. Unsigned integers wrap; a bool is converted to int32."""
     dtype = arithmetic_dtype("-", x)
     value = convert(x, dtype)
     if dtype.is_int_unsigned():
@@ -88,13 +88,13 @@ def negative(x: tensor) -> tensor:
 
 @builtin
 def minimum(x: Operand, y: Operand, propagate_nan: PropagateNan = PropagateNan.NONE) -> tensor:
-    """The smaller of two, element by element. A NaN gives the other operand unless `propagate_nan` is ALL."""
+    """The element-wise minimum. If one operand is NaN the result is the other one, unless `propagate_nan` is ALL."""
     return _compute(arith.minimum, "minimum", x, y, nan=_propagates(propagate_nan))
 
 
 @builtin
 def maximum(x: Operand, y: Operand, propagate_nan: PropagateNan = PropagateNan.NONE) -> tensor:
-    """The larger of two, element by element. A NaN gives the other operand unless `propagate_nan` is ALL."""
+    """The element-wise maximum. If one operand is NaN the result is the other one, unless `propagate_nan` is ALL."""
     return _compute(arith.maximum, "maximum", x, y, nan=_propagates(propagate_nan))
 
 
@@ -110,7 +110,7 @@ def clamp(x: Operand, min: Operand, max: Operand, propagate_nan: PropagateNan = 
 
 @anywhere
 def cdiv(x: Any, div: Any) -> Any:
-    """`x` divided by `div`, rounded up, for `x >= 0` and `div > 0`. Of Python integers a Python integer.
+    """`x` divided by `div`, rounded up, for `x >= 0` and `div > 0`. Python integers give a Python integer.
 
     >>> cdiv(100, 32)
     4
@@ -131,7 +131,8 @@ def next_power_of_2(n: int) -> int:
 
 
 def arithmetic_dtype(what: str, *operands: Any) -> DType:
-    """The type that arithmetic is done in: promoted, a bool as int32. fp8 has no arithmetic (language-fp8-arithmetic)."""
+    """The promoted element type of an arithmetic operation; bool is promoted to int32. fp8 has no arithmetic
+    (language-fp8-arithmetic)."""
     dtype = common_dtype(what, operands)
     if dtype.is_fp8():
         raise fail(errors.FP8_ARITHMETIC, what=what, dtype=dtype.name)
@@ -139,7 +140,7 @@ def arithmetic_dtype(what: str, *operands: Any) -> DType:
 
 
 def division_dtype(what: str, *operands: Any) -> DType:
-    """The type that true division is done in: float64, else float32."""
+    """The element type of true division: float64 if an operand is float64, else float32."""
     dtype = common_dtype(what, operands)
     return _widened(dtype) if dtype.is_floating() else float32
 

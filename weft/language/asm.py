@@ -1,4 +1,4 @@
-"""Inline PTX on elements, and the one conversion that is written with bit operations: fp4 to floats."""
+"""Element-wise inline PTX, and the conversion of fp4 to floats, which is implemented with bit operations."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def inline_asm_elementwise(
     asm: str, constraints: str, args: Sequence[Any], dtype: DType | Sequence[DType], is_pure: bool, pack: int,
     sim: Callable[..., Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Run PTX text on each element of the broadcast operands, `pack` elements at a time.
+    """Inline PTX, executed for each element of the broadcast operands, `pack` elements at a time.
 
-    `constraints` are those of GCC's extended asm, outputs first (`=r,=r,r`); elements narrower than 32 bits come packed into
-    32-bit registers. `dtype` is the result's, or a tuple for several results. Without `is_pure` the text is never dropped,
-    merged or moved. `sim` is called instead in the simulator, on NumPy arrays.
+    `constraints` are those of GCC's extended asm, outputs first (`=r,=r,r`); elements narrower than 32 bits are packed into
+    32-bit registers. `dtype` is the element type of the result, or a tuple for several results. Unless `is_pure` is set, the
+    assembly is never eliminated, merged or moved. The simulator calls `sim` instead, on NumPy arrays.
 
     Raises tile-asm-constraints, tile-asm-operands, language-dtype.
     """
@@ -54,9 +54,9 @@ def inline_asm_elementwise(
 
 @builtin
 def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
-    """Unpack two e2m1 numbers from each byte into neighbours along `axis`, which doubles; the low half comes first.
+    """Unpack each byte into two e2m1 numbers, adjacent along `axis`, whose length doubles; the low half is first.
 
-    `src` holds int8 or uint8, `elem_type` is a float of 16 bits or more; every value is exact. Raises tile-fp4.
+    `src` holds int8 or uint8, and `elem_type` is a float of 16 bits or more; every value is exact. Raises tile-fp4.
     """
     check_tile("fp4_to_fp", src)
     check_dtype(elem_type)
@@ -71,7 +71,9 @@ def fp4_to_fp(src: tensor, elem_type: DType, axis: int) -> tensor:
 
 
 def _e2m1(nibble: tensor) -> tensor:
-    """float16 of the number in the low four bits: the same fields, scaled by the difference of the exponents' biases."""
+    """The float16 value of the e2m1 number in the low four bits.
+
+    The fields are moved into a float16, which is then scaled by the difference of the exponent biases (15 and 1)."""
     magnitude = shift_left(bit_and(nibble, 7), 9)
     sign = shift_left(bit_and(nibble, 8), 12)
     return mul(apply(arith.bitcast, bit_or(magnitude, sign), element=float16), 2.0**14)

@@ -1,4 +1,4 @@
-"""Atomic read-modify-write on global memory, and through views on shared memory."""
+"""Atomic read-modify-write on global memory, and, through views, on shared memory."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from weft.views import LayoutTensor
 
 Address: TypeAlias = "tensor | LayoutTensor"
-"""Where an atomic operation is done: a scalar or a tile of pointers, or a view of one element."""
+"""The address of an atomic operation: a scalar or a tile of pointers, or a one-element view."""
 
 
 @builtin
 def atomic_add(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Add `val` to memory at `pointer` where `mask` holds, in one step and once per element; the old values.
+    """Atomically add `val` to memory at `pointer` where `mask` is true, once per element; returns the old values.
 
     `val` is broadcast to the addresses and converted to their element type: float16, bfloat16, float32, float64 or an integer
     of 32 or 64 bits. `sem` is relaxed, acquire, release or acq_rel (the default); `scope` is cta, cluster, gpu (the default) or
-    sys. Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and as `load`.
-    Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and as `load`.
+    sys. Old values of masked-off elements are undefined. Raises language-atomic-type, language-atomic-order, and the errors of
+    `load`.
 
-    A view of one element, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory: each thread adds
-    for itself then, as it does at a scalar address in a kernel that is launched with `block=`. Raises thread-atomic-view,
-    thread-atomic-shared.
+    A one-element view, as of `t.tile[1, 1](i, j)`, stands for its address, in global or in shared memory. Every thread then
+    performs an atomic of its own, as at a scalar address in a kernel that is launched with `block=`. Raises
+    thread-atomic-view, thread-atomic-shared.
     """
     return _modify("add", pointer, val, mask, sem, scope)
 
@@ -51,7 +51,7 @@ def atomic_add(
 def atomic_max(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Replace memory by the larger of it and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
+    """Atomic maximum of memory and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("max", pointer, val, mask, sem, scope)
 
 
@@ -59,7 +59,7 @@ def atomic_max(
 def atomic_min(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Replace memory by the smaller of it and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
+    """Atomic minimum of memory and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("min", pointer, val, mask, sem, scope)
 
 
@@ -67,13 +67,13 @@ def atomic_min(
 def atomic_and(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Bitwise and with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
+    """Atomic bitwise AND with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("and", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_or(pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> tensor:
-    """Bitwise or with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
+    """Atomic bitwise OR with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("or", pointer, val, mask, sem, scope)
 
 
@@ -81,7 +81,7 @@ def atomic_or(pointer: Address, val: Any, mask: Any = None, sem: str | None = No
 def atomic_xor(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Bitwise exclusive or with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
+    """Atomic bitwise XOR with `val`; otherwise as `atomic_add`. 32- and 64-bit integers."""
     return _modify("xor", pointer, val, mask, sem, scope)
 
 
@@ -89,13 +89,14 @@ def atomic_xor(
 def atomic_xchg(
     pointer: Address, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Replace memory by `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
+    """Atomic exchange of memory and `val`; otherwise as `atomic_add`. 32- and 64-bit types."""
     return _modify("xchg", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None) -> tensor:
-    """Where memory equals `cmp` bit by bit, replace it by `val`, in one step; the old values. 16-, 32- and 64-bit types."""
+    """Atomic compare-and-swap: store `val` where memory equals `cmp` bit by bit. Returns the old values. 16-, 32- and 64-bit
+    types."""
     if _is_view(pointer):
         storage, offset, inside = _element("atomic_cas", pointer)
         address, each = storage.address(offset), True
@@ -137,7 +138,8 @@ def _is_view(x: object) -> TypeGuard[LayoutTensor]:
 
 
 def _element(what: str, view: LayoutTensor) -> tuple[KernelStorage, Any, tensor | None]:
-    """Memory and place of the one element of a view, and whether it is there. Raises thread-atomic-view for other views."""
+    """Storage and offset of a one-element view, and the predicate that it is in bounds. Raises thread-atomic-view for other
+    views."""
     count, storage = view.size(), view.storage
     assert isinstance(storage, KernelStorage)
     if count != 1 or view.element_size != 1:

@@ -1,6 +1,7 @@
-"""Bringing operands to one shape and layout: scalars are splat, axes of length 1 stretch, layouts must agree.
+"""Broadcasting of operands to one shape and layout: scalars are splat, axes of length 1 are broadcast, layouts must be equal.
 
-Nothing here moves data: two tiles in different layouts are an error that shows the conversion that would fix it.
+No layout is converted implicitly. Two tiles in different layouts are an error, whose message shows the required conversion and
+its cost.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class VectorForm:
-    """The form of a thread's own vector: how many elements it has."""
+    """The form of a thread-private vector: its number of elements."""
 
     size: int
 
 
 AnyForm = Form | VectorForm | None
-"""What several operands have in common: tiles of a form, vectors of a size, or (None) scalars."""
+"""The common form of operands: tiles of a form, vectors of a size, or (None) scalars."""
 
 
 def common_form(what: str, operands: Sequence[object]) -> AnyForm:
-    """The form that all tiles or vectors among the operands take in an operation called `what`; None when all are scalars.
+    """The form to which an operation called `what` broadcasts its tile or vector operands; None if all are scalars.
 
-    Raises CompilationError for ranks, shapes (tile-rank-mismatch, tile-shape-mismatch), layouts (tile-layout-mismatch) or sizes
-    of vectors (thread-vector-size) that do not go together, and where tiles meet vectors (thread-vector-tile).
+    Raises CompilationError for incompatible ranks and shapes (tile-rank-mismatch, tile-shape-mismatch), layouts
+    (tile-layout-mismatch) or vector sizes (thread-vector-size), and for tiles mixed with vectors (thread-vector-tile).
     """
     tiles = [x for x in operands if isinstance(x, tensor) and not x.is_scalar]
     if not tiles:
@@ -77,7 +78,7 @@ def _vector_form(what: str, operands: Sequence[tensor]) -> VectorForm:
 
 
 def fit(x: tensor, form: AnyForm) -> tensor:
-    """The value in a form from `common_form`: splat, given its layout, stretched, or as it is. None asks for nothing."""
+    """Convert a value to a form from `common_form`: splat it, set its layout, or broadcast it. None leaves it unchanged."""
     if form is None:
         return x
     if isinstance(form, VectorForm):
@@ -90,8 +91,8 @@ def fit(x: tensor, form: AnyForm) -> tensor:
 
 
 def constant(value: Number | RuntimeValue, dtype: DType, form: AnyForm = None) -> tensor:
-    """A number as a scalar, or as every element of a tile or vector. Raises CompilationError:
-    language-literal-range, language-operand, shared-handle-operand.
+    """A constant scalar, or a tile or vector filled with it. Raises CompilationError: language-literal-range, language-operand,
+    shared-handle-operand.
     """
     if isinstance(value, RuntimeValue):
         raise fail(SHARED_HANDLE_OPERAND, what="this line", got=name_of(value))
@@ -109,7 +110,7 @@ def _type(dtype: DType, form: AnyForm) -> Type:
 
 
 def literal(value: Number, dtype: DType) -> Number:
-    """The Python number that stands for `value` in an element type; checked against the range of integers."""
+    """`value` converted to an element type, as a Python number; integers are range-checked."""
     if dtype.is_floating():
         return float(value)
     if dtype.is_bool():
@@ -123,7 +124,7 @@ def literal(value: Number, dtype: DType) -> Number:
 def conversion_cost(
     element: Element, shape: tuple[int, ...], source: DistributedLayout, target: DistributedLayout
 ) -> str:
-    """What converting a tile between two resolved layouts costs, for messages."""
+    """The cost of converting a tile between two resolved layouts, for messages."""
     src, dst = tile_type(element, shape, source).linear, tile_type(element, shape, target).linear
     if src is None or dst is None:
         return "decided when the layout is resolved"

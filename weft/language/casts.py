@@ -1,4 +1,4 @@
-"""Changing the element type of a value."""
+"""Conversion between element types."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ROUNDINGS = {"rtne": "rn", "rtz": "rz"}
 
 @builtin
 def cast(x: Any, dtype: Element, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
-    """`x` with elements of type `dtype`; shape and layout stay.
+    """Convert `x` to elements of type `dtype`; shape and layout are unchanged.
 
-    Integers wrap or extend, a float becomes an integer by truncation (clamped to the range, NaN gives 0), anything becomes bool
-    by `!= 0`. Floats round to nearest even; `fp_downcast_rounding="rtz"` rounds towards zero where a float gets narrower, but
-    not to fp8. To fp8, magnitudes clamp to the largest finite number. int64 and uint64 become pointers and back.
-    `bitcast=True` keeps the bits.
+    Integers are truncated or extended. A float is truncated to an integer and saturates (NaN gives 0). The conversion to bool
+    is `!= 0`. Floats round to nearest even; `fp_downcast_rounding="rtz"` rounds a conversion to a narrower float towards zero,
+    except to fp8. Conversions to fp8 saturate to the largest finite number. int64 and uint64 convert to pointers and back.
+    `bitcast=True` reinterprets the bits.
 
     Raises CompilationError: language-dtype, language-cast-rounding, language-bitcast, language-cast-pointer.
     """
@@ -36,13 +36,13 @@ def cast(x: Any, dtype: Element, fp_downcast_rounding: str | None = None, bitcas
 
 
 def check_element(dtype: object) -> None:
-    """Refuse anything that is no element type (language-dtype)."""
+    """Reject anything but an element type (language-dtype)."""
     if not isinstance(dtype, (DType, Pointer)):
         raise fail(errors.DTYPE, got=repr(dtype), instead=element_type(dtype))
 
 
 def check_dtype(dtype: object) -> None:
-    """Refuse anything that is no number type (language-dtype)."""
+    """Reject anything but a number type (language-dtype)."""
     if not isinstance(dtype, DType):
         raise fail(errors.DTYPE, got=repr(dtype), instead=element_type(dtype))
 
@@ -57,7 +57,7 @@ def _rounding(x: tensor, dtype: Element, rounding: str | None) -> str:
     if rounding is None:
         return "rn"
     narrows = x.element.is_floating() and dtype.is_floating() and dtype.bits < x.element.bits
-    # No GPU converts to fp8 by any rounding but to nearest even.
+    # cvt to e4m3 and e5m2 has .rn as its only rounding, and requires .satfinite (PTX ISA, cvt).
     known = ("rtne",) if dtype.is_floating() and dtype.bits == 8 else _ROUNDINGS
     if rounding not in known or not narrows:
         raise fail(errors.CAST_ROUNDING, rounding=repr(rounding), value=describe(x), dtype=dtype.name)

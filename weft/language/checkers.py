@@ -1,8 +1,8 @@
-"""What type checkers see in place of `constexpr`. Nothing imports this file at run time.
+"""The definition of `constexpr` for type checkers. Nothing imports this file at run time.
 
-A parameter `n: gl.constexpr[int]` is to its kernel a plain int, which no class can say of its instances: so `constexpr[T]` is
-an alias of T, and `constexpr` alone one of Any. `gl.constexpr(4)` is a call of what the alias stands for. Type checkers refuse
-such a call of an alias that is made of a special form, here `Annotated`, and allow it of an alias of that alias.
+In a kernel a parameter `n: gl.constexpr[int]` is a plain int, which no class can express for its instances. `constexpr[T]` is
+therefore an alias of T, and `constexpr` alone an alias of Any. `gl.constexpr(4)` calls the aliased type. Type checkers reject
+the call of an alias of a special form, here `Annotated`, but accept it for an alias of that alias.
 """
 
 from typing import Annotated, Any, TypeAlias

@@ -1,7 +1,7 @@
-"""Where kernel code is being built: the stack of contexts that the functions of `weft.language` write into.
+"""The stack of contexts: the functions of `weft.language` append operations to the kernel of the current context.
 
-The reader of kernels enters a context, the public functions ask for the current one. Outside of every context a function
-of the language was called on the host, which is the author's mistake.
+The front end enters a context; public functions read the current one. Without a context, a function of the language was called
+on the host, which is an error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Inline = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 
 class TargetLike(Protocol):
-    """What the language asks of a target (`weft.targets.Target` is one)."""
+    """The properties of a target that the language reads (`weft.targets.Target` implements it)."""
 
     @property
     def name(self) -> str:
-        """What the CUDA tools call it."""
+        """Its name in the CUDA tools, such as `sm_90a`."""
         ...
 
     @property
@@ -34,62 +34,62 @@ class TargetLike(Protocol):
 
     @property
     def has_cp_async(self) -> bool:
-        """Threads copy from global to shared memory asynchronously."""
+        """`cp.async`: asynchronous copies from global to shared memory by threads."""
         ...
 
     @property
     def has_mbarrier(self) -> bool:
-        """Barriers in shared memory that count arrivals."""
+        """mbarriers, which count arrivals."""
         ...
 
     @property
     def has_mbarrier_tx(self) -> bool:
-        """Those barriers count bytes too."""
+        """mbarriers that also count bytes (transaction counts)."""
         ...
 
     @property
     def has_tma(self) -> bool:
-        """An engine copies blocks of tensors."""
+        """TMA."""
         ...
 
     @property
     def has_cluster(self) -> bool:
-        """Blocks run together in clusters."""
+        """Thread block clusters."""
         ...
 
     @property
     def has_mma(self) -> bool:
-        """Warps multiply matrices in registers."""
+        """`mma.sync`: warp-level MMAs with operands in registers."""
         ...
 
     @property
     def has_mma_fp8(self) -> bool:
-        """Of fp8 too."""
+        """`mma.sync` of fp8."""
         ...
 
     @property
     def has_wgmma(self) -> bool:
-        """Warpgroups multiply matrices in shared memory."""
+        """`wgmma`: warpgroup-level MMAs with operands in shared memory."""
         ...
 
     @property
     def has_tcgen05(self) -> bool:
-        """Multiprocessors have tensor memory, and single threads start products into it."""
+        """`tcgen05`: tensor memory, and MMAs into it that one thread issues."""
         ...
 
     @property
     def has_tma_gather(self) -> bool:
-        """The engine that copies blocks copies single rows too."""
+        """TMA gather and scatter of rows."""
         ...
 
     @property
     def has_tma_fp4(self) -> bool:
-        """The engine spreads packed fp4 over twice the memory."""
+        """TMA that expands packed fp4 in shared memory."""
         ...
 
     @property
     def has_cluster_launch_control(self) -> bool:
-        """Programs take over those that have not been launched."""
+        """Cluster launch control: a running program takes over one that has not been launched."""
         ...
 
 
@@ -97,11 +97,11 @@ class TargetLike(Protocol):
 class Context:
     """One kernel under construction.
 
-    `builder` takes the operations. `num_warps` and `num_ctas` are those of the region being built. `inline(function,
-    args, kwargs)` inlines a `@jit` function and returns its value; the reader supplies it. `allocations` counts those of
-    memory, to tell them apart. `partition` names the function whose partition is being built, under warp specialisation.
-    `block` is the shape of a block of threads that the kernel is launched with, where it is launched with one. `two_ctas` is
-    whether the kernel's products on tensor memory are each those of two blocks, None before it is known.
+    `builder` appends operations. `num_warps` and `num_ctas` are those of the region under construction. `inline(function,
+    args, kwargs)` inlines a `@jit` function and returns its value; the front end supplies it. `allocations` numbers memory
+    allocations. `partition` names the function of the warp-specialized partition under construction. `block` is the launch
+    shape of a block of threads, None for a kernel launched without `block=`. `two_ctas` tells whether the kernel's tensor
+    memory MMAs are CTA pairs' (`cta_group::2`); it is None until the first one.
     """
 
     builder: Builder
@@ -134,20 +134,20 @@ def active() -> bool:
 
 
 def current(name: str = "a function of weft.language") -> Context:
-    """The innermost context. Raises CompilationError (language-host-call), with `name` as what was called, on the host."""
+    """The innermost context. Raises CompilationError (language-host-call) on the host, where `name` is the called function."""
     if not _STACK.contexts:
         raise fail(HOST_CALL, name=name)
     return _STACK.contexts[-1]
 
 
 def by_threads() -> bool:
-    """True where each thread does for itself what is done at a scalar address: in a kernel that is launched with `block=`."""
+    """True in a kernel launched with `block=`, in which every thread performs its own access at a scalar address."""
     return active() and current().block is not None
 
 
 @contextmanager
 def enter(context: Context) -> Iterator[Context]:
-    """Build into `context` on this thread until the block ends."""
+    """Make `context` the current one on this thread until the `with` block ends."""
     _STACK.contexts.append(context)
     try:
         yield context

@@ -1,9 +1,9 @@
-"""Copies between memories that the threads of a block share, as `gl.copy_dram_to_sram(to, from, thread_layout)`.
+"""Cooperative copies between memory spaces, as `gl.copy_dram_to_sram(to, from, thread_layout)`.
 
-`dram` is global memory, `sram` shared memory, `local` a thread's own. A side that the block shares is divided among its threads
-by a layout of threads, as `distribute` divides it; a `local` side is each thread's whole. All threads of the block call the
-function, and those beyond the layout copy nothing. With `thread=` and `threads=` others share the work, such as the warp of
-`gl.lane_id()` and 32. No barrier is placed, and an asynchronous copy is not waited for.
+`dram` is global memory, `sram` shared memory, and `local` thread-private memory. A layout of threads partitions the global or
+shared operand among the threads, as `distribute` does; the `local` operand is each thread's whole fragment. All threads of the
+block call the function, and threads beyond the layout copy nothing. `thread=` and `threads=` select other threads, such as
+those of a warp with `gl.lane_id()` and 32. The functions neither insert a barrier nor wait for an asynchronous copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.views import copies, products
 
 
 def _by_block(function: Callable[..., None]) -> Callable[..., None]:
-    """The same copy, by all threads of the block where the caller names no others."""
+    """The same copy, by all threads of the block by default."""
 
     @wraps(function)
     def copy(dst: Any, src: Any, thread_layout: Any, thread: Any = None, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tiles made from nothing: ranges and constants."""
+"""Creation of tiles: ranges and constants."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from weft.ops import tile
 
 @builtin
 def arange(start: int, end: int, layout: DistributedLayout | None = None) -> tensor:
-    """int32 tile `[start, ..., end - 1]` in a one-dimensional layout; without one the compiler chooses.
+    """int32 tile `[start, ..., end - 1]` in a one-dimensional layout; the compiler chooses one if none is given.
 
-    Raises tile-arange where the length is no positive power of two, tile-arange-range beyond int32, LayoutError where the
-    layout does not fit.
+    Raises tile-arange if the length is not a positive power of two, tile-arange-range beyond int32, and LayoutError if the
+    layout does not fit the shape.
     """
     low, high = check_int("arange", start), check_int("arange", end)
     length = high - low
@@ -41,7 +41,7 @@ def arange(start: int, end: int, layout: DistributedLayout | None = None) -> ten
 
 @builtin
 def full(shape: Sequence[int], value: Operand, dtype: DType, layout: DistributedLayout | None = None) -> tensor:
-    """A tile of one value, a number or a run-time scalar, converted to `dtype`; a scalar when the shape is empty."""
+    """A tile filled with a number or a run-time scalar, converted to `dtype`; a scalar if the shape is empty."""
     check_dtype(dtype)
     sizes = check_shape("full", shape)
     form = Form(sizes, _layout(layout, sizes)) if sizes else None
@@ -63,7 +63,7 @@ def full_like(
     input: tensor, value: Operand, shape: Sequence[int] | None = None, dtype: DType | None = None,
     layout: DistributedLayout | None = None,
 ) -> tensor:  # fmt: skip
-    """A tile of one value with the shape, type and layout of `input`, except for what is given."""
+    """A tile filled with one value; shape, element type and layout default to those of `input`."""
     check_tile("full_like", input)
     return full(shape or input.shape, value, dtype or input.dtype, layout or input.layout)
 
@@ -75,12 +75,12 @@ def zeros_like(
     dtype: DType | None = None,
     layout: DistributedLayout | None = None,
 ) -> tensor:
-    """A tile of zeros with the shape, type and layout of `input`, except for what is given."""
+    """A tile of zeros; shape, element type and layout default to those of `input`."""
     return full_like(input, 0, shape, dtype, layout)
 
 
 def check_int(what: str, value: Any) -> int:
-    """An integer known at compile time that fits 64 bits. Raises language-constexpr-needed or language-integer-range."""
+    """A compile-time integer of at most 64 bits. Raises language-constexpr-needed or language-integer-range."""
     if isinstance(value, tensor) or not hasattr(value, "__index__"):
         raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(value), instead=constant_instead(value))
     number = index(value)
@@ -90,7 +90,7 @@ def check_int(what: str, value: Any) -> int:
 
 
 def check_shape(what: str, shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of integers known at compile time."""
+    """A shape as a tuple of compile-time integers."""
     if isinstance(shape, tensor):
         raise fail(errors.CONSTEXPR_NEEDED, what=what, got=describe(shape), instead=constant_instead(shape))
     return tuple(check_int(what, size) for size in ([shape] if hasattr(shape, "__index__") else shape))

@@ -1,4 +1,4 @@
-"""Printing and asserting, at compile time and at run time."""
+"""Prints and assertions, at compile time and at run time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Text:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
-    """Print `prefix` and the values, one line per element, from the running kernel; `hex` prints integers in base 16.
+    """Print `prefix` and the values from the running kernel, one line per element; `hex` prints integers in base 16.
 
-    A scalar is one line; of a kernel launched with `block=` a line of each thread that comes here, with its place in the block.
-    The prefix is a string; of an f-string each run-time value is printed after the text before it. Raises
-    language-print-prefix.
+    A scalar is printed on one line. In a kernel launched with `block=`, every thread that executes the print prints its own
+    line, with its index in the block. The prefix is a string; in an f-string, each run-time value is printed after the text
+    before it. Raises language-print-prefix.
     """
     if isinstance(prefix, Text):
         _print_text(prefix, hex)
@@ -52,7 +52,7 @@ def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
-    """Stop the kernel with `msg` unless the condition holds for every element (where `mask` does).
+    """Abort the kernel with `msg` unless the condition is true for every element for which `mask` is.
 
     Raises language-assert-text, language-mask-type.
     """
@@ -65,13 +65,13 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
 
 @anywhere
 def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
-    """Print while compiling, as Python's `print` does."""
+    """Print at compile time, as Python's `print` does."""
     sys.stdout.write(sep.join(map(str, values)) + end)
 
 
 @anywhere
 def static_assert(cond: Any, msg: Any = "") -> None:
-    """Refuse to compile unless a compile-time condition holds. Raises language-static-assert, language-constexpr-needed."""
+    """A compile-time assertion. Raises language-static-assert, language-constexpr-needed."""
     if isinstance(cond, RuntimeValue):
         raise fail(errors.CONSTEXPR_NEEDED, what="static_assert", got=name_of(cond), instead=RUN_TIME_ASSERT)
     if not cond:
@@ -79,7 +79,7 @@ def static_assert(cond: Any, msg: Any = "") -> None:
 
 
 def _elements(x: Any) -> list[Any]:
-    """A vector's elements, one by one; anything else by itself."""
+    """The elements of a vector; any other value as the only element."""
     return [x[index] for index in range(x.size)] if isinstance(x, SIMD) else [x]
 
 

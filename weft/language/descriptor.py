@@ -1,4 +1,5 @@
-"""Tensor descriptors in kernels: what TMA knows of a tensor in global memory, and how a block of it lies in shared memory."""
+"""Tensor descriptors in kernels: a tensor in global memory, and the shape and shared memory layout of the blocks that TMA
+copies of it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @represents(DescriptorType)
 class descriptor_handle(RuntimeValue):
-    """The descriptor itself, opaque to kernels; a `tensor_descriptor` holds it together with shape and strides."""
+    """The tensor map, opaque to kernels; a `tensor_descriptor` holds it together with shape and strides."""
 
     __slots__ = ()
 
@@ -39,7 +40,7 @@ class descriptor_handle(RuntimeValue):
 
 @dataclass(frozen=True)
 class block_type:
-    """The block that one request moves. Equal to another of the same elements and shape; layouts are compared apart."""
+    """The block that one TMA instruction copies. Equality compares element type and shape, not the layout."""
 
     element_ty: DType
     sizes: tuple[int, ...]
@@ -57,12 +58,12 @@ class block_type:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a block: what a barrier that a load signals has to expect."""
+        """Bytes of a block: the transaction count that a load's mbarrier must expect."""
         return self.numel * self.element_ty.itemsize
 
     @property
     def nbytes_per_cta(self) -> int:
-        """Bytes of a block that arrive in one block of a cluster; all of them without clusters."""
+        """Bytes of a block that each CTA of a cluster receives; without a cluster all of them."""
         return math.prod(block_shape(self.layout.cga, self.sizes)) * self.element_ty.itemsize
 
     @property
@@ -73,7 +74,7 @@ class block_type:
 
 @dataclass(frozen=True)
 class tensor_descriptor_type:
-    """The type of a descriptor: the block that one request moves, and how it lies in shared memory."""
+    """The type of a descriptor: the block that one TMA instruction copies, and its shared memory layout."""
 
     block_type: block_type
     layout: SharedLayout
@@ -85,9 +86,9 @@ class tensor_descriptor_type:
 
 
 class tensor_descriptor:
-    """A tensor in global memory that TMA copies blocks of: an argument of the kernel, or of `tma.make_tensor_descriptor`.
+    """A tensor in global memory whose blocks TMA copies: a kernel argument, or created by `tma.make_tensor_descriptor`.
 
-    `handle` is the descriptor, `shape` and `strides` (in elements) are lists of scalars, outermost dimension first.
+    `handle` is the tensor map; `shape` and `strides` (in elements) are lists of scalars, outermost dimension first.
     """
 
     __weft_aggregate__ = {"handle": descriptor_handle, "shape": list, "strides": list}  # noqa: RUF012 as `aggregate` writes it
@@ -103,9 +104,9 @@ class tensor_descriptor:
 
     @staticmethod
     def of(handle: Value, shape: Sequence[Value], strides: Sequence[Value]) -> tensor_descriptor:
-        """The descriptor of IR values: the handle, extents (int32), and strides in elements (int64).
+        """A descriptor built from IR values: the handle, extents (int32), and strides in elements (int64).
 
-        It is of the class of its mode, whichever one this is called on."""
+        Its class follows from its mode, whichever class the method is called on."""
         made: descriptor_handle = wrap(handle)
         kind = tensor_descriptor_im2col if made.descriptor.mode == "im2col" else tensor_descriptor
         return kind(made, list(map(wrap, shape)), list(map(wrap, strides)))
@@ -120,7 +121,7 @@ class tensor_descriptor:
 
     @property
     def block_type(self) -> block_type:
-        """Element type, shape and bytes of the block that one request moves."""
+        """Element type, shape and bytes of the block that one TMA instruction copies."""
         t = self.handle.descriptor
         return block_type(t.element, t.block_shape, t.layout)
 
@@ -136,12 +137,12 @@ class tensor_descriptor:
 
     @property
     def layout(self) -> SharedLayout:
-        """How a block lies in shared memory."""
+        """The shared memory layout of a block."""
         return self.handle.descriptor.layout
 
     @property
     def nbytes_per_cta(self) -> int:
-        """Bytes of a block that arrive in one block of a cluster; all of them without clusters."""
+        """Bytes of a block that each CTA of a cluster receives; without a cluster all of them."""
         return self.block_type.nbytes_per_cta
 
     @property
@@ -151,4 +152,4 @@ class tensor_descriptor:
 
 
 class tensor_descriptor_im2col(tensor_descriptor):
-    """A descriptor of a convolution's input, N, spatial dimensions and C: its blocks are [pixels, channels]."""
+    """An im2col descriptor of a convolution's input (N, spatial dimensions, C). Its blocks are [pixels, channels]."""

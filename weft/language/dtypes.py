@@ -1,4 +1,4 @@
-"""Element types under their public names, and the classes that describe the types of kernel values."""
+"""The public names of element types, and the classes that describe the types of kernel values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pointer_type = Pointer
 
 @dataclass(frozen=True, eq=False)
 class distributed_type:
-    """The type of a tile: element type, shape and layout. Equal when the elements lie in the same places, however spelled."""
+    """The type of a tile: element type, shape and layout. Types are equal if their layouts place elements identically."""
 
     element_ty: Element
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A tile's registers as a view of each thread's own, and back.
+"""A tile's registers as a thread-private view, and back.
 
 part = gl.fragment(tile)                       # a weft.LayoutTensor over the thread's registers
 part[0, 1] = part[0, 0] + gl.lane_id()
@@ -30,13 +30,12 @@ from weft.views.modes import Axis, axes_of, extent, offset_along
 
 @builtin
 def fragment(x: tensor) -> LayoutTensor:
-    """A copy of what each thread holds of a tile, as a view of its own registers.
+    """A copy of each thread's fragment of a tile, as a view of its registers.
 
-    The view has the tile's dimensions and along each of them the thread's elements in order, which are neighbours in the view
-    however far apart they are in the tile. Elements that a thread holds twice stand there once. Where a layout's registers do
-    not count along dimensions (`DistributedLinearLayout` may have such) the view has one axis, of the registers in order.
-
-    Indices known at compile time cost nothing. Raises CompilationError: language-tile-needed, bridge-fragment-open.
+    The view has the tile's dimensions. Along each dimension it has the thread's elements in order; they are adjacent in the
+    view, however far apart they are in the tile. An element that a thread holds twice occurs once. If the registers of a layout
+    do not factor into dimensions (possible with `DistributedLinearLayout`), the view has one axis, the registers in order.
+    Compile-time indices cost nothing. Raises CompilationError: language-tile-needed, bridge-fragment-open.
     """
     check_tile("fragment", x)
     dtype, type = number_dtype("fragment", x), x.tile
@@ -51,11 +50,11 @@ def fragment(x: tensor) -> LayoutTensor:
 
 @builtin
 def from_fragment(view: LayoutTensor, shape: Sequence[int], layout: DistributedLayout) -> tensor:
-    """The tile of this shape and layout whose elements each thread has in a view, as `fragment` makes it of such a tile.
+    """The tile of a shape and layout whose fragments are the threads' views: the inverse of `fragment`.
 
-    Threads that hold an element in common must agree on it; the simulator checks that they do. Raises CompilationError
-    (bridge-fragment-view), LayoutError (bridge-fragment-shape) where the view has other elements than a thread holds, and where
-    layout and shape do not go together.
+    Threads that hold the same element must hold the same value; the simulator checks it. Raises CompilationError
+    (bridge-fragment-view), and LayoutError if the view does not match a thread's fragment (bridge-fragment-shape) or the layout
+    does not fit the shape.
     """
     _check_view(view)
     sizes = check_shape("from_fragment", shape)

@@ -1,6 +1,6 @@
-"""Handles to memory: what those to shared memory and to tensor memory have in common.
+"""Handles to memory: the common base of handles to shared memory and to tensor memory.
 
-A handle is a value: it goes through calls, loops and branches. What it points to is state.
+A handle is a value and is passed through calls, loops and branches. The memory it refers to is mutable state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class memory_handle(RuntimeValue):
 
     @property
     def shape(self) -> list[int]:
-        """Sizes, outermost first; those that count tiles come before those of a tile."""
+        """Sizes, outermost first; dimensions that count tiles precede those of a tile."""
         return list(self.memory.shape)
 
     @property
@@ -67,7 +67,7 @@ class memory_handle(RuntimeValue):
         return self.rank - self.memory.layout.rank
 
     def index(self, index: int | tensor) -> Self:
-        """The part at a number along the first dimension, which must count tiles. Raises shared-no-stages, shared-index."""
+        """The subarray at an index of the first dimension, which must count tiles. Raises shared-no-stages, shared-index."""
         current("index")
         if not self.leading:
             raise fail(errors.SHARED_NO_STAGES, got=name_of(self))
@@ -77,9 +77,10 @@ class memory_handle(RuntimeValue):
         return emit(self.INDEX, self, int32_scalar("index", index))
 
     def _part(self, start: int, length: int, dim: int) -> Self:
-        """Elements `start` to `start + length` along a dimension, all known at compile time.
+        """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
-        Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
+        Within a tile, lengths are powers of two and starts are multiples of them. Of the dimensions that count tiles only the
+        first may be sliced.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         current("slice")
         axis = check_axis(dim, self.rank)
@@ -94,18 +95,18 @@ class memory_handle(RuntimeValue):
 
 
 def check_one_tile(what: str, handle: memory_handle) -> None:
-    """Refuse a handle to several tiles (shared-several-tiles)."""
+    """Reject a handle to several tiles (shared-several-tiles)."""
     if handle.leading:
         raise fail(errors.SHARED_SEVERAL, what=what, got=name_of(handle))
 
 
 def check_stored(value: Any, handle: memory_handle) -> None:
-    """Refuse to store what is no tile of the handle's shape and dtype (shared-store, language-tile-needed)."""
+    """Reject a stored value that is not a tile of the handle's shape and dtype (shared-store, language-tile-needed)."""
     check_tile("store", value)
     if (value.element, value.tile.shape) != (handle.dtype, handle.memory.shape):
         raise fail(errors.SHARED_STORED, value=name_of(value), got=name_of(handle), dtype=handle.dtype.name)
 
 
 def emit(kind: OpDef, *operands: RuntimeValue, **attrs: Any) -> Any:
-    """Emit an operation of one result on values that need no preparation, and wrap the result."""
+    """Emit an operation with one result, without conversion of its operands, and wrap the result."""
     return wrap(current().builder.emit(kind, *(x.handle for x in operands), **attrs))

@@ -1,4 +1,4 @@
-"""What the author promises about values. The compiler relies on it, the simulator checks it."""
+"""Hints: facts about values that the author asserts. The compiler assumes them, and the simulator checks them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.ops import tile
 
 @builtin
 def assume(cond: Any) -> None:
-    """The scalar condition holds. Raises language-assume-false where it is false at compile time."""
+    """Assume that a scalar condition is true. Raises language-assume-false if it is false at compile time."""
     if is_number("assume", cond):
         if not cond:
             raise fail(errors.ASSUME_FALSE)
@@ -31,7 +31,7 @@ def assume(cond: Any) -> None:
 
 @builtin
 def multiple_of(input: tensor, values: int | Sequence[int]) -> tensor:
-    """Along each axis, the first element of every run that counts up by one is a multiple of the entry.
+    """Assume that along each axis the first element of every run of consecutive integers is a multiple of the entry.
 
     `values` has one entry per axis; a scalar has one axis. Raises language-hint.
     """
@@ -40,13 +40,13 @@ def multiple_of(input: tensor, values: int | Sequence[int]) -> tensor:
 
 @builtin
 def max_contiguous(input: tensor, values: int | Sequence[int]) -> tensor:
-    """Along each axis, elements come in runs of the entry's length that count up by one. Raises language-hint."""
+    """Assume that along each axis elements form runs of consecutive integers, of the entry's length. Raises language-hint."""
     return _hint("max_contiguous", "contiguous", input, values)
 
 
 @builtin
 def max_constancy(input: tensor, values: int | Sequence[int]) -> tensor:
-    """Along each axis, elements come in runs of the entry's length that are equal. Raises language-hint."""
+    """Assume that along each axis elements form runs of equal values, of the entry's length. Raises language-hint."""
     return _hint("max_constancy", "constant", input, values)
 
 

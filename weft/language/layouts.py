@@ -1,4 +1,4 @@
-"""Layouts in kernels: the classes under their public names, and the functions that change or inspect a tile's layout."""
+"""Layouts in kernels: the public names of the classes, and functions that convert or inspect a tile's layout."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from weft.ops import tile
 
 @builtin
 def convert_layout(value: tensor, layout: DistributedLayout, assert_trivial: bool = False) -> tensor:
-    """The same tile in another layout, by register moves, shuffles or shared memory: whatever `weft.layout.convert` plans.
+    """Convert a tile to another layout, by register moves, shuffles or through shared memory, as `weft.layout.convert` plans.
 
-    `assert_trivial` demands that it costs nothing: equal layouts, or ones that differ in the order of registers only.
-    Raises LayoutError where the layout does not fit, CompilationError (tile-not-trivial) with the cost otherwise.
+    `assert_trivial` requires a free conversion: the layouts are equal or differ in the order of registers only. Raises
+    LayoutError if the layout does not fit the tile, and CompilationError (tile-not-trivial), which shows the cost.
     """
     check_tile("convert_layout", value)
     layout = check_layout(layout, tuple(value.shape))
@@ -57,7 +57,8 @@ def convert_layout(value: tensor, layout: DistributedLayout, assert_trivial: boo
 
 @builtin
 def set_auto_layout(value: tensor, layout: DistributedLayout) -> tensor:
-    """Give a tile in `AutoLayout` or `CoalescedLayout` this layout; nothing moves. Raises tile-layout-known otherwise."""
+    """Set the layout of a tile in `AutoLayout` or `CoalescedLayout`; no data moves. Raises tile-layout-known for other
+    layouts."""
     check_tile("set_auto_layout", value)
     layout = check_layout(layout, tuple(value.shape))
     if value.tile.resolved:
@@ -67,9 +68,9 @@ def set_auto_layout(value: tensor, layout: DistributedLayout) -> tensor:
 
 @anywhere
 def to_linear_layout(layout: Any, shape: Sequence[int]) -> Any:
-    """A layout of a tile of this shape, spelled by its bases: `DistributedLinearLayout`, of a shared one `SharedLinearLayout`.
+    """A layout of a tile of this shape as a `DistributedLinearLayout`, or for a shared layout a `SharedLinearLayout`.
 
-    Works on the host too. Raises LayoutError where layout and shape do not go together.
+    Also callable on the host. Raises LayoutError if the layout does not fit the shape.
     """
     sizes = tuple(shape)
     if isinstance(layout, SharedLayout):
@@ -80,9 +81,9 @@ def to_linear_layout(layout: Any, shape: Sequence[int]) -> Any:
 
 
 def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
-    """A layout that fits a tile's shape and the kernel's warps and blocks, or an error that names what disagrees.
+    """Check a layout against a tile's shape and the kernel's numbers of warps and CTAs, and return it.
 
-    In a cluster a layout that says nothing of blocks becomes one with a copy of the tile in each."""
+    In a cluster, a layout without a CGA part replicates the tile in each CTA."""
     if not isinstance(layout, DistributedLayout):
         raise fail(errors.TILE_NOT_A_LAYOUT, got=repr(layout))
     check_tile_shape(shape)
@@ -95,7 +96,7 @@ def check_layout(layout: object, shape: tuple[int, ...]) -> DistributedLayout:
 
 
 def check_tile(what: str, value: object) -> None:
-    """Refuse what is no tile (language-tile-needed)."""
+    """Reject anything but a tile (language-tile-needed)."""
     if not isinstance(value, tensor) or not isinstance(value.handle.type, TileType):
         raise fail(errors.TILE_NEEDED, what=what, got=describe(value), more=advice.in_warps(what, value))
 

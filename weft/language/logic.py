@@ -1,4 +1,4 @@
-"""Bits, truth, comparison and selection."""
+"""Bitwise and logical operations, comparison and selection."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def bit_xor(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def shift_left(x: Operand, y: Operand) -> tensor:
-    """`x << y` of integers; shifting by the width or more gives 0."""
+    """`x << y` of integers; a shift by the width or more gives 0."""
     return _shift(arith.shl, "<<", x, y)
 
 
 @builtin
 def shift_right(x: Operand, y: Operand) -> tensor:
-    """`x >> y` of integers: signed ones keep their sign, unsigned ones fill with zeros."""
+    """`x >> y` of integers: an arithmetic shift of signed, a logical shift of unsigned integers."""
     return _shift(arith.shr, ">>", x, y)
 
 
 @builtin
 def bit_not(x: tensor) -> tensor:
-    """`~x`: all bits of an integer flipped, the opposite of a bool."""
+    """`~x`: bitwise NOT of an integer, logical NOT of a bool."""
     dtype = _integer_dtype("~", x)
     ones = constant(-1 if dtype.is_int_signed() else dtype.max_value, dtype, common_form("~", (x,)))
     return apply(arith.xor, x, ones)
@@ -59,43 +59,43 @@ def bit_not(x: tensor) -> tensor:
 
 @builtin
 def compare(predicate: Predicate, x: Any, y: Any) -> tensor:
-    """int1: `x == y` and its relatives (`eq ne lt le gt ge`) in the promoted type; pointers compare with pointers."""
+    """The int1 result of a comparison (`eq ne lt le gt ge`) in the promoted type; pointers compare with pointers."""
     what = _SYMBOLS[predicate]
     if _both_pointers(x, y):
         x, y = (apply(arith.bitcast, ptr, element=uint64) for ptr in (x, y))
     dtype = common_dtype(what, (x, y))
-    # float16 holds every fp8 number, and machines compare no narrower type.
+    # setp has no fp8 types (PTX ISA, setp). float16 represents every fp8 number exactly.
     return apply(arith.cmp, *unify(what, x, y, dtype=float16 if dtype.is_fp8() else dtype), predicate=predicate)
 
 
 @builtin
 def logical_and(x: Operand, y: Operand) -> tensor:
-    """Both are true (non-zero), element by element."""
+    """Element-wise logical AND; non-zero is true."""
     return _bitwise(arith.and_, "and", truth(x), truth(y))
 
 
 @builtin
 def logical_or(x: Operand, y: Operand) -> tensor:
-    """At least one is true (non-zero), element by element."""
+    """Element-wise logical OR; non-zero is true."""
     return _bitwise(arith.or_, "or", truth(x), truth(y))
 
 
 @builtin
 def logical_not(x: Operand) -> tensor:
-    """True where `x` is false (zero), element by element."""
+    """Element-wise logical NOT: true where `x` is zero."""
     return bit_not(truth(x))
 
 
 def truth(x: Any) -> tensor:
-    """A value or number as int1: `!= 0`."""
+    """A value or number converted to int1: `!= 0`."""
     return constant(bool(x), int1) if is_number("a condition", x) else convert(x, int1)
 
 
 @builtin
 def where(condition: Operand, x: Any, y: Any) -> tensor:
-    """`x` where the condition holds (is non-zero), else `y`; both are computed. All three broadcast.
+    """`x` where the condition is non-zero, else `y`; both are evaluated. All three operands broadcast.
 
-    `x` and `y` are promoted to one type; two pointers must be of one type (language-pointer-types).
+    `x` and `y` are promoted to one type; two pointers must have the same type (language-pointer-types).
     """
     chosen = truth(condition)
     dtype = _pointer_dtype(x, y) if _both_pointers(x, y) else common_dtype("where", (x, y))

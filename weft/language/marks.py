@@ -1,13 +1,13 @@
-"""How the reader tells apart what kernel code names: compile-time constants and the three kinds of functions.
+"""Attributes by which the front end classifies the objects that kernel code names.
 
-    __weft_jit__                 on a `@jit` function object: the raw Python function, inlined where it is called
-    __weft_constexpr_function__  True: plain Python that runs at compile time
+    __weft_jit__                 on a `@jit` function object: the raw Python function, inlined at calls
+    __weft_constexpr_function__  True: plain Python, executed at compile time
     __weft_builtin__             True: a function of the language, called with values and plain Python objects
-    __weft_must_use__            True: a function whose result a kernel must not drop
+    __weft_must_use__            True: a function whose result must be used
     __weft_aggregate__           on a class: its fields (see `weft.language.aggregate`)
-    __weft_computed__            True: an object whose attributes are run-time values, made anew wherever they are named
+    __weft_computed__            True: an object whose attributes are run-time values, emitted again at each use
 
-Inside a kernel constants are plain Python objects; `constexpr` is for annotations and for host code.
+In a kernel, constants are plain Python objects; `constexpr` is used in annotations and in host code.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MUST_USE = "__weft_must_use__"
 
 
 class constexpr:
-    """A value known at compile time: an annotation of kernel parameters, and a box around host constants.
+    """A compile-time value: an annotation of kernel parameters, and a wrapper of host constants.
 
-    `constexpr(constexpr(3)).value` is 3. Operators work on the value inside and give another `constexpr`. As an annotation
-    `constexpr[int]` tells type checkers and readers what is known, and to weft says the same as `constexpr`.
+    `constexpr(constexpr(3)).value` is 3. Operators apply to the wrapped value and return a `constexpr`. The annotation
+    `constexpr[int]` is for type checkers and readers; weft treats it like `constexpr`.
     """
 
     __slots__ = ("value",)
@@ -69,7 +69,7 @@ class constexpr:
         return constexpr(self.value != unwrap(other))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function or class inside."""
+        """Call the wrapped function or class."""
         return self.value(*args, **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
@@ -105,8 +105,8 @@ for _name in _BINARY:
 
 
 def unwrap(value: Any) -> Any:
-    """The plain object of a `constexpr`; tuples and lists that hold some are unwrapped within, a NumPy scalar is
-    its number, and all else is itself."""
+    """The value of a `constexpr`, also inside tuples and lists, and the Python number of a NumPy scalar. Any other object is
+    returned unchanged."""
     if isinstance(value, constexpr):
         return value.value
     if type(value) in (tuple, list):
@@ -131,7 +131,7 @@ def is_builtin(value: object) -> bool:
 
 
 def is_computed(value: object) -> bool:
-    """True for objects such as `thread_idx`, whose attributes are computed where they are named."""
+    """True for objects such as `thread_idx`, whose attributes are computed at each use."""
     return getattr(value, COMPUTED, False) is True
 
 
@@ -141,23 +141,23 @@ def is_constexpr_function(value: object) -> bool:
 
 
 def must_use(value: object) -> bool:
-    """True for functions whose result must not be dropped."""
+    """True for functions whose result must be used."""
     return any(getattr(function, MUST_USE, False) is True for function in (value, jit_of(value)))
 
 
 def must_use_result(function: F) -> F:
-    """Mark a `@jit` or `@constexpr_function` function whose calls have no effect but their result: dropping it is a mistake.
+    """Mark a `@jit` or `@constexpr_function` function without side effects, whose result must be used.
 
-    Such a line is refused (lang-result-dropped). The mark stands above or below the other decorator.
+    A statement that drops the result is an error (lang-result-dropped). The order of the decorators does not matter.
     """
     setattr(function, MUST_USE, True)
     return function
 
 
 def constexpr_function(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that runs in plain Python, on the host and at compile time in kernels; `constexpr` arguments arrive unwrapped.
+    """A function that runs as plain Python, on the host and at compile time in kernels; `constexpr` arguments are unwrapped.
 
-    Run-time values pass through it untouched, so that the `__init__` of an aggregate may be one.
+    Run-time values pass through it unchanged, so the `__init__` of an aggregate may be one.
     """
     wrapper = _unwrapping(function)
     setattr(wrapper, CONSTEXPR_FUNCTION, True)
@@ -165,14 +165,14 @@ def constexpr_function(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def anywhere(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the language that also works on the host, on constants."""
+    """A function of the language that is also callable on the host, with constants."""
     wrapper = _unwrapping(function)
     setattr(wrapper, BUILTIN, True)
     return wrapper
 
 
 def builtin(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the language. Raises CompilationError (language-host-call) when it is called outside of a kernel."""
+    """A function of the language. Raises CompilationError (language-host-call) outside of a kernel."""
 
     call: Callable[..., R] = function
 

@@ -1,4 +1,4 @@
-"""Functions of floats. `weft.ops.arith.MATH` states how far each may be from the exact result."""
+"""Mathematical functions of floats. `weft.ops.arith.MATH` states the error bound of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from weft.ops import arith
 
 @builtin
 def exp(x: Operand) -> tensor:
-    """e to the power of `x`: float32 or float64, a scalar or a tile. Raises language-float-needed, as all of this file."""
+    """e to the power of `x`: float32 or float64, a scalar or a tile. As all functions of this module, it raises
+    language-float-needed."""
     return _function("exp", x)
 
 
@@ -80,19 +81,19 @@ def rsqrt(x: Operand) -> tensor:
 
 @builtin
 def floor(x: Operand) -> tensor:
-    """The largest whole number that is not above `x`, as a float."""
+    """`x` rounded down to an integer, as a float."""
     return _function("floor", x)
 
 
 @builtin
 def ceil(x: Operand) -> tensor:
-    """The smallest whole number that is not below `x`, as a float."""
+    """`x` rounded up to an integer, as a float."""
     return _function("ceil", x)
 
 
 @builtin
 def abs(x: Operand) -> tensor:
-    """Absolute value of floats and integers; the smallest signed integer stays itself."""
+    """Absolute value of floats and integers; the smallest signed integer is returned unchanged."""
     value = to_tensor(x)
     dtype = arithmetic_dtype("abs", value)
     if dtype.is_int_unsigned() or value.dtype.is_bool():
@@ -102,7 +103,7 @@ def abs(x: Operand) -> tensor:
 
 @builtin
 def fma(x: Operand, y: Operand, z: Operand) -> tensor:
-    """`x * y + z` with one rounding; operands are promoted and broadcast."""
+    """Fused multiply-add: `x * y + z` with one rounding; operands are promoted and broadcast."""
     dtype = arithmetic_dtype("fma", x, y, z)
     if not dtype.is_floating():
         raise fail(errors.FLOAT_NEEDED, what="fma", got=f"operands that promote to {dtype.name}", allowed="floats")
@@ -111,7 +112,7 @@ def fma(x: Operand, y: Operand, z: Operand) -> tensor:
 
 @builtin
 def fdiv(x: Operand, y: Operand, ieee_rounding: bool = False) -> tensor:
-    """Float quotient: approximate as `/`, or correctly rounded with `ieee_rounding`."""
+    """Float quotient: approximate as with `/`, or correctly rounded with `ieee_rounding`."""
     dtype = _float_quotient("fdiv", x, y)
     return apply(arith.div_rn if ieee_rounding else arith.div, *dtype)
 
@@ -124,7 +125,7 @@ def div_rn(x: Operand, y: Operand) -> tensor:
 
 @builtin
 def umulhi(x: Operand, y: Operand) -> tensor:
-    """High half of the product of two 32- or 64-bit integers taken as unsigned."""
+    """High half of the product of two 32- or 64-bit integers, as unsigned integers."""
     dtype = arithmetic_dtype("umulhi", x, y)
     if dtype.is_floating() or dtype.bits < 32:
         raise fail(errors.UMULHI, dtype=dtype.name)

@@ -1,4 +1,4 @@
-"""Global memory: loads and stores through pointers, masked."""
+"""Masked loads from and stores to global memory, through pointers or views."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ def load(
     pointer: Addresses, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False, *, layout: DistributedLayout | None = None, sem: str | None = None, scope: str | None = None,
 ) -> tensor:  # fmt: skip
-    """The elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
+    """Load the elements at `pointer`, a scalar or a tile of addresses; the result has its shape and layout.
 
-    Where `mask` (int1, broadcast to the tile) is false nothing is read, and the result is `other`, converted to the element
-    type, or undefined without it. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy`: `evict_first evict_last`.
+    Where `mask` (int1, broadcast to the tile) is false, no memory is read; the element is `other`, converted to the element
+    type, or undefined if `other` is not given. `cache_modifier`: `.ca .cg .cs .cv`; `eviction_policy`:
+    `evict_first evict_last`.
 
-    `sem="acquire"` reads what other programs write at the same time, and orders all that follows behind what the program had
-    done that stored the value with `sem="release"`; `sem="relaxed"` reads it and orders nothing, as `volatile=True` does (which
-    PTX defines as relaxed, with the scope sys). `scope` says who those others are: cta, cluster, gpu (the default) or sys. Such
-    loads are not widened, merged, moved or dropped, and each element is loaded by one thread for all that hold it.
+    `sem="acquire"` synchronizes with the program that stored the value with `sem="release"`: its earlier accesses are visible
+    to all later accesses of this program. `sem="relaxed"` reads a value that other programs write concurrently, without
+    ordering; so does `volatile=True`, which PTX defines as relaxed with scope sys. `scope` is cta, cluster, gpu (the default)
+    or sys. Ordered loads are never widened, merged, moved or eliminated, and one thread loads an element for all threads that
+    hold it.
 
-    A view in global memory, as in `gl.load(t.tile[128, 64](i, j))`, is loaded as a tile of its shape in `layout`, or if none
-    is given in the one with the widest accesses. Elements beyond the edge of a masked view are `other`, by default 0. With
-    `sem` a view of one element stands for its address.
+    A view in global memory, as in `gl.load(t.tile[128, 64](i, j))`, is loaded as a tile of its shape in `layout`; without
+    `layout`, in the one with the widest accesses. Out-of-bounds elements of a masked view are `other`, by default 0. With
+    `sem`, a one-element view stands for its address.
 
     Raises CompilationError: language-pointer-needed, language-other-without-mask, language-mask-type, language-tile-at-scalar,
     language-cache-modifier, language-eviction-policy, language-access-order,
@@ -84,18 +86,18 @@ def store(
     pointer: Addresses, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "", *,
     sem: str | None = None, scope: str | None = None,
 ) -> None:  # fmt: skip
-    """Write `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) holds.
+    """Store `value`, broadcast to the addresses and converted to their element type, where `mask` (int1) is true.
 
-    Elements that several threads hold are written once; a scalar is written by each thread in a kernel that is launched with
-    `block=`. Where other threads of the program load what was stored, write `gl.barrier()` between: none is inserted for
-    global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as for `load`.
+    An element that several threads hold is stored once. A scalar is stored by every thread in a kernel launched with `block=`.
+    If other threads of the program load a stored element, a `gl.barrier()` is required in between: the compiler inserts none
+    for global memory. `cache_modifier`: `.wb .cg .cs .wt`; `eviction_policy` and errors as for `load`.
 
-    `sem="release"` publishes with the value all that the program did before: who loads the value with `sem="acquire"` comes
-    after that. `sem="relaxed"` writes what other programs read at the same time, and publishes nothing else. `scope` as for
-    `load`. Such stores are not widened or moved.
+    `sem="release"` makes all earlier accesses of the program visible to a program that loads the value with `sem="acquire"`.
+    `sem="relaxed"` writes a value that other programs read concurrently, without ordering. `scope` as for `load`. Ordered
+    stores are never widened or moved.
 
-    To a view in global memory goes a tile of its shape, or one value for all elements; nothing is written beyond the edge of a
-    masked view. With `sem` a view of one element stands for its address. Raises bridge-shapes besides.
+    A view in global memory takes a tile of its shape, or one value for all elements. Out-of-bounds elements of a masked view
+    are not written. With `sem`, a one-element view stands for its address. Also raises bridge-shapes.
     """
     ordered = access_order("store", sem, scope, get_args(StoreOrder), cache_modifier)
     if ordered["order"] and is_element(pointer):
@@ -118,22 +120,22 @@ def store(
 
 
 def _beyond(inside: tensor | None, mask: Any, other: Any) -> Any:
-    """What the elements of a view that are not read become: beyond its edge zero, where the author says nothing."""
+    """The value of elements that are not loaded: out-of-bounds elements of a view are zero by default."""
     if mask is None or mask is True:
         return None
     return 0 if other is None and inside is not None else other
 
 
 def check_pointer(what: str, pointer: object) -> None:
-    """Refuse what is no address (language-pointer-needed)."""
+    """Reject anything but an address (language-pointer-needed)."""
     if not isinstance(pointer, tensor) or not isinstance(pointer.element, Pointer):
         raise fail(errors.POINTER_NEEDED, what=what, got=describe(pointer), instead=address_instead(what, pointer))
 
 
 def pointer_form(what: str, pointer: tensor, *others: Any) -> Form | None:
-    """The common form of an address and what goes with it; at a scalar address all else is scalar (language-tile-at-scalar).
+    """The common form of an address and the other operands, all of which are scalar at a scalar address.
 
-    Raises thread-vector-address for several addresses of one thread."""
+    Raises language-tile-at-scalar, and thread-vector-address for a vector of addresses."""
     for x in others:
         if pointer.is_scalar and isinstance(x, tensor) and not x.is_scalar:
             raise fail(errors.TILE_AT_SCALAR, what=what, pointer=name_of(pointer), value=name_of(x))
@@ -144,7 +146,7 @@ def pointer_form(what: str, pointer: tensor, *others: Any) -> Form | None:
 
 
 def place_mask(what: str, mask: Any, form: AnyForm) -> tensor | None:
-    """A mask as int1 in the form of the access; None, and True, ask for no mask."""
+    """A mask as int1 in the form of the access; None if it is None or True."""
     if mask is None or mask is True:
         return None
     if isinstance(mask, tensor) and mask.element != int1:

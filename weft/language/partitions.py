@@ -1,4 +1,4 @@
-"""Warps that go different ways: partitions of a block, and barriers between some of its warps."""
+"""Warp specialization: partitions of a block, and named barriers between some of its warps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ REGISTERS = range(24, 257, 8)
 def warp_specialize(
     functions_and_args: Any, worker_num_warps: Any, worker_num_regs: Any = None, *positional: Any
 ) -> Any:
-    """Run functions side by side on different warps of the block; gives what the first one returns.
+    """Run functions concurrently on different warps of the block; returns the first function's result.
 
-    `functions_and_args` lists `(function, (arguments, ...))`: the first is the default partition, which runs on the kernel's
-    own warps and may take and return anything; each further one is a worker on `worker_num_warps[i]` warps of its own, whose
-    threads get `worker_num_regs[i]` registers. Workers take scalars, handles, descriptors, constants and aggregates of those,
-    and return nothing. `gl.num_warps()`, `gl.barrier()` and layouts are the partition's. All threads of the block meet before
-    and after; in between only mbarriers and named barriers order partitions.
+    `functions_and_args` lists `(function, (arguments, ...))`. The first is the default partition: it runs on the kernel's
+    `num_warps` warps, and its arguments and result are unrestricted. Every further function is a worker partition with
+    `worker_num_warps[i]` additional warps, each of whose threads has `worker_num_regs[i]` registers. Workers take scalars,
+    handles, descriptors, constants and aggregates of these, and return nothing. Within a partition, `gl.num_warps()`,
+    `gl.barrier()` and layouts refer to its warps. All threads of the block synchronize before and after; in between, only
+    mbarriers and named barriers order accesses of different partitions.
 
-    The older order of arguments is understood too: default_args, default_partition, worker_args, worker_partitions,
+    The older order of arguments is accepted too: default_args, default_partition, worker_args, worker_partitions,
     worker_num_warps, worker_num_regs.
+
 
     Raises CompilationError: partitions-entries, partitions-counts, partitions-warps, partitions-registers,
     partitions-nested, partitions-under-control, partitions-worker-takes, partitions-worker-returns.
@@ -49,22 +51,22 @@ def warp_specialize(
 
 
 class named_barrier:
-    """Hardware barriers that warps of several partitions come to. They have numbers from 0 on, which the author gives."""
+    """Hardware barriers (`bar.sync`, `bar.arrive`) between warps of several partitions, identified by numbers from 0."""
 
     @staticmethod
     @builtin
     def sync(number: int, num_warps: int) -> None:
-        """Wait until `num_warps` warps have come to the barrier, this partition's own among them.
+        """Arrive, and wait until `num_warps` warps in total, including this partition's, have arrived.
 
-        What threads wrote to memory before they came is visible after it. Raises CompilationError:
-        partitions-barrier-number, partitions-barrier-warps, partitions-barriers.
+        Memory accesses before the arrivals are visible after the wait. Raises CompilationError: partitions-barrier-number,
+        partitions-barrier-warps, partitions-barriers.
         """
         _named(number, num_warps, arrive=False)
 
     @staticmethod
     @builtin
     def arrive(number: int, num_warps: int) -> None:
-        """Come to the barrier without waiting; other warps wait in `sync`. Raises as `sync`."""
+        """Arrive without waiting; other warps wait in `sync`. Raises the errors of `sync`."""
         _named(number, num_warps, arrive=True)
 
 
@@ -85,7 +87,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What messages call it; a method goes by the name of its function."""
+        """The name used in messages; for a method, the name of its function."""
         function = getattr(self.function, "function", self.function)
         return getattr(jit_of(function) or function, "__name__", repr(function))
 
@@ -116,7 +118,7 @@ def _specialize(functions_and_args: Any, worker_num_warps: Any, worker_num_regs:
 
 
 def _default(context: Context, entry: Entry) -> tuple[Region, Any]:
-    """The default partition's region, and what its function returns."""
+    """The default partition's region and its function's result."""
     with context.builder.region() as region, _inside(context, entry, context.num_warps):
         returned = context.inline(entry.function, list(entry.args), {})
         leaves = [leaf for leaf in flatten(returned)[0] if isinstance(leaf, RuntimeValue)]
@@ -134,7 +136,7 @@ def _worker(context: Context, entry: Entry, num_warps: int) -> Region:
 
 
 def _rebuilt(returned: Any, results: tuple[Value, ...]) -> Any:
-    """What the default partition returns, with the results of the operation for its run-time leaves."""
+    """The default partition's result, its run-time leaves replaced by the operation's results."""
     leaves, structure = flatten(returned)
     rest = iter(results)
     made: list[Any] = []
@@ -150,7 +152,7 @@ def _rebuilt(returned: Any, results: tuple[Value, ...]) -> Any:
 
 @contextmanager
 def _inside(context: Context, entry: Entry, num_warps: int) -> Iterator[None]:
-    """Build for a partition: its number of warps is what layouts and `num_warps()` see."""
+    """The context of a partition: layouts and `num_warps()` use its number of warps."""
     outside = context.num_warps
     context.num_warps, context.partition = num_warps, entry.name
     try:

@@ -1,4 +1,4 @@
-"""From the places of a view's elements to the tables of one operation: accesses as wide as instructions, indices, masks."""
+"""Conversion of the offsets of a view's elements to the tables of one operation: vectorized accesses, indices, masks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from weft.ops import regs
 from weft.views.storage import Index, Places
 
 ACCESS_BYTES = 16
-"""The most that a thread moves in one instruction."""
+"""The widest load or store of a thread before sm_100: 128 bits (`ld.global.v4.b32`; PTX ISA, ld)."""
 Table = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """Accesses of `vec` consecutive elements, which one instruction moves: `times` of them make one of the view's.
+    """Accesses of `vec` consecutive elements by one instruction each; `times` of them make up one access of the view.
 
-    Access i is at element `const[i]` and whatever `factors` say of the strides.
+    Access i is at element `const[i]` plus the run-time strides multiplied by the i-th entries of `factors`.
     """
 
     const: Table
@@ -41,12 +41,12 @@ class Accesses:
 
     @property
     def registers(self) -> tuple[Table, ...]:
-        """The numbers of the registers that each access moves."""
+        """The register numbers of each access."""
         return tuple(tuple(range(i * self.vec, (i + 1) * self.vec)) for i in range(len(self.const)))
 
 
 def accesses(places: Places, dtype: DType, base: Index, most: int = ACCESS_BYTES) -> Accesses:
-    """The accesses for places of elements of a type, each of `most` bytes at most; a base that is known counts among them."""
+    """The accesses of at most `most` bytes for the offsets of a view's elements; a constant base is folded into them."""
     vec = gcd(places.width, most // dtype.itemsize)
     start = base if isinstance(base, int) else 0
     parts = range(0, places.width, vec)
@@ -56,7 +56,7 @@ def accesses(places: Places, dtype: DType, base: Index, most: int = ACCESS_BYTES
 
 
 def separate(base: Index, places: Places, mask: Sequence[Any] | None) -> Iterator[tuple[Index, Places, Any]]:
-    """Every access by itself, its run-time strides counted in its base."""
+    """One access at a time, with its run-time strides added to its base."""
     for i, first in enumerate(places.const):
         start = base
         for stride, factors in zip(places.strides, places.factors, strict=True):
@@ -65,7 +65,7 @@ def separate(base: Index, places: Places, mask: Sequence[Any] | None) -> Iterato
 
 
 def predicate(mask: Sequence[Any] | None, times: int = 1) -> tensor | None:
-    """A mask as one condition for all accesses, or one each; every entry counts `times`. None where all of them hold."""
+    """A mask as one predicate for all accesses, or one for each; every entry is repeated `times`. None if all are true."""
     if mask is None or all(entry is True for entry in mask):
         return None
     if all(entry is mask[0] for entry in mask):
@@ -80,7 +80,7 @@ def index32(index: Index) -> tensor:
 
 
 def check_index(index: Any) -> tensor:
-    """Refuse what is no whole number of one thread: thread-index, thread-unknown-number."""
+    """Reject anything but an integer of one thread: thread-index, thread-unknown-number."""
     refuse_unknown("an index", index)
     if not isinstance(index, tensor) or not is_integer_scalar(index):
         raise fail(errors.INDEX, got=name_of(index), instead=_instead_of_index(index))
@@ -88,7 +88,7 @@ def check_index(index: Any) -> tensor:
 
 
 def _instead_of_index(index: Any) -> str:
-    """What to write in place of what cannot index a view."""
+    """A replacement of a value that cannot index a view."""
     if isinstance(index, tensor) and not index.is_scalar:
         if isinstance(index.handle.type, RegsType):
             return "index with each element of the vector in turn, as in t[v[0], j]"
@@ -97,14 +97,14 @@ def _instead_of_index(index: Any) -> str:
 
 
 def strides_of(places: Places) -> tuple[tensor, ...]:
-    """The run-time strides, all of one type: int64 where one of them is."""
+    """The run-time strides, converted to one type: int64 if one of them is int64."""
     wide = any(isinstance(stride, tensor) and stride.element.bits > 32 for stride in places.strides)
     dtype = int64 if wide else int32
     return tuple(place(stride, dtype, None) for stride in places.strides)
 
 
 def stored(value: Any, dtype: DType, count: int) -> tensor:
-    """A value as `count` registers: a number or scalar for each of them, or a vector. Raises thread-stored."""
+    """A stored value as `count` registers: a number or scalar is broadcast, a vector has that size. Raises thread-stored."""
     fits = isinstance(value, (tensor, int, float))
     if isinstance(value, tensor) and not value.is_scalar:
         fits = isinstance(value.handle.type, RegsType) and len(value) == count
@@ -115,17 +115,17 @@ def stored(value: Any, dtype: DType, count: int) -> tensor:
 
 
 def alone(x: tensor) -> tensor:
-    """A scalar as an array of one register, which is what operations on memory take."""
+    """A scalar as an array of one register, the operand type of memory operations."""
     return fit(x, VectorForm(1))
 
 
 def loaded(registers: tensor) -> tensor:
-    """What was read, as the author sees it: one element is a scalar."""
+    """The loaded registers as the author's value: one element is a scalar."""
     return apply(regs.extract, registers, index=0) if len(registers) == 1 else registers
 
 
 def moved(pointer: tensor, base: Index) -> tensor:
-    """The pointer, or where its base is known at run time only, that many elements further on."""
+    """The pointer plus a run-time base, in elements; a constant base is part of the accesses instead."""
     return pointer if isinstance(base, int) else arith.add(pointer, check_index(base))
 
 

@@ -1,4 +1,4 @@
-"""Who and where a program is, and barriers between its threads."""
+"""Program and warp indices, and barriers between the threads of a program."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def num_programs(axis: int) -> tensor:
 
 @builtin
 def num_warps() -> int:
-    """Warps of the block, known at compile time (of the partition, under warp specialisation)."""
+    """The number of warps of the block, or in a warp-specialized function of its partition; a compile-time constant."""
     return current().num_warps
 
 
 @builtin
 def num_ctas() -> int:
-    """Blocks of the cluster, known at compile time."""
+    """The number of CTAs of the cluster; a compile-time constant."""
     return current().num_ctas
 
 
@@ -53,7 +53,8 @@ def lane_id() -> tensor:
 
 @builtin
 def uniform(x: Any) -> Any:
-    """The same scalar, claimed to be equal in all threads of the block; the simulator checks it.
+    """Assert that a scalar is uniform, that is equal in all threads of the block; the simulator checks it.
+
 
     Raises language-scalar-needed.
     """
@@ -66,11 +67,11 @@ def uniform(x: Any) -> Any:
 
 @builtin
 def barrier(cluster: bool = False) -> None:
-    """All threads of the block arrive before any goes on; their memory accesses before it are visible after it.
+    """A barrier of all threads of the block; memory accesses before it are visible to them after it.
 
-    With `cluster` all threads of all blocks of the cluster do, as by `hopper.cluster.barrier()`."""
+    With `cluster`, a barrier of all threads of the cluster, as `hopper.cluster.barrier()`."""
     if cluster:
-        # Those functions are written over this package, which is not complete while it is imported.
+        # A local import: that module imports this package, which is not initialized at this point.
         from weft.language.nvidia.hopper.cluster import barrier as of_cluster
 
         of_cluster()
@@ -82,7 +83,7 @@ thread_barrier = barrier
 
 
 class static_range:
-    """A `for` range that is unrolled: bounds known at compile time, the loop variable a constant in each copy of the body."""
+    """An unrolled `for` range: bounds are compile-time constants, and so is the loop variable in each copy of the body."""
 
     __slots__ = ("range",)
 

@@ -1,8 +1,9 @@
-"""Which element type an operation computes in: Triton's rules.
+"""Type promotion, by Triton's rules.
 
-bool < integers < floats. float64, then float32 win over any float; float16 wins over bfloat16 and fp8; bfloat16 with fp8
-gives float32; two different fp8 types give float16. Integers follow C: the wider wins, at equal width the unsigned one.
-A Python number is weak: it takes the type of what it meets unless its kind is higher.
+The kinds are ordered bool < integer < float. Among floats, float64 takes precedence, then float32; float16 takes precedence
+over bfloat16 and fp8; bfloat16 with fp8 promotes to float32, and two different fp8 types to float16. Integers follow C: the
+wider type, and at equal width the unsigned one. A Python number is weakly typed: it takes the type of the other operand unless
+its kind is higher.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 
 def literal_dtype(value: Number) -> DType:
-    """The type that a Python number has on its own: bool, the first of int32, int64, uint64 that holds it, or float32."""
+    """The type of a Python number without other operands: bool, the first of int32, int64, uint64 that holds it, or
+    float32."""
     if isinstance(value, bool):
         return int1
     if isinstance(value, float):
@@ -54,7 +56,7 @@ def literal_dtype(value: Number) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The common type of two run-time operands, in either order."""
+    """The common type of two run-time operands; promotion is commutative."""
     if a == b:
         return a
     if a.is_floating() or b.is_floating():
@@ -74,7 +76,7 @@ def _promote_floats(a: DType, b: DType) -> DType:
 
 
 def common_dtype(what: str, operands: Sequence[Any]) -> DType:
-    """The type that an operation called `what` computes in. Pointers are refused (language-pointer-operand)."""
+    """The promoted type of the operands of an operation called `what`. Pointers are rejected (language-pointer-operand)."""
     run_time = [number_dtype(what, x) for x in operands if isinstance(x, tensor)]
     weak = [literal_dtype(x) for x in operands if is_number(what, x)]
     if not run_time:
@@ -87,7 +89,7 @@ def common_dtype(what: str, operands: Sequence[Any]) -> DType:
 
 
 def refuse_unknown(what: str, x: object) -> None:
-    """Raises CompilationError (thread-unknown-number) for a number that a layout does not know."""
+    """Raises CompilationError (thread-unknown-number) for a size or stride that a layout leaves unknown."""
     if x is UNKNOWN:
         raise fail(UNKNOWN_NUMBER, what=what)
 
@@ -105,7 +107,7 @@ def is_number(what: str, x: object) -> bool:
 
 
 def number_dtype(what: str, x: tensor) -> DType:
-    """The dtype of a run-time value that must not be a pointer."""
+    """The dtype of a run-time value; pointers are rejected."""
     element = x.element
     if isinstance(element, Pointer):
         raise fail(errors.POINTER_OPERAND, what=what, pointer=describe(x))
@@ -113,13 +115,13 @@ def number_dtype(what: str, x: tensor) -> DType:
 
 
 def unify(what: str, *operands: Any, dtype: Element) -> tuple[tensor, ...]:
-    """All operands in one element type, shape and layout: cast, splat and stretched as `common_form` says."""
+    """All operands converted to one element type, shape and layout: cast, splat and broadcast as `common_form` says."""
     form = common_form(what, operands)
     return tuple(place(x, dtype, form) for x in operands)
 
 
 def place(x: Any, dtype: Element, form: AnyForm) -> tensor:
-    """One operand in an element type and a form. A scalar is cast before it is splat."""
+    """One operand converted to an element type and a form. A scalar is cast before it is splat."""
     if isinstance(x, tensor):
         return fit(convert(x, dtype), form)
     if isinstance(dtype, Pointer):
@@ -129,12 +131,12 @@ def place(x: Any, dtype: Element, form: AnyForm) -> tensor:
 
 @builtin
 def to_tensor(x: Any) -> tensor:
-    """A run-time value: a Python number becomes a scalar of its own type, a value stays."""
+    """A run-time value; a Python number is converted to a scalar of its default type."""
     return constant(x, literal_dtype(x)) if is_number("to_tensor", x) else x
 
 
 def convert(x: tensor, dtype: Element, rounding: str = "rn") -> tensor:
-    """`cast` of a value to a checked type, with the rounding as the IR spells it. The same type costs nothing."""
+    """`cast` of a value to a checked type, with the IR's name of the rounding; a no-op if the type is the same."""
     source = x.element
     if source == dtype:
         return x

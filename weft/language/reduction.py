@@ -1,6 +1,6 @@
-"""Combining all elements along an axis, by any function of scalars.
+"""Reductions along an axis, with any combine function of scalars.
 
-The order of combination follows from the layout (`weft.layout.reduction`), so a float sum is the same on every back end.
+The order of combination is a function of the layout (`weft.layout.reduction`), so a float sum is the same on every back end.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Combine = Callable[..., Any]
 
 @builtin
 def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False) -> Any:
-    """Combine the elements along `axis` (all elements when None) of one tile, or of a tuple of tiles together.
+    """Reduce one tile, or a tuple of tiles jointly, along `axis` (over all elements if None).
 
-    `combine_fn` is a `@jit` function (or one of the language, such as `maximum`) of two scalars per tile, all left ones first,
-    that gives one scalar per tile; it has to be associative. Results lie in `SliceLayout(axis, layout)`; of a one-dimensional
-    tile, and with `axis=None`, they are scalars. `keep_dims` leaves the axis with length 1.
+    `combine_fn` is a `@jit` function (or one of the language, such as `maximum`) of two scalars per tile, all left operands
+    first, that returns one scalar per tile; it must be associative. Results have `SliceLayout(axis, layout)`; for a
+    one-dimensional tile and for `axis=None` they are scalars. `keep_dims` keeps the axis with length 1.
 
-    A function that may not commute combines elements in increasing order along the axis. One that does combines registers
-    first, then lanes, then warps, which takes the fewest exchanges. That it commutes is seen from its operations: they are the
-    same with left and right arguments exchanged, as those of sums, products, extremes and bitwise operations are. `max`,
-    `argmax` and their like count as commuting. Either order follows from the layout alone.
+    A combine function that is not known to commute is applied in increasing order along the axis. A commutative one reduces
+    over registers first, then lanes, then warps, which takes the fewest shuffles. The compiler proves commutativity if the
+    operations are the same after the left and right arguments are exchanged, as those of sums, products, extrema and bitwise
+    operations are; `max`, `argmax` and similar functions are treated as commutative. Either order depends on the layout alone.
 
     Raises tile-combine-function, tile-combine-result, language-tile-needed, layout-axis, and layout-reduce-order for a layout
-    in which the axis is interleaved with others and so has no order.
+    that interleaves the axis with others, so that it has no order.
     """
     single = isinstance(input, tensor)
     results = _reduce((input,) if single else tuple(input), axis, callable_of("reduce", combine_fn), keep_dims)
@@ -64,9 +64,9 @@ def max(
     input: tensor, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:  # fmt: skip
-    """Largest element along an axis, in 32 bits at least; with `return_indices` a pair of values and int32 positions.
+    """Largest element along an axis, in at least 32 bits; with `return_indices` a pair of values and int32 positions.
 
-    Of equal elements the first position wins, or any of them without `return_indices_tie_break_left`. NaNs are passed over.
+    The position of equal elements is the first one, or any of them without `return_indices_tie_break_left`. NaNs are ignored.
     """
     if return_indices:
         return _with_indices("max", input, axis, "gt", return_indices_tie_break_left, keep_dims)
@@ -79,7 +79,7 @@ def min(
     input: tensor, axis: int | None = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:  # fmt: skip
-    """Smallest element along an axis; as `max` in everything else."""
+    """Smallest element along an axis; otherwise as `max`."""
     if return_indices:
         return _with_indices("min", input, axis, "lt", return_indices_tie_break_left, keep_dims)
     _check_extreme("min", input)
@@ -88,37 +88,37 @@ def min(
 
 @builtin
 def argmax(input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
-    """int32 position of the largest element along an axis; the first one of equals, or any without `tie_break_left`."""
+    """int32 position of the largest element along an axis; of equal ones the first, or any without `tie_break_left`."""
     return _with_indices("argmax", input, axis, "gt", tie_break_left, keep_dims)[1]
 
 
 @builtin
 def argmin(input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
-    """int32 position of the smallest element along an axis; the first one of equals, or any without `tie_break_left`."""
+    """int32 position of the smallest element along an axis; of equal ones the first, or any without `tie_break_left`."""
     return _with_indices("argmin", input, axis, "lt", tie_break_left, keep_dims)[1]
 
 
 @builtin
 def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
-    """Exclusive or of integers along an axis."""
+    """Bitwise XOR of integers along an axis."""
     return _reduce_one(_integers("xor_sum", input), axis, logic.bit_xor, keep_dims)
 
 
 @builtin
 def reduce_or(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
-    """Bitwise or of integers or bools along an axis."""
+    """Bitwise OR of integers or bools along an axis."""
     return _reduce_one(_integers("reduce_or", input), axis, logic.bit_or, keep_dims)
 
 
 def _check_extreme(what: str, value: object) -> None:
-    """Raises language-extreme for a number, which Python's function of the same name takes, and language-tile-needed."""
+    """Raises language-extreme for a number, as Python's function of the same name takes, and language-tile-needed."""
     if isinstance(value, (int, float)) or (isinstance(value, tensor) and value.is_scalar):
         raise fail(errors.EXTREME, what=what, got=describe(value), name=advice.author_name(value))
     check_tile(what, value)
 
 
 def sum_dtype(input: tensor, dtype: DType | None) -> DType:
-    """The type that a tile is summed in: the given one, at least 32 bits for integers, float32 for fp8."""
+    """The element type of a sum: the given one; by default at least 32 bits for integers, and float32 for fp8."""
     if dtype is not None:
         check_dtype(dtype)
         return dtype
@@ -129,7 +129,7 @@ def sum_dtype(input: tensor, dtype: DType | None) -> DType:
 
 
 def callable_of(what: str, function: Any) -> Combine:
-    """How to call a combine or element function on values: a `@jit` function is inlined, one of the language called."""
+    """A Python callable for a combine or element function: it inlines a `@jit` function and calls one of the language."""
     if jit_of(function) is not None:
         return lambda *args: current().inline(function, list(args), {})
     if not is_builtin(function):
@@ -138,7 +138,7 @@ def callable_of(what: str, function: Any) -> Combine:
 
 
 def combine_region(what: str, values: Sequence[tensor], combine: Combine) -> Region:
-    """The region of a reduction or scan: two scalars per value in, what `combine` makes of them out."""
+    """The region of a reduction or scan: it takes two scalars per value and yields the result of `combine`."""
     builder = current().builder
     types = [ScalarType(value.element) for value in values]
     with builder.region(types * 2) as body:
@@ -151,7 +151,7 @@ def combine_region(what: str, values: Sequence[tensor], combine: Combine) -> Reg
 
 
 def parts_of(result: Any) -> tuple[Any, ...]:
-    """What a function returned, one value or several, as a tuple."""
+    """A function's result, one value or several, as a tuple."""
     return tuple(cast("Sequence[Any]", result)) if isinstance(result, (tuple, list)) else (result,)
 
 
@@ -186,7 +186,7 @@ def _reduce(
 
 
 def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine, any_order: bool) -> tuple[tensor, ...]:
-    """`any_order`: the function commutes though its operations do not say so."""
+    """`any_order`: the function is commutative, although its operations do not prove it."""
     region = combine_region("reduce", inputs, combine)
     return apply_many(ops.reduce, inputs, axis=axis, in_order=not (any_order or commutes(region)), regions=(region,))
 

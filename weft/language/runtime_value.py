@@ -1,7 +1,7 @@
-"""Run-time values of every kind, and which front-end class stands for a value of the IR.
+"""The base class of run-time values, and the mapping from IR types to front-end classes.
 
-The reader of kernels carries `RuntimeValue`s through calls, branches and loops without knowing their kinds; `wrap` turns what
-comes out of the IR into the class that was entered for its type.
+The front end passes `RuntimeValue`s through calls, branches and loops independently of their classes. `wrap` wraps an IR value
+in the class registered for its type.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from weft.views.brackets import Brackets
 
 K = TypeVar("K", bound="type[RuntimeValue]")
 AGGREGATE = "__weft_aggregate__"
-"""The attribute of classes whose fields are values of a kernel: the types of these by name."""
+"""The attribute of aggregate classes: the declared types of the fields, by name."""
 
 
 class RuntimeValue:
-    """A value that exists on the GPU only: one value of the IR, `handle`.
+    """A value that exists on the GPU only. `handle` is its IR value.
 
-    What it says here holds for memory handles: they are no numbers, so that Python can neither test nor count them.
+    The conversions defined here are those of memory handles: they raise, since a handle is not a number.
     """
 
     __slots__ = ("handle",)
     in_flight: ClassVar[bool] = False
-    """Whether the value is still being made, so that nothing but waiting for it may use it."""
+    """True for the accumulator of an asynchronous MMA that has not been waited for: only a wait or the next MMA may use it."""
 
     def __init__(self, handle: Value) -> None:
         self.handle = handle
@@ -58,7 +58,7 @@ CLASSES: dict[type, type[RuntimeValue]] = {}
 
 
 def represents(*types: type) -> Callable[[K], K]:
-    """Enter a class as the one for values of these IR types."""
+    """Register a class for values of these IR types."""
 
     def enter(cls: K) -> K:
         CLASSES.update(dict.fromkeys(types, cls))
@@ -73,18 +73,18 @@ def wrap(value: Value) -> Any:
 
 
 def is_handle(x: object) -> bool:
-    """True for run-time values that are no numbers: handles to memory and descriptors."""
+    """True for run-time values that are not numbers: memory handles and descriptors."""
     return isinstance(x, RuntimeValue) and not isinstance(x.handle.type, (ScalarType, TileType, RegsType))
 
 
 def name_of(x: object) -> str:
-    """What to call a value in a message: the author's name for it if it has one, else what it is."""
+    """The name of a value in messages: the author's name if it has one, else its description."""
     kind = describe(x)
     return f"{x.handle.name!r} ({kind})" if isinstance(x, RuntimeValue) and x.handle.name else kind
 
 
 def describe(x: object) -> str:
-    """What a value is: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`; of a view, how it was made."""
+    """A description of a value: `a float32 tile [128, 64]`, `an int32 scalar`, `the constant 3`; for a view, its history."""
     if isinstance(x, RuntimeValue):
         return x.describe()
     if hasattr(type(x), AGGREGATE):
@@ -96,7 +96,7 @@ def describe(x: object) -> str:
 
 
 def article(noun: str) -> str:
-    """The noun behind `a` or `an`.
+    """The noun with its article, `a` or `an`.
 
     >>> article("int32"), article("uint8")
     ('an int32', 'a uint8')

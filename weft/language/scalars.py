@@ -1,4 +1,4 @@
-"""Scalars that operations want as int32 or int1: indices, coordinates, phases and predicates."""
+"""Scalar operands of type int32 or int1: indices, coordinates, phases and predicates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from weft.language.tensor import tensor
 
 
 def int32_scalar(what: str, x: Any) -> tensor:
-    """A Python integer or an integer scalar as int32; wider scalars lose their upper half.
+    """A Python integer or an integer scalar as int32; wider scalars are truncated.
 
-    Raises CompilationError (language-integer-scalar), and language-literal-range for a constant that int32 does not hold.
+    Raises CompilationError (language-integer-scalar), and language-literal-range for a constant out of the range of int32.
     """
     if not isinstance(x, tensor):
         if not hasattr(x, "__index__"):
@@ -34,7 +34,7 @@ def is_integer_scalar(x: tensor) -> bool:
 
 
 def predicate(what: str, x: Any) -> tensor | None:
-    """A condition as int1; None, no operand, for one that always holds. Raises language-predicate."""
+    """A condition as int1; None (no operand) if it is constant true. Raises language-predicate."""
     if isinstance(x, tensor):
         if not is_integer_scalar(x):
             raise fail(errors.PREDICATE, what=what, got=name_of(x))

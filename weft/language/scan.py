@@ -1,4 +1,4 @@
-"""Prefix combinations, histograms, gathers and functions of single elements."""
+"""Scans, histograms, gathers and element-wise functions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from weft.ops import reduce as ops
 
 @builtin
 def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False) -> Any:
-    """Inclusive prefix combination along `axis` of one tile, or of a tuple of tiles together; shape and layout stay.
+    """Inclusive scan of one tile, or of a tuple of tiles jointly, along `axis`; shape and layout are unchanged.
 
-    `combine_fn` is as for `reduce`. With `reverse` the prefixes start at the end.
+    `combine_fn` is as for `reduce`. With `reverse` the scan runs from the end.
     """
     single = isinstance(input, tensor)
     results = _scan((input,) if single else tuple(input), axis, callable_of("associative_scan", combine_fn), reverse)
@@ -51,9 +51,9 @@ def cumprod(input: tensor, axis: int = 0, reverse: bool = False, dtype: DType | 
 
 @builtin
 def histogram(input: tensor, num_bins: int, mask: Any = None, layout: DistributedLayout | None = None) -> tensor:
-    """int32 tile of `num_bins` counts: how often each of 0 ... num_bins - 1 occurs in a one-dimensional integer tile.
+    """int32 tile of `num_bins` counts of the values 0 ... num_bins - 1 in a one-dimensional integer tile.
 
-    Elements where `mask` is false, and values beyond the bins, are not counted. `layout` is that of the result.
+    Elements for which `mask` is false, and values outside of the bins, are not counted. `layout` is the result's.
     """
     check_tile("histogram", input)
     if input.rank != 1 or not input.dtype.is_int():
@@ -69,7 +69,7 @@ def histogram(input: tensor, num_bins: int, mask: Any = None, layout: Distribute
 def gather(src: tensor, index: tensor, axis: int) -> tensor:
     """`out[..., i, ...] = src[..., index[..., i, ...], ...]` along `axis`, in the shape and layout of `index`.
 
-    Other axes have equal lengths (tile-gather-shape); the index holds integers.
+    The other axes have equal lengths (tile-gather-shape), and the index has an integer type.
     """
     check_tile("gather", src)
     check_tile("gather", index)
@@ -84,10 +84,10 @@ def gather(src: tensor, index: tensor, axis: int) -> tensor:
 
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
-    """Apply a `@jit` function of scalars, branches and all, to each element of the broadcast operands.
+    """Apply a `@jit` function of scalars, which may branch, to each element of the broadcast operands.
 
-    The function takes `pack` scalars per operand, operand by operand, and returns `pack` scalars per result; one result
-    comes back as it is, several as a tuple.
+    The function takes `pack` scalars per operand, operand by operand, and returns `pack` scalars per result. One result is
+    returned as a tile, several as a tuple.
     """
     count = check_int("map_elementwise", pack)
     if count < 1 or not args:
@@ -107,7 +107,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
 
 @builtin
 def dot_fma(a: tensor, b: tensor, acc: tensor) -> tensor:
-    """`acc + a @ b` by fused multiply-adds in each thread, k in increasing order.
+    """`acc + a @ b` with fused multiply-adds in each thread, in increasing order of k.
 
     `acc` is `[M, N]` in a layout L, `a` is `[M, K]` in `DotOperandLayout(0, L, 0)` and `b` is `[K, N]` in
     `DotOperandLayout(1, L, 0)`, all of one float type. Raises tile-dot-shape, tile-dot-type.

@@ -1,4 +1,4 @@
-"""The same elements under another shape. Nothing moves: the layout of the result follows from the operand's."""
+"""Shape operations. No data moves: the layout of the result is derived from the operand's."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from weft.ops import tile
 
 @builtin
 def expand_dims(x: tensor, axis: int | Sequence[int]) -> tensor:
-    """Insert an axis of length 1 (several: positions in the result). A tile in `SliceLayout(axis, parent)` gets `parent`.
+    """Insert an axis of length 1, or several (positions in the result). A tile in `SliceLayout(axis, parent)` gets `parent`.
 
-    A layout that is no slice gives a linear one. Raises tile-expand-slice where the slice dropped another dimension.
+    Other layouts give a linear layout. Raises tile-expand-slice for a slice that removed another dimension.
     """
     check_tile("expand_dims", x)
     axes = [axis] if hasattr(axis, "__index__") else list(check_shape("expand_dims", axis))
@@ -37,7 +37,7 @@ def expand_dims(x: tensor, axis: int | Sequence[int]) -> tensor:
 
 @builtin
 def broadcast(x: tensor, y: tensor) -> tuple[tensor, tensor]:
-    """Two values stretched to one shape and layout; element types stay."""
+    """Broadcast two values to one shape and layout; element types are unchanged."""
     left, right = to_tensor(x), to_tensor(y)
     form = common_form("broadcast", (left, right))
     return fit(left, form), fit(right, form)
@@ -45,7 +45,8 @@ def broadcast(x: tensor, y: tensor) -> tuple[tensor, tensor]:
 
 @builtin
 def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
-    """Repeat a tile along its axes of length 1. Raises LayoutError (layout-broadcast) where an axis has another length."""
+    """Repeat a tile along its axes of length 1. Raises LayoutError (layout-broadcast) if another axis has a different
+    length."""
     check_tile("broadcast_to", x)
     sizes = _sizes("broadcast_to", shape)
     check_tile_shape(sizes)
@@ -59,7 +60,7 @@ def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
 
 @builtin
 def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
-    """The elements in row-major order under another shape, a list or arguments; under `[]` the only one, as a scalar."""
+    """Reshape in row-major order; the shape is a list or arguments, and `[]` gives the only element as a scalar."""
     check_tile("reshape", x)
     sizes = _sizes("reshape", shape)
     if not sizes and x.numel == 1:
@@ -72,13 +73,13 @@ def reshape(x: tensor, *shape: int | Sequence[int]) -> tensor:
 
 @builtin
 def ravel(x: tensor) -> tensor:
-    """All elements in row-major order, in one dimension."""
+    """Flatten to one dimension in row-major order."""
     return reshape(x, [x.numel])
 
 
 @builtin
 def permute(x: tensor, *order: int | Sequence[int]) -> tensor:
-    """Axes in another order: axis `i` of the result is axis `order[i]` of `x`. The order is a list, or arguments."""
+    """Permute axes: axis `i` of the result is axis `order[i]` of `x`. The order is a list or arguments."""
     check_tile("permute", x)
     axes = tuple(check_axis(a, x.rank) for a in _sizes("permute", order))
     if sorted(axes) != list(range(x.rank)):
@@ -89,7 +90,7 @@ def permute(x: tensor, *order: int | Sequence[int]) -> tensor:
 
 @builtin
 def trans(x: tensor, *order: int | Sequence[int]) -> tensor:
-    """The last two axes exchanged, or `permute` with an order."""
+    """Transpose the last two axes; `permute` if an order is given."""
     check_tile("trans", x)
     if order:
         return permute(x, *order)
@@ -100,7 +101,7 @@ def trans(x: tensor, *order: int | Sequence[int]) -> tensor:
 
 @builtin
 def join(a: tensor, b: tensor) -> tensor:
-    """Two tiles, promoted and broadcast, side by side along a new last axis of length 2, which lies in registers."""
+    """Stack two tiles, promoted and broadcast, along a new last axis of length 2, which is held in registers."""
     left, right = unify("join", a, b, dtype=common_dtype("join", (a, b)))
     check_tile("join", left)
     return apply(tile.join, left, right)
@@ -108,7 +109,8 @@ def join(a: tensor, b: tensor) -> tensor:
 
 @builtin
 def split(x: tensor) -> tuple[tensor, tensor]:
-    """Undo `join`. Raises LayoutError where the last axis is not of length 2 (layout-split-shape) or lies across threads."""
+    """The inverse of `join`. Raises LayoutError if the last axis is not of length 2 (layout-split-shape) or is distributed over
+    threads."""
     check_tile("split", x)
     if x.shape[-1] != 2 or x.rank < 2:
         raise fail(layout_errors.SPLIT_SHAPE, shape=x.shape)
@@ -126,7 +128,8 @@ def item(x: tensor) -> tensor:
 
 
 def index(x: tensor, key: object) -> tensor:
-    """What `x[key]` means: colons keep dimensions, None adds one. A scalar is its own element 0, as a vector's would be."""
+    """Implements `x[key]`: a colon keeps a dimension, None adds one. `x[0]` of a scalar is the scalar, so that code for vectors
+    also works for vectors of size 1, which are scalars."""
     if x.is_scalar and isinstance(key, int) and key in (0, -1):
         return x
     keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
@@ -145,7 +148,7 @@ def index(x: tensor, key: object) -> tensor:
 
 
 def _shown(key: Any) -> str:
-    """An index as its author wrote it."""
+    """An index in source notation."""
     if type(key) is slice:
         parts = ["" if part is None else _shown(part) for part in _bounds(key)]
         return ":".join(parts if key.step is not None else parts[:2])
@@ -157,7 +160,7 @@ def _bounds(key: Any) -> tuple[Any, Any, Any]:
 
 
 def _instead_of_key(key: Any, x: tensor) -> str:
-    """What to write in place of an index that takes elements out of a tile."""
+    """A replacement of an index that extracts elements of a tile."""
     name = x.handle.name or "x"
     if isinstance(key, slice):
         return (
@@ -173,13 +176,13 @@ def _instead_of_key(key: Any, x: tensor) -> str:
 
 
 def check_indexed(x: tensor) -> None:
-    """Refuse a single pointer, which is no array in a kernel. Raises language-pointer-index."""
+    """Reject a scalar pointer, which is not an array in a kernel. Raises language-pointer-index."""
     if x.is_scalar and isinstance(x.element, Pointer):
         raise fail(errors.POINTER_INDEX, got=name_of(x))
 
 
 def check_axis(axis: Any, rank: int) -> int:
-    """An axis counted from 0; negative ones count from the end. Raises LayoutError (layout-axis)."""
+    """A normalized axis; negative ones count from the end. Raises LayoutError (layout-axis)."""
     number = check_int("axis", axis)
     if not -rank <= number < rank:
         raise fail(layout_errors.AXIS, axis=number, rank=rank, first=-rank, last=rank - 1)

@@ -1,10 +1,10 @@
-"""Shared memory in kernels: allocations, views of them, and the tiles that go in and out.
+"""Shared memory in kernels: allocations, views of them, and loads and stores of tiles.
 
     buffers = gl.allocate_shared_memory(gl.float16, [stages, 64, 128], layout)
     buffers.index(i).store(x)
     y = buffers.index(i).load(blocked)
 
-A handle is a value: it goes through calls, loops and branches. What it points to is state.
+A handle is a value and is passed through calls, loops and branches. The memory it refers to is mutable state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from weft.ops import shared as ops
 
 @dataclass(frozen=True)
 class shared_memory_descriptor_type:
-    """The type of a handle: element type, shape of the view, layout, and the shape of tile that the layout places."""
+    """The type of a handle: element type, shape of the view, layout, and the tile shape to which the layout applies."""
 
     element_ty: DType
     shape: tuple[int, ...]
@@ -67,8 +67,8 @@ class shared_memory_descriptor_type:
 class shared_memory_descriptor(memory_handle):
     """A handle to shared memory: one tile, or several along leading dimensions. Barriers are handles too.
 
-    Made by `allocate_shared_memory` and by methods that give views. Forming a view never fails at run time; an access outside
-    of the allocation does.
+    `allocate_shared_memory` and the methods that form views create handles. Forming a view never fails at run time; an access
+    outside of the allocation does.
     """
 
     __slots__ = ()
@@ -91,7 +91,7 @@ class shared_memory_descriptor(memory_handle):
 
     @property
     def layout(self) -> SharedLayout:
-        """How a tile lies in memory."""
+        """The shared memory layout of a tile."""
         return self.memory.layout
 
     @property
@@ -102,7 +102,7 @@ class shared_memory_descriptor(memory_handle):
 
     @property
     def side(self) -> SharedSide:
-        """One tile, for planning products: where in its allocation a part begins makes no difference to that."""
+        """One tile, for planning MMAs, which do not depend on the offset of a slice in its allocation."""
         t = self.memory
         return SharedSide(t.layout, t.alloc_shape, t.shape, (0,) * len(t.alloc_shape))
 
@@ -113,25 +113,25 @@ class shared_memory_descriptor(memory_handle):
         raise fail(errors.SHARED_HANDLE_BRACKETS, got=name_of(self))
 
     def check_brackets(self) -> None:
-        """Raises shared-in-threads: what single threads index is another kind of shared memory."""
+        """Raises shared-in-threads: single threads index shared arrays, not tile buffers."""
         if by_threads() and not isinstance(self.layout, MBarrierLayout):
             raise fail(errors.SHARED_IN_THREADS, got=name_of(self), array=shared_array(self.dtype, self.numel))
 
     def load(self, layout: DistributedLayout) -> tensor:
-        """The tile, in registers. Raises shared-several-tiles, and LayoutError where the layout does not fit."""
+        """Load the tile into registers. Raises shared-several-tiles, and LayoutError if the layout does not fit."""
         current("load")
         _check_one_tile("load", self)
         return emit(ops.load, self, layout=check_layout(layout, self.memory.shape))
 
     def store(self, value: tensor) -> None:
-        """Write a tile of the same shape and dtype, in any layout. Raises shared-store, shared-several-tiles."""
+        """Store a tile of the same shape and dtype, in any layout. Raises shared-store, shared-several-tiles."""
         current("store")
         _check_one_tile("store", self)
         check_stored(value, self)
         apply_many(ops.store, (self, value))
 
     def gather(self, indices: tensor, axis: int) -> tensor:
-        """Element `indices[..., i, ...]` along `axis`, at each coordinate of `indices`, in its shape and layout.
+        """Load element `indices[..., i, ...]` along `axis` for each element of `indices`; the result has its shape and layout.
 
         Raises shared-gather."""
         current("gather")
@@ -139,9 +139,9 @@ class shared_memory_descriptor(memory_handle):
         return emit(ops.gather, self, indices, axis=dim)
 
     def scatter(self, values: tensor, indices: tensor, axis: int) -> None:
-        """Write each of `values` to element `indices[..., i, ...]` along `axis`. Raises shared-gather, shared-scatter.
+        """Store each of `values` to element `indices[..., i, ...]` along `axis`. Raises shared-gather, shared-scatter.
 
-        Where two indices meet, one of the values stays."""
+        If two indices are equal, one of the values is stored; which one is undefined."""
         current("scatter")
         dim = _check_indices("scatter", self, indices, axis)
         check_tile("scatter", values)
@@ -153,16 +153,17 @@ class shared_memory_descriptor(memory_handle):
     # Views
 
     def slice(self, start: int, length: int, dim: int = 0) -> shared_memory_descriptor:
-        """Elements `start` to `start + length` along a dimension, all known at compile time.
+        """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
-        Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
+        Within a tile, lengths are powers of two and starts are multiples of them. Of the dimensions that count tiles only the
+        first may be sliced.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         return self._part(start, length, dim)
 
     def permute(self, order: Sequence[int]) -> shared_memory_descriptor:
-        """The same memory with its dimensions in another order: new dimension i is old dimension `order[i]`.
+        """A view with permuted dimensions: new dimension i is old dimension `order[i]`.
 
-        Raises shared-permute-stages where a leading dimension would move."""
+        Raises shared-permute-stages if the permutation moves a leading dimension."""
         current("permute")
         axes = tuple(check_axis(a, self.rank) for a in check_shape("permute", order))
         if sorted(axes) != list(range(self.rank)):
@@ -177,7 +178,7 @@ class shared_memory_descriptor(memory_handle):
         return emit(ops.permute, self, order=axes, layout=permuted(self.layout, inner, self.memory.alloc_shape))
 
     def reshape(self, shape: Sequence[int]) -> shared_memory_descriptor:
-        """The elements of a whole tile, read row by row, in another shape. Raises shared-reshape."""
+        """A view of a whole tile in another shape, with the elements in row-major order. Raises shared-reshape."""
         current("reshape")
         sizes = check_shape("reshape", shape)
         problem = ""
@@ -191,9 +192,9 @@ class shared_memory_descriptor(memory_handle):
         return emit(ops.reshape, self, shape=sizes, layout=reshaped(self.layout, self.memory.shape, sizes))
 
     def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: SharedLayout) -> shared_memory_descriptor:
-        """The bytes from the first on as another type; they may reach beyond this handle's, within the allocation.
+        """The memory at this handle's address as another type; it may extend beyond this handle, within the allocation.
 
-        Raises shared-reinterpret for a part of a tile, layout-reinterpret where the new layout needs a larger alignment."""
+        Raises shared-reinterpret for a part of a tile, and layout-reinterpret if the new layout requires a larger alignment."""
         current("_reinterpret")
         t = self.memory
         if t.shape[self.leading :] != t.alloc_shape:
@@ -203,7 +204,7 @@ class shared_memory_descriptor(memory_handle):
         return emit(ops.reinterpret, self, element=dtype, shape=sizes, layout=target)
 
     def _keep_alive(self) -> None:
-        """No other allocation takes this memory before here."""
+        """Extend the allocation's live range to this point, so that no other allocation reuses its memory earlier."""
         current("_keep_alive")
         apply_many(ops.keep_alive, (self,))
 
@@ -212,13 +213,13 @@ class shared_memory_descriptor(memory_handle):
 def allocate_shared_memory(
     element_ty: DType, shape: Sequence[int], layout: SharedLayout, value: tensor | None = None
 ) -> shared_memory_descriptor:
-    """Shared memory for a tile, or for several: `layout` places the last dimensions, those in front count tiles.
+    """Allocate shared memory for one or several tiles: `layout` applies to the last dimensions, leading ones count tiles.
 
-    Its contents are undefined without `value`, a tile to store. Bools take a byte each. The memory may be used again after the
-    last access of a handle to it.
+    `value` is a tile to store initially; without it the contents are undefined. A bool takes one byte. The memory may be
+    reused after the last access through a handle to it.
 
-    Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element, and what
-    the layout says about shapes that it cannot place.
+    Raises LayoutError: shared-not-a-layout, shared-rank, shared-stages, shared-element-bits, shared-barrier-element, and the
+    layout's errors for shapes that it does not support.
     """
     sizes = _check_memory(element_ty, shape, layout)
     context = current()
@@ -232,11 +233,11 @@ def allocate_shared_memory(
 
 @anywhere
 def bank_conflicts(distr_ty: Any, shared_ty: Any) -> int:
-    """Further wavefronts that each wavefront of an access needs because of bank conflicts; 0 means none.
+    """Additional wavefronts per wavefront of an access because of bank conflicts; 0 means conflict-free.
 
-    The access moves a whole tile of type `distr_ty`, a `distributed_type` as `x.type` is, to or from memory of type
-    `shared_ty`, a `shared_memory_descriptor_type` as `smem.type` is, by the widest vectors that both layouts allow. Works on
-    the host too. Raises shared-bank-conflicts.
+    The access loads or stores a whole tile of type `distr_ty` (a `distributed_type`, as `x.type`) from or to memory of type
+    `shared_ty` (a `shared_memory_descriptor_type`, as `smem.type`), with the widest vectors that both layouts allow. Also
+    callable on the host. Raises shared-bank-conflicts.
     """
     known = isinstance(distr_ty, distributed_type) and isinstance(shared_ty, shared_memory_descriptor_type)
     if not known or (distr_ty.element_ty, distr_ty.shape) != (shared_ty.element_ty, shared_ty.shape):
@@ -245,7 +246,7 @@ def bank_conflicts(distr_ty: Any, shared_ty: Any) -> int:
 
 
 def check_buffer(what: str, x: object) -> shared_memory_descriptor:
-    """A handle to memory for numbers. Raises shared-handle-needed for anything else, a barrier among it."""
+    """Checks for a handle to memory that is not a barrier, and returns it. Raises shared-handle-needed."""
     if not isinstance(x, shared_memory_descriptor) or isinstance(x.layout, MBarrierLayout):
         fix = "pass what gl.allocate_shared_memory returns"
         raise fail(errors.SHARED_HANDLE_NEEDED, what=what, want="a buffer in shared memory", got=name_of(x), fix=fix)
@@ -253,7 +254,7 @@ def check_buffer(what: str, x: object) -> shared_memory_descriptor:
 
 
 def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
-    """The shape of memory of a type; its layout must place the last dimensions."""
+    """The checked shape of an allocation; the layout applies to its last dimensions."""
     check_dtype(dtype)
     assert isinstance(dtype, DType)
     sizes = check_shape("shared memory", shape)

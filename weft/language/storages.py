@@ -1,8 +1,8 @@
-"""Where the elements of a view are while a kernel runs: global memory, shared memory, a thread's own memory.
+"""Storages of views in kernels: global memory, shared memory and thread-private (local) memory.
 
-Views (`weft.views`) compute places; a storage makes them loads and stores, each a single operation whose tables say where its
-accesses go. These classes are aggregates, so that views flow through loops and branches: a pointer is carried like any number,
-while which array of shared or local memory is meant is known at compile time.
+Views (`weft.views`) compute the offsets of elements; a storage emits loads and stores for them, each a single operation with a
+table of offsets. Storages are aggregates, so views are carried through loops and branches: a pointer is a run-time leaf, while
+the array of shared or local memory is fixed at compile time.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ from weft.ops.memory import Atomic
 from weft.views.storage import ALLOCATORS, KERNEL_RANK, OPENERS, AddressSpace, Index, Opened, Places, Storage
 
 ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
-"""What the arrays of any library have one of."""
+"""An array of any library has one of these attributes."""
 COPY_BYTES = 4
-"""The least that an asynchronous copy moves."""
+"""The narrowest `cp.async`, which copies 4, 8 or 16 bytes (PTX ISA, cp.async)."""
 LOCAL_BYTES = 512 * 1024
-"""A thread's own memory at most, on any GPU."""
+"""The limit of local memory per thread: 512 KB on every compute capability (CUDA C++ Programming Guide, technical
+specifications per compute capability)."""
 
 
 class memory_array(RuntimeValue):
-    """Memory as threads address it: elements one after another. `place` is what messages call it."""
+    """A linear array that threads index. `place` is the name of its memory in messages."""
 
     __slots__ = ()
     place = ""
@@ -81,14 +82,14 @@ class shared_array(memory_array):
 
 @represents(LocalType)
 class local_array(memory_array):
-    """An array of each thread's own."""
+    """A thread-private array."""
 
     __slots__ = ()
     place = "local memory"
 
 
 class KernelStorage:
-    """What the memories of a kernel have in common."""
+    """The common base of a kernel's storages."""
 
     space = AddressSpace.GENERIC
 
@@ -106,7 +107,7 @@ class KernelStorage:
         raise NotImplementedError
 
     def _store_each(self, base: Index, places: Places, data: tensor, mask: Sequence[Any] | None) -> None:
-        """Store access by access, for memory whose operations take no strides of run time."""
+        """Store one access at a time, for operations that have no run-time strides."""
         for i, (start, one, on) in enumerate(separate(base, places, mask)):
             self.store(start, one, data[i * places.width : (i + 1) * places.width], on)
 
@@ -114,11 +115,12 @@ class KernelStorage:
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
         mask: Sequence[Any] | None,
     ) -> None:  # fmt: skip
-        """Begin to copy accesses of a source to those here. Raises thread-copy unless from global to shared memory."""
+        """Start an asynchronous copy from a source's accesses to these. Raises thread-copy unless from global to shared
+        memory."""
         raise fail(errors.COPY, bytes=places.width * self.dtype.itemsize, source=source.space, target=self.space)
 
     def check(self, indices: Sequence[Index], sizes: Sequence[Index], history: str, where: Sequence[str]) -> None:
-        """Let each index be at least 0 and less than its size: the simulator checks it, and a GPU under `debug`."""
+        """Assert `0 <= index < size` for each index; the simulator checks it, and so does a GPU under `debug`."""
         values = [_number(index) for index in indices]
         values += [check_index(size) for size in sizes if not isinstance(size, int)]
         table = tuple(size if isinstance(size, int) else -1 for size in sizes)
@@ -129,15 +131,15 @@ class KernelStorage:
         return index if isinstance(index, int) else convert(check_index(index), int64)
 
     def clamp(self, index: Index, low: int, high: Index) -> Index:
-        """The index, or the nearer of the two bounds where it lies outside of them."""
+        """The index clamped to two bounds."""
         return arith.minimum(arith.maximum(index, low), high)
 
     def width(self, value: Any) -> int:
-        """How many numbers a value to be stored has."""
+        """The number of elements of a stored value."""
         return len(value) if isinstance(value, SIMD) else 1
 
     def outer_product(self, total: tensor, left: tensor, right: tensor) -> tensor:
-        """`total` and to each of its elements, row by row, the product of an element of `left` and one of `right`."""
+        """`total` plus the outer product of `left` and `right`, in row-major order."""
         columns = self.width(right)
         of_left = tuple(i // columns for i in range(self.width(total)))
         of_right = tuple(i % columns for i in range(self.width(total)))
@@ -148,17 +150,17 @@ class KernelStorage:
         return apply(regs.dot, a, b, acc, rows=of_left, columns=of_right, **tables)
 
     def address(self, offset: Index) -> tensor:
-        """The pointer to an element. Raises thread-address: only global memory has them."""
+        """The pointer to an element. Raises thread-address: only global memory has pointers."""
         raise fail(errors.ADDRESS, space=self.space)
 
     def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
-        """Combine a number into one element in one step, each thread for itself; the old value. Raises thread-atomic-view."""
+        """A per-thread atomic on one element; returns the old value. Raises thread-atomic-view."""
         raise fail(errors.ATOMIC_VIEW, what=f"gl.atomic_{kind}", got=f"an element in {self.space}", one="t.tile[1](i)")
 
 
 @aggregate
 class GlobalStorage(KernelStorage):
-    """Global memory from a pointer on."""
+    """Global memory at a pointer."""
 
     pointer: tensor
     space = AddressSpace.GLOBAL
@@ -193,7 +195,7 @@ class GlobalStorage(KernelStorage):
         return self.pointer if isinstance(offset, int) and offset == 0 else arith.add(self.pointer, offset)
 
     def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
-        """Combine a number into one element in one step, each thread for itself; the old value."""
+        """A per-thread atomic on one element; returns the old value."""
         on = None if mask is None else predicate((mask,))
         operands = (self.address(offset), place(value, self.dtype, None), on)
         registers = [None if x is None else alone(x) for x in operands]
@@ -202,7 +204,7 @@ class GlobalStorage(KernelStorage):
 
 @aggregate
 class SharedStorage(KernelStorage):
-    """An array of shared memory. What threads do to it is in the order that the author's barriers give it."""
+    """A shared array. Only the author's barriers order accesses of different threads."""
 
     memory: shared_array
     space = AddressSpace.SHARED
@@ -237,7 +239,7 @@ class SharedStorage(KernelStorage):
         self, base: Index, places: Places, source: Storage, source_base: Index, source_places: Places,
         mask: Sequence[Any] | None,
     ) -> None:  # fmt: skip
-        """Begin to copy accesses of global memory to those here; zeros arrive where the mask does not hold."""
+        """Start an asynchronous copy from accesses of global memory to these; zeros are stored where the mask is false."""
         width = places.width * self.dtype.itemsize
         if not isinstance(source, GlobalStorage) or source.dtype != self.dtype or width % COPY_BYTES:
             raise fail(errors.COPY, bytes=width, source=_elements(source), target=_elements(self))
@@ -254,7 +256,7 @@ class SharedStorage(KernelStorage):
         )  # fmt: skip
 
     def atomic(self, kind: Atomic, offset: Index, value: Any, mask: Any, order: str, scope: str) -> tensor:
-        """Combine a number into one element in one step, each thread for itself; the old value. Raises thread-atomic-shared."""
+        """A per-thread atomic on one element; returns the old value. Raises thread-atomic-shared."""
         if self.dtype.bits not in (32, 64):
             raise fail(errors.ATOMIC_SHARED, what=f"gl.atomic_{kind}", dtype=self.dtype.name)
         on = None if mask is None else predicate((mask,))
@@ -263,7 +265,7 @@ class SharedStorage(KernelStorage):
 
 @aggregate
 class LocalStorage(KernelStorage):
-    """An array of each thread's own. With indices that are known at compile time it lies in registers."""
+    """A thread-private array. If all indices are compile-time constants it is held in registers."""
 
     memory: local_array
     space = AddressSpace.LOCAL
@@ -282,7 +284,7 @@ class LocalStorage(KernelStorage):
         if places.strides or (on is not None and not on.is_scalar):
             return concat([self.load(*one) for one in separate(base, places, mask)])
         if on is not None:
-            # There is no element to read where the mask does not hold; any other one will do.
+            # A masked-off element has no index in bounds. Its result is unused, so any register serves.
             base = where(on, base, 0)
         offsets = accesses(places, self.dtype, base, self.dtype.itemsize).const
         return loaded(apply(thread.load_local, self.memory, self._index(base), offsets=offsets))
@@ -298,7 +300,7 @@ class LocalStorage(KernelStorage):
         apply_many(thread.store_local, operands, offsets=each.const)
 
     def _index(self, base: Index) -> tensor | None:
-        """The index of an operation; None where the places are known at compile time. Warns of others."""
+        """The run-time index of an access; None if its offsets are compile-time constants. Warns of a run-time index."""
         if isinstance(base, int):
             return None
         index, loc = index32(base), current().loc
@@ -310,7 +312,7 @@ class LocalStorage(KernelStorage):
 
 
 def open_memory(value: Any) -> Opened | None:
-    """What a view is made over in a kernel: a pointer, or a buffer of shared memory. Knows nothing else.
+    """The storage of a view over a pointer or a shared memory buffer; None for anything else.
 
     Raises CompilationError (thread-opened, thread-shared-part, thread-host-view for an array of the host) and LayoutError
     (thread-shared-layout).
@@ -331,9 +333,9 @@ def open_memory(value: Any) -> Opened | None:
 
 
 def allocate_memory(dtype: Any, count: int, space: AddressSpace) -> Any:
-    """Shared memory, or a thread's own, in the kernel under construction; None outside of one, and for other memory.
+    """Allocate shared or local memory in the kernel under construction; None outside of a kernel and for other memory.
 
-    Raises CompilationError (language-dtype) for what is no `gl` element type.
+    Raises CompilationError (language-dtype) for anything but a `gl` element type.
     """
     if not active() or space is AddressSpace.GLOBAL:
         return None
@@ -360,7 +362,7 @@ def _number(index: Index) -> tensor:
 
 
 def _from(base: Index) -> tensor:
-    """The index that accesses start from; one that is known counts among their offsets."""
+    """The run-time base of accesses; a constant one is part of their offsets."""
     return index32(0 if isinstance(base, int) else base)
 
 
@@ -369,7 +371,7 @@ def _elements(storage: Storage) -> str:
 
 
 def _layout_of(handle: shared_memory_descriptor) -> Layout:
-    """Where the elements of a buffer lie, as a nested layout."""
+    """The layout of a buffer as a nested layout."""
     t = handle.memory
     if isinstance(t.layout, MBarrierLayout) or len(t.shape) != t.layout.rank or t.shape != t.alloc_shape:
         raise fail(errors.SHARED_PART, got=name_of(handle))

@@ -1,7 +1,6 @@
-"""`tensor`: a run-time value of kernel code, scalar or tile, with the operators and methods that authors write.
+"""`tensor`: a run-time value of kernel code, scalar or tile, with its operators and methods.
 
-It wraps one IR value. Every operator and method is a function of the language under another spelling; nothing is decided
-here.
+It wraps one IR value. Every operator and method forwards to a function of the language.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from weft.language import advice, arith, casts, logic, math, reduction, scan, shape
     from weft.layout import DistributedLayout
 else:
-    # Their functions are written over `tensor`, and its methods call them.
+    # These modules import `tensor`, and its methods call them: a circular import.
     advice, arith, casts, logic, math, reduction, scan, shape = (
         Later(f"weft.language.{name}")
         for name in ("advice", "arith", "casts", "logic", "math", "reduction", "scan", "shape")
@@ -38,8 +37,8 @@ Operand: TypeAlias = "tensor | int | float | bool"
 class tensor(RuntimeValue):
     """A scalar or a tile at run time.
 
-    `handle` is the IR value. `dtype` is the element type, a pointer type for addresses. A tile has a `shape`, a list of powers
-    of two, and a `layout`; a scalar has shape [] and no layout.
+    `handle` is the IR value. `dtype` is the element type, which is a pointer type for addresses. A tile has a `shape`, a list
+    of powers of two, and a `layout`; a scalar has shape [] and no layout.
     """
 
     __slots__ = ()
@@ -78,7 +77,7 @@ class tensor(RuntimeValue):
 
     @property
     def layout(self) -> DistributedLayout:
-        """How the tile lies in registers, as its author spelled it. Raises language-tile-needed for a scalar."""
+        """The tile's register layout in the author's spelling. Raises language-tile-needed for a scalar."""
         return self.tile.layout
 
     @property
@@ -107,7 +106,7 @@ class tensor(RuntimeValue):
             count *= size
         return count
 
-    # Where Python wants to know a value that only exists on the GPU
+    # Conversions that Python requires of a value that exists on the GPU only
 
     def __bool__(self) -> bool:  # and not NoReturn: in kernels a scalar may be a condition
         raise fail(errors.TRUTH, what=name_of(self))
@@ -237,11 +236,11 @@ class tensor(RuntimeValue):
         return logic.compare("ne", self, other)
 
     def logical_and(self, other: Operand) -> tensor:
-        """Both are true (non-zero), element by element; what `and` means between scalars."""
+        """Element-wise logical AND; implements `and` between scalars."""
         return logic.logical_and(self, other)
 
     def logical_or(self, other: Operand) -> tensor:
-        """At least one is true (non-zero), element by element; what `or` means between scalars."""
+        """Element-wise logical OR; implements `or` between scalars."""
         return logic.logical_or(self, other)
 
     # Shapes
@@ -349,13 +348,13 @@ class tensor(RuntimeValue):
 
 
 def apply(kind: OpDef, /, *operands: RuntimeValue | None, **attrs: Any) -> tensor:
-    """Emit an operation of one result and wrap it."""
+    """Emit an operation with one result and wrap it."""
     (result,) = apply_many(kind, operands, **attrs)
     return result
 
 
 def apply_many(kind: OpDef, operands: Iterable[RuntimeValue | None], /, **attrs: Any) -> tuple[tensor, ...]:
-    """Emit an operation and wrap its results, however many there are. Raises mma-in-flight for a value still being made."""
+    """Emit an operation with any number of results and wrap them. Raises mma-in-flight for an operand in flight."""
     operands = tuple(operands)
     check_ready(operands)
     handles = [None if operand is None else operand.handle for operand in operands]
@@ -366,7 +365,7 @@ def apply_many(kind: OpDef, operands: Iterable[RuntimeValue | None], /, **attrs:
 
 
 def check_ready(operands: Iterable[RuntimeValue | None]) -> None:
-    """Refuse accumulators of products under way (mma-in-flight)."""
+    """Reject accumulators of MMAs in flight (mma-in-flight)."""
     for x in operands:
         if x is not None and x.in_flight:
             raise fail(MMA_IN_FLIGHT, got=name_of(x), name=x.handle.name or "acc")

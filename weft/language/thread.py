@@ -1,10 +1,10 @@
-"""What single threads know and exchange: where they stand in block and grid, and the registers of their warp's other threads.
+"""Thread-level code: thread and block indices, and warp shuffles and reductions.
 
-    i = gl.global_idx.x                  # the number of this thread in the grid
-    total = gl.warp_sum(v)               # the same in all 32 threads of a warp
+    i = gl.global_idx.x                  # the index of this thread in the grid
+    total = gl.warp_sum(v)               # uniform in the 32 threads of a warp
 
-Threads run along x first. A kernel is launched with the shape of its blocks, `kernel[grid](..., block=(16, 16))`; without, a
-block is a row of `32 * num_warps` threads.
+Threads are numbered along x first. `kernel[grid](..., block=(16, 16))` launches blocks of a shape; without `block=`, a block
+is a row of `32 * num_warps` threads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.ops import async_copy, program, regs
 
 
 class Coordinates:
-    """`thread_idx` and its kind: a number along each of `.x`, `.y` and `.z`, computed where it is named."""
+    """`thread_idx` and similar objects: an index along each of `.x`, `.y` and `.z`, computed at each use."""
 
     __slots__ = ("along", "name")
 
@@ -46,17 +46,17 @@ class Coordinates:
 
     @property
     def x(self) -> Any:
-        """Along x, in which neighbouring threads count up."""
+        """The index along x, consecutive in neighbouring threads."""
         return self._compute(0)
 
     @property
     def y(self) -> Any:
-        """Along y."""
+        """The index along y."""
         return self._compute(1)
 
     @property
     def z(self) -> Any:
-        """Along z."""
+        """The index along z."""
         return self._compute(2)
 
     def _compute(self, axis: int) -> Any:
@@ -79,14 +79,14 @@ def _block_size(what: str, axis: int) -> int:
 
 
 def _block_sizes(what: str, axis: int) -> tuple[int, int, int]:
-    """All sizes of a block; an axis that is asked for must be one that the block has."""
+    """The sizes of a block; raises for an axis that the block does not have."""
     context = current(what)
     size = _block_size(what, axis)
     return (size, 1, 1) if context.block is None or context.partition else context.block
 
 
 def _thread(what: str, axis: int) -> tensor:
-    """A thread's coordinate: its number taken apart, without a division where there is nothing to divide."""
+    """A thread's coordinate, delinearized from its number; sizes of 1 need no division."""
     sizes = _block_sizes(what, axis)
     if sizes[axis] == 1:
         return constant(0, int32)
@@ -104,20 +104,20 @@ def _global(what: str, axis: int) -> tensor:
 
 
 thread_idx = Coordinates("thread_idx", _thread)
-"""The place of the executing thread in its block: int32 scalars of thread scope."""
+"""The index of the executing thread in its block: int32 scalars of thread scope."""
 block_idx = Coordinates("block_idx", lambda _, axis: program_id(axis))
-"""The place of the block in the grid: `program_id(0)` and so on."""
+"""The index of the block in the grid: `program_id(0)` and so on."""
 block_dim = Coordinates("block_dim", _block_size)
-"""How many threads a block has along each axis: integers known at compile time."""
+"""The number of threads of a block along each axis: compile-time integers."""
 grid_dim = Coordinates("grid_dim", lambda _, axis: num_programs(axis))
-"""How many blocks the grid has along each axis: `num_programs(0)` and so on."""
+"""The number of blocks of the grid along each axis: `num_programs(0)` and so on."""
 global_idx = Coordinates("global_idx", _global)
-"""The place of the executing thread in the whole grid: `block_idx * block_dim + thread_idx`."""
+"""The index of the executing thread in the grid: `block_idx * block_dim + thread_idx`."""
 
 
 @anywhere
 def simd_width_of(dtype: DType) -> int:
-    """How many elements of a type a thread loads or stores by one instruction: 16 bytes' worth. Also on the host.
+    """The number of elements in a 16-byte vector, the widest load or store of a thread. Also callable on the host.
 
     >>> from weft import language as gl
     >>> gl.simd_width_of(gl.float32), gl.simd_width_of(gl.float16)
@@ -129,9 +129,9 @@ def simd_width_of(dtype: DType) -> int:
 
 @builtin
 def async_copy_wait_all() -> None:
-    """Wait until all asynchronous copies that this thread has started are complete. Raises async-target.
+    """Wait until all asynchronous copies of this thread are complete. Raises async-target.
 
-    Other threads see what they brought after a `barrier()`."""
+    The copied data is visible to other threads after a `barrier()`."""
     from weft.language.nvidia.checks import demand
 
     demand("async_copy_wait_all", "cp.async")
@@ -141,21 +141,20 @@ def async_copy_wait_all() -> None:
 
 @builtin
 def syncwarp() -> None:
-    """All threads of the warp arrive before any goes on; their memory accesses before it are visible to that warp after it.
+    """A barrier of the threads of a warp; memory accesses before it are visible to that warp after it.
 
-    Other warps are not waited for, and nothing is known of what they do. Raises control-scope where only some threads of a warp
-    come."""
+    It does not order accesses of other warps. Raises control-scope in control flow that diverges within a warp."""
     apply_many(program.warp_barrier, ())
 
 
-# What the threads of a warp give each other
+# Warp shuffles and reductions
 
 
 @builtin
 def shuffle_xor(x: Any, mask: Any) -> tensor:
-    """The value that the thread in lane `lane_id() ^ mask` has: a scalar, or a vector element by element.
+    """The value of lane `lane_id() ^ mask`: a scalar, or a vector element by element.
 
-    All threads of a warp take part, in this and the functions below. Raises thread-value-needed, thread-shuffle.
+    This function and those below are executed by all threads of a warp. Raises thread-value-needed, thread-shuffle.
     """
     value = _exchanged("shuffle_xor", x)
     if isinstance(mask, tensor):
@@ -166,7 +165,7 @@ def shuffle_xor(x: Any, mask: Any) -> tensor:
 
 @builtin
 def shuffle_idx(x: Any, lane: Any) -> tensor:
-    """The value that the thread in `lane` has, which may be another one for each thread."""
+    """The value of lane `lane`, which may differ between threads."""
     value = _exchanged("shuffle_idx", x)
     if not isinstance(lane, tensor):
         _lanes("shuffle_idx", lane, "a lane from 0 to 31")
@@ -175,7 +174,7 @@ def shuffle_idx(x: Any, lane: Any) -> tensor:
 
 @builtin
 def shuffle_up(x: Any, delta: Any) -> tensor:
-    """The value of the thread `delta` lanes below; the first `delta` lanes keep their own."""
+    """The value of the lane `delta` below; the first `delta` lanes keep their own value."""
     value = _exchanged("shuffle_up", x)
     source = arith.sub(lane_id(), _distance("shuffle_up", delta))
     return _from(value, logic.where(logic.compare("ge", source, 0), source, lane_id()))
@@ -183,7 +182,7 @@ def shuffle_up(x: Any, delta: Any) -> tensor:
 
 @builtin
 def shuffle_down(x: Any, delta: Any) -> tensor:
-    """The value of the thread `delta` lanes above; the last `delta` lanes keep their own."""
+    """The value of the lane `delta` above; the last `delta` lanes keep their own value."""
     value = _exchanged("shuffle_down", x)
     source = arith.add(lane_id(), _distance("shuffle_down", delta))
     return _from(value, logic.where(logic.compare("lt", source, WARP_SIZE), source, lane_id()))
@@ -191,31 +190,31 @@ def shuffle_down(x: Any, delta: Any) -> tensor:
 
 @builtin
 def warp_broadcast(x: Any) -> tensor:
-    """The value of the warp's first thread, in all of them."""
+    """The value of lane 0, in all threads of the warp."""
     return shuffle_idx(x, 0)
 
 
 @builtin
 def warp_sum(x: Any) -> tensor:
-    """The sum over the threads of a warp, in all of them; of vectors element by element."""
+    """The sum over the threads of a warp, in each of them; vectors are summed element by element."""
     return _combined("warp_sum", x, arith.add)
 
 
 @builtin
 def warp_max(x: Any) -> tensor:
-    """The largest value among the threads of a warp, in all of them; NaNs are passed over."""
+    """The maximum over the threads of a warp, in each of them; NaNs are ignored."""
     return _combined("warp_max", x, arith.maximum)
 
 
 @builtin
 def warp_min(x: Any) -> tensor:
-    """The smallest value among the threads of a warp, in all of them; NaNs are passed over."""
+    """The minimum over the threads of a warp, in each of them; NaNs are ignored."""
     return _combined("warp_min", x, arith.minimum)
 
 
 @builtin
 def warp_prefix_sum(x: Any, exclusive: bool = False) -> tensor:
-    """The sum over the lanes of a warp up to the executing thread's own, which counts too unless `exclusive`."""
+    """The prefix sum over the lanes of a warp, inclusive unless `exclusive`."""
     total = _exchanged("warp_prefix_sum", x)
     total = convert(total, arith.arithmetic_dtype("warp_prefix_sum", total))
     lane = lane_id()
@@ -225,7 +224,7 @@ def warp_prefix_sum(x: Any, exclusive: bool = False) -> tensor:
 
 
 def _below(x: tensor, lane: tensor, distance: int) -> tensor:
-    """The value that many lanes below, or 0 in the first lanes."""
+    """The value of the lane `distance` below, or 0 in the first `distance` lanes."""
     return logic.where(logic.compare("ge", lane, distance), _from(x, arith.sub(lane, distance)), 0)
 
 
@@ -233,7 +232,7 @@ _STEPS = (1, 2, 4, 8, 16)
 
 
 def _combined(what: str, x: Any, combine: Callable[[Any, Any], tensor]) -> tensor:
-    """Five exchanges with ever nearer lanes, after which all threads of a warp hold the same."""
+    """A butterfly reduction: five `shuffle_xor` steps, after which the value is uniform in the warp."""
     value = _exchanged(what, x)
     value = convert(value, arith.arithmetic_dtype(what, value))
     for mask in reversed(_STEPS):
@@ -242,7 +241,7 @@ def _combined(what: str, x: Any, combine: Callable[[Any, Any], tensor]) -> tenso
 
 
 def _exchanged(what: str, x: Any) -> tensor:
-    """A value that threads exchange."""
+    """A checked operand of a shuffle."""
     return check_vector(what, to_tensor(x) if isinstance(x, (int, float)) else x)
 
 

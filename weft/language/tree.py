@@ -1,7 +1,7 @@
-"""Values with parts: tuples, lists and aggregates, taken apart into leaves and put together again.
+"""Flattening of tuples, lists and aggregates into leaves.
 
-A leaf is a `tensor`, or any other Python object, which then is a compile-time constant. The IR sees leaves only; whatever
-crosses a loop or a branch goes through `flatten` and `unflatten`, and errors name a leaf by its path, as in `mma.acc`.
+A leaf is a `tensor`, or any other Python object, which is then a compile-time constant. The IR has leaves only: values carried
+through loops and branches are converted by `flatten` and `unflatten`, and errors name a leaf by its path, as in `mma.acc`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ Leaf = Any
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What remains of a value without its leaves; comparable and hashable.
+    """The structure of a value without its leaves; comparable and hashable.
 
-    `kind` is tuple, list, a named tuple or an aggregate class, or None for a leaf; `names` are the fields of the last two.
+    `kind` is tuple, list, a named tuple class, an aggregate class, or None for a leaf; `names` are the field names of named
+    tuples and aggregates.
     """
 
     kind: type | None
@@ -30,7 +31,7 @@ class Structure:
         return 1 if self.kind is None else sum(part.count for part in self.parts)
 
     def paths(self, root: str) -> Iterator[str]:
-        """The author's spelling of each leaf of a value called `root`, in the order of the leaves.
+        """The source notation of each leaf of a value named `root`, in the order of the leaves.
 
         >>> list(flatten((1, (2, 3)))[1].paths("pair"))
         ['pair[0]', 'pair[1][0]', 'pair[1][1]']
@@ -70,7 +71,7 @@ def flatten(value: Any) -> tuple[list[Leaf], Structure]:
 
 
 def parts_of(value: Any) -> tuple[Any, ...] | None:
-    """The direct parts of a tuple, list or aggregate; None for a leaf. Fields that are not set yet count as None."""
+    """The direct parts of a tuple, list or aggregate; None for a leaf. An unset field is None."""
     if isinstance(value, (tuple, list)):
         return tuple(cast("Sequence[Any]", value))
     kind = value.__class__
@@ -80,7 +81,7 @@ def parts_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def unflatten(structure: Structure, leaves: Sequence[Leaf]) -> Any:
-    """The value of a structure with these leaves. Aggregates are made without their `__init__`.
+    """The inverse of `flatten`. Aggregates are created without calling `__init__`.
 
     >>> unflatten(flatten((1, (2, 3)))[1], "abc")
     ('a', ('b', 'c'))

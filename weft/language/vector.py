@@ -1,10 +1,10 @@
-"""`SIMD`: a thread's own vector, such as several elements that it reads at once. Every operator works element by element.
+"""`SIMD`: a thread-private vector, such as the result of a vectorized load. Operators are element-wise.
 
     v = t.load[4](i, j)
     t.store(i, j, v * 2 + gl.SIMD[gl.float32, 4](1, 2, 3, 4))
     total = v.reduce_add()
 
-The functions of the language take vectors as they take scalars: `gl.exp(v)`, `gl.where(v > 0, v, 0)`, `gl.fma(v, w, 1)`.
+The functions of scalars also take vectors: `gl.exp(v)`, `gl.where(v > 0, v, 0)`, `gl.fma(v, w, 1)`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.ops import regs
 
 
 class _OfTypeAndSize(type):
-    """Brackets behind the class name the vectors of one element type and size; type checkers ask a metaclass for them."""
+    """Implements `SIMD[dtype, size]`. It is a metaclass because type checkers read `__getitem__` of a class there."""
 
     def __getitem__(cls, key: Any) -> SIMDType:
         return SIMDType.of(key)
@@ -36,10 +36,10 @@ class _OfTypeAndSize(type):
 
 @represents(RegsType)
 class SIMD(tensor, metaclass=_OfTypeAndSize):
-    """A vector of a thread's own, in registers: `SIMD[dtype, size](values)` makes one.
+    """A thread-private vector in registers, created by `SIMD[dtype, size](values)`.
 
-    `v[k]` is an element, for a `k` that is known at compile time; `v[a:b]` and `v.slice` are parts. A vector never changes:
-    operators, `join` and `shuffle` make new ones.
+    `v[k]` is an element, for a compile-time constant `k`; `v[a:b]` and `v.slice` are subvectors. A vector is immutable:
+    operators, `join` and `shuffle` return new ones.
     """
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
 
     @property
     def tile(self) -> TileType:
-        """Raises language-tile-needed: a vector is each thread's own."""
+        """Raises language-tile-needed: a vector is not a tile."""
         raise fail(language_errors.TILE_NEEDED, what="this", got=name_of(self), more="")
 
     def __len__(self) -> int:
@@ -73,9 +73,9 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
         raise fail(language_errors.ITERATION, what=name_of(self))
 
     def __getitem__(self, key: object) -> tensor:
-        """Element `key`, counted from the end where it is negative; of a slice the vector of these elements.
+        """Element `key`, counted from the end if negative; for a slice the subvector.
 
-        Raises thread-vector-index for an index known at run time only, thread-vector-range."""
+        Raises thread-vector-index for a run-time index, thread-vector-range."""
         if isinstance(key, slice):
             return self._picked(list(range(self.size)[_bounds(cast("Any", key))]))
         if isinstance(key, tensor) or not hasattr(key, "__index__"):
@@ -84,7 +84,7 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
         return apply(regs.extract, self, index=index)
 
     def slice(self, start: int, size: int) -> tensor:
-        """`size` elements from `start` on. Raises thread-vector-range."""
+        """The subvector of `size` elements that begins at `start`. Raises thread-vector-range."""
         first, count = check_int("slice", start), check_int("slice", size)
         if count < 1:
             raise fail(errors.VECTOR_VALUES, got="a slice of no elements", size=1)
@@ -93,32 +93,32 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
         return self._picked(range(first, first + count))
 
     def join(self, other: Any) -> tensor:
-        """This vector and behind it another, or a number; both in their common type."""
+        """This vector concatenated with another one or a number; both are promoted to their common type."""
         dtype = common_dtype("join", (self, other))
         return concat([place(self, dtype, None), place(other, dtype, None)])
 
     def shuffle(self, *indices: int) -> tensor:
-        """The elements with these indices, in this order: `v.shuffle(3, 2, 1, 0)` is the reverse of four. Repeats are fine."""
+        """The elements at these indices: `v.shuffle(3, 2, 1, 0)` reverses four elements. Indices may repeat."""
         return self._picked([self._index(check_int("shuffle", index)) for index in _spread(indices)])
 
     def select(self, true: Any, false: Any) -> tensor:
-        """`true` where this vector of conditions holds, else `false`: `gl.where(self, true, false)`."""
+        """`gl.where(self, true, false)`, for a vector of conditions."""
         return logic.where(self, true, false)
 
     def reduce_add(self) -> tensor:
-        """The sum of the elements, of neighbours first."""
+        """The sum of the elements, by a tree that adds adjacent elements first."""
         return self._reduced(arith.add)
 
     def reduce_mul(self) -> tensor:
-        """The product of the elements, of neighbours first."""
+        """The product of the elements, by a tree that multiplies adjacent elements first."""
         return self._reduced(arith.mul)
 
     def reduce_max(self) -> tensor:
-        """The largest element; NaNs are passed over."""
+        """The largest element; NaNs are ignored."""
         return self._reduced(arith.maximum)
 
     def reduce_min(self) -> tensor:
-        """The smallest element; NaNs are passed over."""
+        """The smallest element; NaNs are ignored."""
         return self._reduced(arith.minimum)
 
     def _reduced(self, combine: Callable[[Any, Any], tensor]) -> tensor:
@@ -145,14 +145,14 @@ class SIMD(tensor, metaclass=_OfTypeAndSize):
 
 @dataclass(frozen=True, slots=True)
 class SIMDType:
-    """`SIMD[dtype, size]`: called with one value for all elements, with a value for each, or with a vector to convert."""
+    """`SIMD[dtype, size]`. It is called with one value for all elements, one value for each, or a vector to convert."""
 
     dtype: DType
     size: int
 
     @classmethod
     def of(cls, key: Any) -> SIMDType:
-        """The type that brackets name. Raises thread-vector-type."""
+        """The type `SIMD[key]`. Raises thread-vector-type."""
         parts = unwrap(key)
         match parts:
             case (DType() as dtype, int() as size) if size > 0 and not isinstance(size, bool):
@@ -167,7 +167,7 @@ class SIMDType:
         return f"SIMD[{self.dtype.name}, {self.size}]"
 
     def __call__(self, *values: Any) -> tensor:
-        """The vector. Raises thread-vector-values where there are neither one value nor as many as elements."""
+        """Create a vector. Raises thread-vector-values unless there is one value or one for each element."""
         given = [unwrap(value) for value in _spread(values)]
         if len(given) == 1 and isinstance(given[0], SIMD):
             if given[0].size != self.size:
@@ -185,14 +185,14 @@ setattr(SIMDType, BUILTIN, True)
 
 
 def vector(values: Sequence[Any], dtype: DType, size: int) -> tensor:
-    """`size` elements of a type: one number or scalar for all of them, or one each. A scalar where the size is one."""
+    """A vector of one number or scalar for all elements, or one for each; a scalar if the size is 1."""
     if len(values) == 1:
         return place(values[0], dtype, VectorForm(size) if size > 1 else None)
     return concat([place(value, dtype, None) for value in values])
 
 
 def concat(parts: Sequence[tensor]) -> tensor:
-    """Scalars and vectors of one type, one after another; a single scalar stays one."""
+    """The concatenation of scalars and vectors of one type; a single scalar remains a scalar."""
     check_ready(parts)
     if len(parts) == 1:
         return parts[0]
@@ -200,7 +200,7 @@ def concat(parts: Sequence[tensor]) -> tensor:
 
 
 def check_vector(what: str, x: Any) -> tensor:
-    """A thread's own value, a scalar or a vector. Raises thread-value-needed for tiles and what is no number."""
+    """Checks for a thread-private value, a scalar or a vector, and returns it. Raises thread-value-needed."""
     if isinstance(x, tensor) and not isinstance(x.handle.type, TileType):
         return x
     raise fail(errors.PER_THREAD, what=what, got=name_of(x))
@@ -212,7 +212,7 @@ def _bounds(key: Any) -> slice[Any, Any, Any]:
 
 
 def _spread(values: Sequence[Any]) -> list[Any]:
-    """The arguments, or those in the one tuple or list that they are."""
+    """The arguments; a single tuple or list is unpacked."""
     only = values[0] if len(values) == 1 else None
     return list(cast("Sequence[Any]", only if isinstance(only, (tuple, list)) else values))
 

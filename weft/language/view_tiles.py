@@ -1,9 +1,10 @@
-"""Views in global memory as tiles: the addresses of a view's elements, and which of them are inside.
+"""Views in global memory as tiles: the addresses of a view's elements, and the mask of those in bounds.
 
-    tile = gl.load(view.tile[128, 64](i, j))         # a tile of addresses as a kernel would write it by hand, then a load
+    tile = gl.load(view.tile[128, 64](i, j))         # emits a tile of addresses, as written by hand, and a load
     gl.store(out.tile[128, 64](i, j), tile)
 
-A view's first element is one address, and the others are counted from it along each axis, in 32 bits where that is enough.
+The address of an element is the address of the view's first element plus an offset along each axis, in 32 bits where they
+suffice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from weft.views import AddressSpace, Index, LayoutTensor
 from weft.views.modes import Axis, axes_of, is_wide, merged
 
 Addresses: TypeAlias = "tensor | LayoutTensor"
-"""What is loaded from and stored to: a scalar or a tile of pointers, or a view in global memory."""
+"""The addresses of a load or store: a scalar or a tile of pointers, or a view in global memory."""
 _DEFAULT_SIZE = 64
 _INSTEAD = {
     AddressSpace.SHARED: "load from the buffer itself, smem.load(layout), and store to it; as a view it is for threads",
@@ -42,10 +43,10 @@ _INSTEAD = {
 
 
 def addresses(what: str, view: LayoutTensor, layout: DistributedLayout | None) -> tuple[tensor, tensor | None]:
-    """The addresses of a view's elements as a tile, and where they are inside of a masked view (None: everywhere).
+    """The addresses of a view's elements as a tile, and the mask of elements in bounds of a masked view (None: all).
 
-    Without a layout it is the one in which memory accesses are widest. Raises CompilationError: bridge-space,
-    bridge-vectors, bridge-sizes; LayoutError where the layout does not fit.
+    The default layout is the one with the widest memory accesses. Raises CompilationError: bridge-space, bridge-vectors,
+    bridge-sizes; LayoutError if the layout does not fit.
     """
     shape = _tile_shape(what, view)
     axes = [merged(axis) for axis in axes_of(view)]
@@ -59,7 +60,7 @@ def addresses(what: str, view: LayoutTensor, layout: DistributedLayout | None) -
 
 
 def check_stored(view: LayoutTensor, value: Any) -> DistributedLayout | None:
-    """The layout of a tile that goes to a view, None for a single value. Raises bridge-shapes."""
+    """The layout of a tile that is stored to a view; None for a scalar. Raises bridge-shapes."""
     if not isinstance(value, tensor) or value.is_scalar:
         return None
     shape = list(view.shape)
@@ -73,7 +74,7 @@ def check_stored(view: LayoutTensor, value: Any) -> DistributedLayout | None:
 
 
 def both(one: tensor | None, other: Any) -> Any:
-    """Two masks as one; None holds everywhere."""
+    """The conjunction of two masks; None is all true."""
     if one is None or other is None or other is True:
         return other if one is None else one
     return logic.bit_and(one, other)
@@ -95,7 +96,7 @@ def _tile_shape(what: str, view: LayoutTensor) -> tuple[int, ...]:
 
 
 def _sizes(shape: Sequence[Any]) -> list[int]:
-    """A tile to suggest: sizes that are powers of two as they are, of others what fits."""
+    """A suggested tile shape: powers of two are kept, other sizes are rounded down."""
     known = [size if isinstance(size, int) and size > 0 else _DEFAULT_SIZE for size in shape]
     return [size if is_power_of_two(size) else min(1 << size.bit_length() - 1, _DEFAULT_SIZE) for size in known]
 
@@ -105,9 +106,8 @@ def _coordinates(rank: int) -> str:
 
 
 def _best_layout(view: LayoutTensor, axes: Sequence[Axis]) -> DistributedLayout:
-    """`CoalescedLayout` where the tile has a contiguous axis, or nothing tells its order: passes know more of alignment.
-
-    Other tiles are laid out in the order of their strides."""
+    """`CoalescedLayout` if the tile has a contiguous axis or its strides are unknown: the pass that resolves it also knows the
+    alignment. Other tiles get a layout in the order of their strides."""
     steps = [mode for axis in axes for mode in axis if not isinstance(mode.size, int) or mode.size > 1]
     plain = all(len(axis) == 1 for axis in axes)
     strides = [mode.stride if isinstance(mode.stride, int) else None for mode in steps]
@@ -120,7 +120,7 @@ def _best_layout(view: LayoutTensor, axes: Sequence[Axis]) -> DistributedLayout:
 
 
 def _offsets(modes: Axis, wide: bool) -> tensor:
-    """How far the elements along an axis are from its first, in elements: a tile of one dimension."""
+    """The offsets along an axis, in elements: a one-dimensional tile."""
     index = arange(0, math.prod(mode.size for mode in modes))
     total: tensor | None = None
     for mode in modes:
@@ -134,9 +134,10 @@ def _offsets(modes: Axis, wide: bool) -> tensor:
 
 
 def _from_first(view: LayoutTensor, offsets: tensor) -> tensor:
-    """The addresses that far from the view's first element.
+    """The addresses at these offsets from the view's first element.
 
-    Where its place is counted in 32 bits all of the memory is, so that one 32-bit sum is one step less."""
+    If the offset of the first element is 32-bit, all offsets of the memory are. One 32-bit addition then replaces a 64-bit
+    one."""
     start = view.offset
     if isinstance(start, tensor) and start.element.bits <= int32.bits and offsets.element == int32:
         return arith.add(view.storage.address(0), arith.add(start, offsets))
@@ -144,7 +145,7 @@ def _from_first(view: LayoutTensor, offsets: tensor) -> tensor:
 
 
 def _at(x: tensor, axis: int, rank: int) -> tensor:
-    """A tile of one dimension as an axis of one of more, of length 1 along the others."""
+    """A one-dimensional tile along one axis of a tile of `rank` dimensions, of length 1 along the others."""
     others = [each for each in range(rank) if each != axis]
     return expand_dims(x, others) if others else x
 
@@ -159,7 +160,7 @@ def _inside(view: LayoutTensor, shape: Sequence[int]) -> tensor | None:
 
 
 def _narrow(view: LayoutTensor, limit: Index, size: int) -> Index:
-    """A limit in 32 bits, so that each element is compared in 32."""
+    """A limit clamped to 32 bits, so that the comparison of each element is 32-bit."""
     if isinstance(limit, int) or limit.dtype.bits <= int32.bits:
         return limit
     return convert(view.storage.clamp(limit, 0, size), int32)

@@ -1,7 +1,7 @@
-"""Views in kernels: `LayoutTensor` and its iterator, as values that flow through calls, loops and branches.
+"""Views in kernels: `LayoutTensor` and its iterator as values that are carried through calls, loops and branches.
 
-Views are made and used as on the host (`weft.views`). Their run-time numbers are leaves like any other; what a kernel is
-compiled for, such as their layouts, agrees wherever ways meet.
+Views are created and used as on the host (`weft.views`). Their run-time sizes and strides are leaves. Compile-time fields, such
+as their layouts, must be equal on all paths that merge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.layout import UNKNOWN, ComposedLayout, Layout, Swizzle
 from weft.views import AddressSpace, LayoutTensor, LayoutTensorIter
 
 STATIC = frozenset({"layout", "element_layout", "masked", "history", "axis", "size", "circular"})
-"""Fields that are known at compile time."""
+"""Compile-time fields."""
 
 for _cls in (LayoutTensor, LayoutTensorIter):
     setattr(_cls, AGGREGATE, {name: constexpr if name in STATIC else Any for name in _cls.FIELDS})

@@ -1,4 +1,4 @@
-"""Functions beyond the language proper, in modules of their own."""
+"""Additional functions of the language, by module."""
 
 from weft.language.extra import libdevice
 

@@ -1,4 +1,4 @@
-"""Mathematical functions under CUDA libdevice's names; each is a function of the language or made of them."""
+"""Mathematical functions under CUDA libdevice's names, implemented with functions of the language."""
 
 from __future__ import annotations
 

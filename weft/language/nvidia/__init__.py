@@ -1,7 +1,7 @@
-"""What NVIDIA's GPUs have beside threads and memory, by architecture: `ampere`, `hopper` and `blackwell`.
+"""Architecture-specific functions of NVIDIA GPUs: `ampere`, `hopper` and `blackwell`.
 
-Each module holds what kernels for its architecture may use. The same function under several of them is one function: what
-decides is the target that a kernel is compiled for.
+Each module has the functions available on its architecture. A function that several modules export is the same object; the
+target of the compilation decides whether it is supported.
 """
 
 from weft.language.nvidia import ampere, blackwell, hopper

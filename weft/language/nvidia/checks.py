@@ -1,4 +1,4 @@
-"""What the asynchronous functions demand alike: a capability of the target, an mbarrier, a number of pending groups."""
+"""Common checks of asynchronous functions: a feature of the target, an mbarrier, a number of pending groups."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _PRODUCTS: dict[Feature, str] = {
     "wgmma": "use warpgroup_mma of weft.language.nvidia.hopper, with the accumulator in registers",
     "mma.sync": "use mma_v2 of weft.language.nvidia.ampere, with everything in registers",
 }
-"""Ways to multiply matrices, best first. A target that lacks one may have another."""
+"""MMA features, best first. An error for a missing one suggests another that the target has."""
 PENDING_LIMIT = 63
-"""No kernel keeps as many groups under way: a larger number is taken for a mistake, such as one of bytes."""
+"""A larger number of pending groups is rejected as a probable error, such as a number of bytes."""
 
 
 def demand(what: str, feature: Feature) -> None:
-    """Refuse what the target of this kernel does not have (async-target)."""
+    """Reject a feature that the kernel's target lacks (async-target)."""
     target = current(what).target
     has: dict[Feature, bool] = {
         "cp.async": target.has_cp_async,
@@ -64,7 +64,7 @@ def demand(what: str, feature: Feature) -> None:
 
 
 def check_barrier(what: str, x: object) -> shared_memory_descriptor:
-    """One mbarrier. Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
+    """Checks for a single mbarrier. Raises shared-handle-needed, async-barrier-layout, async-barrier-array."""
     if not isinstance(x, shared_memory_descriptor):
         fix = "pass what mbarrier.allocate_mbarrier returns"
         raise fail(memory_errors.SHARED_HANDLE_NEEDED, what=what, want="an mbarrier", got=name_of(x), fix=fix)
@@ -76,9 +76,9 @@ def check_barrier(what: str, x: object) -> shared_memory_descriptor:
 
 
 def check_own_barrier(what: str, x: object, pairs: bool = False) -> shared_memory_descriptor:
-    """One mbarrier that blocks of a cluster do not share, or with `pairs` that two neighbours do.
+    """Checks for an mbarrier that CTAs of a cluster do not share, or with `pairs` that CTA pairs share.
 
-    Raises cluster-signal, and what `check_barrier` raises."""
+    Raises cluster-signal, and the errors of `check_barrier`."""
     bar = check_barrier(what, x)
     if blocks_sharing(bar.handle) & ~int(pairs):
         raise fail(cluster_errors.SIGNAL, what=what, layout=bar.layout)
@@ -86,7 +86,7 @@ def check_own_barrier(what: str, x: object, pairs: bool = False) -> shared_memor
 
 
 def check_pendings(what: str, pendings: Any) -> int:
-    """How many groups may stay under way, known at compile time. Raises async-pendings."""
+    """The number of groups that may remain incomplete, a compile-time constant. Raises async-pendings."""
     number = check_int(what, pendings)
     if not 0 <= number <= PENDING_LIMIT:
         raise fail(errors.PENDINGS, what=what, got=number, most=PENDING_LIMIT)

@@ -1,4 +1,4 @@
-"""What matrix products on tensor cores ask alike of their operands: types that multiply, shapes, and fragments in registers."""
+"""Common checks of MMA operands: element types, shapes, and fragments in registers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRODUCTS: dict[tuple[DType, DType], tuple[DType, ...]] = {
     **{(one, other): (float32, float16) for one in _FP8 for other in _FP8},
     **{(one, other): (int32,) for one in _BYTES for other in _BYTES},
 }
-"""Element types that tensor cores multiply, and those that they add the products to (PTX ISA, wgmma.mma_async and mma)."""
+"""Operand types of tensor cores, and their accumulator types (PTX ISA, wgmma.mma_async and mma)."""
 OPERANDS = tuple(dict.fromkeys(left for left, _ in PRODUCTS))
 
 _WANTED: dict[type[RuntimeValue], str] = {
@@ -39,7 +39,7 @@ _INSTEAD: dict[type[RuntimeValue], str] = {
 
 
 def check_types(what: str, a: DType, b: DType, acc: Any) -> None:
-    """Element types of both operands, and the accumulator. Raises mma-types, mma-accumulator-type."""
+    """Checks the element types of both operands and the accumulator. Raises mma-types, mma-accumulator-type."""
     allowed = PRODUCTS.get((a, b))
     if allowed is None:
         raise fail(errors.MMA_TYPES, what=what, left=a.name, right=b.name, known=_known())
@@ -49,7 +49,8 @@ def check_types(what: str, a: DType, b: DType, acc: Any) -> None:
 
 
 def check_precision(what: str, dtype: DType, precision: Any) -> None:
-    """float32 is multiplied as tf32 and no other way; all other types exactly, whatever is asked. Raises mma-precision."""
+    """Checks `input_precision`: float32 operands are multiplied as tf32 only, all other types exactly. Raises
+    mma-precision."""
     if precision in (None, "tf32") or (dtype is not float32 and precision in ("ieee", "tf32x3")):
         return
     fix = "leave it out: tensor cores multiply float32 as tf32"
@@ -61,7 +62,8 @@ def check_precision(what: str, dtype: DType, precision: Any) -> None:
 
 
 def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1, 1)) -> None:
-    """[M, K] times [K, N] is added to [M, N], where elements of a and b stand for `each` of them along K. Raises mma-shapes."""
+    """Checks [M, K] times [K, N] into [M, N], where one element of a and b holds `each` elements along K. Raises
+    mma-shapes."""
     left, right, sums = tuple(a.shape), tuple(b.shape), tuple(acc.shape)
     flat = next((x for x in (a, b, acc) if len(x.shape) != 2), None)
     problem = ""
@@ -80,7 +82,7 @@ def check_shapes(what: str, a: Any, b: Any, acc: Any, each: tuple[int, int] = (1
 
 
 def accumulator_layout(what: str, acc: Any, version: tuple[int, int], example: str) -> NVMMADistributedLayout:
-    """The layout of a tile to add products to. Raises mma-accumulator, mma-accumulator-layout."""
+    """The layout of an accumulator tile. Raises mma-accumulator, mma-accumulator-layout."""
     if not isinstance(acc, tensor) or acc.is_scalar:
         raise fail(errors.MMA_ACCUMULATOR, what=what, got=name_of(acc))
     layout = acc.layout
@@ -97,7 +99,7 @@ def accumulator_layout(what: str, acc: Any, version: tuple[int, int], example: s
 
 
 def fragments(what: str, number: int, x: tensor, parent: NVMMADistributedLayout, fix: str) -> tensor:
-    """A tile as operand `number` from registers; one without a layout gets the one it needs.
+    """A tile as register operand `number`; a tile in `AutoLayout` gets the required layout.
 
     Raises mma-operand-layout, mma-in-flight."""
     assert isinstance(x.element, DType)
@@ -121,7 +123,7 @@ def fragments(what: str, number: int, x: tensor, parent: NVMMADistributedLayout,
 
 
 def element_of(what: str, number: int, x: Any, *kinds: type[RuntimeValue]) -> DType:
-    """The element type of an operand, which is a tile or a buffer for numbers, as `kinds` says. Raises mma-operand."""
+    """The element type of an operand, a tile or a buffer as `kinds` says. Raises mma-operand."""
     if isinstance(x, kinds) and isinstance(x, (tensor, shared_memory_descriptor)):
         dtype = x.dtype
         if x.rank and isinstance(dtype, DType):

@@ -1,4 +1,4 @@
-"""Since Ampere (sm_80): asynchronous copies by threads, barriers that count arrivals, and tensor core products of warps."""
+"""Since Ampere (sm_80): `cp.async`, mbarriers that count arrivals, and warp-level MMAs."""
 
 from weft.language.nvidia.ampere import async_copy, mbarrier
 from weft.language.nvidia.ampere.mma import mma_v2

@@ -1,4 +1,4 @@
-"""cp.async: each thread copies from global to shared memory without waiting, and without registers in between.
+"""`cp.async`: asynchronous copies from global to shared memory by each thread, without staging registers.
 
 async_copy.async_copy_global_to_shared(smem, pointers, mask=mask)
 async_copy.commit_group()
@@ -35,11 +35,12 @@ def async_copy_global_to_shared(
     smem: shared_memory_descriptor, pointer: Addresses, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "",
     volatile: bool = False,
 ) -> None:  # fmt: skip
-    """Start to copy the elements at a tile of addresses to a buffer of the same shape; zeros arrive where `mask` is false.
+    """Start a copy of the elements at a tile of addresses to a buffer of the same shape, with zeros where `mask` is false.
 
     Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes at a time. The copy belongs to the group that
-    the next `commit_group` closes; what it brings is there after a `wait_group`. `cache_modifier`: `.ca .cg`.
-    A view in global memory is copied as the tile that `gl.load` makes of it, with zeros beyond the edge of a masked one.
+    the next `commit_group` closes, and is complete after a `wait_group`. `cache_modifier`: `.ca .cg`.
+
+    A view in global memory is copied as the tile that `gl.load` loads, with zeros for out-of-bounds elements of a masked view.
 
     Raises CompilationError: async-target, shared-handle-needed, language-pointer-needed, async-copy-tile, async-copy-cache,
     language-mask-type, language-eviction-policy; LayoutError (async-copy-bytes) where a thread holds too few elements.
@@ -70,30 +71,30 @@ async_load = async_copy_global_to_shared
 
 @builtin
 def commit_group() -> None:
-    """Close a group: the copies of each thread since its last one. It may be empty. Raises async-target."""
+    """Close a group: the copies of each thread since its previous group. It may be empty. Raises async-target."""
     demand("commit_group", "cp.async")
     apply_many(ops.commit, ())
 
 
 @builtin
 def wait_group(num_outstanding: int = 0) -> None:
-    """Wait until at most the latest `num_outstanding` groups are under way. Raises async-pendings, async-target."""
+    """Wait until at most the latest `num_outstanding` groups are incomplete. Raises async-pendings, async-target."""
     demand("wait_group", "cp.async")
     apply_many(ops.wait, (), pendings=check_pendings("wait_group", num_outstanding))
 
 
 @builtin
 def mbarrier_arrive(mbarrier: shared_memory_descriptor, increment_count: bool = True) -> None:
-    """Each thread arrives on the barrier once all copies that it has started so far are complete.
+    """Each thread arrives on the barrier when all its earlier copies are complete (`cp.async.mbarrier.arrive`).
 
-    With `increment_count` the phase waits for these arrivals beside those it was made for; without, they are among them.
+    With `increment_count`, these arrivals are in addition to the count of `init`; without (`.noinc`), they are part of it.
     """
     demand("mbarrier_arrive", "mbarriers")
     apply_many(ops.mbarrier_arrive, (check_own_barrier("mbarrier_arrive", mbarrier),), increment=bool(increment_count))
 
 
 def _check_bytes(addresses: tensor, memory: shared_memory_descriptor) -> None:
-    """Refuse tiles of which no thread holds 4 bytes: no order of its elements makes them one copy."""
+    """Reject tiles of which each thread holds less than 4 bytes, the narrowest `cp.async`."""
     size = memory.dtype.itemsize
     held = addresses.tile.registers if addresses.tile.resolved else addresses.numel
     count = min(held, addresses.numel)

@@ -1,12 +1,12 @@
-"""mbarriers: words of shared memory that count arrivals, phase by phase.
+"""mbarriers: barriers in shared memory that count arrivals, phase by phase.
 
     bar = mbarrier.allocate_mbarrier()
     mbarrier.init(bar, count=1)
     ...
     mbarrier.wait(bar, phase)
 
-A phase is complete when all its arrivals have come; the next begins at once. Phases have parities 0, 1, 0, ...; waiting for
-parity 1 of a fresh barrier returns at once.
+A phase completes when all its arrivals have occurred, and the next phase begins immediately. Phases have parities 0, 1, 0, ....
+A wait for parity 1 of a newly initialized barrier returns immediately.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from weft.ops import mbarrier as ops
 
 @builtin
 def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> shared_memory_descriptor:
-    """Memory for an mbarrier, or for an array of `batch` of them, which `init` then makes.
+    """Allocate memory for an mbarrier, or for an array of `batch` of them; `init` initializes them.
 
-    In a cluster each block has one, or with `two_ctas` each pair of blocks. Raises async-two-ctas without a cluster."""
+    In a cluster each CTA has one, or with `two_ctas` each CTA pair. Raises async-two-ctas without a cluster."""
     blocks = current().num_ctas
     if two_ctas and blocks == 1:
         raise fail(errors.TWO_CTAS)
@@ -47,7 +47,7 @@ def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> share
 
 @builtin
 def init(mbarrier: shared_memory_descriptor, count: int) -> None:
-    """Make the barrier: each of its phases takes `count` arrivals, of each block that shares it. Raises async-barrier-count."""
+    """Initialize a barrier: each phase takes `count` arrivals from each CTA that shares it. Raises async-barrier-count."""
     demand("init", "mbarriers")
     bar = check_barrier("init", mbarrier)
     apply_many(ops.init, (bar,), count=_check_count("init", count))
@@ -55,17 +55,18 @@ def init(mbarrier: shared_memory_descriptor, count: int) -> None:
 
 @builtin
 def invalidate(mbarrier: shared_memory_descriptor) -> None:
-    """End the barrier; its memory may be used otherwise afterwards."""
+    """Invalidate a barrier, so that its memory can be reused."""
     demand("invalidate", "mbarriers")
     apply_many(ops.invalidate, (check_barrier("invalidate", mbarrier),))
 
 
 @builtin
 def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = True, everywhere: bool = False) -> None:
-    """`count` arrivals for the whole block (the partition), where `pred` holds.
+    """`count` arrivals by the whole block (or partition), if `pred` is true.
 
-    Who waits for the phase sees what the block's threads did before. On a barrier that blocks share, each of them arrives. With
-    `everywhere` the block arrives at the barriers of all blocks of the cluster, each of which has its own.
+    Earlier memory accesses of its threads are visible to threads that wait for the phase. If CTAs share the barrier, each of
+    them arrives. With `everywhere`, the block arrives on the barriers of all CTAs of the cluster, each of which has its own.
+
     Raises async-barrier-count, language-predicate, cluster-signal.
     """
     demand("arrive", "mbarriers")
@@ -83,10 +84,10 @@ def arrive(mbarrier: shared_memory_descriptor, *, count: int = 1, pred: Any = Tr
 def wait(
     mbarrier: shared_memory_descriptor, phase: Any, pred: Any = True, deps: Sequence[shared_memory_descriptor] = ()
 ) -> None:
-    """Wait until the phase of parity `phase`, 0 or 1, is complete, where `pred` holds.
+    """Wait until the phase of parity `phase`, 0 or 1, is complete, if `pred` is true.
 
-    Of blocks that share the barrier only the first one waits. `deps` are buffers whose memory no other allocation takes before
-    here. Raises async-phase, language-predicate.
+    If CTAs share the barrier, only the first of them waits. `deps` are buffers whose live ranges extend to this point, so that
+    no other allocation reuses their memory earlier. Raises async-phase, language-predicate.
     """
     demand("wait", "mbarriers")
     bar = check_barrier("wait", mbarrier)

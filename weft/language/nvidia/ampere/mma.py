@@ -1,4 +1,4 @@
-"""Matrix products of warps, by `mma.sync`: operands and accumulator lie in registers, and threads wait for the result."""
+"""Warp-level MMAs (`mma.sync`): operands and accumulator are in registers, and execution is synchronous."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from weft.ops import mma as ops
 def mma_v2(a: tensor, b: tensor, acc: tensor, input_precision: str | None = None) -> tensor:
     """`acc + a @ b` for tiles [M, K] and [K, N] in the accumulator's `DotOperandLayout`s.
 
-    Types are those of `warpgroup_mma`; targets without fp8 products have all others. Raises CompilationError: async-target,
+    The types are those of `warpgroup_mma`; targets without fp8 MMAs have all others. Raises CompilationError: async-target,
     mma-operand, mma-types, mma-precision, mma-shapes, mma-accumulator, mma-accumulator-type; LayoutError:
-    mma-operand-layout, mma-accumulator-layout, and what instructions cannot do (layout-mma-*).
+    mma-operand-layout, mma-accumulator-layout, and layout-mma-* for layouts that no instruction supports.
     """
     what = "mma_v2"
     demand(what, "mma.sync")

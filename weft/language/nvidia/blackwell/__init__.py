@@ -1,4 +1,4 @@
-"""Since Blackwell (sm_100a): tensor memory, products into it, cluster launch control; and Hopper's copies and barriers."""
+"""Since Blackwell (sm_100a): tensor memory, `tcgen05` MMAs and cluster launch control; also Hopper's TMA and barriers."""
 
 from weft.language.nvidia.blackwell import clc, tma
 from weft.language.nvidia.blackwell.mma import (

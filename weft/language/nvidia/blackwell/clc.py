@@ -6,8 +6,8 @@
     if answer.is_canceled():
         tile = answer.program_id(0)
 
-The request is made by one thread, and its answer, 16 bytes, comes to shared memory as what TMA loads does. Every program of the
-launch either runs or is taken over by one that does.
+One thread issues the request. The 16-byte response is written to shared memory asynchronously and signals an mbarrier, as a TMA
+load does. Every program of the launch is either launched or taken over by a running one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from weft.layout.cluster import block_shape
 from weft.ops import clc as ops
 
 WORDS = 2
-"""An answer is so many int64."""
+"""The size of a response in int64 elements: 16 bytes (PTX ISA, clusterlaunchcontrol.try_cancel)."""
 
 
 class clc_result:
-    """An answer in registers: the program that was taken over, if there was one left."""
+    """A response in registers: the program that was taken over, if one was left."""
 
     __weft_aggregate__ = {"low": tensor, "high": tensor}  # noqa: RUF012 as `aggregate` writes it
 
@@ -48,11 +48,11 @@ class clc_result:
         return f"clc_result({self.low!r}, {self.high!r})"
 
     def is_canceled(self) -> tensor:
-        """Whether a program was taken over: it will not be launched, and this one does its work."""
+        """True if a program was taken over: it will not be launched, and this program does its work."""
         return apply(ops.is_canceled, self.low, self.high)
 
     def program_id(self, dim: int) -> tensor:
-        """The index of that program along a dimension of the grid, 0, 1 or 2; undefined where there is none.
+        """The index of that program along grid axis 0, 1 or 2; undefined if there is none.
 
         Raises clc-dimension."""
         axis = check_int("program_id", dim)
@@ -63,11 +63,11 @@ class clc_result:
 
 @builtin
 def try_cancel(result: shared_memory_descriptor, barrier: shared_memory_descriptor, multicast: bool = True) -> None:
-    """Ask for a program that has not been launched. The answer comes to `result`, and 16 bytes to the barrier's current phase.
+    """Request a program that has not been launched. The response is written to `result` and counts 16 bytes on the barrier.
 
-    In a cluster, whose blocks are one program, the first block asks for all. The answer comes to the memory and the barrier of
-    each, or without `multicast` to those of the first only. Raises async-target, clc-result, cluster-signal, and what the
-    barrier is refused for.
+    In a cluster, whose CTAs are one program, the first CTA issues the request for all. With `multicast` the response is written
+    to the memory of each CTA and signals its barrier, otherwise only the first CTA's. Raises async-target, clc-result,
+    cluster-signal, and the errors of an invalid barrier.
     """
     what = "try_cancel"
     demand(what, "cluster launch control")
@@ -77,7 +77,7 @@ def try_cancel(result: shared_memory_descriptor, barrier: shared_memory_descript
 
 @builtin
 def load_result(src: shared_memory_descriptor) -> clc_result:
-    """An answer that has come, once the barrier has been waited for. Raises async-target, clc-result."""
+    """Load a response, after a wait for its barrier. Raises async-target, clc-result."""
     what = "load_result"
     demand(what, "cluster launch control")
     low, high = current().builder.emit(ops.load, _check_result(what, src).handle)
@@ -85,7 +85,7 @@ def load_result(src: shared_memory_descriptor) -> clc_result:
 
 
 def _check_result(what: str, x: Any) -> shared_memory_descriptor:
-    """Memory for one answer in each block. Raises clc-result."""
+    """Checks for a buffer of one response in each CTA. Raises clc-result."""
     if not isinstance(x, shared_memory_descriptor) or isinstance(x.layout, MBarrierLayout):
         raise fail(errors.CLC_RESULT, what=what, got=name_of(x))
     t = x.memory

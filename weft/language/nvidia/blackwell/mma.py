@@ -1,4 +1,5 @@
-"""Matrix products of Blackwell: one thread starts them, and they run on in tensor memory until a commit tells of their end.
+"""Blackwell's MMAs (`tcgen05.mma`): one thread issues them, they accumulate asynchronously in tensor memory, and a commit
+signals their completion on an mbarrier.
 
     tcgen05_mma(a_bufs.index(i), b_bufs.index(i), acc, use_acc=i > 0)
     tcgen05_commit(bar)
@@ -6,9 +7,9 @@
     mbarrier.wait(bar, phase)
     c = acc.load()
 
-Nothing else waits for a product or a copy: until the barrier's phase is complete, the accumulator must not be touched by other
-than further products of the same partition, and what they read must stay as it is. Where the layout of tensor memory says
-`two_ctas`, two neighbouring blocks of the cluster multiply together, and the first of them starts and commits for both.
+Nothing else waits for an MMA or a copy. Until the barrier's phase is complete, only further MMAs of the same partition may
+access the accumulator, and the operands must not be modified. If the tensor memory layout has `two_ctas`, a CTA pair executes
+the MMA (`cta_group::2`), and the first CTA of the pair issues and commits it for both.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from weft.ops import tcgen05 as ops
 from weft.ops.mbarrier import blocks_sharing
 
 FORMATS = {name: BY_CODE[code] for name, code in MEMORY.items()}
-"""Formats of elements that are scaled, and what keeps them: of e2m1 a byte keeps two."""
+"""Element formats of scaled MMAs, and their storage types: a byte holds two e2m1."""
 
 Handle = shared_memory_descriptor | tensor_memory_descriptor
 
@@ -54,12 +55,13 @@ def tcgen05_mma(
     multicast: bool = False, mbarriers: Sequence[shared_memory_descriptor] | None = None,
     mbarrier_preds: Sequence[Any] | None = None,
 ) -> None:  # fmt: skip
-    """Start `acc += a @ b`, or `acc = a @ b` where the condition `use_acc` does not hold, where `pred` holds.
+    """Issue `acc += a @ b`, or `acc = a @ b` if `use_acc` is false; nothing is issued if `pred` is false.
 
-    [M, K] times [K, N] is added to [M, N]. `b` is a buffer in shared memory, `a` one or one in tensor memory. Operands are
-    float16, bfloat16, float32 (multiplied as tf32), fp8 or 8-bit integers of any pairing. On each of `mbarriers` comes one
-    arrival when this product and all before it are complete, where its condition in `mbarrier_preds` and `pred` hold;
-    `multicast` sends them as `tcgen05_commit(..., descs=[a, b])` does. Without barriers, commit later.
+    The shapes are [M, K] times [K, N] into [M, N]. `b` is a buffer in shared memory, `a` one in shared or tensor memory.
+    Operands are float16, bfloat16, float32 (multiplied as tf32), or any two fp8 or 8-bit integer types. Each of `mbarriers`
+    gets one arrival when this MMA and all earlier ones are complete, if its entry of `mbarrier_preds` and `pred` are true;
+    `multicast` signals the CTAs of `tcgen05_commit(..., descs=[a, b])`. Without barriers, call `tcgen05_commit` later.
+
 
     Raises CompilationError: async-target, mma-operand, mma-types, mma-shapes, mma-accumulator-type, tcgen05-accumulator,
     tcgen05-barriers, tcgen05-predicates, cluster-signal, language-predicate; LayoutError: tcgen05-accumulator-layout,
@@ -85,13 +87,15 @@ def tcgen05_mma_scaled(
     multicast: bool = False, mbarriers: Sequence[shared_memory_descriptor] | None = None,
     mbarrier_preds: Sequence[Any] | None = None,
 ) -> None:  # fmt: skip
-    """As `tcgen05_mma`, each run of elements along K multiplied by its scale first. The accumulator is float32.
+    """As `tcgen05_mma`, with block-scaled operands: each vector of elements along K is multiplied by its scale. The
+    accumulator is float32.
 
-    `a_type` and `b_type` are the elements' formats: "e4m3" (gl.float8e4nv), "e5m2" (gl.float8e5), or "e2m1", of which a byte
-    (gl.uint8) holds two of neighbouring k, the first one in its low half. Scales are in tensor memory, [M, K / run] of a and
-    [N, K / run] of b: gl.uint8, powers of two for runs of 32, or for e2m1 times e2m1 gl.float8e4nv, for runs of 16.
+    `a_type` and `b_type` are the element formats: "e4m3" (gl.float8e4nv), "e5m2" (gl.float8e5), or "e2m1", of which a byte
+    (gl.uint8) holds two adjacent along K, the first one in its low half. Scales are in tensor memory, [M, K / vector] of a and
+    [N, K / vector] of b: gl.uint8 (e8m0 powers of two) for vectors of 32, or, for e2m1 times e2m1, gl.float8e4nv for vectors
+    of 16.
 
-    Raises what `tcgen05_mma` does, and CompilationError: tcgen05-format, tcgen05-format-element, tcgen05-scale,
+    Raises the errors of `tcgen05_mma`, and CompilationError: tcgen05-format, tcgen05-format-element, tcgen05-scale,
     tcgen05-scale-types, tcgen05-scale-shape; LayoutError: tcgen05-scale-layout, tcgen05-scaled-block.
     """
     what = "tcgen05_mma_scaled"
@@ -116,7 +120,8 @@ def tcgen05_mma_scaled(
 
 @builtin
 def tcgen05_copy(src: shared_memory_descriptor, dst: tensor_memory_descriptor) -> None:
-    """Start to copy a tile from shared to tensor memory, such as scales. Products that follow wait for it, threads do not.
+    """Start a copy of a tile, such as scales, from shared to tensor memory. Later MMAs are ordered after it, threads are not.
+
 
     Raises CompilationError: async-target, tcgen05-copy; LayoutError: tcgen05-copy-layouts.
     """
@@ -136,14 +141,15 @@ def tcgen05_copy(src: shared_memory_descriptor, dst: tensor_memory_descriptor) -
 
 @builtin
 def tcgen05_commit(barrier: shared_memory_descriptor, pred: Any = True, descs: Sequence[Handle] = ()) -> None:
-    """One arrival on the barrier when all products and copies that were started before are complete, where `pred` holds.
+    """One arrival on the barrier when all earlier MMAs and copies are complete, if `pred` is true.
 
-    Where two blocks multiply together it comes to the barriers of both, unless they share one. `descs` are the products'
-    operands where their memory is filled by TMA with `multicast`: the arrival then comes to the barriers of all blocks that
-    an operand is sent to, as all of them read what one of them sends; `tcgen05_mma_barrier_count` says how many come to one.
+    A CTA pair signals the barriers of both CTAs, unless they share one. `descs` are the operands of the MMAs if TMA fills
+    their buffers with `multicast`. The arrival then signals the barriers of all CTAs that receive an operand, since the sender
+    must not overwrite a buffer that another CTA still reads; `tcgen05_mma_barrier_count` is the number of arrivals at each.
 
-    Raises CompilationError: async-target, tcgen05-descriptors, cluster-signal, language-predicate, and what the barrier is
-    refused for.
+
+    Raises CompilationError: async-target, tcgen05-descriptors, cluster-signal, language-predicate, and the errors of an invalid
+    barrier.
     """
     what = "tcgen05_commit"
     demand(what, "tensor memory")
@@ -153,10 +159,10 @@ def tcgen05_commit(barrier: shared_memory_descriptor, pred: Any = True, descs: S
 
 @builtin
 def tcgen05_mma_barrier_count(smems: Sequence[Handle], multicast: bool, two_ctas: bool = False) -> int:
-    """How many arrivals the products of one step bring to a barrier in each block: the `count` of `mbarrier.init`.
+    """The number of arrivals per phase on each CTA's barrier when MMAs commit: the `count` of `mbarrier.init`.
 
-    `smems` are the operands that a commit with `multicast` (or `descs`) names; every block, or with `two_ctas` every pair, to
-    which one of them is sent together with this one commits. 1 without `multicast`. Raises tcgen05-descriptors.
+    `smems` are the operands of a commit with `multicast` (or `descs`). Every CTA, or with `two_ctas` every CTA pair, that
+    receives one of them in the same multicast as this one commits. 1 without `multicast`. Raises tcgen05-descriptors.
     """
     masks = _masks("tcgen05_mma_barrier_count", smems)
     if not multicast or not masks:
@@ -167,10 +173,11 @@ def tcgen05_mma_barrier_count(smems: Sequence[Handle], multicast: bool, two_ctas
 
 @builtin
 def tcgen05_fence(before: bool) -> None:
-    """Order what this thread does in tensor memory with what orders threads, in kernels launched with `sync="none"`.
+    """Order this thread's tensor memory accesses with thread synchronization, in kernels launched with `sync="none"`.
 
-    With `before` that so far comes before what the thread signals next (an arrival, a barrier); otherwise that which follows
-    comes after what it has waited for. In other kernels fences are placed where they are needed. Raises async-target.
+    With `before` (`tcgen05.fence::before_thread_sync`), earlier accesses precede the thread's next arrival or barrier;
+    otherwise (`after_thread_sync`), later accesses follow its last wait. In other kernels the compiler inserts fences. Raises
+    async-target.
     """
     demand("tcgen05_fence", "tensor memory")
     apply_many(ops.fence, (), before=bool(before))
@@ -178,7 +185,7 @@ def tcgen05_fence(before: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """An arrival to come: its barrier, its condition, and the blocks that it goes to."""
+    """A commit: its barrier, its predicate, and the CTAs that it signals."""
 
     bar: shared_memory_descriptor
     condition: tensor | None
@@ -186,7 +193,8 @@ class _Commit:
 
 
 def _commits(what: str, mbarriers: Any, preds: Any, descs: Sequence[Any]) -> list[_Commit]:
-    """The arrivals to come. Raises tcgen05-barriers, tcgen05-predicates, cluster-signal, and what barriers are refused for."""
+    """The commits of an MMA. Raises tcgen05-barriers, tcgen05-predicates, cluster-signal, and the errors of an invalid
+    barrier."""
     barriers = _listed(mbarriers)
     if barriers is None:
         raise fail(errors.TCGEN05_BARRIERS, what=what, got=name_of(mbarriers))
@@ -194,7 +202,7 @@ def _commits(what: str, mbarriers: Any, preds: Any, descs: Sequence[Any]) -> lis
     if conditions is None or len(conditions) != len(barriers):
         got = name_of(preds) if conditions is None else f"{len(conditions)} conditions"
         raise fail(errors.TCGEN05_PREDICATES, what=what, got=got, count=len(barriers))
-    # Where two blocks multiply together, both learn of it.
+    # A CTA pair signals both CTAs.
     pairs = bool(current().two_ctas)
     masks = {mask | pairs for mask in _masks(what, descs)} or {int(pairs)}
     found: list[_Commit] = []
@@ -213,19 +221,19 @@ def _emit(commits: list[_Commit], pred: tensor | None) -> None:
 
 
 def _listed(given: Any) -> list[Any] | None:
-    """The items of a list or tuple; none of None; None for anything else."""
+    """The items of a list or tuple; an empty list for None; None for anything else."""
     if given is None:
         return []
     return list(cast("Sequence[Any]", given)) if isinstance(given, (list, tuple)) else None
 
 
 def _largest(masks: set[int]) -> tuple[int, ...]:
-    """Those that no other one contains; none where a block tells only itself."""
+    """The masks that are not a subset of another one; none if a CTA signals only itself."""
     return tuple(sorted(mask for mask in masks if mask and not any(mask != it and mask & it == mask for it in masks)))
 
 
 def _masks(what: str, descs: Any) -> list[int]:
-    """For each operand, the bits in whose number blocks may differ that an operand is sent to together."""
+    """For each operand, the mask of CTA rank bits in which the CTAs of its multicast may differ."""
     operands = _listed(descs)
     if operands is None:
         raise fail(errors.TCGEN05_DESCRIPTORS, what=what, got=name_of(descs))
@@ -239,12 +247,12 @@ def _masks(what: str, descs: Any) -> list[int]:
 
 
 def _is_tile(x: Any, kind: type[memory_handle]) -> bool:
-    """True for a handle of a kind to one tile of numbers."""
+    """True for a handle of a kind to one tile that is not a barrier."""
     return isinstance(x, kind) and not x.leading and not isinstance(x.memory.layout, MBarrierLayout)
 
 
 def _operand(what: str, number: int, x: Any) -> DType:
-    """The element type of an operand: one tile in shared memory, of a also in tensor memory. Raises mma-operand."""
+    """The element type of an operand: one tile in shared memory, or for a in tensor memory. Raises mma-operand."""
     if number == 0 and _is_tile(x, tensor_memory_descriptor):
         if isinstance(x.layout, TensorMemoryLayout):
             return x.dtype
@@ -260,7 +268,7 @@ def _operand(what: str, number: int, x: Any) -> DType:
 
 
 def _check_accumulator(what: str, acc: Any) -> TensorMemoryLayout:
-    """Its layout. Raises tcgen05-accumulator, tcgen05-accumulator-layout."""
+    """The layout of an accumulator. Raises tcgen05-accumulator, tcgen05-accumulator-layout."""
     if not _is_tile(acc, tensor_memory_descriptor):
         raise fail(errors.TCGEN05_ACCUMULATOR, what=what, got=name_of(acc))
     if not isinstance(acc.layout, TensorMemoryLayout):
@@ -305,7 +313,7 @@ def _check_scales(operands: Sequence[Any], scales: Sequence[Any], formats: tuple
 def _check_layouts(
     what: str, a: Handle, b: shared_memory_descriptor, acc: tensor_memory_descriptor, scaled: Scaled | None = None
 ) -> None:
-    """Refuse what instructions cannot read or add to (tcgen05-layouts)."""
+    """Reject operand and accumulator layouts that no instruction supports (tcgen05-layouts)."""
     types = (a.dtype.code, b.dtype.code, acc.dtype.code)
     plan = plan_mma(a.side, b.side, acc.side, types, scaled, bool(current().two_ctas))
     if isinstance(plan, Unreadable):
@@ -316,7 +324,7 @@ def _check_layouts(
 
 
 def _per_element(format: str) -> int:
-    """Elements along K that are kept in one."""
+    """The number of elements along K in one storage element."""
     return 2 if format == "e2m1" else 1
 
 

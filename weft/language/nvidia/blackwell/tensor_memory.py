@@ -1,11 +1,12 @@
-"""Tensor memory in kernels: allocations, views of them, and the tiles that go in and out.
+"""Tensor memory in kernels: allocations, views of them, and loads and stores of tiles.
 
     acc = allocate_tensor_memory(gl.float32, [128, 256], TensorMemoryLayout([128, 256], col_stride=1))
     ...
     c = acc.load(acc.get_reg_layout())
 
-A handle is a value: it goes through calls, loops, branches and `warp_specialize`. What it points to is state. A warp reaches
-32 of the 128 lanes, so tiles go in and out in layouts made for that: `get_reg_layout` and `get_tmem_reg_layout` give them.
+A handle is a value and is passed through calls, loops, branches and `warp_specialize`. The memory it refers to is mutable
+state. A warp can access 32 of the 128 lanes (PTX ISA, tcgen05.ld), so loads and stores require particular register layouts:
+`get_reg_layout` and `get_tmem_reg_layout` return them.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from weft.layout.tensor_memory.load_store import TensorSide, plan_tensor_access,
 from weft.ops import tensor_memory as ops
 
 ELEMENT_BITS = (8, 16, 32)
-"""Widths of what tensor memory holds; scales are bytes."""
+"""Element widths in tensor memory; scales have 8 bits."""
 SCALES = (uint8, float8e4nv)
-"""Element types of scales: exponents of powers of two (e8m0), and e4m3."""
+"""Element types of scales: e8m0 (powers of two, as uint8), and e4m3."""
 
 
 @dataclass(frozen=True)
 class tensor_memory_descriptor_type:
-    """The type of a handle: element type, shape of the view, layout, and the shape of tile that the layout places."""
+    """The type of a handle: element type, shape of the view, layout, and the tile shape to which the layout applies."""
 
     element_ty: DType
     shape: tuple[int, ...]
@@ -72,8 +73,8 @@ class tensor_memory_descriptor_type:
 class tensor_memory_descriptor(memory_handle):
     """A handle to tensor memory: one tile, or several along leading dimensions.
 
-    Made by `allocate_tensor_memory` and by methods that give views. Forming a view never fails at run time; an access outside
-    of the allocation does.
+    `allocate_tensor_memory` and the methods that form views create handles. Forming a view never fails at run time; an access
+    outside of the allocation does.
     """
 
     __slots__ = ()
@@ -93,7 +94,7 @@ class tensor_memory_descriptor(memory_handle):
 
     @property
     def layout(self) -> TensorLayout:
-        """Which lanes and columns hold a tile."""
+        """The tensor memory layout of a tile."""
         return self.memory.layout
 
     @property
@@ -104,7 +105,7 @@ class tensor_memory_descriptor(memory_handle):
 
     @property
     def side(self) -> TensorSide:
-        """One tile, for planning: where in its allocation a part begins makes no difference to that."""
+        """One tile, for planning, which does not depend on the offset of a slice in its allocation."""
         t = self.memory
         return TensorSide(t.layout, t.alloc_shape, t.shape, (0, 0))
 
@@ -118,10 +119,10 @@ class tensor_memory_descriptor(memory_handle):
     # Accesses
 
     def load(self, layout: DistributedLayout | None = None) -> tensor:
-        """The tile, in registers; without a layout in that of `get_reg_layout()`.
+        """Load the tile into registers, by default in the layout of `get_reg_layout()`.
 
-        Products and copies that write it must be complete: wait for the mbarrier that their commit arrives on. Raises
-        shared-several-tiles; LayoutError: tmem-access, where no instruction reads it so."""
+        MMAs and copies that write it must be complete: wait for the mbarrier of their commit. Raises shared-several-tiles;
+        LayoutError: tmem-access for a layout that no instruction loads."""
         current("load")
         check_one_tile("load", self)
         if layout is None or not layout.is_resolved:
@@ -131,10 +132,10 @@ class tensor_memory_descriptor(memory_handle):
         return emit(ops.load, self, layout=layout)
 
     def store(self, value: tensor, pred: Any = True) -> None:
-        """Write a tile of the same shape and dtype, where `pred` holds.
+        """Store a tile of the same shape and dtype, if `pred` is true.
 
-        Raises shared-store, shared-several-tiles, language-predicate; LayoutError: tmem-access, where no instruction writes
-        it so."""
+        Raises shared-store, shared-several-tiles, language-predicate; LayoutError: tmem-access for a layout that no
+        instruction stores."""
         current("store")
         check_one_tile("store", self)
         check_stored(value, self)
@@ -146,19 +147,20 @@ class tensor_memory_descriptor(memory_handle):
     # Views
 
     def slice(self, start: int, length: int, dim: int = 1) -> tensor_memory_descriptor:
-        """Elements `start` to `start + length` along a dimension, all known at compile time.
+        """Elements `start` to `start + length` along a dimension, all of them compile-time constants.
 
-        Within a tile lengths are powers of two and divide starts; of the dimensions that count tiles only the first is cut.
+        Within a tile, lengths are powers of two and starts are multiples of them. Of the dimensions that count tiles only the
+        first may be sliced.
         Raises shared-slice, shared-slice-aligned, shared-slice-stages."""
         return self._part(start, length, dim)
 
     def reinterpret(
         self, dtype: DType | None = None, shape: Sequence[int] | None = None, layout: TensorLayout | None = None
     ) -> tensor_memory_descriptor:
-        """The columns from the first on as another type; they may reach beyond this handle's, within the allocation.
+        """The columns at this handle's address as another type; they may extend beyond this handle, within the allocation.
 
-        What is not given stays. Raises tmem-reinterpret for some rows of a tile, and what `allocate_tensor_memory` says of
-        types, shapes and layouts."""
+        Omitted arguments keep their value. Raises tmem-reinterpret for a slice of a tile's rows, and the errors of
+        `allocate_tensor_memory` for types, shapes and layouts."""
         current("reinterpret")
         t = self.memory
         if t.shape[-2] != t.alloc_shape[0]:
@@ -168,7 +170,7 @@ class tensor_memory_descriptor(memory_handle):
         return emit(ops.reinterpret, self, element=element, shape=sizes, layout=placed)
 
     def _reinterpret(self, dtype: DType, shape: Sequence[int], layout: TensorLayout) -> tensor_memory_descriptor:
-        """`reinterpret`, with all of it given."""
+        """`reinterpret` with all arguments."""
         return self.reinterpret(dtype, shape, layout)
 
 
@@ -176,10 +178,12 @@ class tensor_memory_descriptor(memory_handle):
 def allocate_tensor_memory(
     element_ty: DType, shape: Sequence[int], layout: TensorLayout, value: tensor | None = None
 ) -> tensor_memory_descriptor:
-    """Tensor memory for a tile, or for several: `layout` places the last two dimensions, those in front count tiles.
+    """Allocate tensor memory for one or several tiles: `layout` applies to the last two dimensions, leading ones count tiles.
 
-    Its contents are undefined without `value`, a tile to store. It is the allocation's own for as long as the kernel runs: a
-    multiprocessor has 512 columns of 128 lanes by 32 bits, and the kernel takes a power of two of them.
+    `value` is a tile to store initially; without it the contents are undefined. The memory is allocated for the whole kernel
+    and never reused. A multiprocessor has 512 columns of 128 lanes of 32 bits, and a kernel allocates a power of two of them
+    (PTX ISA, tcgen05.alloc).
+
 
     Raises CompilationError: async-target, tmem-partition; LayoutError: tmem-not-a-layout, tmem-shape, tmem-element,
     tmem-two-ctas-mixed, layout-num-ctas, tmem-block-shape.
@@ -203,13 +207,13 @@ def get_tmem_reg_layout(
     ctas_per_cga: Sequence[int] | None = None, cta_split_num: Sequence[int] | None = None,
     cta_order: Sequence[int] | None = None, cga_layout: Sequence[Sequence[int]] | None = None,
 ) -> DistributedLinearLayout:  # fmt: skip
-    """The layout of a tile of `shape` that goes between registers and tensor memory in `layout`.
+    """The register layout of a tile of `shape` for loads from and stores to tensor memory in `layout`.
 
-    `instr_variant` is the shape of the instruction: 32x32b (a thread has a row), 16x64b, 16x128b, 16x256b (a product's
-    fragments), 16x32bx2, or 32x32b_splitn, 32x32b of which a thread has parts of both halves of the columns. How a cluster's
-    blocks share the tile is the layout's matter, or where it says nothing that of the last arguments.
+    `instr_variant` is the shape of the instruction: 32x32b (one row per thread), 16x64b, 16x128b, 16x256b (MMA fragments),
+    16x32bx2, or 32x32b_splitn, a 32x32b of which each thread has parts of both halves of the columns. The tile's distribution
+    over the CTAs of a cluster is that of `layout`, or, if it has none, that of the last arguments.
 
-    Works on the host too. Raises LayoutError: tmem-warps, tmem-variant, tmem-register-layout, tmem-block-shape.
+    Also callable on the host. Raises LayoutError: tmem-warps, tmem-variant, tmem-register-layout, tmem-block-shape.
     """
     check_dtype(element_ty)
     cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
@@ -222,9 +226,9 @@ def get_tmem_32x32b_reg_layout(
     cta_split_num: Sequence[int] | None = None, cta_order: Sequence[int] | None = None,
     cga_layout: Sequence[Sequence[int]] | None = None,
 ) -> DistributedLinearLayout:  # fmt: skip
-    """The layout of a tile of `shape` that goes to and from `TensorMemoryLayout([M, N], col_stride=1)`: threads have rows.
+    """The register layout of a tile of `shape` for `TensorMemoryLayout([M, N], col_stride=1)`, with one row per thread.
 
-    Works on the host too, and raises what `get_tmem_reg_layout` does.
+    Also callable on the host. Raises the errors of `get_tmem_reg_layout`.
     """
     cga = _cga(ctas_per_cga, cta_split_num, cta_order, cga_layout)
     return register_layout(32, tuple(shape), TensorMemoryLayout([M, N]), num_warps, "32x32b", cga)
@@ -235,7 +239,7 @@ def _cga(*spelled: Any) -> Cga:
 
 
 def _check_access(what: str, memory: tensor_memory_descriptor, layout: DistributedLayout) -> None:
-    """Refuse layouts of tiles that no instruction moves (tmem-access)."""
+    """Reject register layouts that no instruction loads or stores (tmem-access)."""
     t = memory.memory
     tile = tile_type(t.element, t.shape, layout).linear
     assert tile is not None
@@ -248,7 +252,7 @@ def _check_access(what: str, memory: tensor_memory_descriptor, layout: Distribut
 
 
 def _check_memory(dtype: object, shape: Sequence[int], layout: object) -> tuple[int, ...]:
-    """The shape of tensor memory of a type; its layout must place the last two dimensions."""
+    """The checked shape of an allocation; the layout applies to its last two dimensions."""
     check_dtype(dtype)
     assert isinstance(dtype, DType)
     if not isinstance(layout, TensorLayout):
@@ -274,7 +278,7 @@ def _check_element(dtype: DType, layout: TensorLayout) -> None:
 
 
 def _check_blocks(layout: TensorMemoryLayout) -> None:
-    """All products of a kernel are those of one block, or all those of two."""
+    """Checks that a kernel's MMAs either all use `cta_group::1` or all `cta_group::2` (PTX ISA, tcgen05)."""
     context = current()
     if context.two_ctas is None:
         context.two_ctas = layout.two_ctas

@@ -1,4 +1,4 @@
-"""TMA on Blackwell: all of Hopper's, and rows of a matrix that are gathered and scattered by their numbers.
+"""TMA on Blackwell: Hopper's functions, and gather and scatter of matrix rows by index.
 
     mbarrier.expect(bar, rows * columns * itemsize)
     tma.async_gather(desc, row_numbers, column, bar, smem)          # desc.block_shape is [1, columns]
@@ -7,7 +7,7 @@
     tma.async_scatter(desc, row_numbers, column, smem)
     tma.store_wait(0)
 
-Row numbers are a tile, which all threads of the block (the partition) hold parts of; the requests are those of one thread.
+Row indices are a tile distributed over the threads of the block (or partition); one thread issues the instructions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from weft.ops import tma as ops
 
 LEAST_ROWS = 8
 LEAST_BYTES = 32
-"""Of the columns of each row."""
+"""The minimum size of a row's columns."""
 
 
 @builtin
@@ -57,15 +57,16 @@ def async_gather(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True,
 ) -> None:  # fmt: skip
-    """Start to copy rows `x_offsets` of a matrix, from column `y_offset` on, to the rows of `result`, where `pred` holds.
+    """Start a copy of rows `x_offsets` of a matrix, from column `y_offset`, to the rows of `result`, if `pred` is true.
 
-    `x_offsets` is a tile of int32 of one dimension with at least 8 rows, in any layout; rows outside of the matrix are read as
-    the descriptor's padding. The descriptor's block is one row of at least 32 bytes, [1, C], and `result` a buffer
-    [rows, C] in its layout. All bytes of `result` arrive on the barrier's current phase.
+    `x_offsets` is a one-dimensional int32 tile of at least 8 elements, in any layout; out-of-bounds rows are read as the
+    descriptor's padding. The descriptor's block is one row of at least 32 bytes, [1, C], and `result` is a buffer [rows, C] in
+    its layout. All bytes of `result` count on the barrier's current phase.
+
 
     Raises CompilationError: async-target, async-descriptor-needed, async-descriptor-mode, gather-rows, gather-block,
-    async-coordinate-step, async-coordinate-type, cluster-signal, language-predicate, and what the barrier and the buffer are
-    refused for; LayoutError (gather-buffer).
+    async-coordinate-step, async-coordinate-type, cluster-signal, language-predicate, and the errors of an invalid barrier or
+    buffer; LayoutError (gather-buffer).
     """
     what = "async_gather"
     desc, rows, column = _check_rows(what, tiled_descriptor, tensor_desc, x_offsets, y_offset)
@@ -77,10 +78,10 @@ def async_gather(
 def async_scatter(
     tensor_desc: tensor_descriptor, x_offsets: tensor, y_offset: Any, src: shared_memory_descriptor
 ) -> None:
-    """Start to copy the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset` on.
+    """Start a copy of the rows of `src` to rows `x_offsets` of a matrix, from column `y_offset`.
 
-    Rows outside of the matrix are not written. A group of its own for `store_wait`, as `async_copy_shared_to_global` is;
-    threads that wrote the buffer need a `fence_async_shared` first. Raises the same errors as `async_gather`.
+    Out-of-bounds rows are not written. Like `async_copy_shared_to_global`, it forms a group for `store_wait`, and threads that
+    wrote the buffer must execute `fence_async_shared` first. Raises the same errors as `async_gather`.
     """
     what = "async_scatter"
     desc, rows, column = _check_rows(what, stored_descriptor, tensor_desc, x_offsets, y_offset)
@@ -90,7 +91,7 @@ def async_scatter(
 def _check_rows(
     what: str, checked: Callable[[str, object], tensor_descriptor], x: Any, offsets: Any, column: Any
 ) -> tuple[tensor_descriptor, tensor, RuntimeValue]:
-    """The descriptor of single rows, the numbers of some, and the first column."""
+    """Checks the descriptor of rows, the row indices, and the first column."""
     demand(what, "rows gathered by TMA")
     desc = checked(what, x)
     least = LEAST_BYTES // desc.dtype.itemsize
@@ -104,7 +105,8 @@ def _check_rows(
 
 
 def _check_memory(what: str, desc: tensor_descriptor, rows: tensor, x: Any) -> shared_memory_descriptor:
-    """A buffer for the rows, in the descriptor's layout. Raises gather-buffer, and what a buffer is refused for."""
+    """Checks for a buffer of the rows, in the descriptor's layout. Raises gather-buffer, and the errors of an invalid
+    buffer."""
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
     want = (rows.shape[0], d.block_shape[1])

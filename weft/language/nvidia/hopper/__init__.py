@@ -1,7 +1,4 @@
-"""Since Hopper (sm_90a): TMA, the engine that copies blocks of tensors, and barriers that count its bytes.
-
-On Hopper only: matrix products of warpgroups.
-"""
+"""Since Hopper (sm_90a): TMA, and mbarriers that count its bytes. On Hopper only: warpgroup MMAs (`wgmma`)."""
 
 from weft.language.marks import builtin
 from weft.language.nvidia.ampere import async_copy, mma_v2
@@ -21,10 +18,10 @@ from weft.ops import program
 
 @builtin
 def fence_async_shared(cluster: bool = False) -> None:
-    """Order what the block's threads have done in shared memory so far before what TMA does there later.
+    """A proxy fence: the threads' earlier shared memory accesses precede later accesses of the async proxy (TMA, wgmma).
 
-    Needed between accesses of threads and of TMA to the same bytes, one of them a write; waiting for a load on its barrier
-    needs none. Raises async-target.
+    It is required between accesses of threads and of the async proxy to the same bytes if one of them is a write. A wait on a
+    load's mbarrier needs no fence. Raises async-target.
     """
     demand("fence_async_shared", "TMA")
     apply_many(program.fence_async, (), cluster=bool(cluster))

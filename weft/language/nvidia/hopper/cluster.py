@@ -1,10 +1,10 @@
-"""The barrier between all threads of all blocks of a cluster (`num_ctas`).
+"""The barrier of all threads of a cluster (`num_ctas`).
 
     cluster.arrive()
-    ...                 # what does not depend on the other blocks
+    ...                 # code that does not depend on other CTAs
     cluster.wait()
 
-Arrivals and waits alternate in every thread. Nobody comes to it inside of `warp_specialize`.
+Arrivals and waits alternate in every thread. The barrier is not available inside of `warp_specialize`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from weft.ops import cluster as ops
 
 @builtin
 def arrive(relaxed: bool = False) -> None:
-    """Come to the barrier and go on; a `wait` follows before the next arrival.
+    """Arrive without waiting; a `wait` must follow before the next arrival.
 
-    What the threads did before is visible to who waits, unless `relaxed`: then nothing but the arrival is. Raises async-target,
-    cluster-partition.
+    Earlier memory accesses are visible to threads after their wait, unless `relaxed`, which orders no accesses. Raises
+    async-target, cluster-partition.
     """
     _check("cluster.arrive")
     apply_many(ops.arrive, (), relaxed=bool(relaxed))
@@ -31,14 +31,14 @@ def arrive(relaxed: bool = False) -> None:
 
 @builtin
 def wait() -> None:
-    """Wait until all threads of all blocks have arrived. Raises async-target, cluster-partition."""
+    """Wait until all threads of the cluster have arrived. Raises async-target, cluster-partition."""
     _check("cluster.wait")
     apply_many(ops.wait, ())
 
 
 @builtin
 def barrier(relaxed: bool = False) -> None:
-    """`arrive` and `wait`: all threads of all blocks arrive before any goes on. Raises the same errors."""
+    """`arrive` followed by `wait`. Raises the same errors."""
     _check("cluster.barrier")
     apply_many(ops.arrive, (), relaxed=bool(relaxed))
     apply_many(ops.wait, ())

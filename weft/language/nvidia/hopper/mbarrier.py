@@ -1,4 +1,4 @@
-"""mbarriers that count bytes beside arrivals: the functions of `ampere.mbarrier`, and `expect`."""
+"""mbarriers that count bytes in addition to arrivals: the functions of `ampere.mbarrier`, and `expect`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from weft.ops import mbarrier as ops
 
 @builtin
 def expect(mbarrier: shared_memory_descriptor, bytes: int, pred: Any = True) -> None:
-    """One arrival, and the current phase waits for this many bytes more, where `pred` holds. Each block of a cluster does it.
+    """One arrival that adds `bytes` to the phase's transaction count, if `pred` is true. Each CTA of a cluster executes it.
 
-    A load by TMA brings `desc.nbytes_per_cta`, which without a cluster is `desc.block_type.nbytes`.
+    A TMA load counts `desc.nbytes_per_cta` bytes, which without a cluster are `desc.block_type.nbytes`.
     Raises async-expect-bytes, async-target, language-predicate.
     """
     demand("expect", "mbarriers that count bytes")

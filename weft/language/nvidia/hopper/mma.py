@@ -1,11 +1,11 @@
-"""Matrix products of warpgroups: 4 warps, together with as many further fours as the block (the partition) has.
+"""Warpgroup MMAs (`wgmma`): a warpgroup is 4 warps, and all warpgroups of the block (or partition) share an MMA.
 
     acc = warpgroup_mma(a_bufs.index(i), b_bufs.index(i), acc, is_async=True)
     ...
     acc = warpgroup_mma_wait(0, (acc,))
 
-A product runs beside the threads until it is waited for. Until then its accumulator has no value, and the buffers that it
-reads must stay as they are.
+An MMA is asynchronous. Until it has been waited for, its accumulator must not be read, and the buffers that it reads must not
+be modified.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from weft.ops import mma as ops
 
 
 class warpgroup_mma_accumulator(tensor):
-    """The accumulator of products under way, as `warpgroup_mma(..., is_async=True)` returns it.
+    """The accumulator of MMAs in flight, as `warpgroup_mma(..., is_async=True)` returns it.
 
-    It has the type and the layout of a tile, but no value before `warpgroup_mma_wait`. It may go round loops and be the
-    accumulator of the next product.
+    It has the type and the layout of a tile, but no value before `warpgroup_mma_wait`. It may be carried through loops and
+    accumulate the next MMA.
     """
 
     __slots__ = ()
@@ -59,10 +59,10 @@ class warpgroup_mma_accumulator(tensor):
 def warpgroup_mma_layout(
     dtype: DType, shape: Sequence[int], num_warps: int, cga_layout: Sequence[Sequence[int]] | None = None
 ) -> NVMMADistributedLayout:
-    """The layout of an accumulator [M, N] of products of `dtype` operands, by the widest instructions that divide it.
+    """The layout of an [M, N] accumulator of MMAs of `dtype` operands, for the widest instructions that divide it.
 
-    Works on the host too. Raises CompilationError (mma-layout-dtype) for a dtype that is not multiplied, LayoutError
-    (layout-mma-warps) unless warps come in fours.
+    Also callable on the host. Raises CompilationError (mma-layout-dtype) for a dtype without MMAs, LayoutError
+    (layout-mma-warps) unless the number of warps is a multiple of 4.
     """
     if dtype not in OPERANDS:
         known = ", ".join(f"gl.{each.name}" for each in OPERANDS)
@@ -72,7 +72,7 @@ def warpgroup_mma_layout(
 
 @builtin
 def warpgroup_mma_init(value: tensor) -> warpgroup_mma_accumulator:
-    """A tile as the accumulator of products to come; nothing happens. Raises mma-accumulator, mma-accumulator-layout."""
+    """A tile as the accumulator of later MMAs; emits no instructions. Raises mma-accumulator, mma-accumulator-layout."""
     what = "warpgroup_mma_init"
     demand(what, "wgmma")
     accumulator_layout(what, value, WGMMA, _example(value))
@@ -84,17 +84,18 @@ def warpgroup_mma(
     a: shared_memory_descriptor | tensor, b: shared_memory_descriptor, acc: warpgroup_mma_accumulator | tensor, *,
     use_acc: Any = True, precision: str | None = None, max_num_imprecise_acc: int | None = None, is_async: bool = False,
 ) -> Any:  # fmt: skip
-    """`acc + a @ b`, or `a @ b` where the condition `use_acc` does not hold. [M, K] times [K, N] gives [M, N].
+    """`acc + a @ b`, or `a @ b` if `use_acc` is false. The shapes are [M, K] times [K, N] into [M, N].
 
-    `b` is a buffer in shared memory, `a` one or a tile in the accumulator's `DotOperandLayout`. Both are float16, bfloat16,
-    float32 (multiplied as tf32), fp8 or 8-bit integers of any pairing; types of 16 bits may lie contiguous along any
-    dimension, others along K. With `is_async` the product has only started, and `warpgroup_mma_wait` waits for it; otherwise
-    all products are complete afterwards. fp8 products are added with fewer bits than fp32 has: every
-    `max_num_imprecise_acc` elements along K their sum is added in fp32 if that is given.
+    `b` is a buffer in shared memory, `a` a buffer or a tile in the accumulator's `DotOperandLayout`. Both are float16,
+    bfloat16, float32 (multiplied as tf32), or any two fp8 or 8-bit integer types. 16-bit types may be contiguous along either
+    dimension, others along K. With `is_async` the MMA is only issued, and `warpgroup_mma_wait` waits for it; otherwise all MMAs
+    are complete afterwards. The tensor core accumulates fp8 products with fewer bits than fp32 has. If `max_num_imprecise_acc`
+    is given, the partial accumulator is added to `acc` by fp32 additions every that many elements along K.
+
 
     Raises CompilationError: async-target, mma-operand, mma-types, mma-precision, mma-shapes, mma-accumulator,
     mma-accumulator-type, mma-imprecise, mma-in-flight, language-predicate; LayoutError: mma-operand-layout,
-    mma-accumulator-layout, mma-instruction-k, and what instructions cannot do (layout-mma-*).
+    mma-accumulator-layout, mma-instruction-k, and layout-mma-* for layouts that no instruction supports.
     """
     what = "warpgroup_mma"
     demand(what, "wgmma")
@@ -128,10 +129,10 @@ def warpgroup_mma(
 
 @builtin
 def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
-    """Wait until at most the `num_outstanding` latest products are under way; gives `deps`, the accumulators, readable.
+    """Wait until at most the latest `num_outstanding` MMAs are in flight; returns `deps`, the accumulators, as tiles.
 
-    One accumulator gives itself, several a tuple. Only what is returned may be read, and only if its product is complete.
-    Buffers that completed products read may be written again. Raises async-target, async-pendings, mma-wait-deps,
+    One accumulator is returned as a tile, several as a tuple. Only the returned tiles may be read, and only if their MMAs are
+    complete. Buffers read by completed MMAs may be overwritten. Raises async-target, async-pendings, mma-wait-deps,
     mma-wait-operand.
     """
     what = "warpgroup_mma_wait"
@@ -155,7 +156,7 @@ def _wait(count: int, accumulators: Sequence[tensor]) -> tuple[tensor, ...]:
 
 
 def _with_layout(acc: Any, dtype: DType) -> Any:
-    """An accumulator whose layout is left to the compiler takes the one that suits the product."""
+    """Give an accumulator in `AutoLayout` the layout of the MMA."""
     if not isinstance(acc, tensor) or acc.is_scalar or acc.layout.is_resolved or acc.rank != 2:
         return acc
     return set_auto_layout(acc, warpgroup_mma_layout(dtype, acc.shape, current().num_warps))
@@ -171,7 +172,7 @@ def _side(what: str, number: int, x: shared_memory_descriptor) -> SharedSide:
 
 
 def _imprecise(limit: Any, dtype: DType, length: int, is_async: bool) -> int:
-    """How many elements along K are added with the tensor core's own precision; 0 for all. Raises mma-imprecise."""
+    """The number of elements along K accumulated at the tensor core's precision; 0 for all. Raises mma-imprecise."""
     if limit is None:
         return 0
     count, step = check_int("max_num_imprecise_acc", limit), K_BITS // dtype.bits

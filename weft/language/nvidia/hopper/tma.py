@@ -1,4 +1,4 @@
-"""TMA: blocks of tensors go between global and shared memory at the request of one thread.
+"""TMA: asynchronous copies of blocks of tensors between global and shared memory, issued by one thread.
 
     mbarrier.expect(bar, desc.block_type.nbytes)
     tma.async_copy_global_to_shared(desc, [row, col], bar, smem)
@@ -7,9 +7,9 @@
     tma.async_copy_shared_to_global(out, [row, col], smem)
     tma.store_wait(0)
 
-Requests are made by the block (the partition) as one. Elements outside of the tensor are read as the descriptor's padding and
-not written, except that stores write chunks of 16 bytes: a row that ends within one has the rest of it written too. The last
-coordinate, negative ones included, is a multiple of 16 bytes; the hardware traps where it is not.
+The block (or partition) issues a copy collectively. Out-of-bounds elements are read as the descriptor's padding and are not
+written, except that stores write whole chunks of 16 bytes: if a row ends within a chunk, the rest of the chunk is written too.
+The last coordinate must be a multiple of 16 bytes, also if it is negative; otherwise the hardware traps.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ REDUCIBLE: dict[str, tuple[DType, ...]] = {
     "or": _INTEGERS,
     "xor": _INTEGERS,
 }
-"""Element types of each reduction (PTX ISA, cp.reduce.async.bulk.tensor and the types of tensor maps)."""
+"""The element types of each reduction (PTX ISA, cp.reduce.async.bulk.tensor and the types of tensor maps)."""
 
 
 @builtin
@@ -74,19 +74,19 @@ def async_copy_global_to_shared(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True, multicast: bool = False, sender: int = 0,
 ) -> None:  # fmt: skip
-    """Start to copy the block whose first element is at `coord` to shared memory, where `pred` holds.
+    """Start a copy of the block whose first element is at `coord` to shared memory, if `pred` is true.
 
-    `coord` counts elements, outermost dimension first: Python integers or scalars of at most 32 bits. The bytes of the whole
-    block, `tensor_desc.block_type.nbytes`, arrive on the barrier's current phase.
+    `coord` is in elements, outermost dimension first: Python integers or scalars of at most 32 bits. The bytes of the whole
+    block, `tensor_desc.block_type.nbytes`, count on the barrier's current phase.
 
-    In a cluster each block copies its own part, `tensor_desc.nbytes_per_cta` bytes, and its own barrier is signalled. With
-    `multicast` the first of the blocks that hold copies of a part (zero vectors in `cga_layout`) reads it once and sends it to
-    all of them: they must have done with the buffer by then. `sender` makes it another one than the first: that in whose number
-    the bits in which they differ are these. So blocks can share the work, and each sends a part. Blackwell's two blocks that
-    multiply together may share the barrier, and the bytes of both then arrive there.
+    In a cluster each CTA copies its own part, `tensor_desc.nbytes_per_cta` bytes, which signals its own barrier. With
+    `multicast`, the first of the CTAs that hold copies of a part (zero vectors in `cga_layout`) loads it once and writes it to
+    the shared memory of all of them, which must have finished with the buffer by then. `sender` selects another CTA: it is the
+    value of the rank bits in which these CTAs differ. CTAs can so divide the loads of several parts. A CTA pair on Blackwell
+    may share the barrier, on which the bytes of both CTAs then count.
 
     Raises CompilationError: cluster-sender, async-target, async-descriptor-needed, async-descriptor-mode, async-coordinates,
-    async-coordinate-step, async-coordinate-type, language-predicate, and what the barrier and the buffer are refused for;
+    async-coordinate-step, async-coordinate-type, language-predicate, and the errors of an invalid barrier or buffer;
     LayoutError (async-block).
     """
     what = "async_copy_global_to_shared"
@@ -105,7 +105,7 @@ def async_copy_global_to_shared_im2col(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], offsets: Sequence[Any], barrier: shared_memory_descriptor,
     result: shared_memory_descriptor, pred: Any = True, multicast: bool = False,
 ) -> None:  # fmt: skip
-    """As `async_copy_global_to_shared`, through an im2col descriptor: [pixels, channels] of a tensor of N, space and C.
+    """As `async_copy_global_to_shared`, with an im2col descriptor: [pixels, channels] of a tensor of N, space and C.
 
     `coord` is the first pixel and channel, `offsets` the position within the filter, one integer (int16) for each spatial
     dimension. Raises the same errors.
@@ -127,10 +127,10 @@ def async_copy_global_to_shared_im2col(
 def async_copy_shared_to_global(
     tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor
 ) -> None:
-    """Start to copy a block from shared memory to the tensor, its first element to `coord`.
+    """Start a copy of a block from shared memory to the tensor, at `coord`.
 
-    Each store is a group of its own for `store_wait`. Threads that wrote the buffer need a `fence_async_shared` first. Raises
-    the same errors as `async_copy_global_to_shared`.
+    Each store forms a group for `store_wait`. Threads that wrote the buffer must execute `fence_async_shared` first. Raises the
+    same errors as `async_copy_global_to_shared`.
     """
     what = "async_copy_shared_to_global"
     desc = stored_descriptor(what, tensor_desc)
@@ -138,7 +138,7 @@ def async_copy_shared_to_global(
     apply_many(ops.store, (desc.handle, memory, *_coordinates(what, desc, coord, desc.rank)))
 
 
-def _reduction(kind: str, does: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
+def _reduction(kind: str, operation: str) -> Callable[[Any, Sequence[Any], shared_memory_descriptor], None]:
     def reduce(tensor_desc: tensor_descriptor, coord: Sequence[Any], src: shared_memory_descriptor) -> None:
         desc = stored_descriptor(reduce.__name__, tensor_desc)
         memory = _check_block(reduce.__name__, desc, src)
@@ -149,19 +149,19 @@ def _reduction(kind: str, does: str) -> Callable[[Any, Sequence[Any], shared_mem
         apply_many(ops.reduce, (desc.handle, memory, *coords), kind=kind)
 
     reduce.__name__ = reduce.__qualname__ = f"async_atomic_{kind}"
-    reduce.__doc__ = f"""Start to {does}, element by element and in one step each.
+    reduce.__doc__ = f"""Start an element-wise atomic {operation} of a block in shared memory into the tensor at `coord`.
 
-    Completes as `async_copy_shared_to_global` does. Raises async-reduce-type besides.
+    It forms a group for `store_wait`, and raises the errors, as `async_copy_shared_to_global`. Also raises async-reduce-type.
     """
     return builtin(reduce)
 
 
-async_atomic_add = _reduction("add", "add a block in shared memory to the tensor's at `coord`")
-async_atomic_min = _reduction("min", "keep the lesser of a block in shared memory and the tensor's at `coord`")
-async_atomic_max = _reduction("max", "keep the greater of a block in shared memory and the tensor's at `coord`")
-async_atomic_and = _reduction("and", "combine a block in shared memory into the tensor's at `coord` by bitwise and")
-async_atomic_or = _reduction("or", "combine a block in shared memory into the tensor's at `coord` by bitwise or")
-async_atomic_xor = _reduction("xor", "combine a block in shared memory into the tensor's at `coord` by exclusive or")
+async_atomic_add = _reduction("add", "addition")
+async_atomic_min = _reduction("min", "minimum")
+async_atomic_max = _reduction("max", "maximum")
+async_atomic_and = _reduction("and", "bitwise AND")
+async_atomic_or = _reduction("or", "bitwise OR")
+async_atomic_xor = _reduction("xor", "bitwise XOR")
 
 async_load = async_copy_global_to_shared
 async_load_im2col = async_copy_global_to_shared_im2col
@@ -170,9 +170,9 @@ async_store = async_copy_shared_to_global
 
 @builtin
 def store_wait(pendings: int) -> None:
-    """Wait until the sources of all but the latest `pendings` stores and reductions have been read.
+    """Wait until the source buffers of all but the latest `pendings` stores and reductions have been read.
 
-    Their buffers may be written again then. Raises async-pendings, async-target.
+    These buffers may then be overwritten. Raises async-pendings, async-target.
     """
     demand("store_wait", "TMA")
     apply_many(ops.store_wait, (), pendings=check_pendings("store_wait", pendings))
@@ -183,19 +183,19 @@ def make_tensor_descriptor(
     base: Any, shape: Sequence[Any] | None = None, strides: Sequence[Any] | None = None,
     block_shape: Sequence[int] | None = None, layout: SharedLayout | None = None, padding_option: str = "zero",
 ) -> tensor_descriptor:  # fmt: skip
-    """A descriptor of the tensor at `base`, made in the kernel. `strides` are in elements, the last one is 1.
+    """Create a descriptor of the tensor at `base` in the kernel. `strides` are in elements; the last one is 1.
 
-    Of a view in global memory it takes address, shape and strides, and of a masked one what is inside:
-    `make_tensor_descriptor(view, block_shape=[64, 64])`. Without a layout blocks lie as `NVMMASharedLayout.get_default_for`
-    says.
+    `make_tensor_descriptor(view, block_shape=[64, 64])` takes address, shape and strides from a view in global memory, and the
+    bounds from a masked one. The default layout is `NVMMASharedLayout.get_default_for`.
 
-    Addresses and strides are multiples of 16 bytes. `padding_option` is what TMA reads outside of the tensor: "zero" or "nan".
-    One that is made in a loop takes the place of the one that the same call made before: loads through that one must be
-    complete by then, and it is not used any more.
+    Addresses and strides are multiples of 16 bytes. `padding_option` is the value of out-of-bounds elements: "zero" or "nan".
+    In a loop, every iteration overwrites the descriptor of the previous one: loads through that one must be complete, and it
+    must not be used afterwards.
+
     Raises CompilationError: async-target, async-make-base, async-make-rank, async-make-stride, async-make-padding,
     async-make-extent, async-make-outer-stride, async-coordinate-type, bridge-descriptor-arguments, bridge-descriptor-space;
-    LayoutError: async-make-layout, bridge-descriptor-nested, bridge-descriptor-vectors, and what TMA cannot copy
-    (layout-tma-*).
+    LayoutError: async-make-layout, bridge-descriptor-nested, bridge-descriptor-vectors, and layout-tma-* for layouts that TMA
+    does not support.
     """
     demand("make_tensor_descriptor", "TMA")
     if isinstance(base, LayoutTensor):
@@ -238,12 +238,12 @@ def _of_view(view: LayoutTensor) -> tuple[tensor, list[Any], list[Any]]:
     if view.address_space is not AddressSpace.GLOBAL:
         raise fail(view_errors.BRIDGE_DESCRIPTOR_SPACE, view=view.history, space=view.address_space.value)
     shape, strides = extents(view)
-    # TMA counts in 32 bits, also where a view is so large that its numbers come in 64.
+    # Extents of a tensor map are 32-bit, also for a view whose sizes are 64-bit scalars.
     return view.ptr, [convert(size, int32) if isinstance(size, tensor) else size for size in shape], strides
 
 
 def _check_known(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> None:
-    """What TMA does not take, as far as it is known while compiling. Nothing steps along one element."""
+    """Checks the constant extents and strides against TMA's limits. The stride of a dimension of size 1 is irrelevant."""
     for dim, extent in enumerate(shape):
         if not isinstance(extent, tensor) and int(extent) < 1:
             raise fail(errors.MAKE_EXTENT, dim=dim, got=int(extent))
@@ -269,7 +269,7 @@ def _is_padded(layout: SharedLayout) -> bool:
 
 
 def tiled_descriptor(what: str, x: object) -> tensor_descriptor:
-    """A descriptor of a tensor's blocks. Raises async-target, async-descriptor-needed, async-descriptor-mode."""
+    """Checks for a tiled descriptor. Raises async-target, async-descriptor-needed, async-descriptor-mode."""
     desc = _descriptor(what, x)
     if desc.handle.descriptor.mode != "tiled":
         fix = "make it with TensorDescriptor, or load through async_load_im2col"
@@ -278,7 +278,8 @@ def tiled_descriptor(what: str, x: object) -> tensor_descriptor:
 
 
 def stored_descriptor(what: str, x: object) -> tensor_descriptor:
-    """One that TMA can store through: it does not pack what it has spread. Raises what `tiled_descriptor` does."""
+    """Checks for a descriptor that supports stores: TMA does not pack expanded fp4. Raises the errors of
+    `tiled_descriptor`."""
     desc = tiled_descriptor(what, x)
     layout = desc.handle.descriptor.layout
     if _is_padded(layout):
@@ -288,7 +289,7 @@ def stored_descriptor(what: str, x: object) -> tensor_descriptor:
 
 
 def _check_block(what: str, desc: tensor_descriptor, x: object) -> shared_memory_descriptor:
-    """A buffer that holds just the descriptor's block: elements, shape and layout are equal, and it is no part of a tile."""
+    """Checks for a buffer of the descriptor's element type, shape and layout that is not a slice of a tile."""
     memory = check_buffer(what, x)
     d, t = desc.handle.descriptor, memory.memory
     if (t.element, t.shape, t.layout) != (d.element, d.block_shape, d.layout) or t.alloc_shape != t.shape:
@@ -317,14 +318,14 @@ def _coordinates(what: str, desc: tensor_descriptor, coord: Any, rank: int, dtyp
 
 
 def check_column(what: str, desc: tensor_descriptor, column: Any) -> None:
-    """Refuse a last coordinate that is known not to be a multiple of 16 bytes (async-coordinate-step)."""
+    """Reject a constant last coordinate that is not a multiple of 16 bytes (async-coordinate-step)."""
     step = max(GRANULE // desc.dtype.itemsize, 1)
     if isinstance(column, int) and column % step:
         raise fail(errors.COORDINATE_STEP, what=what, column=column, desc=describe(desc.handle), step=step)
 
 
 def request_integer(what: str, number: int, x: Any, dtype: DType) -> tensor:
-    """An integer that a request takes: a Python integer, or a scalar of at most 32 bits (64 for strides).
+    """An integer operand of a TMA instruction: a Python integer, or a scalar of at most 32 bits (64 for strides).
 
     Raises async-coordinate-type."""
     if not isinstance(x, tensor):
@@ -347,7 +348,7 @@ def _check_sender(desc: tensor_descriptor, multicast: bool, sender: Any) -> int:
 
 
 def _multicast(multicast: Any) -> bool:
-    """Without a cluster nobody else receives the block."""
+    """True if the copy is multicast; without a cluster there are no other receivers."""
     return bool(multicast) and current().num_ctas > 1
 
 
