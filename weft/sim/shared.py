@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -48,10 +49,15 @@ def _alloc(task: Task, op: Op) -> Handle:
 
 @rule(shared.index, tensor_memory.index)
 def _index(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
+    number = int(task.uniform(op, index, handle.memory.space.part_number).array)
+    return Handle(handle.memory, handle.base + number * _stride(op), handle.start)
+
+
+@lru_cache(maxsize=4096)
+def _stride(op: Op) -> int:
+    """Bytes from one part of a handle along its first dimension to the next."""
     type = places.type_of(op.operands[0])
-    number = int(task.uniform(op, index, f"the number of a part of {handle.memory.space.name}").array)
-    inner = prod(type.shape[1 : len(type.shape) - type.layout.rank])
-    return replace(handle, base=handle.base + number * inner * places.stage_of(type))
+    return prod(type.shape[1 : len(type.shape) - type.layout.rank]) * places.stage_of(type)
 
 
 @rule(shared.slice, tensor_memory.slice)

@@ -33,9 +33,10 @@ class Space:
     `granule`: the bytes whose last accesses and last writer are kept together (0: as many as the smallest element that the
     kernel has there). `unit`: the bytes of which it is kept whether they are undefined (0: a granule); elements may be smaller
     than a granule, but not than a unit. `limit`: bytes that there are (0: as many as the kernel takes). Allocations that the
-    compiler has not placed begin at multiples of `alignment`. `never_written` and `uninitialized` are what reports say."""
+    compiler has not placed begin at multiples of `alignment`. `part_number`, `never_written` and `uninitialized` are what
+    reports say."""
 
-    name: str
+    part_number: str
     granule: int
     unit: int
     limit: int
@@ -45,11 +46,17 @@ class Space:
 
 
 SHARED = Space(
-    "shared memory", 0, 0, 0, 1024, "the shared memory it was read from was never written", hazard.UNINITIALIZED
+    "the number of a part of shared memory",
+    0,
+    0,
+    0,
+    1024,
+    "the shared memory it was read from was never written",
+    hazard.UNINITIALIZED,
 )
 # Byte `column * 512 + lane * 4`: the columns of an allocation follow one another.
 TENSOR = Space(
-    "tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
+    "the number of a part of tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
     "the tensor memory it was read from was never written", hazard.TENSOR_UNINITIALIZED,
 )  # fmt: skip
 
