@@ -1,8 +1,8 @@
 """Lowering of control flow: what its edges hand on.
 
 A tile becomes a register array, unless a loop only moves it (`weft.passes.lower.roots`) and it is base and constants where it
-enters: then only the base is carried. Of a handle its bytes are carried, or its memory where allocations differ; of one to
-tensor memory its address (`weft.passes.lower.views`). All of this is known beforehand, and what is known of numbers as well
+enters: then only the base is carried. Of a handle it is carried where it begins, or its memory where allocations differ
+(`weft.passes.lower.views`). All of this is known beforehand, and what is known of numbers as well
 (`weft.analysis.facts`), so that each region is lowered once.
 """
 
@@ -17,10 +17,9 @@ from weft.ir.types import RegsType, ScalarType, SharedArrayType, SharedType, Ten
 from weft.ops import control
 from weft.ops import reduce as reduce_ops
 from weft.passes.lower.forms import Affine, Array
-from weft.passes.lower.handles import Handle, bytes_from, memory_from, memory_type
+from weft.passes.lower.handles import Handle, begin_from, memory_from, memory_type
 from weft.passes.lower.roots import is_index
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.tensor_memory import address_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
         room = new if whole else lo.handles[lo.views.known[old].room].room
         lo.handles[old] = Handle(room, lo.constant(0, int32) if whole else new)
     elif isinstance(old.type, TensorType):
-        lo.tensors[old] = new
+        lo.handles[old] = Handle(None, new)
     elif not isinstance(old.type, TileType):
         lo.env[old] = new
         lo.numbers[new] = lo.facts()[old].hull
@@ -69,11 +68,9 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
 
 def _leave(lo: Lowering, value: Value, target: Value, carried: Carried) -> Value:
     """What is handed on for `value`, where it becomes `target`."""
-    if isinstance(value.type, SharedType):
-        form = memory_from if isinstance(carried.type, SharedArrayType) else bytes_from
+    if isinstance(value.type, SharedType | TensorType):
+        form = memory_from if isinstance(carried.type, SharedArrayType) else begin_from
         return form(lo, value, lo.start(target))
-    if isinstance(value.type, TensorType):
-        return address_from(lo, value, lo.start(target))
     if not isinstance(value.type, TileType):
         return lo.scalar(value)
     around, form = carried.around, lo.form(value)

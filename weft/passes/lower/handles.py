@@ -1,4 +1,5 @@
-"""Lowering of handles to shared memory: where a tile lies is a byte in an allocation and a start within the tile.
+"""Lowering of handles to shared and tensor memory: where a tile lies is a byte in an allocation, or an address of tensor
+memory, and a start within the tile.
 
     %t = shared.index %bufs, %i          -->    %b = arith.mul %i, 16384
     shared.store %t, %x                         %t = shared.view %bufs, %b {element=f16, count=8192}
@@ -10,41 +11,56 @@ shapes) is known while compiling and ends in the offsets of accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
+from weft.analysis.tensor_handles import tensor_type, tile_columns
+from weft.errors import fail, memory
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import SharedArrayType, SharedType, int32
-from weft.layout import PaddedSharedLayout, SharedLayout
-from weft.layout.shared.layouts import Pads, padded
+from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
-from weft.ops import shared
+from weft.layout.tensor_cores.shared_operands import SharedSide
+from weft.layout.tensor_memory.load_store import TensorSide
+from weft.ops import shared, tensor_memory
 from weft.passes.lower.forms import Table
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.views import shared_place
+from weft.passes.lower.views import Tiled, first_step, steps_from, tiled
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
     """Where a handle's tiles lie; where a view begins within its tile, `Lowering.start` says.
 
-    `room`: shared memory, mostly an allocation. `bytes`: where the first tile begins in the room, an int32 scalar.
-    """
+    `room`: shared memory, mostly an allocation; None in tensor memory, of which a kernel has all columns together. `begin`:
+    where the first tile begins, an int32 scalar: a byte of the room, or an address of tensor memory (lane << 16 | column)."""
 
-    room: Value
-    bytes: Value
+    room: Value | None
+    begin: Value
 
 
 def type_of(value: Value) -> SharedType:
-    """The type of a handle."""
+    """The type of a handle to shared memory."""
     assert isinstance(value.type, SharedType)
     return value.type
 
 
-def pads_of(layout: SharedLayout) -> Pads:
-    """The padding of a layout."""
-    return layout.pads if isinstance(layout, PaddedSharedLayout) else ()
+def shared_side(lo: Lowering, value: Value) -> SharedSide:
+    """The memory of a handle to shared memory, as plans see it."""
+    t = type_of(value)
+    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
+
+
+def tensor_side(lo: Lowering, value: Value) -> TensorSide:
+    """The memory of a handle to tensor memory, as plans see it."""
+    t = tensor_type(value)
+    return TensorSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
+
+
+def address_of(lo: Lowering, value: Value) -> Value:
+    """The address in tensor memory of a handle's first tile."""
+    assert isinstance(value.type, TensorType)
+    return lo.handles[value].begin
 
 
 def view(lo: Lowering, value: Value | None) -> Value:
@@ -57,27 +73,33 @@ def view(lo: Lowering, value: Value | None) -> Value:
 
 def memory_as(lo: Lowering, value: Value, type: SharedArrayType) -> Value:
     """The memory from a handle's first tile on, as so many elements."""
-    return _memory(lo, value, lo.handles[value].bytes, type)
+    return _memory(lo, value, lo.handles[value].begin, type)
 
 
 def _memory(lo: Lowering, value: Value, begin: Value, type: SharedArrayType) -> Value:
     room = lo.handles[value].room
+    assert room is not None
     if lo.constants.get(begin) == 0 and room.type == type:
         return room
     return lo.emit(shared.view, room, begin, element=type.element, count=type.count, name=value.name)
 
 
-def _define(lo: Lowering, op: Op, handle: Handle) -> None:
-    """Record a handle. Memory of one tile is formed here, so that later uses share it."""
-    lo.handles[op.result] = handle
-    t = type_of(op.result)
-    if len(t.shape) == t.layout.rank:
+def _define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) -> None:
+    """Record a handle, so many steps further on. Shared memory of one tile is formed here, so that later uses share it."""
+    moved = handle if steps is None else Handle(handle.room, lo.add(handle.begin, steps))
+    lo.handles[op.result] = moved
+    t = tiled(op.result)
+    if moved.room is not None and len(t.shape) == t.layout.rank:
         view(lo, op.result)
 
 
-def _stride(t: SharedType) -> int:
-    """Bytes from one part along the first dimension to the next."""
-    return prod(t.shape[1 : len(t.shape) - t.layout.rank]) * stage_bytes(t.layout, t.alloc_shape, t.element.bits)
+def _stride(t: Tiled) -> int:
+    """Steps from one part along the first dimension to the next: bytes of shared memory, or columns of tensor memory."""
+    if isinstance(t, SharedType):
+        each = stage_bytes(t.layout, t.alloc_shape, t.element.bits)
+    else:
+        each = tile_columns(t)
+    return prod(t.shape[1 : len(t.shape) - t.layout.rank]) * each
 
 
 def alloc(lo: Lowering, op: Op) -> None:
@@ -85,27 +107,23 @@ def alloc(lo: Lowering, op: Op) -> None:
     t = type_of(op.result)
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
-    memory = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
-    lo.handles[op.result] = Handle(memory, lo.constant(0, int32))
+    room = lo.emit(shared.array, dtype=t.element, count=count, tag=lo.tag(), offset=offset, name=op.result.name)
+    lo.handles[op.result] = Handle(room, lo.constant(0, int32))
 
 
 def index(lo: Lowering, op: Op) -> None:
     """A multiple of the stride further on."""
     source, number = op.uses
-    handle = lo.handles[source]
-    step = lo.scaled(lo.scalar(number), _stride(type_of(source)))
-    _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, step)))
+    _define(lo, op, lo.handles[source], lo.scaled(lo.scalar(number), _stride(tiled(source))))
 
 
 def slice_(lo: Lowering, op: Op) -> None:
-    """Along the first of the leading dimensions some bytes further on; within a tile it begins later."""
+    """Along the first of the leading dimensions some steps further on; within a tile it begins later."""
     (source,) = op.uses
-    handle, t = lo.handles[source], type_of(source)
-    if op.attrs["dim"] < len(t.shape) - t.layout.rank:
-        # Of the other leading dimensions a slice is all there is, from 0 on.
-        step = lo.constant(op.attrs["start"] * _stride(t), int32)
-        handle = replace(handle, bytes=lo.add(handle.bytes, step))
-    _define(lo, op, handle)
+    t = tiled(source)
+    # Of the other leading dimensions a slice is all there is, from 0 on.
+    leading = op.attrs["dim"] < len(t.shape) - t.layout.rank
+    _define(lo, op, lo.handles[source], lo.constant(op.attrs["start"] * _stride(t), int32) if leading else None)
 
 
 def renamed(lo: Lowering, op: Op) -> None:
@@ -115,11 +133,13 @@ def renamed(lo: Lowering, op: Op) -> None:
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
-    """Other tiles from the handle's first byte on."""
+    """Other tiles from the handle's first byte or column on. Raises CompilationError (tmem-reinterpret)."""
     (source,) = op.uses
-    handle = lo.handles[source]
-    first = shared_place(type_of(source), lo.start(source))[0] * type_of(source).element.itemsize
-    _define(lo, op, replace(handle, bytes=lo.add(handle.bytes, lo.constant(first, int32))))
+    t = tiled(source)
+    first = first_step(t, lo.start(source))
+    if first is None:
+        raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
+    _define(lo, op, lo.handles[source], lo.constant(first, int32))
 
 
 def keep_alive(lo: Lowering, op: Op) -> None:
@@ -129,14 +149,14 @@ def keep_alive(lo: Lowering, op: Op) -> None:
 # Handles that come together at the edges of control flow.
 
 
-def bytes_from(lo: Lowering, value: Value, start: Table) -> Value:
-    """The bytes of a handle, from which it begins at another start."""
-    own, handle = lo.start(value), lo.handles[value]
+def begin_from(lo: Lowering, value: Value, start: Table) -> Value:
+    """Where a handle begins, that begins at another start within its tile."""
+    own, begin = lo.start(value), lo.handles[value].begin
     if own == start:
-        return handle.bytes
-    t = type_of(value)
-    first = padded(shared_place(t, own)[0], pads_of(t.layout)) * t.element.itemsize
-    return lo.add(handle.bytes, lo.constant(first, int32))
+        return begin
+    steps = steps_from(tiled(value), own)
+    assert steps is not None
+    return lo.add(begin, lo.constant(steps, int32))
 
 
 def memory_type(t: SharedType) -> SharedArrayType:
@@ -150,7 +170,7 @@ def memory_type(t: SharedType) -> SharedArrayType:
 
 def memory_from(lo: Lowering, value: Value, start: Table) -> Value:
     """The memory of a handle, in which it begins at another start."""
-    return _memory(lo, value, bytes_from(lo, value, start), memory_type(type_of(value)))
+    return _memory(lo, value, begin_from(lo, value, start), memory_type(type_of(value)))
 
 
 RULES: dict[OpDef, LowerRule] = {
@@ -161,4 +181,7 @@ RULES: dict[OpDef, LowerRule] = {
     shared.reshape: renamed,
     shared.reinterpret: reinterpret,
     shared.keep_alive: keep_alive,
+    tensor_memory.index: index,
+    tensor_memory.slice: slice_,
+    tensor_memory.reinterpret: reinterpret,
 }

@@ -15,7 +15,7 @@ from weft.layout.tensor_cores.mma import ProductPlan, plan_product, plan_sync
 from weft.layout.tensor_cores.shared_operands import SharedSide
 from weft.ops import arith, mma, regs
 from weft.passes.lower.forms import Array
-from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.handles import shared_side, view
 from weft.passes.lower.state import Lowering, LowerRule
 
 
@@ -39,8 +39,7 @@ def _side(lo: Lowering, value: Value) -> SharedSide | DistributedLayout:
     """Where an operand lies: memory, or the layout of registers."""
     if isinstance(value.type, TileType):
         return value.type.layout
-    t = type_of(value)
-    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
+    return shared_side(lo, value)
 
 
 def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value) -> ProductPlan:

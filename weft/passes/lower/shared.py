@@ -13,10 +13,11 @@ from weft.layout.shared.load_store import SharedAccess, plan_access
 from weft.layout.shared.vectors import Access
 from weft.ops import arith, regs, shared
 from weft.passes.lower.forms import Array, Table
-from weft.passes.lower.handles import pads_of, type_of, view
+from weft.passes.lower.handles import type_of, view
 from weft.passes.lower.placement import bit_terms, owned, register_coordinates
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
+from weft.passes.lower.views import pads_of
 
 
 def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:

@@ -45,7 +45,7 @@ class Lowering(Rebuilder):
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
         "forms", "handles", "left_in_flight", "num_ctas", "numbers", "roots", "rules", "source", "tags",
-        "target", "tensor_memory", "tensors", "two_ctas", "used", "views", "widths", "workspace",
+        "target", "tensor_memory", "two_ctas", "used", "views", "widths", "workspace",
     )  # fmt: skip
 
     def __init__(self, func: Func, target: Target, rules: dict[OpDef, LowerRule], default: LowerRule) -> None:
@@ -56,7 +56,6 @@ class Lowering(Rebuilder):
         self.default = default
         self.forms: dict[Value, Form] = {}
         self.handles: dict[Value, Handle] = {}
-        self.tensors: dict[Value, Value] = {}
         self.tensor_memory: Value | None = None
         self.numbers: dict[Value, Scalar] = {}
         self.constants: dict[Value, int | float | bool] = {}

@@ -19,10 +19,10 @@ from weft.layout.tensor_cores.tcgen05_copies import plan_copy
 from weft.layout.tensor_memory.load_store import TensorSide
 from weft.ops import tcgen05
 from weft.passes.lower.blocks import in_first, where
-from weft.passes.lower.handles import type_of, view
+from weft.passes.lower.handles import address_of, shared_side, tensor_side, type_of, view
 from weft.passes.lower.operands import optional
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.tensor_memory import address_of, require_tcgen05, side_of
+from weft.passes.lower.tensor_memory import require_tcgen05
 
 
 def _first_of_two(lo: Lowering) -> Value | None:
@@ -35,13 +35,8 @@ def _code(value: Value) -> str:
     return value.type.element.code
 
 
-def _shared_side(lo: Lowering, value: Value) -> SharedSide:
-    t = type_of(value)
-    return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
-
-
 def _side(lo: Lowering, value: Value) -> SharedSide | TensorSide:
-    return side_of(lo, value) if isinstance(value.type, TensorType) else _shared_side(lo, value)
+    return tensor_side(lo, value) if isinstance(value.type, TensorType) else shared_side(lo, value)
 
 
 def _memory(lo: Lowering, value: Value) -> Value:
@@ -52,7 +47,7 @@ def _memory(lo: Lowering, value: Value) -> Value:
 def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value, scaled: Scaled | None) -> MmaPlan:
     """The instructions. Raises LayoutError (tcgen05-layouts)."""
     types = _code(a), _code(b), _code(acc)
-    found = plan_mma(_side(lo, a), _shared_side(lo, b), side_of(lo, acc), types, scaled, lo.two_ctas)
+    found = plan_mma(_side(lo, a), shared_side(lo, b), tensor_side(lo, acc), types, scaled, lo.two_ctas)
     if isinstance(found, Unreadable):
         raise fail(
             tensor_cores.TCGEN05_LAYOUTS, loc=op.loc, what=op.name, left=a.type, right=b.type, acc=acc.type,
@@ -88,7 +83,7 @@ def mma_scaled(lo: Lowering, op: Op) -> None:
     a, b, acc, a_scale, b_scale, use_acc, pred = op.operands
     assert a_scale is not None and b_scale is not None
     formats = op.attrs["a_type"], op.attrs["b_type"]
-    scaled = Scaled(*formats, side_of(lo, a_scale), side_of(lo, b_scale), _code(a_scale))
+    scaled = Scaled(*formats, tensor_side(lo, a_scale), tensor_side(lo, b_scale), _code(a_scale))
     _issue(lo, op, (a, b, acc, use_acc, pred), (a_scale, b_scale), scaled)
 
 
@@ -97,7 +92,7 @@ def copy(lo: Lowering, op: Op) -> None:
     require_tcgen05(lo, op)
     src, dst = op.uses
     s, d = type_of(src), tensor_type(dst)
-    found = plan_copy(_shared_side(lo, src), side_of(lo, dst), s.element.bits)
+    found = plan_copy(shared_side(lo, src), tensor_side(lo, dst), s.element.bits)
     if isinstance(found, Unreadable):
         raise fail(
             tensor_cores.TCGEN05_COPY_LAYOUTS, loc=op.loc, src=s, src_layout=s.layout, dst=d, dst_layout=d.layout,

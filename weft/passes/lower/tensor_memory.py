@@ -5,39 +5,25 @@
     %x = tmem.load %acc              -->    %own = arith.add %acc, lanes of the warp
                                             %x = tmem.load_regs %own {offsets=(0, 32)}
 
-A handle is the address of its first tile, an int32 scalar (lane << 16 | column); where a view begins within its tile is known
-while compiling (`Lowering.start`) and ends in the offsets of accesses.
+Handles are those of `weft.passes.lower.handles`.
 """
 
 from __future__ import annotations
 
-from math import prod
-
-from weft.analysis.tensor_handles import tensor_type, tile_columns
+from weft.analysis.tensor_handles import tensor_type
 from weft.errors import fail, memory
 from weft.ir.core import Op, Value
 from weft.ir.define import OpDef
-from weft.ir.types import TensorType, TileType, int32, uint32
+from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
-from weft.layout.tensor_memory.load_store import TensorAccess, TensorSide, plan_tensor_access
+from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
 from weft.ops import control, scratch, tensor_memory
-from weft.passes.lower.forms import Array, Table
+from weft.passes.lower.forms import Array
+from weft.passes.lower.handles import Handle, address_of, tensor_side
 from weft.passes.lower.numbers import mapped_warp
 from weft.passes.lower.operands import optional, require
 from weft.passes.lower.shape import linear_of
 from weft.passes.lower.state import Lowering, LowerRule
-from weft.passes.lower.views import columns_from, first_column
-
-
-def side_of(lo: Lowering, value: Value) -> TensorSide:
-    """The memory of a handle, as plans see it."""
-    t = tensor_type(value)
-    return TensorSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
-
-
-def address_of(lo: Lowering, value: Value) -> Value:
-    """The address of a handle's first tile."""
-    return lo.tensors[value]
 
 
 def require_tcgen05(lo: Lowering, op: Op) -> None:
@@ -68,71 +54,21 @@ def leave(lo: Lowering, op: Op) -> None:
     lo.emit(op.kind)
 
 
-# Handles
-
-
-def _moved(lo: Lowering, address: Value, columns: int) -> Value:
-    return lo.add(address, lo.constant(columns, int32))
-
-
-def _stride(t: TensorType) -> int:
-    """Columns from one part along the first of the leading dimensions to the next."""
-    return prod(t.shape[1:-2]) * tile_columns(t)
+# Accesses
 
 
 def alloc(lo: Lowering, op: Op) -> None:
     """Columns of the kernel's, at the place that `allocate_tensor_memory` has found."""
     require_tcgen05(lo, op)
     assert lo.tensor_memory is not None
-    address = _moved(lo, lo.tensor_memory, op.attrs["column"])
-    lo.tensors[op.result] = address
-
-
-def index(lo: Lowering, op: Op) -> None:
-    """A multiple of the stride further on."""
-    source, number = op.uses
-    step = lo.scaled(lo.scalar(number), _stride(tensor_type(source)))
-    lo.tensors[op.result] = lo.add(lo.tensors[source], step)
-
-
-def slice_(lo: Lowering, op: Op) -> None:
-    """Along the first of the leading dimensions some columns further on; within a tile it begins later."""
-    (source,) = op.uses
-    address, t = lo.tensors[source], tensor_type(source)
-    # Of the other leading dimensions a slice is all there is, from 0 on.
-    leading = op.attrs["dim"] < len(t.shape) - 2
-    lo.tensors[op.result] = _moved(lo, address, op.attrs["start"] * _stride(t)) if leading else address
-
-
-def reinterpret(lo: Lowering, op: Op) -> None:
-    """Other tiles from the handle's first column on. Raises CompilationError (tmem-reinterpret)."""
-    (source,) = op.uses
-    t = tensor_type(source)
-    first = first_column(t, lo.start(source))
-    if first is None:
-        raise fail(memory.TMEM_REINTERPRET, loc=op.loc, got=t, tile=list(t.alloc_shape))
-    lo.tensors[op.result] = _moved(lo, lo.tensors[source], first)
-
-
-# Handles that come together at the edges of control flow.
-
-
-def address_from(lo: Lowering, value: Value, start: Table) -> Value:
-    """The address of a handle, from which it begins at another start."""
-    own = lo.start(value)
-    columns = 0 if own == start else columns_from(tensor_type(value), own)
-    assert columns is not None
-    return _moved(lo, lo.tensors[value], columns) if columns else lo.tensors[value]
-
-
-# Accesses
+    lo.handles[op.result] = Handle(None, lo.add(lo.tensor_memory, lo.constant(op.attrs["column"], int32)))
 
 
 def _plan(lo: Lowering, op: Op, handle: Value, tile: Value) -> TensorAccess:
     """The instructions. Raises CompilationError (lower-target), LayoutError (tmem-access)."""
     require_tcgen05(lo, op)
     t = tensor_type(handle)
-    found = plan_tensor_access(linear_of(tile), side_of(lo, handle), t.element.bits, lo.num_warps)
+    found = plan_tensor_access(linear_of(tile), tensor_side(lo, handle), t.element.bits, lo.num_warps)
     if isinstance(found, Unreadable):
         assert isinstance(tile.type, TileType)
         raise fail(
@@ -176,9 +112,6 @@ def store(lo: Lowering, op: Op) -> None:
 RULES: dict[OpDef, LowerRule] = {
     control.return_: leave,
     tensor_memory.alloc: alloc,
-    tensor_memory.index: index,
-    tensor_memory.slice: slice_,
-    tensor_memory.reinterpret: reinterpret,
     tensor_memory.load: load,
     tensor_memory.store: store,
 }

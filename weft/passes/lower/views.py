@@ -18,11 +18,15 @@ from weft.errors import compiler as errors
 from weft.ir.core import Func, Op, Value
 from weft.ir.define import OpDef
 from weft.ir.types import SharedType, TensorType
+from weft.layout import PaddedSharedLayout, SharedLayout
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join
+from weft.layout.shared.layouts import Pads, padded
 from weft.layout.tensor_memory.layouts import COLUMN_BITS
 from weft.ops import shared, tensor_memory
 from weft.passes.lower.forms import Table
+
+Tiled = SharedType | TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Views(Values[View, None]):
     def visit(self, op: Op, context: None) -> None:
         """What an operation on a handle does to its start."""
         if op.kind in (shared.alloc, tensor_memory.alloc):
-            self.known[op.result] = View((0,) * _rank(op.result), op.result)
+            self.known[op.result] = View((0,) * tiled(op.result).layout.rank, op.result)
         elif op.kind in _VIEWS:
             view = self.known[next(op.uses)]
             self.known[op.result] = View(_VIEWS[op.kind](op, view.start), view.room)
@@ -71,23 +75,19 @@ class Views(Values[View, None]):
 
 
 def _levelled(handle: Value, start: Table) -> Table:
-    """The tile's first element, where that is a matter of bytes, or of columns."""
-    t = handle.type
-    assert isinstance(t, SharedType | TensorType)
-    levels = shared_levels(t, start) if isinstance(t, SharedType) else columns_from(t, start) is not None
-    return (0,) * len(start) if levels else start
+    """The tile's first element, where that is a matter of steps."""
+    return start if steps_from(tiled(handle), start) is None else (0,) * len(start)
 
 
-def _rank(handle: Value) -> int:
-    t = handle.type
-    assert isinstance(t, SharedType | TensorType)
-    return t.layout.rank if isinstance(t, SharedType) else 2
+def tiled(handle: Value) -> Tiled:
+    """The type of a handle."""
+    assert isinstance(handle.type, Tiled)
+    return handle.type
 
 
 def _leading(handle: Value) -> int:
-    t = handle.type
-    assert isinstance(t, SharedType | TensorType)
-    return len(t.shape) - _rank(handle)
+    t = tiled(handle)
+    return len(t.shape) - t.layout.rank
 
 
 def _same(op: Op, start: Table) -> Table:
@@ -107,7 +107,7 @@ def _permuted(op: Op, start: Table) -> Table:
 
 
 def _first(op: Op, start: Table) -> Table:
-    return (0,) * _rank(op.result)
+    return (0,) * tiled(op.result).layout.rank
 
 
 _VIEWS: dict[OpDef, Callable[[Op, Table], Table]] = {
@@ -122,46 +122,37 @@ _VIEWS: dict[OpDef, Callable[[Op, Table], Table]] = {
 }
 
 
-# Places of elements
+# Places of elements. A step is a byte of shared memory, or a column of tensor memory.
 
 
-def shared_place(t: SharedType, start: Table) -> tuple[int, int]:
-    """The offset in elements, before padding, of a view's first element, and the union of those of the others from it."""
-    linear = t.layout.to_linear(t.alloc_shape)
-    places = Span((*linear.columns["offset"], *linear.columns["block"]))
-    rank = t.layout.rank
-    others = 0
+def steps_from(t: Tiled, start: Table) -> int | None:
+    """Steps to go on, if elements lie the same from there on as from the tile's first: else None."""
+    rank, others = t.layout.rank, 0
     for d, size in enumerate(t.shape[len(t.shape) - rank :]):
         for bit in range(size.bit_length() - 1):
-            others |= solved(places, join([1 << bit if e == d else 0 for e in range(rank)], t.alloc_shape))
-    return solved(places, join(start, t.alloc_shape)), others
+            others |= _place(t, tuple([1 << bit if e == d else 0 for e in range(rank)]))
+    return None if _place(t, start) & others else first_step(t, start)
 
 
-def shared_levels(t: SharedType, start: Table) -> bool:
-    """Whether elements lie the same from a view's first one on as from the tile's."""
-    place, others = shared_place(t, start)
-    return not place & others
-
-
-def columns_from(t: TensorType, start: Table) -> int | None:
-    """How many columns to go on, if elements lie the same from there on as from the tile's first: else None."""
-    others = 0
-    for d, size in enumerate(t.shape[-2:]):
-        for bit in range(size.bit_length() - 1):
-            others |= _tensor_place(t, (1 << bit, 0) if d == 0 else (0, 1 << bit))
-    return None if _tensor_place(t, start) & others else first_column(t, start)
-
-
-def first_column(t: TensorType, start: Table) -> int | None:
-    """The column of a start that is in the first lane of the tile, and at the beginning of a column: else None."""
+def first_step(t: Tiled, start: Table) -> int | None:
+    """The step of an element; None in tensor memory, unless it is in the tile's first lane, at the beginning of a column."""
+    place = _place(t, start)
+    if isinstance(t, SharedType):
+        return padded(place, pads_of(t.layout)) * t.element.itemsize
     linear = t.layout.to_linear(t.alloc_shape)
-    beyond, row = divmod(_tensor_place(t, start), linear.in_size("row"))
+    beyond, row = divmod(place, linear.in_size("row"))
     block, element = divmod(beyond, linear.in_size("column"))
     column, rest = divmod(element * t.element.bits, COLUMN_BITS)
     return None if row or block or rest else column
 
 
-def _tensor_place(t: TensorType, start: Table) -> int:
-    """The bits of the row, of the column and of the block of an element, the row's lowest."""
+def pads_of(layout: SharedLayout) -> Pads:
+    """The padding of a layout."""
+    return layout.pads if isinstance(layout, PaddedSharedLayout) else ()
+
+
+def _place(t: Tiled, start: Table) -> int:
+    """The bits of an element's place before padding: of its offset, or of its row (lowest) and column; then of its block."""
     columns = t.layout.to_linear(t.alloc_shape).columns
-    return solved(Span((*columns["row"], *columns["column"], *columns["block"])), join(start, t.alloc_shape))
+    dims = ("offset", "block") if isinstance(t, SharedType) else ("row", "column", "block")
+    return solved(Span(tuple([column for dim in dims for column in columns[dim]])), join(start, t.alloc_shape))
