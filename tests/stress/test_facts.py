@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.analysis.test_expressions import judged
 
-TRIED = 10_000
+TRIED = 4_000
 
 
 def test_facts_of_random_expressions(scale, stress_report):
