@@ -222,7 +222,7 @@ def compiled(kernel, m="i32"):
 def widths(kernel, **given) -> set[int]:
     """Bytes that a thread moves by each access of `x` and `y`."""
     text = compiled(kernel, **given).asm["lowered"]
-    found = re.findall(r"global\.(?:load|store) .*?vec = (\d+)", text)
+    found = re.findall(r"memory\.(?:load|store)_regs .*?vec = (\d+)", text)
     assert found, text
     return {int(width) * 4 for width in found}
 
@@ -234,7 +234,7 @@ def test_rows_move_16_bytes_a_thread(kernel):
 
 def test_promises_about_offsets_that_were_loaded():
     text = compiled(hinted_runs, "*i32:16").asm["lowered"]
-    assert set(re.findall(r"global\.(?:load|store) .*?vec = (\d+)", text)) == {"4"}
+    assert set(re.findall(r"memory\.(?:load|store)_regs .*?vec = (\d+)", text)) == {"4"}
 
 
 @needs_nvrtc
