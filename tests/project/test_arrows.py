@@ -60,6 +60,16 @@ PURE = {
 # Views meet arrays in these modules only, which are imported with the first array.
 AT_HOME = {"weft/views/host.py": {"numpy", "ml_dtypes"}, "weft/views/host_arrays.py": {"numpy"}}
 AT_HOME["weft/views/host_arithmetic.py"] = {"numpy"}
+# Modules that may name a `while` of the IR, each with the reason; what others know of loops is in `weft.analysis.flow`.
+NAMES_WHILE = {
+    "weft/analysis/flow.py": "describes it",
+    "weft/analysis/facts/rules/control.py": "lists the operations whose facts come along edges",
+    "weft/analysis/scopes.py": "reports the line of its condition",
+    "weft/cuda/control.py": "spells it in C",
+    "weft/lang/loops.py": "builds it",
+    "weft/passes/dce.py": "keeps it, for it may never end",
+    "weft/sim/control.py": "executes it",
+}
 FILES = [path for path in tree.python_files("weft") if path != tree.PACKAGE / "__init__.py"]
 
 
@@ -109,3 +119,8 @@ def test_the_siblings_never_meet():
 def test_the_table_has_no_cycle():
     for package in MAY_IMPORT:
         assert all(package not in reachable(other) for other in reachable(package) - {package})
+
+
+def test_control_flow_has_one_owner():
+    found = {tree.name(path) for path in FILES if "control.while_" in path.read_text(encoding="utf-8")}
+    assert found == set(NAMES_WHILE)

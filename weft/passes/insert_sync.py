@@ -7,7 +7,7 @@
 
 The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took. There
 accesses to each of the author's buffers are in order already, and a barrier goes that has nothing left to do beside those that
-scratch memory needs. It follows the declared effects of operations in program order (`weft.passes.sync_state`):
+scratch memory needs. It follows the declared effects of operations in program order (`weft.analysis.synchronisation`):
 
 1. A barrier between accesses of different threads to the same bytes, one of them a write.
 2. A fence between a generic access and one of the async proxy, one of them a write, and a barrier after it if it needs one.
@@ -41,15 +41,28 @@ from dataclasses import dataclass
 
 from weft.analysis.flow import PARALLEL, Edge, States, inside, regions, repeated
 from weft.analysis.scopes import divided
+from weft.analysis.synchronisation import (
+    UNFENCED,
+    UNORDERED,
+    Access,
+    Accesses,
+    Bytes,
+    State,
+    bytes_words,
+    is_commit,
+    is_elected,
+    is_product,
+    publishes,
+    reason,
+    threads_touch_tensor,
+    touches_global,
+)
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Func, Op, Region, walk
 from weft.ir.define import OpDef
 from weft.ops import cluster, control, program, thread, tma
 from weft.passes.spread_requests import gathered
-from weft.passes.sync_kinds import is_commit, is_elected, is_product, publishes, threads_touch_tensor, touches_global
-from weft.passes.sync_state import UNFENCED, UNORDERED, Access, Accesses, Bytes, State
-from weft.passes.sync_words import bytes_words, reason
 
 
 def insert_sync(func: Func) -> Func:

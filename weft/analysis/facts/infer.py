@@ -11,7 +11,7 @@ by that; masks are not, for a mask that wraps is computed as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.analysis.facts.congruence import multiple_of
@@ -20,6 +20,7 @@ from weft.analysis.facts.rules.program import PLACES
 from weft.analysis.facts.scalar import Scalar, between
 from weft.analysis.facts.tile import Axis, Facts
 from weft.analysis.facts.words import ANYTHING, ASSUMED, WORDS, step_of, unknown, word_of
+from weft.analysis.flow import LOOPS, Joint, joints
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import DType, RegsType, ScalarType, TileType
 from weft.ops import arith, control
@@ -86,40 +87,24 @@ class ValueFacts:
                 continue
             inner = around
             if op.kind is control.for_:
-                inner = self._for(op, around)
-            elif op.kind is control.while_:
-                inner = self._while(op, around)
-            elif op.kind is control.if_:
-                then, orelse = (region.terminator.uses for region in op.regions)
-                self._handed.update(zip(op.results, zip(then, orelse, strict=True), strict=True))
-            elif op.kind is control.warp_specialize:
-                self._hand(op.regions[0].terminator.uses, op.results)
+                self._counters[op.regions[0].args[0]] = op
+            for joint in joints(op):
+                if op.kind in LOOPS and len(joint.sources) > 1:
+                    inner = self._loop(joint, around)
+                    continue
+                for row in joint.rows:
+                    sources = row[: len(joint.sources)]
+                    self._handed.update(dict.fromkeys(row[len(joint.sources) :], sources))
             for region in op.regions:
                 self._enter(region, inner)
 
-    def _hand(self, values: Iterable[Value], targets: Sequence[Value]) -> None:
-        self._handed.update(zip(targets, zip(values), strict=True))
-
-    def _for(self, op: Op, around: _Loop | None) -> _Loop:
-        (body,) = op.regions
-        counter, *args = body.args
-        self._counters[counter] = op
-        self._hand(args, op.results)
-        return self._loop(args, list(op.uses)[3:], body.terminator.uses, around)
-
-    def _while(self, op: Op, around: _Loop | None) -> _Loop:
-        before, after = op.regions
-        _, *passed = before.terminator.uses
-        self._hand(passed, after.args)
-        self._hand(passed, op.results)
-        return self._loop(before.args, op.uses, after.terminator.uses, around)
-
-    def _loop(
-        self, args: Iterable[Value], inits: Iterable[Value], yielded: Iterable[Value], around: _Loop | None
-    ) -> _Loop:
-        rows = [row for row in zip(args, inits, yielded, strict=True) if _is_integer(row[0])]
-        carried, before, after = ([row[i] for row in rows] for i in range(3))
-        loop = _Loop(tuple(carried), tuple(before), tuple(after), around)
+    def _loop(self, joint: Joint, around: _Loop | None) -> _Loop:
+        """What a loop carries: where its last values and its initial ones come together."""
+        rows = list(joint.rows)
+        for _, _, arg, *results in rows:
+            self._handed.update(dict.fromkeys(results, (arg,)))
+        yielded, inits, args = (tuple([row[i] for row in rows if _is_integer(row[0])]) for i in range(3))
+        loop = _Loop(args, inits, yielded, around)
         self._loops.update(dict.fromkeys(loop.args, loop))
         return loop
 

@@ -1,4 +1,7 @@
-"""What the threads of a partition know of its accesses to shared and tensor memory: the state that `insert_sync` carries along.
+"""What the threads of a partition know of its accesses to shared and tensor memory: what `insert_sync` decides by.
+
+Four parts: kinds of operations, by their declared effects; which thread owns which bytes of an access; the state that is
+carried along a partition's code; and how it is said to the author.
 
 An access is known step by step. A generic one is `OPEN` until a barrier (only its own thread knows it is done), then `CLOSED`;
 a fence between the proxies makes it `FENCED`, and when it is closed and fenced nothing has to be remembered. An asynchronous
@@ -12,18 +15,111 @@ What TMA loads and tcgen05 operations do is complete when an mbarrier says so, f
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
 from weft.analysis.handles import Place, Places, handles
 from weft.analysis.tensor_handles import tensor_handles
 from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import Completion, Effect
-from weft.ir.types import SharedArrayType, SharedType, TensorType
+from weft.ir.define import Completion, Effect, OpDef
+from weft.ir.types import SharedArrayType, SharedType, TensorType, TileType
+from weft.layout import LinearLayout, plan_access
 from weft.layout.base import WARPGROUP
-from weft.ops import mbarrier, shared, tensor_memory, tma
+from weft.layout.linear.columns import columns
+from weft.layout.shared.vectors import store_side
+from weft.ops import async_copy, mbarrier, shared, tensor_memory, tma
 from weft.ops.control import run_by
-from weft.passes.sync_owners import Owners, owners
+
+# Kinds of operations
+
+
+def is_elected(op: Op) -> bool:
+    """Whether the elected thread does it and goes on; waits are not so."""
+    effects = op.kind.effects
+    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp") and not tma.by_several(op)
+    return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
+
+
+def is_product(op: Op) -> bool:
+    """Whether an operation starts a product of a warpgroup."""
+    return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.kind.effects)
+
+
+def touches_global(op: Op) -> bool:
+    """Whether threads access global memory themselves."""
+    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
+
+
+def is_commit(op: Op) -> bool:
+    """Whether an mbarrier is told by it that tcgen05 operations are complete."""
+    return any(effect.kind == "update" and effect.completes == "tcgen05" for effect in op.kind.effects)
+
+
+def threads_touch_tensor(op: Op) -> bool:
+    """Whether all threads access tensor memory, not the elected one alone."""
+    return any(each.space == "tensor" and each.kind != "sync" and not each.elected for each in op.kind.effects)
+
+
+def publishes(op: Op) -> bool:
+    """Whether an atomic publishes what its block did before."""
+    return op.attrs.get("order") in ("release", "acq_rel")
+
+
+# Owners: which thread accesses which bytes, where a whole tile goes between registers and one of an allocation's own tiles.
+#
+# Two such accesses that spread the tile over the threads alike never meet: each byte is one thread's own, and a thread's
+# accesses happen in the order of the program. In tensor memory it is a warp that accesses the elements of its threads' own.
+
+
+_TILES: dict[OpDef, Callable[[Op], Value | None]] = {
+    shared.load: lambda op: op.result,
+    shared.store: lambda op: op.operand("value"),
+    async_copy.global_to_shared: lambda op: op.operand("ptr"),
+    tensor_memory.load: lambda op: op.result,
+    tensor_memory.store: lambda op: op.operand("value"),
+}
+"""What holds the elements, or their addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """`spread` maps register, lane and warp to the elements of a whole tile of type `memory`; each has one thread."""
+
+    memory: SharedType | TensorType
+    spread: LinearLayout
+
+
+def owners(op: Op) -> Owners | None:
+    """Who accesses which element; None where a thread accesses what another one holds, or several hold the same.
+
+    Matrix instructions are among these: lanes read and write for each other.
+    """
+    held, handle = _TILES.get(op.kind, lambda _: None)(op), op.operands[0] if op.operands else None
+    if held is None or handle is None:
+        return None
+    tile, memory = held.type, handle.type
+    if not isinstance(tile, TileType) or not isinstance(memory, SharedType | TensorType) or tile.linear is None:
+        return None
+    if memory.shape != memory.alloc_shape or tile.linear.in_size("block") > 1:
+        return None
+    side = store_side(columns(tile.linear))
+    if side.lane_mask or side.warp_mask:
+        return None
+    matrices = isinstance(memory, SharedType) and _by_matrices(op, tile.linear, memory)
+    return None if matrices else Owners(memory, tile.linear)
+
+
+def _by_matrices(op: Op, spread: LinearLayout, memory: SharedType) -> bool:
+    if op.kind is async_copy.global_to_shared:
+        return False
+    start = (0,) * len(memory.shape)
+    store = op.kind is shared.store
+    shape = memory.shape
+    return plan_access(spread, memory.layout, shape, shape, start, memory.element.bits, store).matrix is not None
+
+
+# The state
+
 
 Known = int
 """How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
@@ -375,3 +471,47 @@ class State:
 def _opened(access: Access) -> Known:
     """How an access is known to begin with: nothing has to be fenced that no engine touches."""
     return OPEN if access.crosses else FENCED
+
+
+# In the author's words
+
+
+_VERBS = {
+    "mbarrier.init": "initialised",
+    "mbarrier.invalidate": "invalidated",
+    "mbarrier.wait": "waited on",
+    "async_copy.global_to_shared": "copied to",
+}
+_KINDS = {"read": "read", "write": "written", "update": "updated"}
+
+
+def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
+    """As in 'before tma.store of c_smem (written at line 12)'; `meeting` are the bytes of the earlier and of the later access.
+
+    What is not known, a name or a line, is left out.
+    """
+    if meeting is None:
+        return f"before {op.name}{_place(f'after {earlier.name}', earlier)}"
+    mine, others = meeting
+    name = others.alloc.result.name
+    verb = verb_of(earlier)
+    if mine.alloc is not others.alloc and mine.alloc.result.name:
+        verb = f"bytes of {mine.alloc.result.name}, {verb}"
+    return f"before {op.name}{f' of {name}' if name else ''}{_place(verb, earlier)}"
+
+
+def verb_of(op: Op) -> str:
+    """What an operation does to shared or tensor memory."""
+    if op.name in _VERBS:
+        return _VERBS[op.name]
+    kinds = {effect.kind for effect in op.kind.effects if effect.space in ("shared", "tensor")}
+    return next((verb for kind, verb in _KINDS.items() if kind in kinds), "accessed")
+
+
+def bytes_words(some: Bytes) -> str:
+    """A buffer by the author's name."""
+    return some.alloc.result.name or "shared memory"
+
+
+def _place(what: str, op: Op) -> str:
+    return "" if op.loc is None else f" ({what} at line {op.loc.line})"
