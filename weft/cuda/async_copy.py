@@ -28,6 +28,7 @@ WIDEST = 16
 def _copy_piece(name: str, width: int, masked: bool, cache: str, eviction: str) -> Piece:
     """`name(to, from)`, and the masked `name(to, from, on)`, which writes zeros if `on` is false."""
     head = f"DEV void {name}(u32 to, const void* from{', bool on' if masked else ''}) {{"
+    # cp.async zero-fills the bytes beyond its source size operand, so a masked copy has size 0 (PTX ISA, cp.async).
     size = f', "r"(on ? {width} : 0)' if masked else ""
     number = 2 + masked
     hint, policy = ("", "") if not eviction else (".L2::cache_hint", ', "l"(policy)')

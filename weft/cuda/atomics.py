@@ -132,7 +132,7 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
     on, guard = (", bool on", "  if (!on) return value;\n") if atomic.masked else ("", "")
     text = (
         f"DEV {type} {atomic.name}({atomic.pointer} p, {type} value{on}) {{\n{guard}"
-        f"  {_seen(atomic)}\n"
+        f"  {_initial_load(atomic)}\n"
         "  for (;;) {\n"
         f"    const {type} old = __builtin_bit_cast({type}, seen);\n"
         f"    const {type} now = {_combined(e, op, atomic)};\n"
@@ -143,7 +143,7 @@ def _loop(e: Emitter, op: Op, atomic: Atomic) -> Piece:
     return Piece(text, _struct(atomic.dtype))
 
 
-def _seen(atomic: Atomic) -> str:
+def _initial_load(atomic: Atomic) -> str:
     """The initial load of the loop."""
     bits = atomic.dtype.bits
     if atomic.space == "global":

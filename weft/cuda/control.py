@@ -33,7 +33,7 @@ def _for(e: Emitter, op: Op) -> None:
     assert descending is not None, "count_loops gives loops a direction"
     sign = ">" if descending else "<"
     head = f"{c_type(counter.type.element)} {i} = {e.at(lower)}; {i} {sign} {e.at(upper)}; {_step(e, i, step)}"
-    if _indexes_own_arrays(e, op):
+    if _indexes_local_arrays(e, op):
         e.out.bare("#pragma unroll")
     else:
         _keep_rolled(e, op)
@@ -59,7 +59,7 @@ MOST_UNROLLED = 64
 """The largest trip count for which a loop is unrolled."""
 
 
-def _indexes_own_arrays(e: Emitter, loop: Op) -> bool:
+def _indexes_local_arrays(e: Emitter, loop: Op) -> bool:
     """True for a loop with a small trip count that indexes a local array by a value that varies between iterations.
 
     Unrolling makes these indices constants. Without it, ptxas places the array in local memory, as registers cannot be
@@ -102,14 +102,14 @@ def _while(e: Emitter, op: Op) -> None:
     with e.braces("for (;;)"):
         e.region(before)
         condition, *passed = before.terminator.uses
-        _leave(e, op, f"!{_negatable(e.at(condition))}", passed)
+        _break_loop(e, op, f"!{_negatable(e.at(condition))}", passed)
         e.assign(after.args, passed, mutable=True)
         e.region(after)
         e.assign(before.args, list(after.terminator.uses))
     e.out.loc = op.loc
 
 
-def _leave(e: Emitter, op: Op, condition: str, passed: list[Value]) -> None:
+def _break_loop(e: Emitter, op: Op, condition: str, passed: list[Value]) -> None:
     """A conditional break of the loop, with the passed values as its results."""
     if all(e.variable(result) is e.refs[value] for result, value in zip(op.results, passed, strict=True)):
         e.out.line(f"if ({condition}) break;")

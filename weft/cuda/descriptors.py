@@ -30,6 +30,7 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """The field `.swizzle_mode`, by swizzle size in bytes."""
 FILLS = {"zero": 0, "nan": 1}
 """The field `.fill_mode`: the value of out-of-bounds elements."""
+# Interleaved layouts are for 16- and 32-byte channel slices of convolutions (NC/8HWC8, NC/16HWC16), which weft does not use.
 NO_INTERLEAVE = 0
 LEGAL_STRIDE = 16
 """The stride, in bytes, of dimensions of size 1, whose own stride is irrelevant but may be one that TMA rejects."""
@@ -61,6 +62,7 @@ def _make_piece(name: str, rank: int) -> Piece:
     ])  # fmt: skip
     fields = [
         _replace("global_address", "base", bits=64, register="l"),
+        # The field holds the rank minus one (PTX ISA, tensormap.replace).
         _replace("rank", str(rank - 1), register="n"),
         *(_replace("box_dim", f"box_{a}", axis=d) for d, a in enumerate(axes)),
         *(_replace("global_dim", a, axis=d) for d, a in enumerate(axes)),
@@ -75,6 +77,9 @@ def _make_piece(name: str, rank: int) -> Piece:
         _replace("fill_mode", "FILL", register="n"),
         'if (AGAIN) asm volatile("cp.async.bulk.commit_group;\\n cp.async.bulk.wait_group.read 0;" ::: "memory");',
     ]
+    # The map is built in shared memory, of whose 128 bytes each lane clears 4, and copied by the whole warp: cp_fenceproxy is
+    # `.sync.aligned`. TMA reads maps through the tensormap proxy, so the copy is a release and the fence the acquire of that
+    # proxy (PTX ISA, tensormap.cp_fenceproxy, fence.proxy.tensormap).
     lines = [
         'asm volatile("st.shared.b32 [%0], %1;" :: "r"(room + 4 * (threadIdx.x & 31u)), "r"(0) : "memory");',
         "__syncwarp();",

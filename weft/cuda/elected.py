@@ -36,16 +36,16 @@ def condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str
 def write(e: Emitter, ops: list[Op]) -> None:
     """Write operations in order, with one branch for each run of equal predicates. A `__syncwarp` precedes a thread that acts
     for its warp."""
-    met = False
+    synced = False
     for (load, each_warp, on), some in groupby(ops, lambda op: _kind_of_branch(e, op)):
         group = list(some)
         e.out.loc = group[0].loc
         if load is not None:
             _requests(e, load, on)
             continue
-        if each_warp and not met:
+        if each_warp and not synced:
             e.out.line("__syncwarp();")
-        met = each_warp
+        synced = each_warp
         _branch(e, group, condition(e, each_warp, on))
 
 

@@ -47,10 +47,10 @@ class Emitter:
 
     `refs`: the reference of each value. `constants`: the values of constants. `index`: the register for which an elementwise
     rule is called. `uses_shared`: the text uses the base of shared memory. `buffers`: names and addresses of the author's
-    allocations, which the kernel's head defines. `rooms`: the allocation of each view. `workspace`: the name of the block's
-    part of the global workspace, if there is one. `partition`: the partition that executes the emitted code; outside of
-    `control.partitions` it is the whole block. `exact`: additions that never overflow. `kept`: block indices that are read
-    once and kept in registers.
+    allocations, which the kernel's head defines. `allocation_of`: the allocation of each view. `workspace`: the name of the
+    block's part of the global workspace, if there is one. `partition`: the partition that executes the emitted code; outside of
+    `control.partitions` it is the whole block. `exact`: additions that never overflow. `kept`: block indices that are read once
+    and kept in registers.
     """
 
     def __init__(self, func: Func, target: Target) -> None:
@@ -66,7 +66,7 @@ class Emitter:
         self.index: Index = 0
         self.uses_shared = False
         self.buffers: list[tuple[str, str]] = []
-        self.rooms: dict[Value, Value] = {}
+        self.allocation_of: dict[Value, Value] = {}
         self.partition = Partition(0, func.attrs.num_warps)
         self.exact: Mapping[Value, str] = func.attrs.exact
         self.kept = kept_ids(func)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.cuda.emitter import Emitter
 
 _GATHER = Piece(
-    "// parts of four rows from column x on, one below the other\n"
+    "// a part of four rows, from column x\n"
     "DEV void tma_gather4(u32 to, const CUtensorMap* desc, u32 bar, int x, int y0, int y1, int y2, int y3) {\n"
     '  asm volatile("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"\n'
     '    " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"\n'
@@ -23,7 +23,7 @@ _GATHER = Piece(
     ("CUtensorMap",),
 )
 _SCATTER = Piece(
-    "// stores have no negative coordinates: a row before the first becomes one behind the last\n"
+    "// scatter has no negative row indices: a row before the first becomes one past the last\n"
     "DEV void tma_scatter4(const CUtensorMap* desc, u32 from, int x, int y0, int y1, int y2, int y3) {\n"
     "  const u32 y[4] = {min((u32)y0, 0x7fffffffu), min((u32)y1, 0x7fffffffu), min((u32)y2, 0x7fffffffu),\n"
     "                    min((u32)y3, 0x7fffffffu)};\n"

@@ -20,7 +20,7 @@ PTX = {
     "f16": "f16", "bf16": "bf16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8",
 }  # fmt: skip
 """PTX operand types; float32 operands are read as tf32."""
-PTX_SUM = {"f32": "f32", "f16": "f16", "i32": "s32"}
+PTX_ACCUMULATOR = {"f32": "f32", "f16": "f16", "i32": "s32"}
 """PTX accumulator types."""
 
 

@@ -23,6 +23,8 @@ _PIECES = {
         "DEV void mbar_init(u32 bar, u32 count) {\n"
         '  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory"); }'
     ),
+    # An initialization is a generic-proxy write. This fence publishes it to the async proxy and to the cluster (PTX ISA,
+    # fence.mbarrier_init).
     "fence_mbar_init": Piece(
         'DEV void fence_mbar_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }'
     ),
@@ -39,11 +41,13 @@ _PIECES = {
         '  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(count) : "memory"); }'
     ),
     "mbar_arrive_each": Piece(
-        "// an arrival of several at once takes a newer GPU\n"
+        "// mbarrier.arrive with a count requires sm_90\n"
         "DEV void mbar_arrive_each(u32 bar, u32 count) {\n"
         "  for (u32 i = 0; i < count; ++i) {\n"
         '    u64 state; asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(bar) : "memory"); } }'
     ),
+    # try_wait suspends the thread for a system-dependent time before it returns false (PTX ISA, mbarrier.try_wait), so this
+    # loop does not compete for issue slots. The labels are in braces, which makes them local to each copy of the statement.
     "mbar_wait": Piece(
         "DEV void mbar_wait(u32 bar, u32 parity) {\n"
         '  asm volatile("{\\n.reg .pred p;\\nWAIT:\\n"\n'
@@ -56,6 +60,8 @@ _PIECES = {
         '    "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\\nselp.u32 %0, 1, 0, p;\\n}"\n'
         '    : "=r"(done) : "r"(bar), "r"(parity) : "memory"); return done != 0; }'
     ),
+    # Before sm_90 there is only test_wait, which returns at once; `mbar_poll` sleeps between polls to leave issue slots to
+    # other warps.
     "mbar_test_wait": Piece(
         "DEV bool mbar_test_wait(u32 bar, u32 parity) {\n"
         '  u32 done; asm volatile("{\\n.reg .pred p;\\n"\n'
@@ -78,7 +84,7 @@ _PIECES = {
     ),
 }
 _WATCHED = (
-    "// a wait that gives up: barrier `number` of its array, on the phase of this parity\n"
+    "// a wait with a time-out, on barrier `number` of its array\n"
     "DEV void mbar_wait_watched(u32 bar, u32 parity, const char* text, u32 number) {{\n"
     "  for (u64 start = nanoseconds(); !{test}(bar, parity);)\n"
     "    if (nanoseconds() - start > {patience}ull) {{\n"
@@ -88,10 +94,10 @@ _WATCHED = (
 )
 
 
-def _there(name: str, ptx: str) -> Piece:
+def _remote_piece(name: str, ptx: str) -> Piece:
     """`mbar_<name>_in`: an arrival on the barrier of another CTA."""
     return Piece(
-        "// on the barrier that lies there in another block\n"
+        "// arrives on the barrier at the same address in another CTA\n"
         f"DEV void mbar_{name}_in(u32 bar, u32 block, u32 number) {{\n"
         '  asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"\n'
         f'               "mbarrier.arrive{ptx}.shared::cluster.b64 _, [there], %2;\\n}}"\n'
@@ -99,7 +105,7 @@ def _there(name: str, ptx: str) -> Piece:
     )
 
 
-def _tells_of_global(e: Emitter) -> bool:
+def _publishes_global(e: Emitter) -> bool:
     """True if arrivals from other CTAs may publish writes of global memory, which requires a fence of gpu scope.
 
     Shared memory needs none: other CTAs write it by TMA only, after this CTA's accesses are complete."""
@@ -143,7 +149,7 @@ def _expect(e: Emitter, op: Op, last: bool) -> list[Repeated]:
 @elects(mbarrier.arrive)
 def _arrive(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     if op.attrs["everywhere"]:
-        call, bar, count = _define_there(e, op), _bar(e, op), op.attrs["count"]
+        call, bar, count = _define_remote(e, op), _bar(e, op), op.attrs["count"]
         return [(e.func.attrs.num_ctas, lambda block: f"{call}({bar}, {block}, {count});")]
     name = "mbar_arrive" if e.target.has_mbarrier_tx else "mbar_arrive_each"
     return [_once(_arrival(e, op, name, op.attrs["count"]))]
@@ -154,14 +160,14 @@ def _arrival(e: Emitter, op: Op, name: str, number: int) -> str:
     blocks = op.attrs["shared_by"]
     if not blocks:
         return _call(e, name, _bar(e, op), str(number))
-    return f"{_define_there(e, op)}({_bar(e, op)}, {e.call('cluster_rank')} & {~blocks}, {number});"
+    return f"{_define_remote(e, op)}({_bar(e, op)}, {e.call('cluster_rank')} & {~blocks}, {number});"
 
 
-def _define_there(e: Emitter, op: Op) -> str:
+def _define_remote(e: Emitter, op: Op) -> str:
     """The function that arrives on another CTA's barrier."""
-    scope = ".release.cluster" if _tells_of_global(e) else ""
+    scope = ".release.cluster" if _publishes_global(e) else ""
     name, ptx = ("expect", f".expect_tx{scope}") if op.kind is mbarrier.expect else ("arrive", scope)
-    return e.pieces.define(f"mbar_{name}_in", _there(name, ptx))
+    return e.pieces.define(f"mbar_{name}_in", _remote_piece(name, ptx))
 
 
 @emits(mbarrier.wait)
@@ -170,7 +176,7 @@ def _wait(e: Emitter, op: Op) -> None:
     assert bar is not None and phase is not None
     on = e.operand(op, "pred")
     _wait_for(e, op, "" if on is None else f"if ({on}) ", bar, phase)
-    if op.attrs["shared_by"] and _tells_of_global(e):
+    if op.attrs["shared_by"] and _publishes_global(e):
         # The wait makes accesses of this CTA visible; the fence those of other CTAs before their arrivals.
         e.out.line(f"{e.call('fence_cluster')};")
 
@@ -188,13 +194,13 @@ def _wait_for(e: Emitter, op: Op, head: str, bar: Value, phase: Value) -> None:
     e.pieces.define(
         "mbar_wait_watched", Piece(_WATCHED.format(patience=PATIENCE, test=test, program=program_index(e, 0)))
     )
-    name, number = _which(e, bar)
+    name, number = _barrier_name(e, bar)
     e.out.line(f"{head}mbar_wait_watched({e.at(bar)}, {e.at(phase)}, {string(_report(op, name))}, {number});")
 
 
-def _which(e: Emitter, bar: Value) -> tuple[str, str]:
+def _barrier_name(e: Emitter, bar: Value) -> tuple[str, str]:
     """The author's name of a barrier, or of its array, and the text of its index in the array."""
-    room = e.rooms.get(bar, bar)
+    room = e.allocation_of.get(bar, bar)
     if not room.name or not isinstance(e.refs[room], Inline):
         return bar.name or "a barrier", "0"
     return room.name, "0" if room is bar else f"({e.at(bar)} - {e.at(room)}) / 8"

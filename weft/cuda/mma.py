@@ -20,7 +20,7 @@ from weft.cuda.matrix_operands import (
     PACKERS,
     PER_LINE,
     PTX,
-    PTX_SUM,
+    PTX_ACCUMULATOR,
     WORD_BITS,
     array_of,
     in_place,
@@ -85,7 +85,7 @@ class Wgmma:
         left, lefts, parameter = self._left(len(outputs))
         first_b = len(outputs) + len(left)
         inputs = [*left, *(f'"l"(b[{i}])' for i in range(self.count)), '"r"((int)add)']
-        types = ".".join([PTX_SUM[self.sum.code], PTX[self.element.code], PTX[self.other.code]])
+        types = ".".join([PTX_ACCUMULATOR[self.sum.code], PTX[self.element.code], PTX[self.other.code]])
         lines = [
             f'    {name}_on_x "{lefts[i]}, %{first_b + i}, {"on" if i else "add"}{self._modifiers};\\n"\n'
             for i in range(self.count)
@@ -155,7 +155,7 @@ def _pin(e: Emitter, array: str, element: DType, count: int) -> None:
     e.out.line(f"{name}({array});")
 
 
-def _held(e: Emitter, value: Value) -> str:
+def _packed_operand(e: Emitter, value: Value) -> str:
     """The name of an array of packed words of a register operand, written before the `wgmma.fence`."""
     array, element = array_of(e, value), value.type.element
     assert isinstance(value.type, RegsType) and isinstance(element, DType)
@@ -181,13 +181,13 @@ def _wgmma(e: Emitter, op: Op) -> None:
     element, other = (BY_CODE[op.attrs[name]] for name in ("element", "other"))
     registers, at_a, at_b, first = (tuple(column) for column in zip(*op.attrs["steps"], strict=True))
     words = tuple([at * element.bits // WORD_BITS for at in at_a]) if left is None else None
-    count, relative = _run(registers, words)
+    count, relative = _run_length(registers, words)
     shape = Wgmma(op.attrs["n"], op.attrs["k"], sums, element, other, turned, count, relative)
     wrapper = e.pieces.distinct(shape.name, shape.piece)
     e.copy(op.result, e.refs[acc])
     matrices = [] if left is None else [_Matrix(e, "left", a, left, at_a)]
     matrices.append(_Matrix(e, "right", b, right, at_b))
-    held = _held(e, a) if left is None else ""
+    held = _packed_operand(e, a) if left is None else ""
     arrays = [e.names.fresh(name) for name in ("lefts", "rights")[-len(matrices) :]]
     into = e.variable(op.result)
     added = "true" if use_acc is None else e.at(use_acc)
@@ -204,7 +204,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
         if words is not None:
             operands.insert(0, plus(held, e.entry(words[::count], index)))
         firsts = first[::count]
-        on = _unless_first(firsts, index, added) if number is None else _flag(firsts, index, bool(number))
+        on = _add_argument(firsts, index, added) if number is None else _flag(firsts, index, bool(number))
         return f"{wrapper}({plus(into.name, e.entry(registers[::count], index))}, {', '.join(operands)}, {on});"
 
     described = zip(arrays, matrices, strict=True)
@@ -214,7 +214,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.pieces.define('wgmma_commit', _COMMIT)}();")
 
 
-def _run(registers: Table, words: Table | None) -> tuple[int, Table | None]:
+def _run_length(registers: Table, words: Table | None) -> tuple[int, Table | None]:
     """The length of the runs of instructions on one accumulator, and the offsets of their words of a.
 
     The length is 1 if the runs differ."""
@@ -227,7 +227,7 @@ def _run(registers: Table, words: Table | None) -> tuple[int, Table | None]:
     return (count, places.pop()) if len(places) == 1 else (1, (0,))
 
 
-def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
+def _add_argument(first: tuple[bool, ...], index: Index, added: str) -> str:
     """The `add` argument of a run: the first run of each accumulator, which precede the others, takes the condition."""
     if isinstance(index, int):
         return added if first[index] else "true"
@@ -238,7 +238,7 @@ def _unless_first(first: tuple[bool, ...], index: Index, added: str) -> str:
 
 
 def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
-    return "true" if added else _unless_first(first, index, "false")
+    return "true" if added else _add_argument(first, index, "false")
 
 
 class _Matrix:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.cuda.matrix_operands import (
     PTX,
-    PTX_SUM,
+    PTX_ACCUMULATOR,
     array_of,
     in_place,
     operand_lines,
@@ -54,7 +54,7 @@ def _sync_piece(name: str, k: int, sums: DType, element: DType, other: DType) ->
     right, more = word_operands("b", other, k // 4)
     first = len(outputs)
     x, types = ptx_vector(0, first), ".".join([PTX[element.code], PTX[other.code]])
-    total = PTX_SUM[sums.code]
+    total = PTX_ACCUMULATOR[sums.code]
     a, b = (f"const {C_NAMES[dtype.code]}* {operand}" for operand, dtype in (("a", element), ("b", other)))
     return Piece(
         f"DEV void {name}({C_NAMES[sums.code]}* x, {a}, {b}) {{\n"

@@ -110,7 +110,7 @@ _INTEGERS = {
     },
     **{
         f"trips({type})": Piece(
-            "// iterations of Python's range(lower, upper, step); none where the step is 0\n"
+            "// trip count of Python's range(lower, upper, step); 0 for a step of 0\n"
             f"DEV {word} trips({type} lower, {type} upper, {type} step) {{\n"
             f"  const {word} span = step > 0 ? ({word})upper - ({word})lower : ({word})lower - ({word})upper;\n"
             f"  const {word} by = step > 0 ? ({word})step : 0 - ({word})step;\n"
@@ -119,19 +119,21 @@ _INTEGERS = {
         for type, word in (("int", "u32"), ("i64", "u64"))
     },
     "shl": Piece(
-        "// amounts of the width or more, and negative ones, give 0\n"
+        "// 0 for negative amounts and for amounts of the width or more\n"
         "template <typename T> DEV T shl(T x, T n) {\n"
         "  if constexpr (sizeof(T) == 8) return (u64)n < 64 ? (T)((u64)x << n) : (T)0;\n"
         "  else return (u32)n < 8 * sizeof(T) ? (T)((u32)x << n) : (T)0; }"
     ),
     "shr": Piece(
-        "// amounts of the width or more, and negative ones, leave only the sign\n"
+        "// sign fill for negative amounts and for amounts of the width or more\n"
         "template <typename T> DEV T shr(T x, T n) {\n"
         "  if ((u64)n < 8 * sizeof(T)) return (T)(x >> n);\n"
         "  return (T)(x < (T)0 ? -1 : 0); }"
     ),
 }  # fmt: skip
 
+# A bfloat16 is the upper half of a float32. cvt converts fp8 only in pairs, and only to f16x2 (PTX ISA, cvt), so a single
+# element is converted together with its zero neighbour, and then from float16 to float32.
 _SMALL_TO_FLOAT = {
     **dict([_unary("to_f32", "float", "f16", "cvt.f32.f16")]),
     "to_f32(bf16)": Piece("DEV float to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }", ("bf16",)),
@@ -147,6 +149,7 @@ _SMALL_TO_FLOAT = {
         for name, ptx in (("f8e4m3", "e4m3"), ("f8e5m2", "e5m2"))
     },
 }
+# cvt to fp8 takes a pair of float32 and requires .satfinite (PTX ISA, cvt); the other element of the pair is zero.
 _FLOAT_TO_SMALL = {
     **dict(
         _unary(f"to_{small}{suffix}", small, "float", f"cvt.{rounding}.{small}.f32")
@@ -254,7 +257,7 @@ _CONVERSIONS = {
     **dict([_unary("to_f32_rz", "float", "double", "cvt.rz.f32.f64")]),
     **{
         f"to_f32_odd({type})": Piece(
-            f"// towards zero, and odd where inexact, so that a second rounding to a short float is as good as one\n"
+            f"// round to odd: a second rounding to a narrower float then gives the correctly rounded result\n"
             f"DEV float to_f32_odd({type} x) {{\n"
             "  float y = to_f32_rz(x);\n"
             f"  return ({type})y == x ? y : __uint_as_float(__float_as_uint(y) | 1u); }}",
@@ -303,13 +306,13 @@ _PACKING = {
         "  return w; }"
     ),
     "pack_fp8": Piece(
-        "// in pairs, as conversions give them, which then stay together\n"
+        "// in the pairs that cvt produces\n"
         "DEV u32 pack_fp8(const void* p) {\n"
         "  const u8* x = (const u8*)p;\n"
         "  return (u32)(u16)(x[0] | x[1] << 8) | (u32)(u16)(x[2] | x[3] << 8) << 16; }"
     ),
     "unpack_bool": Piece(
-        "// any bits but 0 are true\n"
+        "// any non-zero byte is true\n"
         "template <int N> DEV void unpack_bool(bool* x, u32 w) {\n"
         "  #pragma unroll\n"
         "  for (int i = 0; i < N; ++i) x[i] = (u8)(w >> 8 * i) != 0; }"
@@ -351,12 +354,16 @@ _SYNC = {
         )
         for name, ptx in (("arrive", "arrive"), ("arrive_relaxed", "arrive.relaxed"), ("wait", "wait"))
     },
+    # elect.sync tells ptxas that a single lane is active. Without that knowledge ptxas generates a loop over the active lanes
+    # around each TMA instruction (see `weft.cuda.elected.condition`).
     "elect_one": Piece(
-        "// one lane of a converged warp, always the same; ptxas knows that it is one\n"
+        "// elects one lane of a converged warp; ptxas knows that a single lane is active\n"
         "DEV bool elect_one() {\n"
         '  u32 one; asm volatile("{\\n.reg .pred p;\\nelect.sync _|p, 0xffffffff;\\nselp.u32 %0, 1, 0, p;\\n}" : "=r"(one));\n'
         "  return one != 0; }"
     ),
+    # setmaxnreg requires sm_90a and blocks until the registers are available. ptxas ignores it, with warning C7508, in a kernel
+    # without a register limit at entry: `passes.bound_blocks` sets `__launch_bounds__(threads, 1)` for warp specialization.
     "take_registers": Piece(
         "template <int N> DEV void take_registers() {\n"
         '  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }'
@@ -369,18 +376,20 @@ _SYNC = {
 
 _BLOCKS = {
     f"block_{axis}": Piece(
-        "// read where it stands: what the compiler may move it moves into a loop, to read it again at each step\n"
+        "// volatile: the compiler otherwise sinks the read into loops and repeats it in each iteration\n"
         f'DEV int block_{axis}() {{ int n; asm volatile("mov.u32 %0, %%ctaid.{axis};" : "=r"(n)); return n; }}'
     )
     for axis in "xyz"
 }
 
 # The type of a tensor map parameter, opaque to the kernel.
+# A tensor map is 128 bytes, aligned to 64 (CUDA Driver API, cuTensorMapEncodeTiled).
 _TENSOR_MAPS = {"CUtensorMap": Piece("struct alignas(64) CUtensorMap { u64 opaque[16]; };")}
 
 _MATRICES = {
+    # The field holds bits 4 to 17 of the address, so operands are aligned to 16 bytes (PTX ISA, matrix descriptor format).
     "matrix_start": Piece(
-        "// where a matrix begins, as descriptors say it\n"
+        "// the start address field of a matrix descriptor\n"
         "DEV u32 matrix_start(u32 address) { return address >> 4 & 0x3fffu; }"
     ),
     "matrix": Piece("DEV u64 matrix(u32 high, u32 low) { return (u64)high << 32 | low; }"),

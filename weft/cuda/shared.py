@@ -52,7 +52,7 @@ def _alloc(e: Emitter, op: Op) -> Ref:
 def _view(e: Emitter, op: Op) -> Ref:
     """An address sum, which gets a variable if it is computed at run time."""
     memory, offset = op.uses
-    e.rooms[op.result] = e.rooms.get(memory, memory)
+    e.allocation_of[op.result] = e.allocation_of.get(memory, memory)
     number = e.number(offset)
     text = e.at(memory) if number == 0 else f"{e.at(memory)} + {e.at(offset)}"
     if number is not None:

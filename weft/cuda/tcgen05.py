@@ -59,8 +59,11 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     def text(index: Index) -> str:
         operands = [_moved(e, a, at_a, index)] if left is None else []
         operands = [_moved(e, acc, into, index), *operands, *(matrix.at(index) for matrix in matrices)]
-        operands += [_what(e, what, index), *(_moved(e, scale, table, index) for scale, table in scales)]
-        return f"{name}({', '.join([*operands, _adds(e, first, index, use_acc)])});"
+        operands += [
+            _instruction_descriptor(e, what, index),
+            *(_moved(e, scale, table, index) for scale, table in scales),
+        ]
+        return f"{name}({', '.join([*operands, _add_argument(e, first, index, use_acc)])});"
 
     return [*(_once(matrix.start) for matrix in matrices), (len(first), text)]
 
@@ -82,14 +85,14 @@ class _Matrix:
         return plus(self._name, self._emitter.entry(self._steps, index))
 
 
-def _what(e: Emitter, descriptors: Table, index: Index) -> str:
+def _instruction_descriptor(e: Emitter, descriptors: Table, index: Index) -> str:
     """The instruction descriptor of a step: that of the first one plus a difference."""
     if isinstance(index, int):
         return f"{descriptors[index]:#x}u"
     return plus(f"{descriptors[0]:#x}u", e.entry(tuple([each - descriptors[0] for each in descriptors]), index))
 
 
-def _adds(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
+def _add_argument(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
     """The `add` argument of a step: the `first` steps along K take the condition (None: they accumulate), the others are
     true."""
     number = 1 if use_acc is None else e.number(use_acc)
@@ -100,11 +103,11 @@ def _adds(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
         return added if first[index] else "true"
     if all(first):
         return added
-    later = _later(e, first, index)
+    later = _not_first(e, first, index)
     return later if added == "false" else f"{later} || {added}"
 
 
-def _later(e: Emitter, first: Table, index: str) -> str:
+def _not_first(e: Emitter, first: Table, index: str) -> str:
     """The condition that a step is not the first along K: a comparison, if the first steps precede all others or are regularly
     spaced, else a table."""
     firsts, steps = sum(first), range(len(first))

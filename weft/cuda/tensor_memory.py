@@ -32,8 +32,9 @@ _FENCES = {
     )
     for when in ("before", "after")
 }
+# tcgen05.alloc writes the address to shared memory. The shuffle tells ptxas that it is uniform in the warp.
 _ADDRESS = Piece(
-    "// what the first warp was given, the same in all threads\n"
+    "// the address that the first warp allocated, uniform in all threads\n"
     "DEV int tmem_address(u32 room) {\n"
     '  int address; asm volatile("ld.shared.b32 %0, [%1];" : "=r"(address) : "r"(room) : "memory");\n'
     "  return __shfl_sync(0xffffffffu, address, 0); }"
@@ -72,7 +73,7 @@ def _reserve(e: Emitter, op: Op) -> None:
     group, pair = cta_group(op.attrs["two_ctas"])
     name = e.pieces.define(f"tmem_alloc{pair}", _alloc_piece(f"tmem_alloc{pair}", group))
     e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(room)});")
-    _meet(e)
+    _block_barrier(e)
     e.define(op.result, f"{e.pieces.define('tmem_address', _ADDRESS)}({e.at(room)})")
 
 
@@ -81,11 +82,11 @@ def _release(e: Emitter, op: Op) -> None:
     (address,) = op.uses
     group, pair = cta_group(op.attrs["two_ctas"])
     name = e.pieces.define(f"tmem_dealloc{pair}", _dealloc_piece(f"tmem_dealloc{pair}", group))
-    _meet(e)
+    _block_barrier(e)
     e.out.line(f"if ({e.warp} == 0) {name}<{op.attrs['columns']}>({e.at(address)});")
 
 
-def _meet(e: Emitter) -> None:
+def _block_barrier(e: Emitter) -> None:
     """A barrier of the block, with fences that order tensor memory accesses with it."""
     e.out.line(f"{_fence_call(e, 'before')} __syncthreads(); {_fence_call(e, 'after')}")
 

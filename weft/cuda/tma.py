@@ -39,6 +39,7 @@ def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool 
     axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
     parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
                             *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
+    # Bit 24 of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's.
     bar = '"r"(bar & 0xfeffffffu)' if pair else '"r"(bar)'
     operands = ", ".join(
         ['"r"(to)', '"l"(desc)', bar, *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]

@@ -122,7 +122,7 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
     threads = kernel.block is not None
     found += [_thread_accesses(func)] if threads else []
     found += [] if problem else [widths.notes(stages, together=threads)]
-    found += [_own_arrays(func)] if threads else []
+    found += [_local_arrays(func)] if threads else []
     return KernelFacts(
         name=kernel.name,
         target=stages.target.name,
@@ -201,7 +201,7 @@ def _shared_accesses(func: Func) -> Iterator[Note]:
         plan = plan_access(
             held.linear, t.layout, t.alloc_shape, t.shape, (0,) * len(t.shape), t.element.bits, op.kind is shared.store
         )
-        text, conflicts = _access_words(plan)
+        text, conflicts = _access_text(plan)
         yield Note("shared access", op.loc, f"{op.name}{_buffer_name(places[handle])}: {text}", warning=conflicts > 0)
 
 
@@ -235,7 +235,7 @@ _OF_THREADS: dict[OpDef, str] = {
 }
 
 
-def _own_arrays(func: Func) -> Iterator[Note]:
+def _local_arrays(func: Func) -> Iterator[Note]:
     """Thread-local arrays. ptxas keeps an array in registers only if every index is a constant after unrolling; a run-time
     index puts it into local memory."""
     at_run_time: dict[Value, list[str]] = {}
@@ -252,7 +252,7 @@ def _own_arrays(func: Func) -> Iterator[Note]:
             yield Note("own array", op.loc, text, warning=bool(lines))
 
 
-def _access_words(plan: SharedAccess) -> tuple[str, int]:
+def _access_text(plan: SharedAccess) -> tuple[str, int]:
     """The text of an access, and the wavefronts that bank conflicts add to it."""
     access = plan.access if plan.matrix is None else plan.matrix.rows
     conflicts, count = access.conflicts(plan.bits), len(access.offsets)

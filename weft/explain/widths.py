@@ -114,7 +114,7 @@ def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None,
     for divisor in sorted({ALIGNMENT, *(ALIGNMENT // width.itemsize for width in limited.values())} if limited else ()):
         func = stages.built.func
         unknown = [i for i, param in enumerate(func.params) if _is_unknown(param, func.attrs.params[i], divisor)]
-        best = _supposed(stages, unknown, divisor)
+        best = _widths_if_divisible(stages, unknown, divisor)
         helped = [
             place
             for place, width in limited.items()
@@ -122,7 +122,9 @@ def _missing(stages: compiler.Stages, narrow: _Places) -> dict[tuple[Loc | None,
         ]
         if not helped:
             continue
-        without = {i: _supposed(stages, [other for other in unknown if other != i], divisor) for i in unknown}
+        without = {
+            i: _widths_if_divisible(stages, [other for other in unknown if other != i], divisor) for i in unknown
+        }
         for place in helped:
             needed = [i for i in unknown if place in without[i] and without[i][place].vec < best[place].vec]
             found[place] = tuple(_as_missing(func.params[i], divisor) for i in needed)
@@ -140,7 +142,7 @@ def _as_missing(param: Value, divisor: int) -> Missing:
     return Missing(param.name, ALIGNMENT if array else divisor, array)
 
 
-def _supposed(stages: compiler.Stages, indices: Sequence[int], divisor: int) -> _Places:
+def _widths_if_divisible(stages: compiler.Stages, indices: Sequence[int], divisor: int) -> _Places:
     """The widths that the accesses would have if these arguments were known to be divisible."""
     func = stages.built.func
     params = [

@@ -37,7 +37,10 @@ LEAST_WIDTH = 16
 TRANSPOSABLE = (2,)
 """Element sizes in bytes that Hopper's wgmma reads from shared memory in either major-ness. PTX has the transpose operands
 (imm-trans-a, imm-trans-b) for 16-bit types only; all other operands must be K-major."""
+# A row of the widest swizzle (CU_TENSOR_MAP_SWIZZLE_128B), and so the widest box of a TMA copy.
 PIECE_BYTES = 128
+# sm_90 and sm_100 have 228 KB per multiprocessor, of which a block can address 227 (CUDA C++ Programming Guide, technical
+# specifications per compute capability).
 SHARED_BYTES = 227 * 1024
 PROGRAM_BYTES = 1024
 PROGRAMS_BYTES = SHARED_BYTES + PROGRAM_BYTES
@@ -48,6 +51,7 @@ MOST_ACCUMULATORS = 128
 """Accumulator registers of a thread at which its other values do not spill yet."""
 PROMOTED = 128
 """Without `fast_accumulate`, fp8 accumulators are promoted (added to float32 registers) after this many elements along K."""
+# The number for `setmaxnreg.dec` of producer warpgroups; it must be a multiple of 8 from 24 to 256 (PTX ISA, setmaxnreg).
 PRODUCER_REGISTERS = 40
 MOST_NUMBER = (1 << 31) - 1
 """Kernels count tiles and extents in int32."""

@@ -27,6 +27,7 @@ COPY_BYTES = (4, 16)
 """Minimum and maximum bytes of one cp.async (PTX: 4, 8 or 16)."""
 OUTPUT_BYTES = 8
 """Maximum bytes of one store of a thread in the epilogue."""
+# Strides of a tensor map are less than 2**40 bytes (CUDA Driver API, cuTensorMapEncodeTiled, globalStrides).
 MOST_STRIDE_BYTES = 1 << 40
 DESCRIBED_EXTENT = (1 << 31) - 1
 

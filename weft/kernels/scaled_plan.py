@@ -19,6 +19,7 @@ ROWS, RUNS = 128, 4
 """Rows and runs of one contiguous block of scales."""
 PIECE = (32, ROWS // 32 * RUNS)
 """Shape of such a block in bytes, as TMA copies it."""
+# Tensor memory has 512 columns per multiprocessor (PTX ISA, Tensor Memory).
 TENSOR_COLUMNS = 512
 
 

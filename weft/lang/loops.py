@@ -35,7 +35,7 @@ from weft.lang.refused import refuse
 from weft.lang.statements import assign, identifier
 from weft.lang.values import materialise, show, truth
 from weft.language import logical_and, tensor
-from weft.language.advice import whole
+from weft.language.advice import integer_instead
 from weft.language.broadcast import constant
 from weft.language.casts import convert
 from weft.language.promote import refuse_unknown
@@ -239,7 +239,7 @@ def _bounds(frame: Frame, call: ast.Call) -> tuple[Any, Any, Any]:
     for which, bound in (("start", lower), ("stop", upper), ("step", step)):
         refuse_unknown("range", bound)
         if not _is_integer(bound):
-            raise fail(errors.RANGE, which=which, got=show(bound), instead=whole(bound))
+            raise fail(errors.RANGE, which=which, got=show(bound), instead=integer_instead(bound))
     if not isinstance(step, tensor) and step == 0:
         raise fail(errors.RANGE_STEP)
     return lower, upper, step

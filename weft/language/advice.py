@@ -20,7 +20,7 @@ _DEPTH = 8
 """The search for a division follows operands up to this depth."""
 
 
-def whole(x: Any) -> str:
+def integer_instead(x: Any) -> str:
     """How to write an integer in place of `x`."""
     if isinstance(x, float) and x.is_integer():
         return f"write {int(x)}, or // in place of / where a division made it"
@@ -35,7 +35,9 @@ def constant_instead(x: Any) -> str:
     """How to write a compile-time integer in place of `x`."""
     if isinstance(x, tensor):
         return "pass a Python number, or annotate the parameter that it comes from as gl.constexpr"
-    return whole(x) if isinstance(x, float) else "pass a Python integer, as a number or a gl.constexpr parameter"
+    return (
+        integer_instead(x) if isinstance(x, float) else "pass a Python integer, as a number or a gl.constexpr parameter"
+    )
 
 
 def author_name(x: object) -> str:

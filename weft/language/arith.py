@@ -9,7 +9,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.ir.define import OpDef
 from weft.ir.types import DType, Pointer, float32, int1, int32, int64
-from weft.language.advice import whole
+from weft.language.advice import integer_instead
 from weft.language.broadcast import common_form, constant, fit
 from weft.language.marks import anywhere, builtin
 from weft.language.promote import common_dtype, convert, is_number, literal_dtype, unify
@@ -192,5 +192,7 @@ def _offset_dtype(what: str, ptr: tensor, offset: Any) -> DType:
         raise fail(errors.POINTER_OPERAND, what=f"{what} with another pointer", pointer=describe(ptr))
     dtype = literal_dtype(offset) if is_number(what, offset) else offset.element
     if dtype.is_floating():
-        raise fail(errors.POINTER_OFFSET, pointer=describe(ptr), offset=describe(offset), instead=whole(offset))
+        raise fail(
+            errors.POINTER_OFFSET, pointer=describe(ptr), offset=describe(offset), instead=integer_instead(offset)
+        )
     return int32 if dtype == int1 else dtype

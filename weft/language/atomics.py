@@ -15,7 +15,7 @@ from weft.language.context import by_threads
 from weft.language.logic import bit_and
 from weft.language.marks import builtin
 from weft.language.memory import check_pointer, place_mask, pointer_form
-from weft.language.places import alone, loaded
+from weft.language.places import loaded, one_register
 from weft.language.promote import place
 from weft.language.storages import GlobalStorage, KernelStorage
 from weft.language.tensor import apply, tensor
@@ -110,7 +110,7 @@ def atomic_cas(pointer: Address, cmp: Any, val: Any, sem: str | None = None, sco
     order, reach = _order(sem), _scope(scope)
     values = (place(cmp, element, form), place(val, element, form))
     if form is None and each:
-        own = [None if x is None else alone(x) for x in (address, *values, inside)]
+        own = [None if x is None else one_register(x) for x in (address, *values, inside)]
         return loaded(apply(memory.atomic_cas_regs, *own, order=order, scope=reach))
     return apply(memory.atomic_cas, fit(address, form), *values, order=order, scope=reach)
 

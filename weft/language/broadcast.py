@@ -57,8 +57,8 @@ def common_form(what: str, operands: Sequence[object]) -> AnyForm:
         return _vector_form(what, tiles)
     shape, owner = tuple(first.shape), first
     for x in tiles[1:]:
-        shape = _joined(what, shape, first, x)
-        if _vagueness(x.layout) < _vagueness(owner.layout):
+        shape = _broadcast_shape(what, shape, first, x)
+        if _resolution_rank(x.layout) < _resolution_rank(owner.layout):
             owner = x
     layout = infer.broadcast(owner.layout, owner.shape, shape)
     for x in tiles:
@@ -131,13 +131,13 @@ def conversion_cost(
     return describe_plan(plan_conversion(src, dst, element.bits))
 
 
-def _vagueness(layout: DistributedLayout) -> int:
+def _resolution_rank(layout: DistributedLayout) -> int:
     if layout.is_resolved:
         return 0
     return 2 if isinstance(layout, AutoLayout) else 1
 
 
-def _joined(what: str, shape: tuple[int, ...], first: tensor, x: tensor) -> tuple[int, ...]:
+def _broadcast_shape(what: str, shape: tuple[int, ...], first: tensor, x: tensor) -> tuple[int, ...]:
     other = tuple(x.shape)
     if len(shape) != len(other):
         raise fail(errors.TILE_RANK_MISMATCH, what=what, left=name_of(first), right=name_of(x))

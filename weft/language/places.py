@@ -12,7 +12,7 @@ from weft.errors import fail
 from weft.errors import thread as errors
 from weft.ir.types import DType, Pointer, RegsType, int1, int32, int64
 from weft.language import arith
-from weft.language.advice import whole
+from weft.language.advice import integer_instead
 from weft.language.broadcast import VectorForm, constant, fit
 from weft.language.promote import convert, place, refuse_unknown
 from weft.language.runtime_value import name_of
@@ -93,7 +93,7 @@ def _instead_of_index(index: Any) -> str:
         if isinstance(index.handle.type, RegsType):
             return "index with each element of the vector in turn, as in t[v[0], j]"
         return "index with one integer of each thread, such as gl.thread_idx.x; tiles are read by gl.load(view.tile[64](i))"
-    return whole(index) if isinstance(index, tensor) else "index with an integer"
+    return integer_instead(index) if isinstance(index, tensor) else "index with an integer"
 
 
 def strides_of(places: Places) -> tuple[tensor, ...]:
@@ -114,7 +114,7 @@ def stored(value: Any, dtype: DType, count: int) -> tensor:
     return place(value, dtype, VectorForm(count))
 
 
-def alone(x: tensor) -> tensor:
+def one_register(x: tensor) -> tensor:
     """A scalar as an array of one register, the operand type of memory operations."""
     return fit(x, VectorForm(1))
 
@@ -124,7 +124,7 @@ def loaded(registers: tensor) -> tensor:
     return apply(regs.extract, registers, index=0) if len(registers) == 1 else registers
 
 
-def moved(pointer: tensor, base: Index) -> tensor:
+def advance(pointer: tensor, base: Index) -> tensor:
     """The pointer plus a run-time base, in elements; a constant base is part of the accesses instead."""
     return pointer if isinstance(base, int) else arith.add(pointer, check_index(base))
 

@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.ir.types import DType, int1, int32
-from weft.language.advice import whole
+from weft.language.advice import integer_instead
 from weft.language.broadcast import constant
 from weft.language.promote import convert
 from weft.language.runtime_value import name_of
@@ -21,10 +21,10 @@ def int32_scalar(what: str, x: Any) -> tensor:
     """
     if not isinstance(x, tensor):
         if not hasattr(x, "__index__"):
-            raise fail(errors.INTEGER_SCALAR, what=what, got=name_of(x), instead=whole(x))
+            raise fail(errors.INTEGER_SCALAR, what=what, got=name_of(x), instead=integer_instead(x))
         return constant(int(x), int32)
     if not is_integer_scalar(x):
-        raise fail(errors.INTEGER_SCALAR, what=what, got=name_of(x), instead=whole(x))
+        raise fail(errors.INTEGER_SCALAR, what=what, got=name_of(x), instead=integer_instead(x))
     return convert(x, int32)
 
 

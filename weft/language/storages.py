@@ -22,12 +22,12 @@ from weft.language.context import active, current
 from weft.language.logic import where
 from weft.language.places import (
     accesses,
-    alone,
+    advance,
     check_index,
     index32,
     is_pointer,
     loaded,
-    moved,
+    one_register,
     predicate,
     separate,
     stored,
@@ -177,7 +177,7 @@ class GlobalStorage(KernelStorage):
         """The elements, in order of accesses; one of them as a scalar."""
         each = accesses(places, self.dtype, base)
         made = apply(
-            memory.load_regs, moved(self.pointer, base), predicate(mask, each.times), None, *strides_of(places),
+            memory.load_regs, advance(self.pointer, base), predicate(mask, each.times), None, *strides_of(places),
             offsets=(each.const, *each.factors), registers=each.registers, vec=each.vec, count=places.count,
         )  # fmt: skip
         return loaded(made)
@@ -186,7 +186,7 @@ class GlobalStorage(KernelStorage):
         """Write the elements, in order of accesses; a number or scalar to each of them. Raises thread-stored."""
         data = stored(value, self.dtype, places.count)
         each = accesses(places, self.dtype, base)
-        operands = (moved(self.pointer, base), data, predicate(mask, each.times), *strides_of(places))
+        operands = (advance(self.pointer, base), data, predicate(mask, each.times), *strides_of(places))
         tables = {"offsets": (each.const, *each.factors), "registers": each.registers, "vec": each.vec}
         apply_many(memory.store_regs, operands, **tables)
 
@@ -198,7 +198,7 @@ class GlobalStorage(KernelStorage):
         """A per-thread atomic on one element; returns the old value."""
         on = None if mask is None else predicate((mask,))
         operands = (self.address(offset), place(value, self.dtype, None), on)
-        registers = [None if x is None else alone(x) for x in operands]
+        registers = [None if x is None else one_register(x) for x in operands]
         return loaded(apply(memory.atomic_regs, *registers, kind=kind, order=order, scope=scope))
 
 
@@ -249,7 +249,7 @@ class SharedStorage(KernelStorage):
                 self.copy_async(start, place, source, source_start, source_place, on)
             return
         to, of = accesses(places, self.dtype, base), accesses(source_places, self.dtype, source_base)
-        pointer, strides = moved(source.pointer, source_base), strides_of(source_places)
+        pointer, strides = advance(source.pointer, source_base), strides_of(source_places)
         apply_many(
             async_copy.copy, (self.memory, _from(base), pointer, predicate(mask, to.times), None, *strides),
             offsets=(of.const, *of.factors), places=(0,) * len(to.const), added=to.const, vec=to.vec,

@@ -26,6 +26,7 @@ MOST_EXTENT = (1 << 31) - 1
 """Maximum extent. The hardware's limit is 2**32, but kernels use int32 extents."""
 MOST_PIXELS = 256
 """Maximum pixels of an im2col box. The hardware's limit is 1024, but a box of an NVMMASharedLayout has at most 256 rows."""
+# The maximum traversal stride (CUDA Driver API, cuTensorMapEncodeIm2col, elementStrides).
 MOST_STEP = 8
 # Range of im2col corner offsets by the number of spatial dimensions: the hardware packs all of them into 32 bits.
 CORNERS = {1: (-(1 << 15), (1 << 15) - 1), 2: (-(1 << 7), (1 << 7) - 1), 3: (-(1 << 4), (1 << 4) - 1)}

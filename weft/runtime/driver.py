@@ -19,11 +19,19 @@ from weft.loading import uninterrupted
 _STATIC_SHARED_BYTES = 48 * 1024
 """A function must opt in to more dynamic shared memory than this (MAX_DYNAMIC_SHARED_SIZE_BYTES), or its launch fails."""
 
+# Codes of CUresult (CUDA Driver API, Data types used by CUDA driver). As numbers, since cuda-bindings is imported lazily.
+# NO_DEVICE, INVALID_DEVICE
 _NO_DEVICE_CODES = (100, 101)
+# INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION
 _WRONG_IMAGE_CODES = (200, 209, 218, 222)
+# INVALID_CONTEXT, INVALID_HANDLE
 _NO_CONTEXT_CODES = (201, 400)
+# LAUNCH_OUT_OF_RESOURCES
 _OUT_OF_RESOURCES = 701
+# The errors after which every call in the process fails: ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT,
+# HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED
 _STICKY_CODES = (700, 702, 709, 710, 714, 715, 716, 717, 718, 719)
+# Errors of stream capture: STREAM_CAPTURE_UNSUPPORTED (900) to STREAM_CAPTURE_WRONG_THREAD (908)
 _CAPTURE_CODES = range(900, 909)
 _CAPTURE_ADVICE = "launch the kernel once before the capture of a CUDA graph begins: it cannot be loaded during one"
 _ADVICE = "check the arguments of the launch"
