@@ -19,8 +19,7 @@ import numpy as np
 
 from tests.sim.build import TARGET, Kernel
 from weft import sim
-from weft.ir.core import Func, Op, ParamFacts, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, ParamFacts, Value, walk
 from weft.ir.text import format_func
 from weft.ir.types import (
     DType,

@@ -8,8 +8,7 @@ import pytest
 
 from tests.cuda.build import ARCHITECTURES, Kernel, compiled, needs_nvrtc, pointer, text_of
 from weft import targets
-from weft.cuda.elected import condition
-from weft.cuda.emitter import Emitter
+from weft.cuda.emitter import Emitter, elected_condition
 from weft.ir.core import FuncAttrs
 from weft.ir.types import RegsType, ScalarType, float32, int32
 from weft.ops import arith, control, memory, program
@@ -126,7 +125,7 @@ def test_a_partition_uses_the_registers_that_it_took(arch):
 )
 def test_the_elected_thread_of_a_block(arch, num_warps, found):
     k = Kernel(num_warps=num_warps)
-    assert condition(Emitter(k.done(), targets.get(arch))) == found
+    assert elected_condition(Emitter(k.done(), targets.get(arch))) == found
 
 
 def test_fences(golden):

@@ -16,7 +16,8 @@ import weft.ops
 from tests.docs.test_reference import PAGES, SHOWN, shown_by
 from weft import language
 from weft.errors import CATALOGUE
-from weft.ir.define import OPS, OpDef
+from weft.ir.core import OpDef
+from weft.ir.define import OPS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 MARK = "<!-- The table is read from the package: `make golden` writes it. -->\n"

@@ -8,8 +8,7 @@ from typing import Any
 from tests.sim.build import LINE, Kernel
 from weft import targets
 from weft.errors import Loc
-from weft.ir.core import Func, Op, ParamFacts, Region, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, ParamFacts, Region, Value, walk
 from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32, int64
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout, SwizzledSharedLayout

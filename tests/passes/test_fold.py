@@ -10,7 +10,8 @@ import pytest
 
 from tests.support import count, tile_kernel
 from weft.errors import WeftError
-from weft.ir.define import OPS, OpDef
+from weft.ir.core import OpDef
+from weft.ir.define import OPS
 from weft.ir.types import DTYPES, DType, ScalarType, bfloat16, float32, int1, int8, int32, uint8, wrap
 from weft.ops import arith
 from weft.passes.fold import fold

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.threads import Threads, lowered, pointers
-from weft.ir.core import Func, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, OpDef, Value, walk
 from weft.ir.types import RegsType, ScalarType, float32, int1, int32
 from weft.ops import arith, memory, regs, thread
 from weft.passes.dce import dce

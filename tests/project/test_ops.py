@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import weft.cuda.rules
+import weft.cuda.emitter
 import weft.sim.rules
 from tests.project import tree
 from weft import ops
 from weft.analysis.facts import rules as facts
 from weft.analysis.facts.rules.control import FLOW
 from weft.analysis.facts.rules.program import PLACES
-from weft.ir.define import OPS, OpDef
+from weft.ir.core import OpDef
+from weft.ir.define import OPS
 
 LOWER = "lower_tiles"
 PASSES = tree.PACKAGE / "passes"
@@ -39,7 +40,7 @@ def spellings() -> Iterator[tuple[str, OpDef]]:
 
 PYTHON_NAMES = {op: name for name, op in spellings()}
 SIM = weft.sim.rules.RULES
-CUDA = weft.cuda.rules.RULES
+CUDA = weft.cuda.emitter.RULES
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 
 

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
-from weft.ir.core import Op, Region, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Region, Value, walk
 from weft.ops import control
 
 Pair = tuple[Value, Value]

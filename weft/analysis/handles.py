@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.analysis.flow import Values
-from weft.ir.core import Func, Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import SharedArrayType, SharedType, Type
 from weft.layout.shared.sizes import alignment, allocation_bytes, stage_bytes
 from weft.ops import arith, scratch, shared, thread

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.analysis.flow import STRUCTURED, joints
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout
 from weft.layout.distributed import infer

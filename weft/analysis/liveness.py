@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from weft.analysis.flow import LOOPS, PARALLEL, States
 from weft.analysis.handles import Place, alignment_of, bytes_of, handles, is_alloc
 from weft.errors import Loc
-from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.define import Completion, Effect
+from weft.ir.core import Completion, Effect, Func, Op, Region, Value, walk
 from weft.layout.shared.sizes import BARRIER_BYTES
 from weft.locks import lazy
 from weft.ops import mbarrier, shared, thread

@@ -20,8 +20,7 @@ from weft.errors import Loc, fail
 from weft.errors import compiler as errors
 from weft.errors.asynchronous import OPERAND_SCOPE
 from weft.errors.partitions import WORKER_SCOPE
-from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import SCOPES, OpDef, Scope
+from weft.ir.core import SCOPES, Func, Op, OpDef, Scope, Value, walk
 from weft.ir.types import (
     DescriptorType,
     LocalType,

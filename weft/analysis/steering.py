@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from weft.analysis.flow import STRUCTURED, Edge, Values, decides
-from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.define import Effect
+from weft.ir.core import Effect, Func, Op, Region, Value, walk
 from weft.ir.types import DType
 from weft.ops import control
 

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from weft.analysis.handles import Place, Places, handles
 from weft.analysis.tensor_handles import tensor_handles
-from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import Completion, Effect, OpDef
+from weft.ir.core import Completion, Effect, Func, Op, OpDef, Value, walk
 from weft.ir.types import SharedArrayType, SharedType, TensorType, TileType
 from weft.layout import LinearLayout, plan_access
 from weft.layout.base import WARPGROUP

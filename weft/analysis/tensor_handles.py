@@ -15,8 +15,7 @@ from dataclasses import replace
 from math import prod
 
 from weft.analysis.handles import Place, Places, Rule, Tracer, part, same
-from weft.ir.core import Func, Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import TensorType
 from weft.layout.linear.f2 import Span, solved
 from weft.layout.linear.flat import join

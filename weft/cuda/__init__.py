@@ -30,9 +30,8 @@ from weft.cuda import (
     tile,
     tma,
 )
-from weft.cuda.emitter import Emitter
+from weft.cuda.emitter import RULES, Emitter
 from weft.cuda.refs import Inline, Variable
-from weft.cuda.rules import RULES
 from weft.cuda.spelling import c_type, integer, is_small_float
 from weft.cuda.tables import is_wide
 from weft.ir.core import Func, Value

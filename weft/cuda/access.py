@@ -7,14 +7,12 @@ are packed into 32-bit words. The `asm` is volatile, which keeps accesses in pro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from weft.cuda.emitter import Emitter
 from weft.cuda.prelude import Piece
 from weft.cuda.spelling import c_type, is_small_float
 from weft.ir.types import DType
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 Masked = Literal["", "if", "or"]
 """Unmasked; predicated, with undefined values where the predicate is false; predicated, leaving the registers unchanged

@@ -7,20 +7,15 @@ and rounded again, which equals a single rounding: float32's 24 bits of signific
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from weft.cuda.casts import cast
+from weft.cuda.emitter import Emitter, refers, spells
 from weft.cuda.refs import Inline, Ref
-from weft.cuda.rules import refers, spells
 from weft.cuda.spelling import c_type, constant, is_small_float
 from weft.ir.core import Op
 from weft.ir.types import DType, Pointer, float32
 from weft.ops import arith
 from weft.ops.check import dtype_of
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
-
 
 Build = Callable[[Sequence[str]], str]
 

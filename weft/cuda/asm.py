@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.reduce import member
 from weft.cuda.refs import Index, Variable
-from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type, count_of, string
 from weft.errors import fail
 from weft.errors.compiler import CUDA_ASM_CONSTRAINT, CUDA_ASM_CONSTRAINTS, CUDA_ASM_OPERAND
 from weft.ir.core import Op, Value
 from weft.ir.types import Element
 from weft.ops import asm
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _LETTERS = {"h": ("u16", 16), "r": ("u32", 32), "l": ("u64", 64), "f": ("float", 32), "d": ("double", 64)}
 _OUTPUT = re.compile(r"=&?([hrlfd])")

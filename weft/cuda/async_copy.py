@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.memory import address
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import emits
 from weft.cuda.shared import place
 from weft.errors import fail
 from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op
 from weft.ops import async_copy
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _COMMIT = Piece('DEV void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }')
 _WAIT = Piece(

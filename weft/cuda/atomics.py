@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from weft.cuda.arith import extreme
+from weft.cuda.emitter import Emitter
 from weft.cuda.prelude import Piece
 from weft.cuda.spelling import c_type, is_small_float
 from weft.errors import fail
@@ -13,7 +14,6 @@ from weft.errors.compiler import CUDA_ATOMIC_TYPE
 from weft.ir.types import DType
 
 if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
     from weft.ir.core import Op
 
 _LETTER = {16: "h", 32: "r", 64: "l"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter
 from weft.cuda.spelling import c_type, is_small_float
 from weft.errors import fail
 from weft.errors.compiler import CUDA_FLOAT8, CUDA_FLOAT8_ROUNDING
 from weft.ir.types import DType, float32
 
 if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
     from weft.ir.core import Op
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.cuda import access
 from weft.cuda.access import Access
+from weft.cuda.emitter import Emitter, Repeated, elects, emits, spells
 from weft.cuda.prelude import Piece
-from weft.cuda.rules import Repeated, elects, emits, spells
 from weft.ir.core import Op
 from weft.ir.types import int64
 from weft.ops import clc
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 def _query(name: str, result: str, query: str, convert: str = "") -> Piece:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from weft.cuda.rules import emits, spells
+from weft.cuda.emitter import Emitter, emits, spells
 from weft.ir.core import Op
 from weft.ops import cluster
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 @spells(cluster.rank)

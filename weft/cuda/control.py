@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
-from weft.cuda.emitter import Emitter, Partition
-from weft.cuda.rules import emits, spells
+from weft.cuda.emitter import Emitter, Partition, emits, spells
 from weft.cuda.spelling import c_type
-from weft.ir.core import Op, Region, Value, walk
-from weft.ir.define import Completion
+from weft.ir.core import Completion, Op, Region, Value, walk
 from weft.ir.types import ScalarType
 from weft.layout.base import WARPGROUP
 from weft.ops import control, thread

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.cuda.casts import cast
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.program import program_index
 from weft.cuda.refs import Index
-from weft.cuda.rules import emits
 from weft.cuda.spelling import count_of, is_small_float, string
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, float32
 from weft.ops import debug
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 def program_place(e: Emitter) -> str:

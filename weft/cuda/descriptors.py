@@ -6,19 +6,14 @@ workspace in global memory, where TMA reads it. PTX numbers dimensions from the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, Repeated, elects, emits
 from weft.cuda.prelude import Piece
-from weft.cuda.rules import Repeated, elects, emits
 from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.layout import NVMMASharedLayout
 from weft.layout.shared import tma as tma_layout
 from weft.ops import tma
 from weft.ops.check import pointer_of
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 ELEMENT_TYPES = {
     "i1": 0, "i8": 0, "u8": 0, "f8e4m3": 0, "f8e5m2": 0, "i16": 1, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5,

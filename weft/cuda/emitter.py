@@ -3,6 +3,15 @@
 An operation's rule determines its instructions; the emitter determines the form of the text. Adjacent elementwise operations on
 arrays of one length share one unrolled loop, and a value used in that loop only is a scalar inside it. Constants, splats and
 permuted arrays have no variable.
+
+A rule has one of four forms.
+
+* `@emits`: statements. `rule(e, op)` writes them.
+* `@elects`: statements of the partition's elected thread. `rule(e, op, last)` returns them, each with its number of
+  repetitions; adjacent operations share one branch. `last`: the next operation in the branch is of another kind.
+* `@spells`: elementwise. `rule(e, op, *operands)` returns the expression of one element from its operands' texts; the emitter
+  writes the loop, which adjacent operations share. `e.index` is the current register.
+* `@refers`: no code. `rule(e, op)` returns the result as a reference to other values.
 """
 
 from __future__ import annotations
@@ -12,25 +21,73 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from typing import Any, Literal, TypeVar
 
 import weft.cuda.spelling as spelling
-from weft.cuda import elected, tables
+from weft.cuda import tables
 from weft.cuda.kept import kept_ids
 from weft.cuda.names import OWN, REGISTER, Names, symbol
 from weft.cuda.prelude import PIECE_NAMES, Pieces
 from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
-from weft.cuda.rules import RULES, Rule
 from weft.cuda.storage import storage_of
 from weft.cuda.tables import Table
-from weft.cuda.writer import Writer
+from weft.cuda.writer import WIDTH, Writer
 from weft.errors import Loc
-from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.core import Func, Op, OpDef, Region, Value, walk
 from weft.ir.types import RegsType
+from weft.loading import Registry
+from weft.ops import tma
 from weft.targets import Target
 
 Number = int | float | bool
 Statement = tuple["Loc | None", Callable[[Index], str]]
 Move = tuple[Variable, Ref]
+
+
+Repeated = tuple[int, "Callable[[Index], str]"]
+"""The number of repetitions of a statement, and its text for each."""
+Form = Literal["statement", "elected", "element", "reference"]
+Writing = TypeVar("Writing", bound="Callable[[Emitter, Op], None]")
+Elected = TypeVar("Elected", bound="Callable[[Emitter, Op, bool], list[Repeated]]")
+Element = TypeVar("Element", bound="Callable[..., str]")
+Reference = TypeVar("Reference", bound="Callable[[Emitter, Op], Ref]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and its form."""
+
+    form: Form
+    write: Callable[..., Any]
+
+
+RULES: Registry[OpDef, Rule] = Registry("CUDA rule of")
+
+
+def emits(*kinds: OpDef) -> Callable[[Writing], Writing]:
+    """Register a rule that writes statements."""
+    return lambda rule: _register("statement", kinds, rule)
+
+
+def elects(*kinds: OpDef) -> Callable[[Elected], Elected]:
+    """Register a rule that returns statements of the elected thread."""
+    return lambda rule: _register("elected", kinds, rule)
+
+
+def spells(*kinds: OpDef) -> Callable[[Element], Element]:
+    """Register a rule that returns the expression of one element."""
+    return lambda rule: _register("element", kinds, rule)
+
+
+def refers(*kinds: OpDef) -> Callable[[Reference], Reference]:
+    """Register a rule that returns a reference to other values."""
+    return lambda rule: _register("reference", kinds, rule)
+
+
+def _register(form: Form, kinds: tuple[OpDef, ...], rule: Any) -> Any:
+    for kind in kinds:
+        RULES.enter(kind, Rule(form, rule))
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +100,7 @@ class Partition:
 
 
 class Emitter:
-    """The state of one function's emission. Rules call it; see `weft.cuda.rules`.
+    """The state of one function's emission. Rules call it; see the forms of rules above.
 
     `refs`: the reference of each value. `constants`: the values of constants. `index`: the register for which an elementwise
     rule is called. `uses_shared`: the text uses the base of shared memory. `buffers`: names and addresses of the author's
@@ -308,7 +365,7 @@ class Emitter:
         """Write the deferred operations of the elected thread; only definitions occurred between them."""
         group, self._elected = self._elected, []
         if group:
-            elected.write(self, group)
+            write_elected(self, group)
 
     def _refer(self, op: Op, rule: Rule) -> None:
         """Alias the result to the rule's reference, or copy if the reference is mutable or not written yet."""
@@ -397,3 +454,99 @@ def _users(func: Func) -> dict[Value, set[Op]]:
         for value in op.uses:
             users.setdefault(value, set()).add(op)
     return users
+
+
+# Statements of the one thread that acts for its partition, or for its warp: neighbours stand in one branch. Requests that
+# several warps issue have branches of their own, one for warps that follow one another.
+
+
+def elected_condition(e: Emitter, each_warp: bool = False, on: str | None = None) -> str:
+    """The condition of the elected thread: the lane that `elect.sync` elects in the partition's first warp (or in each warp).
+
+    A uniform predicate `on` is tested first. Under a branch inside the `elect.sync` branch, ptxas no longer knows that a single
+    lane is active, and generates a loop over the active lanes around each TMA instruction."""
+    here = e.partition
+    if not e.target.has_elect:
+        first = here.first_warp * e.target.warp_size
+        elected = f"(threadIdx.x & {e.target.warp_size - 1}u) == 0" if each_warp else f"threadIdx.x == {first}"
+    else:
+        elected = e.call("elect_one")
+    alone = each_warp or here.num_warps == 1 or not e.target.has_elect
+    warp = None if alone else f"{e.warp} == {here.first_warp}"
+    return " && ".join(part for part in (warp, on, elected) if part is not None)
+
+
+def write_elected(e: Emitter, ops: list[Op]) -> None:
+    """Write operations in order, with one branch for each run of equal predicates. A `__syncwarp` precedes a thread that acts
+    for its warp."""
+    synced = False
+    for (load, each_warp, on), some in groupby(ops, lambda op: _kind_of_branch(e, op)):
+        group = list(some)
+        e.out.loc = group[0].loc
+        if load is not None:
+            _requests(e, load, on)
+            continue
+        if each_warp and not synced:
+            e.out.line("__syncwarp();")
+        synced = each_warp
+        _branch(e, group, elected_condition(e, each_warp, on))
+
+
+def _kind_of_branch(e: Emitter, op: Op) -> tuple[Op | None, bool, str | None]:
+    """The key of operations that share a branch; a load issued by several warps has its own."""
+    return op if tma.by_several(op) else None, bool(op.attrs.get("each_warp")), _predicate_of(e, op)
+
+
+def _requests(e: Emitter, load: Op, on: str | None) -> None:
+    """The TMA instructions of a load by several warps: one branch for each run of consecutive warps."""
+    warps, first = load.attrs["issuers"], load.attrs["first"]
+    ((count, text),) = _statements_of(e, load, True)
+    e.declare_pending()
+    done = 0
+    while done < count:
+        start = (first + done) % warps
+        some = min(count - done, warps - start)
+        low, high = e.partition.first_warp + start, e.partition.first_warp + start + some
+        if some == 1:
+            who, index = [f"{e.warp} == {low}"], done
+        else:
+            who = [f"{e.warp} >= {low}"] * (start > 0) + [f"{e.warp} < {high}"] * (start + some < warps)
+            index = f"{e.warp} - {low - done}" if low > done else e.warp if low == done else f"{e.warp} + {done - low}"
+        e.out.line(f"if ({' && '.join([*who, *([on] if on else []), e.call('elect_one')])}) {text(index)}")
+        done += some
+
+
+def _branch(e: Emitter, ops: list[Op], condition: str) -> None:
+    """A branch with its operations."""
+    kinds = [op.kind for op in ops]
+    ends = [kind is not after for kind, after in zip(kinds, [*kinds[1:], None], strict=True)]
+    statements = [_statements_of(e, op, end) for op, end in zip(ops, ends, strict=True)]
+    head = f"if ({condition})"
+    line = _in_one_line(head, ops, statements)
+    if line is not None:
+        e.declare_pending()
+        e.out.line(line)
+        return
+    with e.braces(head):
+        for op, repeated in zip(ops, statements, strict=True):
+            e.out.loc = op.loc
+            for count, text in repeated:
+                e.unrolled(count, [(op.loc, text)])
+
+
+def _in_one_line(head: str, ops: list[Op], statements: list[list[Repeated]]) -> str | None:
+    """The branch with its statements on one line, if they are few and from one source line."""
+    every = [item for repeated in statements for item in repeated]
+    if len({op.loc for op in ops}) > 1 or any(count > 1 for count, _ in every):
+        return None
+    texts = [text(0) for _, text in every]
+    line = f"{head} {texts[0]}" if len(texts) == 1 else f"{head} {{ {' '.join(texts)} }}"
+    return line if len(texts) == 1 or len(line) <= WIDTH else None
+
+
+def _statements_of(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    return RULES[op.kind].write(e, op, last)
+
+
+def _predicate_of(e: Emitter, op: Op) -> str | None:
+    return e.operand(op, "pred") if "pred" in op.kind.operand_index else None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, Repeated, elects
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import Repeated, elects
 from weft.cuda.tma import bulk_commit, column, moved
 from weft.ir.core import Op
 from weft.ops import tma
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _GATHER = Piece(
     "// a part of four rows, from column x\n"

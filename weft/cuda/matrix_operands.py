@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter
 from weft.cuda.refs import Index, Variable
 from weft.cuda.spelling import c_type_of, is_small_float
 from weft.ir.core import Value
 from weft.ir.types import DType, RegsType
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 WORD_BITS = 32
 PER_LINE = 16

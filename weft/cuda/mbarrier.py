@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, Repeated, elects, emits
 from weft.cuda.prelude import Piece
 from weft.cuda.program import program_index
 from weft.cuda.refs import Inline
-from weft.cuda.rules import Repeated, elects, emits
 from weft.cuda.spelling import string
 from weft.ir.core import Op, Value, walk
 from weft.ops import async_copy, mbarrier
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 PATIENCE = 2_000_000_000
 """The time-out of waits in debug builds, in nanoseconds."""

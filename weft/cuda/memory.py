@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from weft.cuda import access, atomics
 from weft.cuda.access import Access, Masked
+from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.refs import Index, Variable
-from weft.cuda.rules import emits, spells
 from weft.cuda.spelling import c_type, count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.errors import fail
@@ -17,9 +16,6 @@ from weft.ir.core import Op, Value
 from weft.ir.types import DType
 from weft.ops import memory
 from weft.ops.check import pointer_of
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 @spells(memory.addptr)

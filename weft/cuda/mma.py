@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from math import copysign
-from typing import TYPE_CHECKING
 
 from weft.cuda import tables
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.matrix_operands import (
     PACKERS,
     PER_LINE,
@@ -32,7 +32,6 @@ from weft.cuda.matrix_operands import (
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import emits
 from weft.cuda.spelling import C_NAMES
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
@@ -40,9 +39,6 @@ from weft.ir.types import BY_CODE, DType, RegsType, uint32
 from weft.layout.base import WARPGROUP
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops import mma
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _FENCE = Piece('DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }')
 _COMMIT = Piece('DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }')

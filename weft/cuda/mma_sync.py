@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.matrix_operands import (
     PTX,
     PTX_ACCUMULATOR,
@@ -17,14 +16,10 @@ from weft.cuda.matrix_operands import (
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import emits
 from weft.cuda.spelling import C_NAMES
 from weft.ir.core import Op
 from weft.ir.types import BY_CODE, DType
 from weft.ops import mma
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 @emits(mma.mma_sync)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.refs import Inline, Ref
-from weft.cuda.rules import emits, refers, spells
 from weft.ir.core import Op
 from weft.ops import program
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 def _of_programs(e: Emitter, built_in: str, axis: int) -> str:

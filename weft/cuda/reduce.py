@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.refs import Index, Inline
-from weft.cuda.rules import emits
 from weft.cuda.spelling import count_of
 from weft.ir.core import Op
 from weft.ops import reduce
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 @emits(reduce.map_elements)

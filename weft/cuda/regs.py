@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from weft.cuda.arith import fma
+from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref, Variable
-from weft.cuda.rules import emits, refers, spells
 from weft.cuda.spelling import c_type, constant
 from weft.cuda.tables import Table, is_wide, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType
 from weft.ops import regs
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 # Narrowing conversions are paired. With single conversions that read an accumulator immediately after its wait, ptxas was seen
 # to serialize the kernel's wgmma instructions (warning C7514).

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.cuda import access
 from weft.cuda.access import Access, Masked, Matrix
+from weft.cuda.emitter import Emitter, emits, refers
 from weft.cuda.memory import plus, read_registers, write_registers
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref
-from weft.cuda.rules import emits, refers
 from weft.cuda.spelling import count_of
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType
 from weft.layout.shared.layouts import Pads
 from weft.ops import scratch, shared
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _ADD = (
     "DEV void add_shared(u32 p, int value) {\n"

@@ -6,21 +6,16 @@ allocations, are constants in the text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, Repeated, elects
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import Repeated, elects
 from weft.cuda.tables import Table
 from weft.cuda.tensor_memory import cta_group
 from weft.ir.core import Op, Value
 from weft.layout.tensor_cores.tcgen05 import descriptor_bits
 from weft.layout.tensor_cores.tcgen05_kinds import KINDS, Kind
 from weft.ops import tcgen05
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 def _mma_piece(name: str, kind: Kind, group: str, in_tensor: bool) -> Piece:

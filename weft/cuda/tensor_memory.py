@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter, emits
 from weft.cuda.matrix_operands import WORD_BITS, in_place, operand_lines, ptx_vector, struct_of
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Variable
-from weft.cuda.rules import emits
 from weft.cuda.spelling import c_type_of
 from weft.cuda.tables import Table
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, uint32
 from weft.layout.tensor_memory.load_store import Variant, words
 from weft.ops import tcgen05, tensor_memory
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _FENCES = {
     f"tcgen05_fence_{when}": Piece(

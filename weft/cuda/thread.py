@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from weft.cuda import access, atomics
 from weft.cuda.access import Access, Masked
 from weft.cuda.debug import program_place
+from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.memory import read_registers, write_registers
 from weft.cuda.refs import Index, Variable
-from weft.cuda.rules import emits, spells
 from weft.cuda.spelling import c_type_of, count_of, string
 from weft.cuda.tables import Table, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import LocalType, SharedArrayType
 from weft.ops import thread
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
-
 
 # Local arrays: C arrays, which are in registers if all indices are constants after unrolling, and in local memory otherwise.
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from weft.cuda.emitter import Emitter, emits, refers
 from weft.cuda.refs import Ref
-from weft.cuda.rules import emits, refers
 from weft.ir.core import Op
 from weft.ops import tile
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 
 @refers(tile.hint)

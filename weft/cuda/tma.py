@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from weft.cuda.emitter import Emitter, Repeated, elects
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.rules import Repeated, elects
 from weft.ir.core import Op, Value
 from weft.ir.types import DescriptorType
 from weft.layout import NVMMASharedLayout
 from weft.layout.cluster import receivers
 from weft.ops import tma
-
-if TYPE_CHECKING:
-    from weft.cuda.emitter import Emitter
 
 _COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
 _WAIT = Piece(

@@ -14,8 +14,7 @@ from weft.analysis.tensor_handles import columns_of
 from weft.errors import Loc, UserError
 from weft.explain import widths
 from weft.explain.notes import Note, in_bytes
-from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
 from weft.ops import shared, tensor_memory, thread, tile

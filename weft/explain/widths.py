@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from weft import compiler
 from weft.errors import Loc
 from weft.explain.notes import Note, in_bytes
-from weft.ir.core import Op, ParamFacts, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, ParamFacts, Value, walk
 from weft.ir.types import Pointer
 from weft.ops import async_copy, memory
 from weft.ops.check import pointer_of

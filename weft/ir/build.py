@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import Loc, UserError
-from weft.ir.core import Func, FuncAttrs, Op, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, FuncAttrs, Op, OpDef, Region, Value
 from weft.ir.types import Type
 
 

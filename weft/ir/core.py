@@ -1,4 +1,4 @@
-"""Values, operations, regions and functions: the whole IR, immutable.
+"""Values, operations and their definitions, regions and functions: the whole IR, immutable.
 
 A region is one block of operations that ends in a terminator; control flow is operations with regions. Values are compared by
 identity. A pass never modifies an operation; it builds a new function (`weft.ir.rebuild`).
@@ -6,17 +6,22 @@ identity. A pass never modifies an operation; it builds a new function (`weft.ir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from weft.errors import Loc
-from weft.ir.types import Type
-
-if TYPE_CHECKING:
-    from weft.ir.define import OpDef
+from weft.ir.types import DType, Type
 
 Attrs = Mapping[str, Any]
+
+
+Scope = Literal["block", "warp", "thread"]
+OpStage = Literal["tile", "lowered", "both"]
+Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma", "tcgen05"]
+"""Completion mechanisms of asynchronous accesses: a thread's cp.async groups, an mbarrier's phase, the elected thread's bulk
+groups, a warpgroup's wgmma groups, and the elected thread's tcgen05 operations, whose commit arrives on an mbarrier."""
+SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
 
 
 class Value:
@@ -43,6 +48,100 @@ class Region:
     def terminator(self) -> Op:
         """The last operation (`control.yield`, `control.condition` or `control.return`)."""
         return self.ops[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An effect of an operation on memory.
+
+    `kind`: "read" and "write" access memory. "update" modifies a barrier atomically, by the elected thread. "release" makes
+    earlier accesses of all threads of the partition visible. "sync" orders accesses: in space "threads" it is a barrier of the
+    partition, in "warp" one of each warp; with `completes` a wait for accesses with that completion mechanism; with proxy
+    "async" a proxy fence.
+
+    `operand` names the pointer or handle parameter (None: memory internal to the operation, or all memory). `space` is the
+    memory space, `proxy` the proxy of the access, `completes` the completion mechanism of an asynchronous access (None:
+    synchronous). `elected`: one elected thread of the partition performs it instead of all threads.
+    """
+
+    kind: Literal["read", "write", "update", "release", "sync"]
+    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp"]
+    operand: str | None = None
+    proxy: Literal["generic", "async"] = "generic"
+    completes: Completion | None = None
+    elected: bool = False
+
+
+Fold = Callable[[tuple[int, ...], Attrs, DType], int | None]
+"""The result of an operation on constant integers, of its attributes and of their type, before it wraps; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """Algebra of an operation on integers, as far as simplification uses it.
+
+    `commutes`: its first two operands may be exchanged, floats too. `neutral`: the right operand that leaves the left one as it
+    is, `floats`: floats as well. `absorbing`: the right operand that alone decides the result. `itself`: of one value twice the
+    result is that value ("same"), or does not depend on it ("constant").
+    """
+
+    commutes: bool = False
+    neutral: int | None = None
+    floats: bool = False
+    absorbing: int | None = None
+    itself: Literal["", "same", "constant"] = ""
+
+
+NO_LAWS = Laws()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDef:
+    """The definition of an operation; see `weft.ir.define`. Compared by identity.
+
+    `pure` is True when results depend only on operands and attributes, without effects. `scope` is the minimum scope of the
+    results, joined with the operands' scopes; `needs` is the scope of control flow that the operation requires. `removed_by`
+    names the pass that eliminates the operation, which then has no CUDA rule. `fold` and `laws` are for operations
+    on integers.
+    """
+
+    name: str
+    rule: Callable[..., Type | tuple[Type, ...] | None]
+    doc: str
+    operands: tuple[str, ...]
+    variadic: str | None
+    regions: tuple[str, ...]
+    variadic_region: str | None
+    attributes: tuple[str, ...]
+    defaults: Attrs
+    effects: tuple[Effect, ...]
+    stage: OpStage
+    removed_by: str | None
+    scope: Scope
+    needs: Scope
+    terminator: bool
+    pure: bool
+    fold: Fold | None
+    laws: Laws
+    operand_index: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
+        """Result types, by the typing rule. Raises what the rule raises."""
+        if self.variadic_region is not None:
+            types = self.rule(*operands, *regions, **attrs)
+        else:
+            inner = dict(zip(self.regions, regions, strict=True)) if regions else {}
+            types = self.rule(*operands, **attrs, **inner)
+        if types is None:
+            return ()
+        return types if isinstance(types, tuple) else (types,)
+
+    def region_names(self, count: int) -> tuple[str, ...]:
+        """The names of an operation's `count` regions in IR text."""
+        return self.regions if self.variadic_region is None else (self.variadic_region,) * count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, TypeVar
 
-from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
-from weft.ir.define import OPS, OpDef
+from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, OpDef, ParamFacts, Region, Value
+from weft.ir.define import OPS
 from weft.ir.text import TextError
 from weft.ir.types import (
     BY_CODE,

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.ir.build import Builder
-from weft.ir.core import Attrs, Func, Op, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Attrs, Func, Op, OpDef, Region, Value
 from weft.ir.types import TileType
 
 Operands = tuple[Value | None, ...]

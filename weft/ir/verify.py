@@ -14,8 +14,7 @@ from types import UnionType
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from weft.errors import Loc, WeftError, render
-from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, ParamFacts, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import ABOUT_VALUES, Func, FuncAttrs, Op, OpDef, ParamFacts, Region, Value
 from weft.ir.text import format_op
 from weft.ir.types import DescriptorType, ScalarType, SharedType, TensorType, TileType
 

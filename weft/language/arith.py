@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 from weft.ir.types import DType, Pointer, float32, int1, int32, int64
 from weft.language.advice import integer_instead
 from weft.language.broadcast import common_form, constant, fit

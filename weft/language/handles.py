@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.errors import fail
 from weft.errors import memory as errors
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 from weft.ir.types import DType, SharedType, TensorType
 from weft.language.context import current
 from weft.language.creation import check_int

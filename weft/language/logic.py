@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.errors import fail
 from weft.errors import language as errors
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 from weft.ir.types import DType, Pointer, float16, int1, int32, uint64
 from weft.language.broadcast import common_form, constant
 from weft.language.marks import builtin

@@ -6,28 +6,24 @@ It wraps one IR value. Every operator and method forwards to a function of the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors.tensor_cores import MMA_IN_FLIGHT
-from weft.ir.core import Value
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef, Value
 from weft.ir.types import DType, Element, Pointer, ScalarType, TileType
 from weft.language.context import current
 from weft.language.dtypes import distributed_type
 from weft.language.runtime_value import RuntimeValue, article, describe, name_of, represents, wrap
+from weft.layout import DistributedLayout
 from weft.loading import Later
 
-if TYPE_CHECKING:
-    from weft.language import advice, arith, casts, logic, math, reduction, scan, shape
-    from weft.layout import DistributedLayout
-else:
-    # These modules import `tensor`, and its methods call them: a circular import.
-    advice, arith, casts, logic, math, reduction, scan, shape = (
-        Later(f"weft.language.{name}")
-        for name in ("advice", "arith", "casts", "logic", "math", "reduction", "scan", "shape")
-    )
+# The methods' functions, found when one is called: their modules are written over this class, and import it.
+advice, arith, casts, logic, math, reduction, scan, shape = (
+    Later(f"weft.language.{name}")
+    for name in ("advice", "arith", "casts", "logic", "math", "reduction", "scan", "shape")
+)
 
 Number = int | float | bool
 Operand: TypeAlias = "tensor | int | float | bool"

@@ -11,8 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Literal
 
-from weft.ir.core import Attrs, Value
-from weft.ir.define import Laws, exact, op
+from weft.ir.core import Attrs, Laws, Value
+from weft.ir.define import exact, op
 from weft.ir.types import DType, Pointer, ScalarType, Type, int1, with_element
 from weft.ops.check import (
     boolean,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import DType, Type, with_element
 from weft.ops.check import require, same_form
 

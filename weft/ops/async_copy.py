@@ -6,8 +6,8 @@ threads need a barrier after that.
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op, reads
+from weft.ir.core import Effect, Value
+from weft.ir.define import op, reads
 from weft.ir.types import RegsType, SharedArrayType
 from weft.layout.shared.layouts import Pads
 from weft.ops.check import barrier, boolean, pointer_of, require, same_form, scalar, shared, tile

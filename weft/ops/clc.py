@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op, reads
+from weft.ir.core import Effect, Value
+from weft.ir.define import op, reads
 from weft.ir.types import ScalarType, SharedArrayType, Type, int1, int32, int64
 from weft.ops.check import barrier, require, scalar, shared
 

@@ -6,7 +6,8 @@ One program is a cluster of func.attrs.num_ctas blocks. Tiles span the blocks by
 
 from __future__ import annotations
 
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect
+from weft.ir.define import op
 from weft.ir.types import ScalarType, Type, int32
 
 MEETS = (Effect("sync", "io"),)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ops.check import boolean, same_form
 
 IO = (Effect("write", "io"),)

@@ -8,8 +8,8 @@ In a cluster blocks may share a barrier: that of the first of them, which makes 
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import SharedType, int32
 from weft.layout import MBarrierLayout
 from weft.ops.check import barrier, boolean, require, scalar

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Value
-from weft.ir.define import Laws, op, reads, writes
+from weft.ir.core import Laws, Value
+from weft.ir.define import op, reads, writes
 from weft.ir.types import RegsType, Type, with_element
 from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form
 from weft.ops.regs import Table

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import RegsType, SharedArrayType, SharedType, TileType, Type
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.ops.check import boolean, regs, require, scalar, shared, tile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from weft.ir.core import Func, Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Func, Value
+from weft.ir.define import op
 from weft.ir.types import ScalarType, Type, int32
 from weft.layout import WARP_SIZE
 from weft.ops.check import require

@@ -6,8 +6,8 @@ What the compiler takes for itself is allocated by `weft.ops.scratch` and access
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op, reads, writes
+from weft.ir.core import Effect, Value
+from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout, SharedLayout
 from weft.layout.shared.layouts import Pads

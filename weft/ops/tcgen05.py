@@ -14,8 +14,8 @@ each block has half of the rows of a and of the accumulator, and half of the col
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.tensor_cores.shared_operands import Operand
 from weft.layout.tensor_cores.tcgen05 import Step

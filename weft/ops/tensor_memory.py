@@ -10,8 +10,8 @@ lane << 16 | column, and the kernel takes all of its columns at its beginning an
 
 from __future__ import annotations
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import DType, RegsType, ScalarType, SharedArrayType, TensorType, Type, int32, tile_type, uint32
 from weft.layout import DistributedLayout
 from weft.layout.tensor_memory.layouts import TensorLayout

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from math import prod
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op, reads, writes
+from weft.ir.core import Effect, Value
+from weft.ir.define import op, reads, writes
 from weft.ir.types import DType, LocalType, RegsType, ScalarType, SharedArrayType, TileType, Type, int32, tile_type
 from weft.layout import DistributedLayout
 from weft.ops.check import TypingError, boolean, integer, regs, require, scalar, shared, shared_array, tile

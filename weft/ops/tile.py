@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from weft.ir.core import Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Value
+from weft.ir.define import op
 from weft.ir.types import ScalarType, Type, int32, tile_type
 from weft.layout import DistributedLayout
 from weft.layout.distributed import infer

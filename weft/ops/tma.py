@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Op, Value
-from weft.ir.define import Effect, op
+from weft.ir.core import Effect, Op, Value
+from weft.ir.define import op
 from weft.ir.types import DescriptorType, DType, SharedArrayType, Type, int16, int32, int64
 from weft.layout import SharedLayout
 from weft.ops.check import barrier, boolean, descriptor, pointer_of, regs, require, scalar, shared, tile

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from weft.errors import LayoutError, UserError, fail
 from weft.errors import cluster as errors
-from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import SharedType, TensorType, TileType
 from weft.layout import LinearLayout
 from weft.layout.cluster import copies

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Attrs
-from weft.ir.define import OpDef
+from weft.ir.core import Attrs, OpDef
 from weft.ir.types import DType, wrap
 
 Number = int | float | bool

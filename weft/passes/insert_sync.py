@@ -59,8 +59,7 @@ from weft.analysis.synchronisation import (
 )
 from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.ir.core import Func, Op, Region, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Region, walk
 from weft.ops import cluster, control, program, thread, tma
 from weft.passes.spread_requests import gathered
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.analysis.flow import BOUNDS, LOOPS, unchanged, without
-from weft.ir.core import Func, Op, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Region, Value
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, TileType, Type, uint64, wrap
 from weft.ops import arith, async_copy, control, debug, memory, program, regs, thread, tile

@@ -15,8 +15,7 @@ from typing import Literal
 
 from weft.analysis.handles import handles
 from weft.errors import Loc
-from weft.ir.core import Func, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, OpDef, walk
 from weft.ops import cluster, mbarrier, mma, program, tcgen05
 from weft.ops.control import run_by
 from weft.passes.insert_sync import unneeded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 from weft.loading import Registry
 
 Rule = Callable[..., Any]

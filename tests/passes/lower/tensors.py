@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from tests.support import TileKernel, ops_of, tile_kernel
 from weft import targets
-from weft.ir.core import Func, Op, Value, walk
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import float32
 from weft.ir.verify import verify
 from weft.layout import TensorMemoryLayout

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, int32, uint32, uint64
 from weft.layout import LinearLayout
 from weft.ops import arith, reduce, regs, scratch, shared

@@ -9,8 +9,7 @@ from weft.analysis.flow import repeated
 from weft.errors import cluster as cluster_errors
 from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DescriptorType, int32, int64
 from weft.layout import LinearLayout, NVMMASharedLayout
 from weft.layout.cluster import block_bases, copies, receivers

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ops import clc
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.handles import view

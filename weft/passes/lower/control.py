@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.analysis.flow import LOOPS, Pair, joints
-from weft.ir.core import Op, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, SharedType, TensorType, TileType, Type, int32
 from weft.ops import control
 from weft.ops import reduce as reduce_ops

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion

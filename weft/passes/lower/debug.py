@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.ops import debug, regs
 from weft.passes.lower.blocks import both, in_first, owns_first, where

@@ -9,8 +9,7 @@ The elected thread may be any of its warp's, so all threads have all rows.
 from __future__ import annotations
 
 from weft.errors import UserError
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DescriptorType, int32
 from weft.layout import NVMMASharedLayout
 from weft.layout.cluster import block_bases, block_shape, copies

@@ -16,8 +16,7 @@ from math import prod
 
 from weft.analysis.tensor_handles import tensor_type, tile_columns
 from weft.errors import fail, memory
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.shared.sizes import allocation_bytes, stage_bytes, tile_bytes
 from weft.layout.tensor_cores.shared_operands import SharedSide

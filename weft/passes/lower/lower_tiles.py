@@ -12,8 +12,7 @@ Each family of operations has its rules in a module beside this one; whatever ha
 
 from __future__ import annotations
 
-from weft.ir.core import Func
-from weft.ir.define import OpDef
+from weft.ir.core import Func, OpDef
 from weft.passes.lower import (
     across,
     async_ops,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from weft.analysis.facts.congruence import MOST
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import ScalarType, TileType
 from weft.ops import arith, memory, regs
 from weft.ops.check import pointer_of

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from weft.errors import UserError, fail
 from weft.errors import compiler as errors
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, ScalarType, SharedType, TileType, int1
 from weft.layout import DistributedLayout
 from weft.layout.tensor_cores.mma import ProductPlan, plan_product, plan_sync

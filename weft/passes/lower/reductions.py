@@ -7,8 +7,7 @@ tiles, which is why numbers agree bit for bit.
 from __future__ import annotations
 
 from weft.analysis.commute import commutes
-from weft.ir.core import Op, Region, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import int32
 from weft.layout.reduction import (
     LaneScan,

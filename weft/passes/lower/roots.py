@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from weft.analysis.flow import Edge, Values
-from weft.ir.core import Func, Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import DType, TileType, Type
 from weft.ops import arith, control, memory, tile
 

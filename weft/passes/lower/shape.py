@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.layout import LinearLayout
 from weft.ops import regs, tile

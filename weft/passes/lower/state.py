@@ -18,8 +18,7 @@ from weft.analysis.facts.scalar import Scalar
 from weft.analysis.facts.words import step_of, unknown, word_of
 from weft.analysis.scopes import scopes
 from weft.ir.build import OpenRegion
-from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.define import OpDef, Scope
+from weft.ir.core import Func, Op, OpDef, Region, Scope, Value, walk
 from weft.ir.rebuild import Rebuilder
 from weft.ir.types import DescriptorType, DType, Pointer, RegsType, ScalarType, TileType, int32, int64, wrap
 from weft.layout import WARP_SIZE, LinearLayout

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from weft.analysis.tensor_handles import tensor_type
 from weft.errors import fail, tensor_cores
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, SharedType, TensorType
 from weft.layout.base import Unreadable
 from weft.layout.tensor_cores.shared_operands import SharedSide

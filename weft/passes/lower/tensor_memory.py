@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from weft.analysis.tensor_handles import tensor_type
 from weft.errors import fail, memory
-from weft.ir.core import Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ir.types import SharedArrayType
 from weft.ops import thread
 from weft.passes.lower.forms import Array

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from weft.analysis.flow import Edge, Values, inside
 from weft.errors import Loc, fail
 from weft.errors import compiler as errors
-from weft.ir.core import Func, Op, Value
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import SharedType, TensorType
 from weft.layout import PaddedSharedLayout, SharedLayout
 from weft.layout.linear.f2 import Span, solved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.analysis.facts.rule import Rule
 from weft.analysis.facts.rules import arith, cluster, control, memory, program, reduce, regs, tile
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 
 FAMILIES = (arith, cluster, control, memory, program, reduce, regs, tile)
 RULES: dict[OpDef, Rule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}

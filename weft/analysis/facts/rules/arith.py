@@ -19,8 +19,7 @@ from weft.analysis.facts.rule import (
 )  # fmt: skip
 from weft.analysis.facts.scalar import Scalar, Word, constant
 from weft.analysis.facts.tile import Axis, Facts
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ir.types import DType
 from weft.ops import arith
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.analysis.facts.rule import Rule
-from weft.ir.define import OpDef
+from weft.ir.core import OpDef
 from weft.ops import control
 
 RULES: dict[OpDef, Rule] = {}

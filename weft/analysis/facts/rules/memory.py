@@ -7,8 +7,7 @@ from weft.analysis.facts.rule import Hulls, Known, Rule, anything, lifted, of_ax
 from weft.analysis.facts.scalar import Scalar, Word
 from weft.analysis.facts.tile import Axis, Facts
 from weft.analysis.facts.words import step_of
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ops import memory
 
 

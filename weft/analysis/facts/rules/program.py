@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from weft.analysis.facts.rule import Rule, first
 from weft.analysis.facts.scalar import Scalar, between
-from weft.ir.core import Func, Op
-from weft.ir.define import OpDef
+from weft.ir.core import Func, Op, OpDef
 from weft.ir.types import int32
 from weft.layout import WARP_SIZE
 from weft.ops import program

@@ -6,8 +6,7 @@ from weft.analysis.facts.rule import Hulls, Known, Rule, first
 from weft.analysis.facts.scalar import Scalar, Word, between
 from weft.analysis.facts.tile import Axis, Facts
 from weft.analysis.facts.words import shape_of, step_of
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ops import reduce
 
 

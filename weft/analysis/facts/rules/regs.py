@@ -5,8 +5,7 @@ from __future__ import annotations
 from weft.analysis.facts import scalar
 from weft.analysis.facts.rule import Hulls, Rule, any_of, first, joined
 from weft.analysis.facts.scalar import Scalar, Word, constant
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ops import regs
 
 

@@ -8,8 +8,7 @@ from weft.analysis.facts.rule import Hulls, Known, Rule, first, joined, same, wh
 from weft.analysis.facts.scalar import Scalar, Word, between
 from weft.analysis.facts.tile import Axis, Facts
 from weft.analysis.facts.words import shape_of
-from weft.ir.core import Op
-from weft.ir.define import OpDef
+from weft.ir.core import Op, OpDef
 from weft.ops import tile as tiles
 
 
