@@ -12,7 +12,7 @@ from typing import Any
 from weft.errors import UserError
 from weft.layout.parse import parse_layout, parse_shape
 from weft.layout.show.svg import format_svg
-from weft.layout.show.text import Fragment, draw, hardware_fragments, tensor_fragments
+from weft.layout.show.text import Piece, draw, hardware_fragments, tensor_fragments
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_colored(fragments: Iterable[Fragment], no_color: bool) -> None:
+def _print_colored(fragments: Iterable[Piece], no_color: bool) -> None:
     """Print fragments, each with the background colour of its thread; without colours when the output is not a terminal."""
     from rich.console import Console
     from rich.text import Text

@@ -20,7 +20,7 @@ from weft.runtime import cache, kept
 from weft.runtime.cache import Cache
 from weft.runtime.compiled import Binary
 from weft.runtime.entry import MAGIC, Entry, decode, encode
-from weft.runtime.files import Unusable
+from weft.runtime.files import UnusableFile
 
 KEY = "ab" + "0" * 62
 OTHER = "cd" + "1" * 62
@@ -60,7 +60,7 @@ def test_any_damage_is_noticed(data):
     good = encode(KEY, ENTRY)
     position = data.draw(st.integers(0, len(good) - 1))
     changed = good[:position] + bytes([good[position] ^ 0x10]) + good[position + 1 :]
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableFile):
         decode(KEY, good[:position] if data.draw(st.booleans()) else changed)
 
 
@@ -108,7 +108,7 @@ def headed(**changes: object) -> dict[str, object]:
     ],
 )
 def test_a_file_that_nobody_encoded(store, data, reason):
-    with pytest.raises(Unusable, match=reason):
+    with pytest.raises(UnusableFile, match=reason):
         decode(KEY, data)
     store.put(KEY, ENTRY)
     path_of(store, KEY).write_bytes(data)
@@ -134,15 +134,15 @@ def test_kinds_of_entries_are_read_back():
 )  # fmt: skip
 def test_a_binary_of_wrong_types_is_none(changes):
     entry = kept.of_binary(MADE)
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableFile):
         kept.binary(Entry({**entry.metadata, **changes}, entry.parts))
 
 
 def test_a_binary_without_code_is_none():
     entry = kept.of_binary(MADE)
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableFile):
         kept.binary(Entry(entry.metadata, {}))
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableFile):
         kept.binary(Entry({name: n for name, n in entry.metadata.items() if name != "n_regs"}, entry.parts))
 
 
@@ -151,7 +151,7 @@ def test_a_binary_without_code_is_none():
     [None, {}, "ab", [1], ["abc"], [["abc"]], [[["", "SCALE"]]], [[["", "SCALE", 3]]], [[["", "\ud800", ""]]]],
 )
 def test_a_manifest_of_wrong_types_is_none(variants):
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableFile):
         kept.variants(Entry({"variants": variants}))
 
 

@@ -14,7 +14,7 @@ import weft
 from weft.runtime import files, folder, nvrtc
 from weft.runtime.cache import Cache
 from weft.runtime.entry import Entry, encode
-from weft.runtime.files import Unusable
+from weft.runtime.files import UnusableFile
 from weft.runtime.folder import MARKER
 
 KEY = "ab" + "0" * 62
@@ -289,7 +289,7 @@ def test_reads_that_are_cut_short_are_continued(tmp_path, monkeypatch):
     found = files.read(str(path), 100)
     assert found is not None
     assert found[0] == b"0123456789"
-    with pytest.raises(Unusable, match="10 bytes are more"):
+    with pytest.raises(UnusableFile, match="10 bytes are more"):
         files.read(str(path), 9)
 
 

@@ -28,7 +28,7 @@ _REGISTER = {"f32": "f", "f64": "d"}
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessFunction:
     """One shape of access: `modifiers` are PTX's between the space and the type, as in `.cg` or `.L1::evict_last`.
 
     A matrix access has `vec` elements per thread, one 32-bit word per matrix."""
@@ -94,7 +94,7 @@ class Access:
         return "u32" if self.word_bits == 32 else "u16"
 
 
-def read(e: Emitter, a: Access, address: str, mask: str | None, other: str | None = None) -> str:
+def read(e: Emitter, a: AccessFunction, address: str, mask: str | None, other: str | None = None) -> str:
     """An expression: the element at the address, or `other` if the predicate is false."""
     whole, element = f"load_{a.name}", c_type(a.dtype)
     pointer = f"const {a.address[0]}" if a.space == "global" else a.address[0]
@@ -107,7 +107,7 @@ def read(e: Emitter, a: Access, address: str, mask: str | None, other: str | Non
     return f"{name}({', '.join(part for part in (address, mask, other) if part is not None)})"
 
 
-def write(e: Emitter, a: Access, address: str, element: str, mask: str | None) -> str:
+def write(e: Emitter, a: AccessFunction, address: str, element: str, mask: str | None) -> str:
     """A statement that stores one element."""
     whole, on = f"store_{a.name}", ", bool on" * bool(a.masked)
     text = f"({a.address[0]} p, {c_type(a.dtype)} x{on}) {{ {whole}(p, &x{', on' * bool(a.masked)}); }}"
@@ -116,21 +116,21 @@ def write(e: Emitter, a: Access, address: str, element: str, mask: str | None) -
     return f"{name}({', '.join(part for part in (address, element, mask) if part is not None)});"
 
 
-def load(e: Emitter, access: Access, registers: str, address: str, mask: str | None) -> str:
+def load(e: Emitter, access: AccessFunction, registers: str, address: str, mask: str | None) -> str:
     """A statement that loads `vec` registers."""
     key = f"load_{access.name}"
     e.pieces.define(key, _load(key, access))
     return f"{key}({', '.join([registers, address, *([] if mask is None else [mask])])});"
 
 
-def store(e: Emitter, access: Access, address: str, registers: str, mask: str | None) -> str:
+def store(e: Emitter, access: AccessFunction, address: str, registers: str, mask: str | None) -> str:
     """A statement that stores `vec` registers."""
     key = f"store_{access.name}"
     e.pieces.define(key, _store(key, access))
     return f"{key}({', '.join([address, registers, *([] if mask is None else [mask])])});"
 
 
-def _load(name: str, a: Access) -> Piece:
+def _load(name: str, a: AccessFunction) -> Piece:
     element, (address, letter) = c_type(a.dtype), a.address
     pointer = f"const {address}" if a.space == "global" else address
     head = f"DEV void {name}({element}* x, {pointer} p{', bool on' if a.masked else ''}) {{"
@@ -152,13 +152,13 @@ def _load(name: str, a: Access) -> Piece:
     return Piece(f"{head}\n{words}  {asm}\n  {_unpack(a)} }}", needs)
 
 
-def _kept(a: Access) -> str:
+def _kept(a: AccessFunction) -> str:
     """The operands of a masked load as read and written (`+`), since it leaves registers unchanged where the mask is false."""
     source = "x" if a.direct else "other"
     return "".join(f', "{a.register}"({source}[{i}])' for i in range(a.words))
 
 
-def _store(name: str, a: Access) -> Piece:
+def _store(name: str, a: AccessFunction) -> Piece:
     element, (address, letter) = c_type(a.dtype), a.address
     head = f"DEV void {name}({address} p, const {element}* x{', bool on' if a.masked else ''}) {{"
     inputs = ", ".join(
@@ -170,12 +170,14 @@ def _store(name: str, a: Access) -> Piece:
     return Piece(f"{head}\n  {_pack(a)}\n  {asm} }}", _needs(a, _packer(a)))
 
 
-def _braces(a: Access, first: int) -> str:
+def _braces(a: AccessFunction, first: int) -> str:
     names = [f"%{first + i}" for i in range(a.words)]
     return f"{{{', '.join(names)}}}" if a.words > 1 or a.matrix else names[0]
 
 
-def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, before: str = "", kept: str = "") -> str:
+def _asm(
+    mnemonic: str, a: AccessFunction, operands: str, outputs: str, inputs: str, before: str = "", kept: str = ""
+) -> str:
     # An access that is ordered with other threads' accesses also clobbers memory, so that NVRTC moves no access across it,
     # including those of shared memory.
     clobber = ' : "memory"' if mnemonic == "st" or a.strength not in (WEAK, VOLATILE) else ""
@@ -191,24 +193,24 @@ def _asm(mnemonic: str, a: Access, operands: str, outputs: str, inputs: str, bef
     return f'asm volatile("{guarded}"\n    :{results}\n    : {inputs}, "r"((int)on){kept}{clobber});'
 
 
-def _needs(a: Access, piece: str) -> tuple[str, ...]:
+def _needs(a: AccessFunction, piece: str) -> tuple[str, ...]:
     struct = (a.dtype.code,) if is_small_float(a.dtype) else ()
     return (*struct, piece) if a.dtype.itemsize == 1 or (a.word_bits == 32 and a.dtype.itemsize < 4) else struct
 
 
-def _packer(a: Access) -> str:
+def _packer(a: AccessFunction) -> str:
     if a.dtype.itemsize == 1:
         return "pack_fp8" if a.dtype.is_fp8() and a.word_bits == 32 else "pack8"
     return "pack16"
 
 
-def _unpacker(a: Access) -> str:
+def _unpacker(a: AccessFunction) -> str:
     if a.dtype.is_bool():
         return "unpack_bool"
     return "unpack8" if a.dtype.itemsize == 1 else "unpack16"
 
 
-def _pack(a: Access, name: str = "w") -> str:
+def _pack(a: AccessFunction, name: str = "w") -> str:
     """Statements that pack elements into words."""
     per_word = a.vec // a.words
     if a.dtype.itemsize == 4:
@@ -223,7 +225,7 @@ def _pack(a: Access, name: str = "w") -> str:
     return f"const {a.word} {name}[{a.words}] = {{{', '.join(words)}}};"
 
 
-def _unpack(a: Access) -> str:
+def _unpack(a: AccessFunction) -> str:
     """Statements that unpack words into elements."""
     per_word = a.vec // a.words
     if a.dtype.itemsize == 4:

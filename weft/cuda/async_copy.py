@@ -8,7 +8,7 @@ from weft.cuda.emitter import Emitter, emits
 from weft.cuda.memory import address
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.shared import place
+from weft.cuda.shared import element_address
 from weft.errors import fail
 from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op
@@ -53,7 +53,7 @@ def _copy(e: Emitter, op: Op) -> None:
     e.pieces.define(name, _copy_piece(name, width, mask is not None, ".cg" if around else ".ca", eviction))
 
     def text(index: Index) -> str:
-        to = place(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)
+        to = element_address(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)
         on = "" if mask is None else f", {e.at(mask, index)}"
         return f"{name}({to}, {address(e, ptr, op.attrs['offsets'], strides, index)}{on});"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.cuda import access
-from weft.cuda.access import Access
+from weft.cuda.access import AccessFunction
 from weft.cuda.emitter import Emitter, Repeated, elects, emits, spells
 from weft.cuda.prelude import Piece
 from weft.ir.core import Op
@@ -51,7 +51,7 @@ def _load(e: Emitter, op: Op) -> None:
     (result,) = op.uses
     answer = e.names.fresh("answer")
     e.out.bare(f"i64 {answer}[2];")
-    e.out.line(access.load(e, Access("shared", int64, 2), answer, e.at(result), None))
+    e.out.line(access.load(e, AccessFunction("shared", int64, 2), answer, e.at(result), None))
     # The next response is written through the async proxy, possibly requested by another warp or CTA. A proxy fence executed
     # there would not order this thread's reads of the buffer, so this thread executes one after its reads.
     e.out.line(f"{e.call('fence_async')};")

@@ -30,7 +30,7 @@ from weft.cuda.names import OWN, REGISTER, Names, symbol
 from weft.cuda.prelude import PIECE_NAMES, Pieces
 from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
 from weft.cuda.storage import storage_of
-from weft.cuda.tables import Table
+from weft.cuda.tables import IndexTable
 from weft.cuda.writer import WIDTH, Writer
 from weft.errors import Loc
 from weft.ir.core import Func, Op, OpDef, Region, Value, walk
@@ -46,7 +46,7 @@ Move = tuple[Variable, Ref]
 
 Repeated = tuple[int, "Callable[[Index], str]"]
 """The number of repetitions of a statement, and its text for each."""
-Form = Literal["statement", "elected", "element", "reference"]
+RuleForm = Literal["statement", "elected", "element", "reference"]
 Writing = TypeVar("Writing", bound="Callable[[Emitter, Op], None]")
 Elected = TypeVar("Elected", bound="Callable[[Emitter, Op, bool], list[Repeated]]")
 Element = TypeVar("Element", bound="Callable[..., str]")
@@ -57,7 +57,7 @@ Reference = TypeVar("Reference", bound="Callable[[Emitter, Op], Ref]")
 class Rule:
     """A rule and its form."""
 
-    form: Form
+    form: RuleForm
     write: Callable[..., Any]
 
 
@@ -84,7 +84,7 @@ def refers(*kinds: OpDef) -> Callable[[Reference], Reference]:
     return lambda rule: _register("reference", kinds, rule)
 
 
-def _register(form: Form, kinds: tuple[OpDef, ...], rule: Any) -> Any:
+def _register(form: RuleForm, kinds: tuple[OpDef, ...], rule: Any) -> Any:
     for kind in kinds:
         RULES.enter(kind, Rule(form, rule))
     return rule
@@ -119,7 +119,7 @@ class Emitter:
         self.pieces = Pieces()
         self.refs: dict[Value, Ref] = {}
         self.constants: dict[Value, Number] = {}
-        self.tables: dict[Table, str] = {}
+        self.tables: dict[IndexTable, str] = {}
         self.index: Index = 0
         self.uses_shared = False
         self.buffers: list[tuple[str, str]] = []
@@ -151,14 +151,14 @@ class Emitter:
         """The value as a compile-time constant, if it is one."""
         return self.constants.get(value)
 
-    def entry(self, table: Table, index: Index) -> str:
+    def entry(self, table: IndexTable, index: Index) -> str:
         """The entry of a constant table at a register."""
         if isinstance(index, int):
             return spelling.integer(table[index])
         spelled = tables.expression(table, index)
         return f"{self.array(table)}[{index}]" if spelled is None else spelled
 
-    def array(self, table: Table) -> str:
+    def array(self, table: IndexTable) -> str:
         """The name of a table as a constexpr array of the kernel; equal tables share one."""
         if table not in self.tables:
             self.tables[table] = self.names.fresh("table")
@@ -429,7 +429,7 @@ class Emitter:
         self.index = index
         return RULES[op.kind].write(self, op, *[self.at(value) for value in op.uses])
 
-    def picked(self, source: Ref, table: Table) -> Ref:
+    def picked(self, source: Ref, table: IndexTable) -> Ref:
         """A permutation of a value's registers, without a copy."""
         if isinstance(source, Inline):
             return source

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.cuda import access, atomics
-from weft.cuda.access import Access, Masked
+from weft.cuda.access import AccessFunction, Masked
 from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.refs import Index, Variable
 from weft.cuda.spelling import c_type, count_of
-from weft.cuda.tables import Table, parenthesised
+from weft.cuda.tables import IndexTable, parenthesised
 from weft.errors import fail
 from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
 from weft.ir.core import Op, Value
@@ -44,7 +44,9 @@ def _strength(op: Op) -> str:
     return access.VOLATILE if op.attrs.get("volatile") else access.WEAK
 
 
-def address(e: Emitter, ptr: Value, offsets: tuple[Table, ...], strides: Sequence[Value | None], index: Index) -> str:
+def address(
+    e: Emitter, ptr: Value, offsets: tuple[IndexTable, ...], strides: Sequence[Value | None], index: Index
+) -> str:
     """`p + stride * (r % 4) + 8 * r`: the address of an access. Constants are last, so that ptxas folds them into the
     instruction's immediate offset."""
     constants, *tables = offsets
@@ -56,7 +58,7 @@ def address(e: Emitter, ptr: Value, offsets: tuple[Table, ...], strides: Sequenc
     return " + ".join(terms + ([] if offset == "0" else [offset]))
 
 
-def _scaled(e: Emitter, stride: Value, table: Table, index: Index) -> list[str]:
+def _scaled(e: Emitter, stride: Value, table: IndexTable, index: Index) -> list[str]:
     factor, text = e.entry(table, index), e.at(stride)
     if factor == "0":
         return []
@@ -70,7 +72,7 @@ def _address(e: Emitter, op: Op, strides: Sequence[Value | None], index: Index) 
     return address(e, ptr, op.attrs["offsets"], strides, index)
 
 
-def consecutive(registers: tuple[Table, ...]) -> Table | None:
+def consecutive(registers: tuple[IndexTable, ...]) -> IndexTable | None:
     """The first register of each access, if the registers of each access are consecutive."""
     first = tuple([group[0] for group in registers])
     runs = all(group == tuple(range(group[0], group[0] + len(group))) for group in registers)
@@ -86,7 +88,9 @@ Texts = Callable[[Index], tuple[str, str | None]]
 """Address and predicate of an access."""
 
 
-def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table, ...], texts: Texts) -> None:
+def read_registers(
+    e: Emitter, a: AccessFunction, into: Variable, registers: tuple[IndexTable, ...], texts: Texts
+) -> None:
     """The accesses of a load; registers that are not consecutive are loaded through a small array."""
     first = consecutive(registers)
     if first is not None and into.count is not None:
@@ -105,7 +109,9 @@ def read_registers(e: Emitter, a: Access, into: Variable, registers: tuple[Table
             e.out.statement(f"{place} = {part}[{j}];")
 
 
-def write_registers(e: Emitter, a: Access, value: Value, registers: tuple[Table, ...], texts: Texts) -> None:
+def write_registers(
+    e: Emitter, a: AccessFunction, value: Value, registers: tuple[IndexTable, ...], texts: Texts
+) -> None:
     """The accesses of a store, each from its registers."""
     ref, first = e.refs[value], consecutive(registers)
     if registers and registers[0] and len(registers) * len(registers[0]) == 1:
@@ -124,7 +130,7 @@ def write_registers(e: Emitter, a: Access, value: Value, registers: tuple[Table,
         e.out.statement(_store_from(e, a, part, *texts(index)))
 
 
-def _store_from(e: Emitter, a: Access, registers: str, address: str, mask: str | None) -> str:
+def _store_from(e: Emitter, a: AccessFunction, registers: str, address: str, mask: str | None) -> str:
     return access.store(e, a, address, registers, mask)
 
 
@@ -136,7 +142,7 @@ def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
 def _load(e: Emitter, op: Op) -> None:
     _, mask, other, *strides = op.operands
     masked: Masked = "" if mask is None else "if" if other is None else "or"
-    a = Access("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), _strength(op))
+    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), _strength(op))
     if op.attrs["count"] == 1:
         default = e.at(other, 0) if masked == "or" and other is not None else None
         e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
@@ -153,7 +159,9 @@ def _load(e: Emitter, op: Op) -> None:
 def _store(e: Emitter, op: Op) -> None:
     _, value, mask, *strides = op.operands
     assert value is not None
-    a = Access("global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op), _strength(op))
+    a = AccessFunction(
+        "global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op), _strength(op)
+    )
     write_registers(
         e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
     )

@@ -33,7 +33,7 @@ from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
 from weft.cuda.spelling import C_NAMES
-from weft.cuda.tables import Table
+from weft.cuda.tables import IndexTable
 from weft.ir.core import Op, Value
 from weft.ir.types import BY_CODE, DType, RegsType, uint32
 from weft.layout.base import WARPGROUP
@@ -58,7 +58,7 @@ class Wgmma:
     other: DType
     transposed: tuple[bool, bool]
     count: int
-    words: Table | None
+    words: IndexTable | None
 
     @property
     def instruction(self) -> str:
@@ -210,7 +210,7 @@ def _wgmma(e: Emitter, op: Op) -> None:
     e.out.line(f"{e.pieces.define('wgmma_commit', _COMMIT)}();")
 
 
-def _run_length(registers: Table, words: Table | None) -> tuple[int, Table | None]:
+def _run_length(registers: IndexTable, words: IndexTable | None) -> tuple[int, IndexTable | None]:
     """The length of the runs of instructions on one accumulator, and the offsets of their words of a.
 
     The length is 1 if the runs differ."""
@@ -240,7 +240,7 @@ def _flag(first: tuple[bool, ...], index: Index, added: bool) -> str:
 class _Matrix:
     """An operand in memory: its descriptors, and the statement that computes the first one's address field."""
 
-    def __init__(self, e: Emitter, name: str, memory: Value, operand: Operand, offsets: Table) -> None:
+    def __init__(self, e: Emitter, name: str, memory: Value, operand: Operand, offsets: IndexTable) -> None:
         fields = operand.descriptor_bits
         self.emitter, self.name, self.high = e, e.names.fresh(name), f"{fields >> 32:#x}u"
         # The other fields of the lower half are added in the constant of each step, at no cost.
@@ -254,7 +254,7 @@ class _Matrix:
         return f"matrix({self.high}, {self.low} + {plus(self.name, self.emitter.entry(self.steps, index))})"
 
 
-def _of_warpgroup(e: Emitter, warps: Table) -> str:
+def _of_warpgroup(e: Emitter, warps: IndexTable) -> str:
     """The byte offset of a warpgroup's part of an operand, computed from the warpgroup index."""
     here = e.partition
     groups = [0]

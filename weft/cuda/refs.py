@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.cuda.tables import Table
+from weft.cuda.tables import IndexTable
 
 Index = int | str
 """A register: a number, or the index variable of an unrolled loop."""
@@ -51,8 +51,8 @@ class Picked:
     """`source[table[i]]`: a permutation of another value's registers."""
 
     source: Ref
-    table: Table
-    spell: Callable[[Table, Index], str]
+    table: IndexTable
+    spell: Callable[[IndexTable, Index], str]
 
     def at(self, index: Index) -> str:
         """The text of one element."""

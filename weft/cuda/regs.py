@@ -10,7 +10,7 @@ from weft.cuda.emitter import Emitter, emits, refers, spells
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref, Variable
 from weft.cuda.spelling import c_type, constant
-from weft.cuda.tables import Table, is_wide, parenthesised
+from weft.cuda.tables import IndexTable, is_wide, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType
 from weft.ops import regs
@@ -75,11 +75,11 @@ def _concat(e: Emitter, op: Op) -> None:
     start = 0
     for part in op.uses:
         count = part.type.count if isinstance(part.type, RegsType) else 1
-        e.unrolled(count, [(op.loc, partial(_place, e, into, part, start))])
+        e.unrolled(count, [(op.loc, partial(_put, e, into, part, start))])
         start += count
 
 
-def _place(e: Emitter, into: Variable, part: Value, start: int, index: Index) -> str:
+def _put(e: Emitter, into: Variable, part: Value, start: int, index: Index) -> str:
     return f"{into.at(_after(start, index))} = {e.at(part, index)};"
 
 
@@ -100,7 +100,7 @@ def _affine(e: Emitter, op: Op, base: str, *strides: str) -> str:
     return _plus(e, dtype, text, _entry(e, dtype, constants))
 
 
-def _entry(e: Emitter, dtype: DType, table: Table) -> str:
+def _entry(e: Emitter, dtype: DType, table: IndexTable) -> str:
     """The table's entry as a constant of the type."""
     if isinstance(e.index, int) or len(set(table)) == 1:
         return constant(table[0 if isinstance(e.index, str) else e.index], dtype)
@@ -108,7 +108,7 @@ def _entry(e: Emitter, dtype: DType, table: Table) -> str:
     return text if dtype.code == "i32" and not is_wide(table) else f"({c_type(dtype)}){parenthesised(text)}"
 
 
-def _product(e: Emitter, dtype: DType, stride: str, table: Table) -> str:
+def _product(e: Emitter, dtype: DType, stride: str, table: IndexTable) -> str:
     factor = _entry(e, dtype, table)
     if factor in (constant(0, dtype), constant(1, dtype)):
         return factor if factor == constant(0, dtype) else stride
@@ -148,7 +148,7 @@ def _dot(e: Emitter, op: Op) -> None:
         e.unrolled(into.count or 1, [(op.loc, step)])
 
 
-def _element(e: Emitter, x: Value, rows: Sequence[Table], index: Index) -> str:
+def _element(e: Emitter, x: Value, rows: Sequence[IndexTable], index: Index) -> str:
     """The register of `x` at a table indexed by accumulator and k, as a sum of two terms if the table is separable."""
     first = tuple([row[0] for row in rows])
     steps = tuple([entry - rows[0][0] for entry in rows[0]])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weft.cuda import access
-from weft.cuda.access import Access, Masked, Matrix
+from weft.cuda.access import AccessFunction, Masked, Matrix
 from weft.cuda.emitter import Emitter, emits, refers
 from weft.cuda.memory import plus, read_registers, write_registers
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Inline, Ref
 from weft.cuda.spelling import count_of
-from weft.cuda.tables import Table, parenthesised
+from weft.cuda.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType
 from weft.layout.shared.layouts import Pads
@@ -57,14 +57,16 @@ def _view(e: Emitter, op: Op) -> Ref:
     return e.refs[op.result]
 
 
-def place(e: Emitter, memory: Value, base: Value, offsets: Table, added: Table, pads: Pads, index: Index) -> str:
+def element_address(
+    e: Emitter, memory: Value, base: Value, offsets: IndexTable, added: IndexTable, pads: Pads, index: Index
+) -> str:
     """The address of an access: `smem + 2 * (base ^ 8 * r) + 1024 * r`."""
     itemsize = _type(memory).element.itemsize
     address = _address(e, memory, _padded(e, pads, _element(e, base, offsets, index)))
     return plus(address, e.entry(tuple([itemsize * step for step in added]), index)) if added else address
 
 
-def _element(e: Emitter, base: Value, offsets: Table, index: Index) -> str:
+def _element(e: Emitter, base: Value, offsets: IndexTable, index: Index) -> str:
     offset = e.entry(offsets, index)
     if e.number(base) == 0:
         return parenthesised(offset)
@@ -87,18 +89,18 @@ def _address(e: Emitter, memory: Value, element: str) -> str:
     return plus(e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
 
 
-def _place(e: Emitter, op: Op, index: Index) -> str:
+def _accessed(e: Emitter, op: Op, index: Index) -> str:
     memory, base = op.operands[:2]
     assert memory is not None and base is not None
-    return place(e, memory, base, op.attrs["offsets"], op.attrs["added"], op.attrs["pads"], index)
+    return element_address(e, memory, base, op.attrs["offsets"], op.attrs["added"], op.attrs["pads"], index)
 
 
-def _moves(op: Op, masked: Masked = "") -> Access:
+def _moves(op: Op, masked: Masked = "") -> AccessFunction:
     """The access shape of an operation on constant offsets."""
     memory, registers = op.operands[0], op.attrs["registers"]
     assert memory is not None
     matrix: Matrix = "" if "matrices" not in op.attrs else "transposed" if op.attrs["transposed"] else "plain"
-    return Access("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
+    return AccessFunction("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
 
 
 @emits(shared.store_regs, shared.store_matrix)
@@ -107,23 +109,23 @@ def _store(e: Emitter, op: Op) -> None:
     assert value is not None
     a = _moves(op, "" if mask is None else "if")
     on = None if mask is None else e.at(mask, 0)
-    write_registers(e, a, value, op.attrs["registers"], lambda index: (_place(e, op, index), on))
+    write_registers(e, a, value, op.attrs["registers"], lambda index: (_accessed(e, op, index), on))
 
 
 @emits(shared.load_regs, shared.load_matrix)
 def _load(e: Emitter, op: Op) -> None:
     if count_of(op.result.type) is None:
-        e.define(op.result, access.read(e, _moves(op), _place(e, op, 0), None))
+        e.define(op.result, access.read(e, _moves(op), _accessed(e, op, 0), None))
         return
     read_registers(
-        e, _moves(op), e.variable(op.result), op.attrs["registers"], lambda index: (_place(e, op, index), None)
+        e, _moves(op), e.variable(op.result), op.attrs["registers"], lambda index: (_accessed(e, op, index), None)
     )
 
 
 @emits(shared.load_at)
 def _load_at(e: Emitter, op: Op) -> None:
     memory, element = op.uses
-    a = Access("shared", _type(memory).element, 1)
+    a = AccessFunction("shared", _type(memory).element, 1)
     if count_of(op.result.type) is None:
         e.define(op.result, access.read(e, a, _at(e, op, memory, element, 0), None))
         return
@@ -139,7 +141,7 @@ def _load_at(e: Emitter, op: Op) -> None:
 def _store_at(e: Emitter, op: Op) -> None:
     memory, element, value, mask = op.operands
     assert memory is not None and element is not None and value is not None
-    a = Access("shared", _type(memory).element, 1, "" if mask is None else "if")
+    a = AccessFunction("shared", _type(memory).element, 1, "" if mask is None else "if")
     on = None if mask is None else e.at(mask, 0)
     every = tuple([(r,) for r in range(getattr(value.type, "count", 1))])
     write_registers(e, a, value, every, lambda index: (_at(e, op, memory, element, index), on))

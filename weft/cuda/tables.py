@@ -10,13 +10,13 @@ from functools import lru_cache
 
 from weft.cuda.spelling import integer
 
-Table = tuple[int, ...]
+IndexTable = tuple[int, ...]
 MOST_TERMS = 4
 """A table with more bit terms than this is emitted as an array."""
 
 
 @lru_cache(maxsize=4096)
-def expression(table: Table, index: str) -> str | None:
+def expression(table: IndexTable, index: str) -> str | None:
     """The table's entry at `index` as a sum of weighted bits of the index; None if the table has no such form."""
     weights = _bit_weights(table)
     if weights is None:
@@ -30,7 +30,7 @@ def expression(table: Table, index: str) -> str | None:
     return " + ".join(terms)
 
 
-def is_wide(table: Table) -> bool:
+def is_wide(table: IndexTable) -> bool:
     """True if an entry, or its difference from the first one (the sum of the terms), is out of the range of `int`."""
     reach = max(max(abs(entry), abs(entry - table[0])) for entry in table)
     return reach >= 1 << 31
@@ -41,7 +41,7 @@ def parenthesised(text: str) -> str:
     return text if re.fullmatch(r"\w+|\w+\[\w+\]|\w+\([^()]*\)", text) else f"({text})"
 
 
-def _bit_weights(table: Table) -> list[int] | None:
+def _bit_weights(table: IndexTable) -> list[int] | None:
     """The weight of each bit of the index, if the entries are sums of weighted bits."""
     first = table[0]
     weights = [table[1 << bit] - first for bit in range((len(table) - 1).bit_length())]

@@ -10,7 +10,7 @@ from weft.cuda.emitter import Emitter, Repeated, elects
 from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index
-from weft.cuda.tables import Table
+from weft.cuda.tables import IndexTable
 from weft.cuda.tensor_memory import cta_group
 from weft.ir.core import Op, Value
 from weft.layout.tensor_cores.tcgen05 import descriptor_bits
@@ -45,7 +45,7 @@ def _issue(e: Emitter, op: Op, last: bool) -> list[Repeated]:
     group, pair = cta_group(op.attrs["two_ctas"])
     name = f"tcgen05_mma_{kind}{'_ta' * (left is None)}{pair}"
     e.pieces.define(name, _mma_piece(name, kind, group, left is None))
-    columns: list[Table] = list(zip(*op.attrs["steps"], strict=True))
+    columns: list[IndexTable] = list(zip(*op.attrs["steps"], strict=True))
     into, at_a, at_b, first, what, at_a_scale, at_b_scale = columns
     matrices = [] if left is None else [_Matrix(e, "left", e.at(a), descriptor_bits(left), at_a)]
     matrices.append(_Matrix(e, "right", e.at(b), descriptor_bits(right), at_b))
@@ -70,7 +70,7 @@ class _Matrix:
     `start` is the statement that builds the descriptor of the operand's base; the steps' descriptors add their offsets to
     it."""
 
-    def __init__(self, e: Emitter, name: str, address: str, fields: int, offsets: Table) -> None:
+    def __init__(self, e: Emitter, name: str, address: str, fields: int, offsets: IndexTable) -> None:
         self._emitter, self._name, self._steps = e, e.names.fresh(name), tuple([offset >> 4 for offset in offsets])
         low = f"{fields & 0xFFFFFFFF:#x}u + {e.pieces.use('matrix_start')}({address})"
         self.start = f"const u64 {self._name} = {e.pieces.use('matrix')}({fields >> 32:#x}u, {low});"
@@ -80,14 +80,14 @@ class _Matrix:
         return plus(self._name, self._emitter.entry(self._steps, index))
 
 
-def _instruction_descriptor(e: Emitter, descriptors: Table, index: Index) -> str:
+def _instruction_descriptor(e: Emitter, descriptors: IndexTable, index: Index) -> str:
     """The instruction descriptor of a step: that of the first one plus a difference."""
     if isinstance(index, int):
         return f"{descriptors[index]:#x}u"
     return plus(f"{descriptors[0]:#x}u", e.entry(tuple([each - descriptors[0] for each in descriptors]), index))
 
 
-def _add_argument(e: Emitter, first: Table, index: Index, use_acc: Value | None) -> str:
+def _add_argument(e: Emitter, first: IndexTable, index: Index, use_acc: Value | None) -> str:
     """The `add` argument of a step: the `first` steps along K take the condition (None: they accumulate), the others are
     true."""
     number = 1 if use_acc is None else e.number(use_acc)
@@ -102,7 +102,7 @@ def _add_argument(e: Emitter, first: Table, index: Index, use_acc: Value | None)
     return later if added == "false" else f"{later} || {added}"
 
 
-def _not_first(e: Emitter, first: Table, index: str) -> str:
+def _not_first(e: Emitter, first: IndexTable, index: str) -> str:
     """The condition that a step is not the first along K: a comparison, if the first steps precede all others or are regularly
     spaced, else a table."""
     firsts, steps = sum(first), range(len(first))
@@ -114,7 +114,7 @@ def _not_first(e: Emitter, first: Table, index: str) -> str:
     return f"{e.array(tuple([int(not one) for one in first]))}[{index}] > 0"
 
 
-def _moved(e: Emitter, address: Value, steps: Table, index: Index) -> str:
+def _moved(e: Emitter, address: Value, steps: IndexTable, index: Index) -> str:
     return plus(e.at(address), e.entry(steps, index))
 
 

@@ -16,7 +16,7 @@ from weft.cuda.memory import plus
 from weft.cuda.prelude import Piece
 from weft.cuda.refs import Index, Variable
 from weft.cuda.spelling import c_type_of
-from weft.cuda.tables import Table
+from weft.cuda.tables import IndexTable
 from weft.ir.core import Op, Value
 from weft.ir.types import DType, RegsType, uint32
 from weft.layout.tensor_memory.load_store import Variant, words
@@ -113,7 +113,7 @@ class Moves:
     repeat: int
     modifiers: str
     split: int | None
-    offsets: Table
+    offsets: IndexTable
     count: int
 
     @property
@@ -176,7 +176,7 @@ class Moves:
         return f"{declared}{loop}words[i] = {word};\n", "", needs
 
 
-def _moves(e: Emitter, op: Op, value: Value, loads: bool) -> tuple[Moves, Table, str]:
+def _moves(e: Emitter, op: Op, value: Value, loads: bool) -> tuple[Moves, IndexTable, str]:
     """The instructions of an operation, the tile's registers in their order, and the address of the first instruction."""
     address = op.operands[0]
     assert address is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from weft.cuda import access, atomics
-from weft.cuda.access import Access, Masked
+from weft.cuda.access import AccessFunction, Masked
 from weft.cuda.debug import program_place
 from weft.cuda.emitter import Emitter, emits, spells
 from weft.cuda.memory import read_registers, write_registers
 from weft.cuda.refs import Index, Variable
 from weft.cuda.spelling import c_type_of, count_of, string
-from weft.cuda.tables import Table, parenthesised
+from weft.cuda.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import LocalType, SharedArrayType
 from weft.ops import thread
@@ -60,7 +60,7 @@ def _store_local(e: Emitter, op: Op) -> None:
 # Shared memory
 
 
-def _address(e: Emitter, memory: Value, index: Value, offsets: Table, access: Index) -> str:
+def _address(e: Emitter, memory: Value, index: Value, offsets: IndexTable, access: Index) -> str:
     """`smem + 4 * i + 16 * r`: the address of an access. Constants are last, so that ptxas folds them into the instruction's
     immediate offset."""
     assert isinstance(memory.type, SharedArrayType)
@@ -82,14 +82,14 @@ def _texts(e: Emitter, op: Op, mask: Value | None, index: Index) -> tuple[str, s
     return _address(e, memory, first, op.attrs["offsets"], index), on
 
 
-def _moves(op: Op, mask: Value | None) -> tuple[Access, tuple[Table, ...]]:
+def _moves(op: Op, mask: Value | None) -> tuple[AccessFunction, tuple[IndexTable, ...]]:
     """The access shape, and the registers of all accesses."""
     memory = op.operands[0]
     assert memory is not None and isinstance(memory.type, SharedArrayType)
     vec: int = op.attrs["vec"]
     masked: Masked = "" if mask is None else "if"
     registers = tuple([tuple(range(i * vec, (i + 1) * vec)) for i in range(len(op.attrs["offsets"]))])
-    return Access("shared", memory.type.element, vec, masked), registers
+    return AccessFunction("shared", memory.type.element, vec, masked), registers
 
 
 @emits(thread.load_shared)
@@ -127,7 +127,7 @@ def _atomic_shared(e: Emitter, op: Op) -> None:
 @emits(thread.bounds)
 def _bounds(e: Emitter, op: Op) -> None:
     """An assertion, whose message contains the index and the view's history."""
-    sizes: Table = op.attrs["sizes"]
+    sizes: IndexTable = op.attrs["sizes"]
     values = [e.at(value) for value in op.uses]
     indices, given = values[: len(sizes)], iter(values[len(sizes) :])
     limits = [next(given) if size < 0 else str(size) for size in sizes]

@@ -166,7 +166,7 @@ def _arguments(name: str, param: Param) -> Iterator[Argument]:
 def _environment(
     source: Source, params: Mapping[str, Param], arguments: Mapping[str, tuple[Argument, ...]]
 ) -> dict[str, Binding]:
-    places = {p.arg: _place(source, p) for p in parameters(source.node)}
+    places = {p.arg: _loc_of(source, p) for p in parameters(source.node)}
     values = {name: _value(name, p, [value for value, _ in arguments[name]]) for name, p in params.items()}
     return {name: Binding(value, places.get(name)) for name, value in values.items()}
 
@@ -191,7 +191,7 @@ def _check_target(source: Source, params: Mapping[str, Param], target: TargetLik
     instead = "compile for sm_90a or later"
     if target.has_cp_async:
         instead += ", or pass the array and copy tiles with cp.async (ampere.async_copy), which this target has"
-    loc = next(_place(source, p) for p in parameters(source.node) if p.arg == wanting[0])
+    loc = next(_loc_of(source, p) for p in parameters(source.node) if p.arg == wanting[0])
     raise fail(
         asynchronous.DESCRIPTOR_TARGET,
         loc=loc,
@@ -202,7 +202,7 @@ def _check_target(source: Source, params: Mapping[str, Param], target: TargetLik
     )
 
 
-def _place(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:
+def _loc_of(source: Source, node: ast.arg | ast.FunctionDef) -> Loc:
     return Loc(source.file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, source.name)
 
 

@@ -25,7 +25,7 @@ from weft.ops import arith, regs, tile
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TileForm:
     """Shape and layout of a tile, without its element type."""
 
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class VectorForm:
     size: int
 
 
-AnyForm = Form | VectorForm | None
+AnyForm = TileForm | VectorForm | None
 """The common form of operands: tiles of a form, vectors of a size, or (None) scalars."""
 
 
@@ -62,8 +62,8 @@ def common_form(what: str, operands: Sequence[object]) -> AnyForm:
             owner = x
     layout = infer.broadcast(owner.layout, owner.shape, shape)
     for x in tiles:
-        _check_layout(what, Form(shape, layout), owner, x)
-    return Form(shape, layout)
+        _check_layout(what, TileForm(shape, layout), owner, x)
+    return TileForm(shape, layout)
 
 
 def _vector_form(what: str, operands: Sequence[tensor]) -> VectorForm:
@@ -155,7 +155,7 @@ def _broadcast_shape(what: str, shape: tuple[int, ...], first: tensor, x: tensor
     return tuple(max(a, b) for a, b in zip(shape, other, strict=True))
 
 
-def _check_layout(what: str, form: Form, owner: tensor, x: tensor) -> None:
+def _check_layout(what: str, form: TileForm, owner: tensor, x: tensor) -> None:
     if x.layout == owner.layout or not x.layout.is_resolved:
         return
     stretched = infer.broadcast(x.layout, x.shape, form.shape)

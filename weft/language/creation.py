@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.ir.types import DType
 from weft.language.advice import constant_instead
-from weft.language.broadcast import Form, constant, fit
+from weft.language.broadcast import TileForm, constant, fit
 from weft.language.casts import check_dtype
 from weft.language.layouts import check_layout, check_tile
 from weft.language.marks import builtin
@@ -44,7 +44,7 @@ def full(shape: Sequence[int], value: Operand, dtype: DType, layout: Distributed
     """A tile filled with a number or a run-time scalar, converted to `dtype`; a scalar if the shape is empty."""
     check_dtype(dtype)
     sizes = check_shape("full", shape)
-    form = Form(sizes, _layout(layout, sizes)) if sizes else None
+    form = TileForm(sizes, _layout(layout, sizes)) if sizes else None
     if not isinstance(value, tensor):
         return constant(value, dtype, form)
     if not value.is_scalar:

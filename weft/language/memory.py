@@ -11,7 +11,7 @@ from weft.errors import views as view_errors
 from weft.ir.types import Pointer, int1
 from weft.language.access_order import access_order, element_address, is_element
 from weft.language.advice import address_instead
-from weft.language.broadcast import AnyForm, Form, VectorForm, common_form, constant, fit
+from weft.language.broadcast import AnyForm, TileForm, VectorForm, common_form, constant, fit
 from weft.language.context import by_threads
 from weft.language.marks import builtin
 from weft.language.promote import is_number, place
@@ -132,7 +132,7 @@ def check_pointer(what: str, pointer: object) -> None:
         raise fail(errors.POINTER_NEEDED, what=what, got=describe(pointer), instead=address_instead(what, pointer))
 
 
-def pointer_form(what: str, pointer: tensor, *others: Any) -> Form | None:
+def pointer_form(what: str, pointer: tensor, *others: Any) -> TileForm | None:
     """The common form of an address and the other operands, all of which are scalar at a scalar address.
 
     Raises language-tile-at-scalar, and thread-vector-address for a vector of addresses."""

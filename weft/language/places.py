@@ -24,7 +24,7 @@ from weft.views.storage import Index, Places
 
 ACCESS_BYTES = 16
 """The widest load or store of a thread before sm_100: 128 bits (`ld.global.v4.b32`; PTX ISA, ld)."""
-Table = tuple[int, ...]
+Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Accesses:
     Access i is at element `const[i]` plus the run-time strides multiplied by the i-th entries of `factors`.
     """
 
-    const: Table
-    factors: tuple[Table, ...]
+    const: Numbers
+    factors: tuple[Numbers, ...]
     vec: int
     times: int
 
     @property
-    def registers(self) -> tuple[Table, ...]:
+    def registers(self) -> tuple[Numbers, ...]:
         """The register numbers of each access."""
         return tuple(tuple(range(i * self.vec, (i + 1) * self.vec)) for i in range(len(self.const)))
 
@@ -134,5 +134,5 @@ def is_pointer(x: object) -> bool:
     return isinstance(x, tensor) and x.is_scalar and isinstance(x.element, Pointer)
 
 
-def _repeated(table: Table, times: int) -> Table:
+def _repeated(table: Numbers, times: int) -> Numbers:
     return tuple(chain.from_iterable(repeat(entry, times) for entry in table))

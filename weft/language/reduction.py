@@ -15,7 +15,7 @@ from weft.ir.core import Region
 from weft.ir.types import DType, ScalarType, float32, int32, uint32
 from weft.language import advice, logic, shape
 from weft.language.arith import add, maximum, minimum
-from weft.language.broadcast import Form, common_form, constant, fit
+from weft.language.broadcast import TileForm, common_form, constant, fit
 from weft.language.casts import check_dtype
 from weft.language.context import current
 from weft.language.creation import arange
@@ -178,7 +178,7 @@ def _reduce(
     rank = tiles[0].rank
     if axis is None:
         results = _along(tuple(shape.ravel(x) for x in tiles), 0, combine, any_order)
-        whole = Form((1,) * rank, tiles[0].layout)
+        whole = TileForm((1,) * rank, tiles[0].layout)
         return tuple(fit(x, whole) for x in results) if keep_dims else results
     position = shape.check_axis(axis, rank)
     results = _along(tiles, position, combine, any_order)
@@ -193,7 +193,7 @@ def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine, any_order: b
 
 def _restored(result: tensor, input: tensor, axis: int) -> tensor:
     if result.is_scalar:
-        return fit(result, Form((1,), input.layout))
+        return fit(result, TileForm((1,), input.layout))
     return shape.expand_dims(result, axis)
 
 
@@ -237,4 +237,4 @@ def _positions(input: tensor, axis: int) -> tensor:
     index = arange(0, input.shape[axis], layout)
     for dim in others:
         index = shape.expand_dims(index, dim)
-    return fit(index, Form(tuple(input.shape), input.layout))
+    return fit(index, TileForm(tuple(input.shape), input.layout))

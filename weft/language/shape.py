@@ -10,7 +10,7 @@ from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import layout as layout_errors
 from weft.ir.types import Pointer, int1
-from weft.language.broadcast import Form, common_form, fit
+from weft.language.broadcast import TileForm, common_form, fit
 from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
 from weft.language.marks import builtin
@@ -55,7 +55,7 @@ def broadcast_to(x: tensor, *shape: int | Sequence[int]) -> tensor:
     for dim, (old, new) in enumerate(zip(x.shape, sizes, strict=True)):
         if old not in (1, new):
             raise fail(layout_errors.BROADCAST, src=x.shape, dst=list(sizes), dim=dim, size=old)
-    return fit(x, Form(sizes, x.layout))
+    return fit(x, TileForm(sizes, x.layout))
 
 
 @builtin

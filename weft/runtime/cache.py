@@ -23,7 +23,7 @@ from typing import TypeVar
 from weft import settings
 from weft.runtime import files, folder
 from weft.runtime.entry import MOST_BYTES, Entry, decode, encode
-from weft.runtime.files import Unusable
+from weft.runtime.files import UnusableFile
 
 T = TypeVar("T")
 
@@ -50,13 +50,13 @@ class Cache:
         try:
             if not folder.usable(self.directory):
                 return None
-        except Unusable as reason:
+        except UnusableFile as reason:
             self._keeps_nothing(reason)
             return None
         try:
             file = files.read(path, MOST_BYTES)
             found = None if file is None else read(decode(key, file[0]))
-        except Unusable as reason:
+        except UnusableFile as reason:
             text = f"weft ignores {path}: {reason}; the kernel is compiled again, and other such files are not reported"
             folder.warn_once(self.directory, "entry", text)
             return None
@@ -74,12 +74,12 @@ class Cache:
             folder.below(self.directory, key[:2])
             written = files.write(Path(path), data)
             self._trim(path, written.st_mtime_ns)
-        except (OSError, Unusable) as reason:
+        except (OSError, UnusableFile) as reason:
             self._keeps_nothing(reason)
 
     def trim(self) -> None:
         """Delete abandoned temporary files, then the least recently used entries until the limit holds."""
-        with contextlib.suppress(Unusable):
+        with contextlib.suppress(UnusableFile):
             self._trim(None, time.time_ns())
 
     def size(self) -> int:
@@ -88,7 +88,7 @@ class Cache:
 
     def clear(self) -> None:
         """Delete every entry. Does nothing in a folder that is not weft's."""
-        with contextlib.suppress(Unusable):
+        with contextlib.suppress(UnusableFile):
             if folder.owned(self.directory):
                 for file in self._files():
                     if file.finished:

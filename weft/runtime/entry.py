@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.runtime.files import Unusable, mapping, parse, record, sequence, text, whole
+from weft.runtime.files import UnusableFile, mapping, parse, record, sequence, text, whole
 
 MAGIC = b"weft\x02"
 MOST_BYTES = 1 << 28
@@ -51,17 +51,17 @@ def encode(key: str, entry: Entry) -> bytes:
 def decode(key: str, data: bytes) -> Entry:
     """The entry of a key from its file contents. Raises Unusable unless `encode` wrote them for this key."""
     if not data.startswith(MAGIC):
-        raise Unusable("it is no entry, or one of another version of weft")
+        raise UnusableFile("it is no entry, or one of another version of weft")
     # A memoryview, so that neither the checksum nor the header copies the cubin.
     body = memoryview(data)[_START:]
     if hashlib.sha256(body).digest() != data[len(MAGIC) : _START]:
-        raise Unusable("its checksum is wrong")
+        raise UnusableFile("its checksum is wrong")
     end = _LENGTH.size + (_LENGTH.unpack_from(body)[0] if len(body) >= _LENGTH.size else len(body))
     if end > len(body):
-        raise Unusable("it ends inside its header")
+        raise UnusableFile("it ends inside its header")
     header = record(parse(bytes(body[_LENGTH.size : end])), "key", "metadata", "parts")
     if header["key"] != key:
-        raise Unusable("it is the entry of another key")
+        raise UnusableFile("it is the entry of another key")
     return Entry(mapping(header["metadata"]), _parts(header["parts"], body[end:]))
 
 
@@ -74,5 +74,5 @@ def _parts(sizes: object, data: memoryview) -> dict[str, bytes]:
         parts[text(name)] = bytes(data[position:end])
         position = end
     if position != len(data):
-        raise Unusable("its parts do not add up to its size")
+        raise UnusableFile("its parts do not add up to its size")
     return parts

@@ -2,7 +2,7 @@
 
 `read` opens only a regular file of a trusted owner, follows no symbolic link, does not block on a FIFO and reads no more than a
 limit. `write` renames a finished file into place, so that a reader sees a complete file or none. `parse` and the functions
-after it validate contents: each returns a value of the type that it is named after or raises `Unusable`.
+after it validate contents: each returns a value of the type that it is named after or raises `UnusableFile`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HAS_OWNERS = hasattr(os, "geteuid")
 """False on Windows, where owner and mode of a file do not determine who may write it."""
 
 
-class Unusable(Exception):
+class UnusableFile(Exception):
     """The contents of a file or folder are not weft's, or not safe to use; the text gives the reason."""
 
 
@@ -43,7 +43,7 @@ def read(path: str, most: int) -> tuple[bytes, os.stat_result] | None:
     except OSError as error:
         if error.errno in _ABSENT:
             return None
-        raise Unusable(f"it cannot be opened ({error.strerror})") from None
+        raise UnusableFile(f"it cannot be opened ({error.strerror})") from None
     try:
         status = os.fstat(handle)
         _check_file(status, most)
@@ -51,7 +51,7 @@ def read(path: str, most: int) -> tuple[bytes, os.stat_result] | None:
     except OSError as error:
         if error.errno in _ABSENT:
             return None
-        raise Unusable(f"it cannot be read ({error.strerror})") from None
+        raise UnusableFile(f"it cannot be read ({error.strerror})") from None
     finally:
         os.close(handle)
 
@@ -88,12 +88,12 @@ def why_untrusted(status: os.stat_result) -> str | None:
 
 def _check_file(status: os.stat_result, most: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Unusable("it is no plain file")
+        raise UnusableFile("it is no plain file")
     reason = why_untrusted(status)
     if reason is not None:
-        raise Unusable(reason)
+        raise UnusableFile(reason)
     if status.st_size > most:
-        raise Unusable(f"its {status.st_size} bytes are more than weft ever writes")
+        raise UnusableFile(f"its {status.st_size} bytes are more than weft ever writes")
 
 
 def _all_of(handle: int, size: int) -> bytes:
@@ -105,7 +105,7 @@ def _all_of(handle: int, size: int) -> bytes:
     while parts[-1]:
         parts.append(os.read(handle, size))
         if sum(map(len, parts)) > size:
-            raise Unusable("it grows while it is read")
+            raise UnusableFile("it grows while it is read")
     return b"".join(parts)
 
 
@@ -117,7 +117,7 @@ def parse(data: bytes | str) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"its text is not JSON that weft writes ({_first_line(error)})") from None
+        raise UnusableFile(f"its text is not JSON that weft writes ({_first_line(error)})") from None
 
 
 def record(value: object, *names: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def record(value: object, *names: str) -> dict[str, Any]:
     fields = mapping(value)
     if fields.keys() != set(names):
         missing, more = sorted(set(names) - fields.keys()), sorted(fields.keys() - set(names))
-        raise Unusable(f"it has no field {missing[0]}" if missing else f"it has a field {more[0]!a}")
+        raise UnusableFile(f"it has no field {missing[0]}" if missing else f"it has a field {more[0]!a}")
     return fields
 
 
@@ -142,7 +142,7 @@ def sequence(value: object, length: int | None = None) -> list[object]:
         _refuse(value, "no list")
     found = cast("list[object]", value)
     if length is not None and len(found) != length:
-        raise Unusable(f"a list in it has {len(found)} items, not {length}")
+        raise UnusableFile(f"a list in it has {len(found)} items, not {length}")
     return found
 
 
@@ -179,7 +179,7 @@ def _refuse(value: object, what: str) -> NoReturn:
     # Lists and objects are not shown: `repr` of deeply nested ones raises RecursionError.
     kind = type(value).__name__
     shown = f"a {kind}" if kind in ("list", "dict") else ascii(value)
-    raise Unusable(f"{shown if len(shown) <= 40 else shown[:37] + '...'} in it is {what}")
+    raise UnusableFile(f"{shown if len(shown) <= 40 else shown[:37] + '...'} in it is {what}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.runtime import files
-from weft.runtime.files import Unusable
+from weft.runtime.files import UnusableFile
 
 MARKER = "weft-cache"
 LAYOUT = 1
@@ -50,12 +50,12 @@ def usable(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise Unusable(f"{folder} cannot be read ({error.strerror}); {_ADVICE}") from None
+        raise UnusableFile(f"{folder} cannot be read ({error.strerror}); {_ADVICE}") from None
     if not stat.S_ISDIR(status.st_mode):
-        raise Unusable(f"{folder} is no folder; {_ADVICE}")
+        raise UnusableFile(f"{folder} is no folder; {_ADVICE}")
     reason = files.why_untrusted(status)
     if reason is not None:
-        raise Unusable(f"{folder} is refused: {reason}; {_ADVICE}")
+        raise UnusableFile(f"{folder} is refused: {reason}; {_ADVICE}")
     return True
 
 
@@ -73,7 +73,7 @@ def claim(folder: Path) -> None:
         return
     other = _other(folder)
     if other is not None:
-        raise Unusable(f"{folder} holds other things, such as {other}; {_ADVICE}")
+        raise UnusableFile(f"{folder} holds other things, such as {other}; {_ADVICE}")
     files.write(folder / MARKER, _MARK)
 
 
@@ -85,7 +85,7 @@ def below(folder: Path, *names: str) -> Path:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             if not stat.S_ISDIR(folder.lstat().st_mode):
-                raise Unusable(f"{folder} is no folder") from None
+                raise UnusableFile(f"{folder} is no folder") from None
     return folder
 
 
@@ -121,15 +121,15 @@ def _marked(folder: Path) -> bool:
     """True when the folder has the marker. Raises Unusable for another file of that name, or another layout's marker."""
     try:
         found = files.read(f"{folder}/{MARKER}", len(_MARK) + 8)
-    except Unusable as error:
-        raise Unusable(f"{folder / MARKER} is not weft's: {error}; {_ADVICE}") from None
+    except UnusableFile as error:
+        raise UnusableFile(f"{folder / MARKER} is not weft's: {error}; {_ADVICE}") from None
     if found is None:
         return False
     match = _ANY_MARK.fullmatch(found[0])
     if match is None:
-        raise Unusable(f"{folder / MARKER} is not weft's; {_ADVICE}")
+        raise UnusableFile(f"{folder / MARKER} is not weft's; {_ADVICE}")
     if int(match[1]) != LAYOUT:
-        raise Unusable(f"{folder} is the cache of another version of weft (layout {int(match[1])}); {_ADVICE}")
+        raise UnusableFile(f"{folder} is the cache of another version of weft (layout {int(match[1])}); {_ADVICE}")
     return True
 
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from weft.runtime.compiled import Binary
 from weft.runtime.entry import Entry
-from weft.runtime.files import Unusable, record, sequence, text, whole
+from weft.runtime.files import UnusableFile, record, sequence, text, whole
 
 _NUMBERS = {
     "n_regs": 1 << 16,
@@ -39,7 +39,7 @@ def binary(entry: Entry) -> Binary:
     numbers = {name: whole(fields[name], most) for name, most in _NUMBERS.items()}
     unused = tuple([text(name) for name in sequence(fields["unused"])])
     if set(entry.parts) != {"cubin"}:
-        raise Unusable("it holds no code")
+        raise UnusableFile("it holds no code")
     return Binary(entry.parts["cubin"], **numbers, unused=unused)
 
 
@@ -59,6 +59,6 @@ def _reads(variant: object) -> list[EncodedRead]:
     # One check for all parts: a matmul kernel has many reads, and this is on the path of its first launch.
     flat = [part for read in reads for part in read]
     if set(map(type, flat)) - {str}:
-        raise Unusable("a read in it is not of texts")
+        raise UnusableFile("a read in it is not of texts")
     text("".join(cast("list[str]", flat)))
     return cast("list[EncodedRead]", reads)

@@ -72,7 +72,7 @@ class Keys:
         values = tuple((label, self._kept(label, _described(read(bound)))) for label, read in self.parts)
         dtyped = {name: value for name, value in _arrays(bound) if getattr(value, "dtype", None) is not None}
         dtypes = tuple((name, dtype_name(dtyped[name].dtype)) for name in sorted(dtyped))
-        ordinal = _place(dtyped.values())
+        ordinal = _device(dtyped.values())
         if ordinal == HOST:
             return Point(values, dtypes, SIMULATOR, driver.simulated_target().arch)
         gpu = driver.device(ordinal)
@@ -163,7 +163,7 @@ def _reader(parameter: str) -> Callable[[Mapping[str, Any]], Any]:
     return lambda bound: bound.get(parameter)
 
 
-def _place(arrays: Iterable[Any]) -> int:
+def _device(arrays: Iterable[Any]) -> int:
     """The device of the first array; without arrays the current GPU, or the simulator if there is no GPU."""
     for value in arrays:
         if isinstance(value, HostDescriptor):

@@ -21,7 +21,7 @@ from weft import settings
 from weft.errors import fail
 from weft.errors.tune import DAMAGED, OTHER_VERSION
 from weft.runtime import files, folder
-from weft.runtime.files import Unusable, mapping, number, parse, record, sequence, text, whole
+from weft.runtime.files import UnusableFile, mapping, number, parse, record, sequence, text, whole
 from weft.runtime.function_text import digest
 from weft.tune.key import Point, Value, distance
 
@@ -86,7 +86,7 @@ class Store:
             folder.claim(self.directory)
             folder.below(self.directory, *_PLACES, path.parent.name)
             files.write(path, json.dumps({"format": FORMAT, **encode(choice)}, indent=1).encode())
-        except (OSError, Unusable) as reason:
+        except (OSError, UnusableFile) as reason:
             self._keeps_nothing(reason)
 
     def all(self, kernel: str | None = None) -> list[Choice]:
@@ -100,7 +100,7 @@ class Store:
         try:
             if not folder.owned(self.directory):
                 return 0
-        except Unusable as reason:
+        except UnusableFile as reason:
             self._keeps_nothing(reason)
             return 0
         chosen = self.all(kernel)
@@ -115,7 +115,7 @@ class Store:
     def _usable(self) -> bool:
         try:
             return folder.usable(self.directory)
-        except Unusable as reason:
+        except UnusableFile as reason:
             self._keeps_nothing(reason)
             return False
 
@@ -149,11 +149,11 @@ class Store:
                 return None
             fields = mapping(parse(found[0]))
             if fields.pop("format", None) != FORMAT:
-                raise Unusable(f"it is not in format {FORMAT}")
+                raise UnusableFile(f"it is not in format {FORMAT}")
             choice = decode(fields)
             if self._path(choice.kernel, choice.identity, choice.point) != path:
-                raise Unusable("it is a choice for something else")
-        except Unusable as reason:
+                raise UnusableFile("it is a choice for something else")
+        except UnusableFile as reason:
             what = f"weft ignores the damaged tuning choice {path}: {reason}; other such files are not reported"
             folder.warn_once(self.directory, "choice", what)
             return None
@@ -190,7 +190,7 @@ def decode(entry: object) -> Choice:
     kernel, identity = text(found["kernel"]), text(found["identity"])
     # Both become part of the path of an imported choice, so they are checked first.
     if not kernel or not _IDENTITY.fullmatch(identity):
-        raise Unusable("it does not say of which kernel it is")
+        raise UnusableFile("it does not say of which kernel it is")
     values = tuple([(text(label), _value(value)) for label, value in _pairs(found["key"])])
     dtypes = tuple([(text(name), text(dtype)) for name, dtype in _pairs(found["dtypes"])])
     point = Point(values, dtypes, text(found["device"]), whole(found["arch"], 1 << 16))
@@ -207,7 +207,7 @@ def _value(value: object, depth: int = 0) -> Value:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if depth == _DEEPEST:
-        raise Unusable("a value of its key is nested too deeply")
+        raise UnusableFile("a value of its key is nested too deeply")
     return tuple([_value(item, depth + 1) for item in sequence(value)])
 
 
@@ -253,6 +253,6 @@ def read_export(path: Path) -> list[Choice]:
         version = whole(fields.get("format"), 1 << 31)
         if version == FORMAT:
             return list(map(decode, sequence(record(fields, "format", "choices")["choices"])))
-    except Unusable as reason:
+    except UnusableFile as reason:
         raise fail(DAMAGED, path=path, reason=reason) from None
     raise fail(OTHER_VERSION, path=path, found=version, known=FORMAT)

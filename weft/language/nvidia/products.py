@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import tensor_cores as errors
 from weft.ir.types import DType, bfloat16, float8e4nv, float8e5, float16, float32, int8, int32, tile_type, uint8
-from weft.language.broadcast import Form, fit
+from weft.language.broadcast import TileForm, fit
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tensor import check_ready, tensor
@@ -107,7 +107,7 @@ def fragments(what: str, number: int, x: tensor, parent: NVMMADistributedLayout,
     layout = DotOperandLayout(number, parent, REGISTER_BITS // x.element.bits)
     shape = tuple(x.shape)
     if not x.tile.resolved:
-        return fit(x, Form(shape, layout))
+        return fit(x, TileForm(shape, layout))
     if x.tile.linear != tile_type(x.element, shape, layout).linear:
         raise fail(
             errors.MMA_OPERAND_LAYOUT,

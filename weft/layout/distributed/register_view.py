@@ -9,7 +9,7 @@ from itertools import product
 from weft.layout.linear.f2 import Span, is_power_of_two
 from weft.layout.linear.maps import LinearLayout
 
-Table = tuple[int, ...]
+Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class RegisterView:
     Element i is in register `first[i]`, and register r holds element `number[r]`: several do where registers repeat others.
     """
 
-    shape: Table
-    first: Table
-    number: Table
+    shape: Numbers
+    first: Numbers
+    number: Numbers
 
 
 @lru_cache(maxsize=1024)
@@ -38,7 +38,7 @@ def register_view(linear: LinearLayout) -> RegisterView:
     at = [(0,) * len(linear.out_dims)]
     for basis in bases:
         at += [_xor(each, basis) for each in at]
-    registers: dict[Table, int] = {}
+    registers: dict[Numbers, int] = {}
     for register, coordinates in enumerate(at):
         registers.setdefault(coordinates, register)
     axes = _axes(moves, len(linear.out_dims))
@@ -48,7 +48,7 @@ def register_view(linear: LinearLayout) -> RegisterView:
     return RegisterView(shape, tuple([registers[each] for each in elements]), tuple([numbers[each] for each in at]))
 
 
-def _axes(moves: list[Table], rank: int) -> list[list[int]]:
+def _axes(moves: list[Numbers], rank: int) -> list[list[int]]:
     """Along each dimension the tile coordinates that registers have; nothing where one bit of a register moves along two."""
     for move in moves:
         (*others, last) = sorted(move)
@@ -63,5 +63,5 @@ def _axes(moves: list[Table], rank: int) -> list[list[int]]:
     return axes
 
 
-def _xor(a: Table, b: Table) -> Table:
+def _xor(a: Numbers, b: Numbers) -> Numbers:
     return tuple([x ^ y for x, y in zip(a, b, strict=True)])

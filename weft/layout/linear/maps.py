@@ -27,7 +27,7 @@ from weft.errors import layout as errors
 from weft.layout.linear import f2
 from weft.layout.linear.flat import join, pack, placer, xor
 
-Columns = tuple[tuple[str, tuple[int, ...]], ...]
+DimColumns = tuple[tuple[str, tuple[int, ...]], ...]
 Outs = tuple[tuple[str, int], ...]
 
 
@@ -337,7 +337,7 @@ class LinearLayout:
             raise fail(errors.LINEAR_DIM, side="output", dim=out_dim, known=self.out_dims)
         return self.out_dims.index(out_dim)
 
-    def _mapped(self, image: Callable[[int], int]) -> Columns:
+    def _mapped(self, image: Callable[[int], int]) -> DimColumns:
         return tuple((d, tuple(image(column) for column in columns)) for d, columns in self.columns.items())
 
     def _require_surjective(self) -> None:
@@ -369,11 +369,11 @@ class LinearLayout:
         return found if product.permute_ins(self.in_dims).permute_outs(self.out_dims) is self else None
 
 
-_interned: WeakValueDictionary[tuple[Columns, Outs], LinearLayout] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[DimColumns, Outs], LinearLayout] = WeakValueDictionary()
 _lock = Lock()
 
 
-def intern(columns: Columns, outs: Outs) -> LinearLayout:
+def intern(columns: DimColumns, outs: Outs) -> LinearLayout:
     """The one layout with these flat columns and outputs."""
     key = (columns, outs)
     found = _interned.get(key)
@@ -383,7 +383,7 @@ def intern(columns: Columns, outs: Outs) -> LinearLayout:
         return _interned.setdefault(key, _construct(columns, outs))
 
 
-def _construct(columns: Columns, outs: Outs) -> LinearLayout:
+def _construct(columns: DimColumns, outs: Outs) -> LinearLayout:
     sizes = tuple(size for _, size in outs)
     shifts = tuple(f2.log2(prod(sizes[index + 1 :])) for index in range(len(sizes)))
     layout = LinearLayout()

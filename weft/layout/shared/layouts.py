@@ -57,7 +57,7 @@ class SharedLayout(TileLayout):
         return ()
 
 
-class DType(Protocol):
+class ElementType(Protocol):
     """What a layout needs to know of an element type."""
 
     @property
@@ -158,7 +158,7 @@ class NVMMASharedLayout(SharedLayout):
     @staticmethod
     def get_default_for(
         block_shape: Sequence[int],
-        dtype: DType,
+        dtype: ElementType,
         transposed: bool = False,
         fp4_padded: bool = False,
         cga_layout: Sequence[Sequence[int]] | None = None,

@@ -43,7 +43,7 @@ class Place:
         return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 
-Fragment = tuple[str, Place | None]
+Piece = tuple[str, Place | None]
 # A line of the hardware view: its title, and which element lies in each place, if any.
 Row = tuple[str, tuple[tuple[Place, int | None], ...]]
 
@@ -92,7 +92,7 @@ def format_hardware_view(layout: TileLayout | LinearLayout, shape: Sequence[int]
     return "".join(text for text, _ in hardware_fragments(draw(layout, shape)))
 
 
-def tensor_fragments(picture: Picture) -> Iterator[Fragment]:
+def tensor_fragments(picture: Picture) -> Iterator[Piece]:
     """The tensor view, cut where the place changes."""
     width = max((len(place.label) for cell in picture.cells for place in cell), default=1)
     # A 1-D tile prints as a column, since its cells are long where a slice repeats elements.
@@ -106,7 +106,7 @@ def tensor_fragments(picture: Picture) -> Iterator[Fragment]:
         yield closing, None
 
 
-def hardware_fragments(picture: Picture) -> Iterator[Fragment]:
+def hardware_fragments(picture: Picture) -> Iterator[Piece]:
     """The hardware view, cut where the place changes."""
     for index, (title, places) in enumerate(picture.rows):
         yield ("\n" if index else "") + title, None
@@ -182,7 +182,7 @@ def _lane_rows(linear: LinearLayout) -> Iterator[Row]:
         yield f"{prefix}lane {r:>{width}}: ", places
 
 
-def _cell(places: Sequence[Place], width: int) -> Iterator[Fragment]:
+def _cell(places: Sequence[Place], width: int) -> Iterator[Piece]:
     for index, place in enumerate(places):
         yield ("|" if index else ""), None
         yield place.label.rjust(width), place

@@ -108,7 +108,7 @@ def plan_operand(
     fix = _Fix(side, k, padded)
     if isinstance(side.layout, PaddedSharedLayout):
         return Unreadable("padding lies between its elements", fix.line(bits in either_way or k == 1))
-    place = Places(side, bits // 8)
+    place = OperandOffsets(side, bits // 8)
     along_k, along_outer = place.columns(k), place.columns(1 - k)
     if padded:
         along_k.insert(PAD_BIT, 1 << PAD_BIT)
@@ -173,7 +173,7 @@ def swizzled(offset: int, swizzle: int) -> int:
     return offset ^ (offset >> 7 & max(swizzle // GRANULE, 1) - 1) << 4
 
 
-class Places:
+class OperandOffsets:
     """Byte offsets of the elements of an operand in its tile, which XOR together."""
 
     def __init__(self, side: SharedSide, size: int) -> None:
@@ -208,7 +208,7 @@ def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: i
     return first, second
 
 
-def _misfit(place: Places, k: int) -> str:
+def _misfit(place: OperandOffsets, k: int) -> str:
     """What is wrong with a layout that has no canonical form."""
     along_k, along_outer = place.columns(k), place.columns(1 - k)
     (first, dim), (line, other) = sorted([(along_k[0], "k"), (along_outer[0], "nm"[k])])

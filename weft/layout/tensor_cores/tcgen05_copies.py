@@ -18,7 +18,7 @@ from weft.layout.shared.layouts import PaddedSharedLayout
 from weft.layout.shared.sizes import alignment
 from weft.layout.tensor_cores.shared_operands import (
     Operand,
-    Places,
+    OperandOffsets,
     SharedSide,
     forms,
     misaligned,
@@ -99,7 +99,7 @@ class _Reach:
     """Bytes of a block's shared memory by bits of addresses in tensor memory; 0 for a bit that leads out of the view."""
 
     def __init__(self, src: SharedSide, dst: TensorSide, bits: int) -> None:
-        source, linear = Places(src, bits // 8), linear_of(dst)
+        source, linear = OperandOffsets(src, bits // 8), linear_of(dst)
         self.start, self.first, self._bits = source.start, TensorPlaces(dst, bits).address(0, 0), bits
 
         def byte(basis: Sequence[int]) -> int:

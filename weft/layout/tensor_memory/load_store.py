@@ -50,7 +50,7 @@ Vector = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class TensorFragment:
     """What one repetition of an instruction moves: steps in address of the bits of a thread's number, and of a register's.
 
     It is `columns` wide; repetitions follow one another along the columns and in the registers."""
@@ -65,12 +65,12 @@ class Fragment:
         return MOST_WORDS >> len(self.registers)
 
 
-FRAGMENTS: dict[Variant, Fragment] = {
-    "32x32b": Fragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, UPPER), (), columns=1),
-    "16x64b": Fragment((8 * LANE, 1, LANE, 2 * LANE, 4 * LANE), (), columns=2),
-    "16x128b": Fragment((1, 2, LANE, 2 * LANE, 4 * LANE), (8 * LANE,), columns=4),
-    "16x256b": Fragment((2, 4, LANE, 2 * LANE, 4 * LANE), (1, 8 * LANE), columns=8),
-    "16x32bx2": Fragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, SPLIT), (), columns=1),
+FRAGMENTS: dict[Variant, TensorFragment] = {
+    "32x32b": TensorFragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, UPPER), (), columns=1),
+    "16x64b": TensorFragment((8 * LANE, 1, LANE, 2 * LANE, 4 * LANE), (), columns=2),
+    "16x128b": TensorFragment((1, 2, LANE, 2 * LANE, 4 * LANE), (8 * LANE,), columns=4),
+    "16x256b": TensorFragment((2, 4, LANE, 2 * LANE, 4 * LANE), (1, 8 * LANE), columns=8),
+    "16x32bx2": TensorFragment((LANE, 2 * LANE, 4 * LANE, 8 * LANE, SPLIT), (), columns=1),
 }
 
 
@@ -136,7 +136,7 @@ def register_layout(
 
     Raises LayoutError (tmem-variant, tmem-warps, tmem-register-layout) where there is none.
     """
-    fragments: dict[str, Fragment] = {**FRAGMENTS, SPLITN: FRAGMENTS["32x32b"]}
+    fragments: dict[str, TensorFragment] = {**FRAGMENTS, SPLITN: FRAGMENTS["32x32b"]}
     if variant not in fragments:
         raise fail(errors.TMEM_VARIANT, variant=variant, known=", ".join(fragments))
     if num_warps < WARPGROUP or not is_power_of_two(num_warps):
@@ -197,7 +197,7 @@ class _Bases:
     warps: list[Vector]
 
 
-def _bases(fragment: Fragment, memory: LinearLayout, copies: bool, bits: int, num_warps: int) -> _Bases | None:
+def _bases(fragment: TensorFragment, memory: LinearLayout, copies: bool, bits: int, num_warps: int) -> _Bases | None:
     """The layout within a block; None where the fragment has more columns, or reaches some of the `copies` only, and where
     elements that share a 32-bit column do not lie side by side."""
     rows, columns = memory.bases(ROW), memory.bases(COLUMN)

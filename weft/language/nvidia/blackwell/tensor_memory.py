@@ -18,7 +18,7 @@ from typing import Any
 from weft.errors import fail
 from weft.errors import memory as errors
 from weft.ir.types import DType, TensorType, float8e4nv, tile_type, uint8
-from weft.language.broadcast import Form, fit
+from weft.language.broadcast import TileForm, fit
 from weft.language.casts import check_dtype
 from weft.language.context import current
 from weft.language.creation import check_shape
@@ -140,7 +140,7 @@ class tensor_memory_descriptor(memory_handle):
         check_one_tile("store", self)
         check_stored(value, self)
         if not value.layout.is_resolved:
-            value = fit(value, Form(self.memory.shape, check_layout(self.get_reg_layout(), self.memory.shape)))
+            value = fit(value, TileForm(self.memory.shape, check_layout(self.get_reg_layout(), self.memory.shape)))
         _check_access("store", self, value.layout)
         apply_many(ops.store, (self, value, predicate("store, pred,", pred)))
 
