@@ -38,12 +38,12 @@ from weft.ir.verify import verify
 from weft.layout import DistributedLayout
 from weft.layout.distributed import infer
 from weft.ops import arith, debug, memory, program, tile
-from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
-from weft.passes.insert_sync import insert_sync
 from weft.passes.lower import lower_tiles
+from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.simplify import simplify
-from weft.sim.numbers import bits_of, numpy_dtype
+from weft.passes.sync.insert_sync import insert_sync
+from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
 
 Pass = Callable[[Func], Func]
 Shape = tuple[int, ...]

@@ -107,7 +107,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("module", ["weft.ops.memory", "weft.language.scan", "weft.cuda.refs"])
+@pytest.mark.parametrize("module", ["weft.ops.memory", "weft.language.scan", "weft.cuda.text.refs"])
 def test_an_interrupt_behind_the_import_of(module):
     ran = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
     assert ran.stdout == "recovered\n", ran.stderr

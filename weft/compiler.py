@@ -123,7 +123,7 @@ class Stages:
     @lazy
     def sync(self) -> str:
         """The listing of barriers and fences."""
-        from weft.passes.sync_report import sync_report
+        from weft.passes.sync.report import sync_report
 
         return sync_report(self.lowered, self.tile)
 

@@ -14,7 +14,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, int32
 from weft.ops import arith, control, memory, program, regs
-from weft.passes.assign_registers import assign_registers
+from weft.passes.lowered.assign_registers import assign_registers
 from weft.runtime.nvrtc import CompiledCuda, available, compile_cuda
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cuda.build import Kernel, needs_nvrtc, pointer, text_of
 from tests.cuda.test_async import barriers, descriptor, room, sass
-from weft.cuda.names import Names
+from weft.cuda.text.names import Names
 from weft.ir.core import Func
 from weft.ir.types import float16, int32
 from weft.ops import arith, regs, tma

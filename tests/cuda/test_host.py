@@ -14,7 +14,7 @@ import pytest
 from tests.passes.programs import interpret, random_program
 from weft import targets
 from weft.cuda import emit
-from weft.passes.assign_registers import assign_registers
+from weft.passes.lowered.assign_registers import assign_registers
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 HEAD = """\

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.cuda.build import Kernel
 from weft import targets
 from weft.cuda import emit
-from weft.cuda.names import BUILTINS, KEYWORDS, Names
+from weft.cuda.text.names import BUILTINS, KEYWORDS, Names
 from weft.runtime.nvrtc import compile_cuda
 
 

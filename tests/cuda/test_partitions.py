@@ -12,7 +12,7 @@ from weft.cuda.emitter import Emitter, elected_condition
 from weft.ir.core import FuncAttrs
 from weft.ir.types import RegsType, ScalarType, float32, int32
 from weft.ops import arith, control, memory, program
-from weft.passes.assign_registers import assign_registers
+from weft.passes.lowered.assign_registers import assign_registers
 from weft.runtime.sass import disassemble
 
 HOPPER = ("sm_90a", "sm_100a")

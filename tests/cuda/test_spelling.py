@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.cuda.spelling import constant, small_float_bits, string
+from weft.cuda.text.spelling import constant, small_float_bits, string
 from weft.ir.types import (
     bfloat16,
     float8e4nv,

@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.cuda.tables import expression, is_wide, parenthesised
+from weft.cuda.text.tables import expression, is_wide, parenthesised
 
 
 class Int:

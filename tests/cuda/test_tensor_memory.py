@@ -10,7 +10,7 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from tests.cuda.test_async import room, sass
 from weft import targets
 from weft.cuda import emit
-from weft.cuda.tensor_memory import Moves
+from weft.cuda.rules.tensor_memory import Moves
 from weft.ir.core import Value
 from weft.ir.types import bfloat16, float8e4nv, float16, float32, int8, int32, uint8, uint32
 from weft.layout.tensor_memory.load_store import FRAGMENTS

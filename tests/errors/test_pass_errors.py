@@ -9,7 +9,7 @@ from weft.ir.core import FuncAttrs
 from weft.ir.types import float32, tile_type
 from weft.layout import AutoLayout, BlockedLayout
 from weft.ops import arith, control, tile
-from weft.passes.resolve_layouts import resolve_layouts
+from weft.passes.tile.resolve_layouts import resolve_layouts
 
 AUTO = AutoLayout()
 LINE, OTHER = BlockedLayout([4], [32], [4], [0]), BlockedLayout([1], [32], [4], [0])

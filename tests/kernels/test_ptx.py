@@ -17,8 +17,8 @@ from tests.kernels.harness import frozen
 from tests.sim import ptx_oracle as oracle
 from weft import language as gl
 from weft.runtime import nvrtc
-from weft.sim.instructions import instructions
-from weft.sim.ptx_forms import Form, width_of
+from weft.sim.numbers.ptx_forms import Form, width_of
+from weft.sim.numbers.ptx_instructions import instructions
 
 N = 128
 AT_ONCE = 48

@@ -9,7 +9,7 @@ import weft
 from tests.kernels.harness import run_lowered, same
 from weft import language as gl
 from weft.errors import Hazard
-from weft.sim import wraps
+from weft.sim.machine import wraps
 
 LINE = gl.BlockedLayout([4], [32], [4], [0])
 N = 512

@@ -15,8 +15,8 @@ from tests.conftest import Device
 from weft.ir.types import float32
 from weft.kernels import MatmulConfig
 from weft.layout.distributed.fragments import K_BITS
-from weft.sim import products
-from weft.sim.tensor_core import FP8, FULL, Precision, accumulate
+from weft.sim.numbers import products
+from weft.sim.numbers.tensor_core import FP8, FULL, Precision, accumulate
 
 TYPES: dict[str, Any] = {
     "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float8_e4m3fn": ml_dtypes.float8_e4m3fn,

@@ -8,7 +8,7 @@ import pytest
 from weft.errors import LayoutError
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout
 from weft.layout.cluster import copies, part_start, receivers
-from weft.passes.coalesce import coalesced, row_major
+from weft.passes.tile.coalesce import coalesced, row_major
 
 SPLITS = [[[1, 0]], [[0, 1], [1, 0]], [[0, 0], [2, 0], [1, 0]], [[0, 0]], [[1, 0], [1, 0]], []]
 

@@ -13,8 +13,8 @@ from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, in
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, async_copy, control, mbarrier, memory, mma, program, shared, tcgen05, tile, tma
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.insert_sync import insert_sync
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.tile.allocate_shared import allocate_shared
 
 SM90 = targets.get("sm_90a")
 TILE = NVMMASharedLayout(0, 32, rank=1)

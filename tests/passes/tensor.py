@@ -12,7 +12,7 @@ from weft.layout import SwizzledSharedLayout
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, clc, shared, tcgen05, tensor_memory, tile
-from weft.passes.allocate_tensor_memory import allocate_tensor_memory
+from weft.passes.tile.allocate_tensor_memory import allocate_tensor_memory
 
 SM100 = targets.get("sm_100a")
 ROWS, COLUMNS, INNER = 128, 64, 16

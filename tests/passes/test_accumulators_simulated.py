@@ -22,10 +22,10 @@ from weft.ir.verify import verify
 from weft.layout import NVMMASharedLayout
 from weft.layout.distributed.mma import pick_wgmma_layout
 from weft.ops import control, mma, shared, tile
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.check_accumulators import check_accumulators
-from weft.passes.insert_sync import insert_sync
+from weft.passes.check.accumulators import check_accumulators
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.tile.allocate_shared import allocate_shared
 
 M, N, K = 64, 8, 32
 SUMS = pick_wgmma_layout(16, (M, N), 4)

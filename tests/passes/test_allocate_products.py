@@ -11,7 +11,7 @@ from weft import targets
 from weft.ir.core import Value, walk
 from weft.ir.verify import verify
 from weft.ops import shared
-from weft.passes.allocate_shared import allocate_shared
+from weft.passes.tile.allocate_shared import allocate_shared
 
 SM90 = targets.get("sm_90a")
 

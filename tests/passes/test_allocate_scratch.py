@@ -14,7 +14,7 @@ from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
 from weft.ir.verify import verify
 from weft.ops import arith, control, scratch, shared
-from weft.passes.allocate_scratch import allocate_scratch
+from weft.passes.lowered.allocate_scratch import allocate_scratch
 
 SM90 = targets.get("sm_90a")
 I32 = ScalarType(int32)

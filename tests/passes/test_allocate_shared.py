@@ -12,7 +12,7 @@ from weft.ir.core import Func, Value, walk
 from weft.ir.verify import verify
 from weft.layout import NVMMASharedLayout
 from weft.ops import shared
-from weft.passes.allocate_shared import allocate_shared
+from weft.passes.tile.allocate_shared import allocate_shared
 from weft.runtime.errors import OutOfResources
 
 SM90 = targets.get("sm_90a")

@@ -14,9 +14,9 @@ from weft.ir.types import DescriptorType, float16, float32, int64, uint8
 from weft.ir.verify import verify
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.ops import clc, shared, tcgen05, tensor_memory, tma
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.allocate_tensor_memory import allocate_tensor_memory
-from weft.passes.partition_plan import check_partitions
+from weft.passes.tile.allocate_shared import allocate_shared
+from weft.passes.tile.allocate_tensor_memory import allocate_tensor_memory
+from weft.passes.tile.partition_plan import check_partitions
 from weft.runtime.errors import OutOfResources
 
 PAIR = TensorMemoryLayout([ROWS, COLUMNS], cga_layout=[[1, 0]], two_ctas=True)

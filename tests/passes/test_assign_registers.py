@@ -10,7 +10,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import RegsType, float32
 from weft.ops import arith, control, debug, regs
-from weft.passes.assign_registers import assign_registers
+from weft.passes.lowered.assign_registers import assign_registers
 
 
 @settings(deadline=None, max_examples=300)

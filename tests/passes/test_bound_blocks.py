@@ -14,7 +14,7 @@ from weft import language as gl
 from weft import targets
 from weft.ir.types import float32
 from weft.layout import BlockedLayout
-from weft.passes.bound_blocks import LEAST, bound_blocks
+from weft.passes.lowered.bound_blocks import LEAST, bound_blocks
 from weft.runtime import MockTensor
 
 SM90 = targets.get("sm_90a")

@@ -18,7 +18,7 @@ from weft.ir.types import (
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout
 from weft.ops import arith, control, debug
-from weft.passes.contract_fma import contract_fma
+from weft.passes.tile.contract_fma import contract_fma
 
 F32 = ScalarType(float32)
 

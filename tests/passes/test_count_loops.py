@@ -7,7 +7,7 @@ import pytest
 from tests.support import count, ops_of, tile_kernel
 from weft.ir.types import ScalarType, int32, int64, uint32, uint64
 from weft.ops import arith, control
-from weft.passes.count_loops import count_loops
+from weft.passes.lowered.count_loops import count_loops
 
 HIGH = (1 << 31) - 1
 

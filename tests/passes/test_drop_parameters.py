@@ -7,7 +7,7 @@ from weft.ir.text import format_func
 from weft.ir.types import ScalarType, int32
 from weft.ir.verify import verify
 from weft.ops import arith, control, debug
-from weft.passes.drop_parameters import drop_parameters
+from weft.passes.tile.drop_parameters import drop_parameters
 
 I32 = ScalarType(int32)
 OPTIONAL = ParamFacts(optional=True)

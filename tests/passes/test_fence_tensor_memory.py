@@ -9,9 +9,9 @@ from weft.ir.core import Func, walk
 from weft.ir.types import ScalarType, int32
 from weft.ir.verify import verify
 from weft.ops import cluster, control, mbarrier, program, tcgen05
-from weft.passes.fence_tensor_memory import fence_tensor_memory
 from weft.passes.pipeline import tile_pipeline
-from weft.passes.sync_report import sync_report
+from weft.passes.sync.fence_tensor_memory import fence_tensor_memory
+from weft.passes.sync.report import sync_report
 
 
 class Fenced(TensorKernel):

@@ -7,7 +7,7 @@ from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
 from weft.ops import arith, control, debug, memory, program, regs, scratch, shared
-from weft.passes.insert_sync import insert_sync
+from weft.passes.sync.insert_sync import insert_sync
 
 I32 = ScalarType(int32)
 

@@ -9,7 +9,7 @@ from weft.ir.core import walk
 from weft.ir.parse import parse_func
 from weft.ir.text import format_func
 from weft.ops import control, debug
-from weft.passes.join_branches import join_branches
+from weft.passes.lowered.join_branches import join_branches
 
 HEAD = 'func @f(%a: i1, %b: i1, %n: i32) {num_warps = 4, stage = "lowered", target = "sm_90a"} {\n'
 

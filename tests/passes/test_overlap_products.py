@@ -11,7 +11,7 @@ from weft.ir.core import Func, Value
 from weft.ir.verify import verify
 from weft.layout import SwizzledSharedLayout
 from weft.ops import arith, debug, mma
-from weft.passes.overlap_products import overlap_products
+from weft.passes.tile.overlap_products import overlap_products
 
 FLAT = SwizzledSharedLayout(1, 1, 1, [1, 0])
 

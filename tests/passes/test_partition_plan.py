@@ -11,8 +11,8 @@ from weft.errors import UserError
 from weft.ir.core import walk
 from weft.language.partitions import named_barrier
 from weft.ops import program
-from weft.passes.partition_plan import check_partitions, plan_partitions
-from weft.passes.split_partitions import split_partitions
+from weft.passes.tile.partition_plan import check_partitions, plan_partitions
+from weft.passes.tile.split_partitions import split_partitions
 
 SM80, SM90 = targets.get("sm_80"), targets.get("sm_90a")
 

@@ -15,9 +15,9 @@ from weft.ir.core import Func, Op, Value, walk
 from weft.ir.rebuild import rebuild
 from weft.ir.verify import verify
 from weft.ops import mbarrier, program, shared
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.insert_sync import insert_sync
-from weft.passes.spread_arrivals import spread_arrivals
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.sync.spread_arrivals import spread_arrivals
+from weft.passes.tile.allocate_shared import allocate_shared
 
 PRODUCTS = (
     "P pwait",

@@ -18,7 +18,7 @@ from weft.layout import (
 )
 from weft.layout.distributed import infer
 from weft.ops import arith, control, memory, reduce, tile
-from weft.passes.resolve_layouts import resolve_layouts
+from weft.passes.tile.resolve_layouts import resolve_layouts
 
 SM90 = targets.get("sm_90a")
 AUTO, BEST = AutoLayout(), CoalescedLayout()

@@ -16,12 +16,12 @@ from weft.ir.verify import verify
 from weft.lang import RuntimeParam
 from weft.ops import arith, control, memory, program, scratch, shared, tile
 from weft.ops.control import run_by
-from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
-from weft.passes.resolve_layouts import resolve_layouts
+from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.simplify import simplify
-from weft.passes.split_partitions import split_partitions
+from weft.passes.tile.resolve_layouts import resolve_layouts
+from weft.passes.tile.split_partitions import split_partitions
 
 SM90 = targets.get("sm_90a")
 INTS = RuntimeParam(Pointer(int32), divisible=16)

@@ -10,8 +10,8 @@ from weft.ir.verify import verify
 from weft.layout import MBarrierLayout
 from weft.ops import arith, mbarrier
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
-from weft.passes.spread_arrivals import spread_arrivals
-from weft.passes.sync_report import sync_report
+from weft.passes.sync.report import sync_report
+from weft.passes.sync.spread_arrivals import spread_arrivals
 
 SM90 = targets.get("sm_90a")
 

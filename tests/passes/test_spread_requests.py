@@ -18,10 +18,10 @@ from weft.ir.verify import verify
 from weft.layout import NVMMASharedLayout
 from weft.ops import arith, control, mbarrier, shared, tma
 from weft.ops.check import TypingError
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.insert_sync import insert_sync
 from weft.passes.pipeline import tile_pipeline
-from weft.passes.spread_requests import spread_requests
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.sync.spread_requests import spread_requests
+from weft.passes.tile.allocate_shared import allocate_shared
 
 SIDE = 64
 

@@ -5,9 +5,9 @@ import pytest
 from tests.passes.shared import Rules, SharedKernel
 from weft import targets
 from weft.ops import program
-from weft.passes.insert_sync import unneeded
 from weft.passes.pipeline import tile_pipeline
-from weft.passes.sync_report import Sync, sync_report, synchronisation
+from weft.passes.sync.insert_sync import unneeded
+from weft.passes.sync.report import Sync, sync_report, synchronisation
 
 SM90 = targets.get("sm_90a")
 

@@ -11,8 +11,8 @@ from tests.passes.shared import Rules, SharedKernel, inserted, shown
 from weft import targets
 from weft.errors import CompilationError
 from weft.ir.core import walk
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.insert_sync import insert_sync
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.tile.allocate_shared import allocate_shared
 
 SM90 = targets.get("sm_90a")
 

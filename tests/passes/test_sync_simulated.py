@@ -15,8 +15,8 @@ from weft.ir.core import Func
 from weft.ir.types import float32
 from weft.layout import BlockedLayout
 from weft.ops import arith, mbarrier, shared, tma
-from weft.passes.allocate_shared import allocate_shared
-from weft.passes.insert_sync import insert_sync
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.tile.allocate_shared import allocate_shared
 
 OTHER = BlockedLayout([1], [32], [4], [0])
 ACCESSES = ("W", "R", "W1", "Wi", "Wb", "Rb", "f", "|", "store swait", "store1 swait", "copy cwait")

@@ -8,7 +8,7 @@ from tests.passes.shared import inserted
 from tests.passes.tensor import ACC, COLUMNS, ROWS, TensorKernel
 from weft.ir.core import walk
 from weft.ops import program, tensor_memory
-from weft.passes.insert_sync import unneeded
+from weft.passes.sync.insert_sync import unneeded
 
 
 def after(steps: str, num_warps: int = 4) -> str:

@@ -19,18 +19,18 @@ from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, MBarrierLayo
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, clc, control, mbarrier, program, regs, scratch, shared, tcgen05, tensor_memory, tile
-from weft.passes.allocate_tensor_memory import allocate_tensor_memory
-from weft.passes.cluster_checks import check_blocks
-from weft.passes.cluster_sync import cluster_sync
+from weft.passes.check.blocks import check_blocks_of_threads
+from weft.passes.check.clusters import check_blocks
 from weft.passes.dce import dce
-from weft.passes.insert_sync import insert_sync
 from weft.passes.pipeline import tile_pipeline
-from weft.passes.resolve_layouts import resolve_layouts
 from weft.passes.simplify import simplify
-from weft.passes.split_partitions import split_partitions
-from weft.passes.spread_arrivals import spread_arrivals
-from weft.passes.spread_requests import spread_requests
-from weft.passes.thread_blocks import check_blocks_of_threads
+from weft.passes.sync.cluster_sync import cluster_sync
+from weft.passes.sync.insert_sync import insert_sync
+from weft.passes.sync.spread_arrivals import spread_arrivals
+from weft.passes.sync.spread_requests import spread_requests
+from weft.passes.tile.allocate_tensor_memory import allocate_tensor_memory
+from weft.passes.tile.resolve_layouts import resolve_layouts
+from weft.passes.tile.split_partitions import split_partitions
 
 PAIR = TensorMemoryLayout([ROWS, COLUMNS], cga_layout=[[1, 0]], two_ctas=True)
 

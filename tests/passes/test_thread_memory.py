@@ -10,8 +10,8 @@ from weft.ir.core import Func, Op, ParamFacts, Value, walk
 from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float32, int32
 from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
 from weft.ops import arith, control, memory, program, regs, shared, thread, tile, tma
-from weft.passes.insert_sync import unneeded
-from weft.passes.sync_report import sync_report
+from weft.passes.sync.insert_sync import unneeded
+from weft.passes.sync.report import sync_report
 from weft.runtime.errors import OutOfResources
 
 PLAIN = SwizzledSharedLayout(1, 1, 1, [0])

@@ -65,10 +65,10 @@ NAMES_WHILE = {
     "weft/analysis/flow.py": "describes it",
     "weft/analysis/facts/rules/control.py": "lists the operations whose facts come along edges",
     "weft/analysis/scopes.py": "reports the line of its condition",
-    "weft/cuda/control.py": "spells it in C",
+    "weft/cuda/rules/control.py": "spells it in C",
     "weft/lang/loops.py": "builds it",
     "weft/passes/dce.py": "keeps it, for it may never end",
-    "weft/sim/control.py": "executes it",
+    "weft/sim/rules/control.py": "executes it",
 }
 FILES = [path for path in tree.python_files("weft") if path != tree.PACKAGE / "__init__.py"]
 

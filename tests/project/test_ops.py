@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft.cuda.emitter
-import weft.sim.rules
+import weft.sim.rule
 from tests.project import tree
 from weft import ops
 from weft.analysis.facts import rules as facts
@@ -39,7 +39,7 @@ def spellings() -> Iterator[tuple[str, OpDef]]:
 
 
 PYTHON_NAMES = {op: name for name, op in spellings()}
-SIM = weft.sim.rules.RULES
+SIM = weft.sim.rule.RULES
 CUDA = weft.cuda.emitter.RULES
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 

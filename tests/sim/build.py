@@ -37,7 +37,7 @@ from weft.ir.types import (
 )  # fmt: skip
 from weft.layout import BlockedLayout, SliceLayout
 from weft.ops import arith, control, memory, tile
-from weft.sim.numbers import numpy_dtype
+from weft.sim.numbers.arithmetic import numpy_dtype
 
 TARGET = targets.get("sm_90a")
 LINE = BlockedLayout([4], [32], [4], [0])

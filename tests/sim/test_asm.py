@@ -13,7 +13,7 @@ from tests.sim.build import BY_NUMPY, elementwise
 from weft.errors import Hazard
 from weft.ir.types import float16, float32, int8, int32
 from weft.ops import asm
-from weft.sim import ptx
+from weft.sim.numbers import ptx
 
 N = 128
 RNG = np.random.default_rng(11)

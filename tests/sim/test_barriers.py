@@ -7,8 +7,8 @@ import pytest
 from weft.errors import Loc, hazard
 from weft.ir.core import Op
 from weft.ops import mbarrier
-from weft.sim.barriers import Agent, Barrier
-from weft.sim.clocks import Clock, Released
+from weft.sim.machine.barriers import Agent, Barrier
+from weft.sim.memory.clocks import Clock, Released
 
 COMPONENT = 9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.sim.clocks import Clock, Released, join
+from weft.sim.memory.clocks import Clock, Released, join
 
 BULK, COPY, BAR = 10, 11, 12
 

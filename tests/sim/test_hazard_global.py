@@ -12,7 +12,7 @@ from weft import language as gl
 from weft.errors import hazard
 from weft.ir.types import Pointer, int8, int32
 from weft.ops import arith, memory, program
-from weft.sim.heap import Buffer
+from weft.sim.memory.heap import Buffer
 
 LINE = gl.BlockedLayout([1], [32], [4], [0])
 OTHER = gl.BlockedLayout([4], [32], [4], [0])

@@ -356,7 +356,7 @@ def test_report_counts_and_advises_once():
 
 @pytest.mark.parametrize("progress", [None, True, False])
 def test_no_progress_where_nobody_watches(progress, capsys, monkeypatch):
-    from weft.sim import launch
+    from weft.sim.machine import launch
 
     monkeypatch.setattr(launch, "PROGRESS_AFTER", 0.0)
     k = Kernel(("out", pointer(int32)))

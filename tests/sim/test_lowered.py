@@ -9,7 +9,7 @@ from tests.sim.build import Kernel, pointer, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, float16, float32, int1, int32
 from weft.ops import arith, control, memory, program, reduce, regs, scratch, shared
-from weft.sim import numbers
+from weft.sim.numbers import arithmetic as numbers
 
 RNG = np.random.default_rng(5)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from weft.ir import types
-from weft.sim import numbers
-from weft.sim.numbers import numpy_dtype
+from weft.sim.numbers import arithmetic as numbers
+from weft.sim.numbers.arithmetic import numpy_dtype
 
 FLOATS = [types.float16, types.bfloat16, types.float32, types.float64]
 NARROW = [types.float8e4nv, types.float8e5, types.float16, types.bfloat16]

@@ -15,8 +15,8 @@ import weft
 import weft.language as gl
 from weft.errors import Hazard
 from weft.language.nvidia.hopper import mbarrier
-from weft.sim.pending import Pending
-from weft.sim.programs import LISTED, GridPrograms, backwards, shuffled
+from weft.sim.machine.pending import Pending
+from weft.sim.machine.programs import LISTED, GridPrograms, backwards, shuffled
 
 WIDEST = 2**31 - 1
 

@@ -14,7 +14,7 @@ from weft.ir.types import ScalarType, float32, float64, int32, tile_type
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout
 from weft.layout.reduction import plan_reduction
 from weft.ops import arith, control, program, reduce, tile
-from weft.sim import numbers
+from weft.sim.numbers import arithmetic as numbers
 
 RNG = np.random.default_rng(3)
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.sim.scaled import elements, scaled_product, scales
+from weft.sim.numbers.scaled import elements, scaled_product, scales
 
 BYTES = np.arange(256, dtype=np.uint8)
 

@@ -9,7 +9,7 @@ from tests.sim.build import Kernel, pointer, run
 from weft.ir.core import Op, walk
 from weft.ir.types import ScalarType, int1, int32
 from weft.ops import arith, control, memory, program
-from weft.sim.spin import deciding
+from weft.sim.machine.spin import deciding
 
 
 def spin(k: Kernel, busy, carried=()) -> None:

@@ -8,10 +8,10 @@ from weft.errors import Loc, hazard
 from weft.ir.core import Op
 from weft.ir.types import int32
 from weft.ops import program, scratch
-from weft.sim import shadow
-from weft.sim.clocks import Clock
-from weft.sim.shadow import Area, Event, Shadow
-from weft.sim.store import SHARED, Lifetime, Store
+from weft.sim.memory import shadow
+from weft.sim.memory.clocks import Clock
+from weft.sim.memory.shadow import Area, Event, Shadow
+from weft.sim.memory.store import SHARED, Lifetime, Store
 
 ALLOC = Op(scratch.alloc, (), {"dtype": int32, "count": 64, "tag": 0, "align": 16, "offset": 0}, (), (), None)
 SMEM = Lifetime(1, 0, 256, "smem", ALLOC, (2, 2), 64)

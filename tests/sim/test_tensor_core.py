@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.sim import tensor_core
-from weft.sim.tensor_core import FP8, FULL, Precision, accumulate
+from weft.sim.numbers import tensor_core
+from weft.sim.numbers.tensor_core import FP8, FULL, Precision, accumulate
 
 KINDS = [
     (np.float16, 16, FULL), (ml_dtypes.bfloat16, 16, FULL), (np.float32, 8, FULL), (ml_dtypes.float8_e4m3fn, 32, FP8),

@@ -14,9 +14,9 @@ from weft.errors import hazard
 from weft.ir.types import float32
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor
-from weft.sim import tma as rules
-from weft.sim.data import Data
-from weft.sim.heap import Heap, segment_of
+from weft.sim.machine.data import Data
+from weft.sim.memory.heap import Heap, segment_of
+from weft.sim.rules import tma as rules
 
 RNG = np.random.default_rng(11)
 

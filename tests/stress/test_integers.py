@@ -15,7 +15,7 @@ from tests.stress.programs import kernel_of
 from weft import compiler, sim
 from weft.errors import hazard
 from weft.runtime.arguments import host_buffer
-from weft.sim import wraps
+from weft.sim.machine import wraps
 
 TRIED = 300
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.sim import ptx_oracle as oracle
-from weft.sim import ptx
-from weft.sim.instructions import instructions
-from weft.sim.ptx_forms import Form, width_of
+from weft.sim.numbers import ptx
+from weft.sim.numbers.ptx_forms import Form, width_of
+from weft.sim.numbers.ptx_instructions import instructions
 
 PROGRAMS = 2000
 LANES = 8

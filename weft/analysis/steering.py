@@ -3,7 +3,7 @@
 An atomic, or a load with an order, tells its program something about others only through the value that it gives. Where no
 branch, loop, address or mask depends on that value, the program would do the same had it come first, so what happened to be
 published by then orders nothing. This is a static analysis of the function that runs: from each such read the value is followed
-through arithmetic, control flow and memory. What it decides at run time is in `weft.sim.learned`.
+through arithmetic, control flow and memory. What it decides at run time is in `weft.sim.memory.learned`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ them. The back end chooses no layout, access width or instruction: each operatio
 
 from __future__ import annotations
 
-from weft.cuda import (
+from weft.cuda.emitter import RULES, Emitter
+from weft.cuda.rules import (
     arith,
     asm,
     async_copy,
@@ -30,10 +31,9 @@ from weft.cuda import (
     tile,
     tma,
 )
-from weft.cuda.emitter import RULES, Emitter
-from weft.cuda.refs import Inline, Variable
-from weft.cuda.spelling import c_type, integer, is_small_float
-from weft.cuda.tables import is_wide
+from weft.cuda.text.refs import Inline, Variable
+from weft.cuda.text.spelling import c_type, integer, is_small_float
+from weft.cuda.text.tables import is_wide
 from weft.ir.core import Func, Value
 from weft.ir.types import DescriptorType, Pointer
 from weft.ops.program import threads_of
@@ -43,7 +43,7 @@ from weft.targets import Target
 def emit(func: Func, target: Target) -> str:
     """The CUDA C++ text of a lowered function.
 
-    The function and its parameters keep their names if these are legal in C++ (`weft.cuda.names.symbol`).
+    The function and its parameters keep their names if these are legal in C++ (`weft.cuda.text.names.symbol`).
 
     Raises CompilationError for operations that the target or PTX does not support.
     """

@@ -23,15 +23,15 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Literal, TypeVar
 
-import weft.cuda.spelling as spelling
-from weft.cuda import tables
+import weft.cuda.text.spelling as spelling
 from weft.cuda.kept import kept_ids
-from weft.cuda.names import OWN, REGISTER, Names, symbol
-from weft.cuda.prelude import PIECE_NAMES, Pieces
-from weft.cuda.refs import Index, Inline, Picked, Ref, Variable
 from weft.cuda.storage import storage_of
-from weft.cuda.tables import IndexTable
-from weft.cuda.writer import WIDTH, Writer
+from weft.cuda.text import tables
+from weft.cuda.text.names import OWN, REGISTER, Names, symbol
+from weft.cuda.text.prelude import PIECE_NAMES, Pieces
+from weft.cuda.text.refs import Index, Inline, Picked, Ref, Variable
+from weft.cuda.text.tables import IndexTable
+from weft.cuda.text.writer import WIDTH, Writer
 from weft.errors import Loc
 from weft.ir.core import Func, Op, OpDef, Region, Value, walk
 from weft.ir.types import RegsType

@@ -18,7 +18,7 @@ from weft.ir.core import Func, Op, OpDef, Value, walk
 from weft.ir.types import DType, SharedType, TileType
 from weft.layout import SharedAccess, describe, plan_access, plan_conversion
 from weft.ops import shared, tensor_memory, thread, tile
-from weft.passes.sync_report import Sync, synchronisation
+from weft.passes.sync.report import Sync, synchronisation
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.specialise import Constexpr
 from weft.script import run_script

@@ -3,7 +3,7 @@
 Requests are issued by one elected thread of the partition and carried out in the async proxy. A load completes on an mbarrier
 by its bytes; stores and reductions each are a bulk group of the elected thread, complete when their source has been read.
 The requests of a load may be spread over `issuers` warps: request i is issued by the elected thread of warp
-(`first` + i) % `issuers` of the partition (`weft.passes.spread_requests`).
+(`first` + i) % `issuers` of the partition (`weft.passes.sync.spread_requests`).
 
 In the lowered stage handles are arrays and `boxes` lists what the hardware moves in one instruction: how far a box lies from
 the block's coordinates, and its byte in shared memory (`weft.layout.shared.tma`).

@@ -4,7 +4,11 @@ It runs tile IR, and lowered IR by the same rules of the same names. Numbers are
 that `weft.ops` states. It decides nothing about layouts and emits no code.
 """
 
-from weft.sim import (
+from weft.sim.machine.launch import run
+from weft.sim.machine.report import Advice, Report
+from weft.sim.memory.heap import Buffer, TensorMap
+from weft.sim.rule import RULES
+from weft.sim.rules import (
     arith,
     asm,
     async_copy,
@@ -28,10 +32,6 @@ from weft.sim import (
     tile,
     tma,
 )
-from weft.sim.heap import Buffer, TensorMap
-from weft.sim.launch import run
-from weft.sim.report import Advice, Report
-from weft.sim.rules import RULES
 
 FAMILIES = (
     arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, mbarrier, memory, mma, program, reduce,

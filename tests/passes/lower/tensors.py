@@ -13,7 +13,7 @@ from weft.layout import TensorMemoryLayout
 from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, program, tensor_memory
 from weft.passes.lower import lower_tiles
-from weft.passes.split_partitions import split_partitions
+from weft.passes.tile.split_partitions import split_partitions
 
 LANE = 1 << 16
 TARGET = targets.get("sm_100a")

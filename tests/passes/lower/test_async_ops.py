@@ -36,8 +36,8 @@ from weft.layout import (
 )
 from weft.layout.shared.sizes import allocation_bytes
 from weft.ops import async_copy, control, debug, mbarrier, memory, program, scratch, shared, tile, tma
-from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles
+from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
 LAW = settings(deadline=None, max_examples=40)

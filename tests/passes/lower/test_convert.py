@@ -15,7 +15,7 @@ from weft.ir.types import DTYPES, Pointer, bfloat16, float8e4nv, float16, float3
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout, plan_conversion
 from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, WarpShuffle
 from weft.ops import control, memory, regs, shared, tile
-from weft.sim.numbers import numpy_dtype
+from weft.sim.numbers.arithmetic import numpy_dtype
 
 LAW = settings(deadline=None, max_examples=60)
 LINE = BlockedLayout([4], [32], [4], [0])

@@ -25,8 +25,8 @@ from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import register_layout
 from weft.ops import arith, cluster, control, program, scratch, tensor_memory, tile
-from weft.passes.allocate_scratch import allocate_scratch
 from weft.passes.lower import lower_tiles
+from weft.passes.lowered.allocate_scratch import allocate_scratch
 
 # The kernel's columns
 

@@ -14,7 +14,7 @@ from tests.support import any_bits, ops_of, tile_kernel, warps_of
 from weft.ir.types import bfloat16, float16, float32, int8, int32, int64
 from weft.layout import BlockedLayout
 from weft.ops import arith, memory, tile
-from weft.sim.numbers import numpy_dtype
+from weft.sim.numbers.arithmetic import numpy_dtype
 
 LAW = settings(deadline=None, max_examples=80)
 LINE = BlockedLayout([4], [32], [4], [0])

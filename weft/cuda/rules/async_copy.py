@@ -1,0 +1,71 @@
+"""`cp.async`: asynchronous copies by each thread, completed in groups."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from weft.cuda.emitter import Emitter, emits
+from weft.cuda.rules.memory import address
+from weft.cuda.rules.shared import element_address
+from weft.cuda.text.prelude import Piece
+from weft.cuda.text.refs import Index
+from weft.errors import fail
+from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
+from weft.ir.core import Op
+from weft.ops import async_copy
+
+_COMMIT = Piece('DEV void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }')
+_WAIT = Piece(
+    'template <int N> DEV void copy_async_wait() {\n  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }'
+)
+WIDEST = 16
+
+
+def _copy_piece(name: str, width: int, masked: bool, cache: str, eviction: str) -> Piece:
+    """`name(to, from)`, and the masked `name(to, from, on)`, which writes zeros if `on` is false."""
+    head = f"DEV void {name}(u32 to, const void* from{', bool on' if masked else ''}) {{"
+    # cp.async zero-fills the bytes beyond its source size operand, so a masked copy has size 0 (PTX ISA, cp.async).
+    size = f', "r"(on ? {width} : 0)' if masked else ""
+    number = 2 + masked
+    hint, policy = ("", "") if not eviction else (".L2::cache_hint", ', "l"(policy)')
+    create = f'asm("createpolicy.fractional.L2::{eviction}.b64 %0, 1.0;" : "=l"(policy));'
+    made = f"  u64 policy; {create}\n" if eviction else ""
+    operands = f"[%0], [%1], {width}{', %2' if masked else ''}{f', %{number}' if eviction else ''}"
+    return Piece(
+        f'{head}\n{made}  asm volatile("cp.async{cache}.shared.global{hint} {operands};"\n'
+        f'    :: "r"(to), "l"(from){size}{policy} : "memory"); }}'
+    )
+
+
+@emits(async_copy.copy)
+def _copy(e: Emitter, op: Op) -> None:
+    memory, base, ptr, mask, active, *strides = op.operands
+    assert memory is not None and base is not None and ptr is not None
+    element = memory.type.element
+    width = op.attrs["vec"] * element.itemsize
+    cache, eviction = op.attrs["cache"], op.attrs["eviction"]
+    if cache and eviction:
+        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
+    # `.cg` bypasses L1 and requires 16 bytes (PTX ISA, cp.async). Data copied to shared memory is rarely read again through L1.
+    around = width == WIDEST and cache != ".ca"
+    tags = [f"copy_async_{width}", "l1" * (width == WIDEST and not around), eviction, "or_zero" * (mask is not None)]
+    name = "_".join(filter(None, tags))
+    e.pieces.define(name, _copy_piece(name, width, mask is not None, ".cg" if around else ".ca", eviction))
+
+    def text(index: Index) -> str:
+        to = element_address(e, memory, base, op.attrs["places"], op.attrs["added"], op.attrs["pads"], index)
+        on = "" if mask is None else f", {e.at(mask, index)}"
+        return f"{name}({to}, {address(e, ptr, op.attrs['offsets'], strides, index)}{on});"
+
+    with nullcontext() if active is None else e.braces(f"if ({e.at(active)})"):
+        e.unrolled(len(op.attrs["places"]), [(op.loc, text)])
+
+
+@emits(async_copy.commit)
+def _commit(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.pieces.define('copy_async_commit', _COMMIT)}();")
+
+
+@emits(async_copy.wait)
+def _wait(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.pieces.define('copy_async_wait', _WAIT)}<{op.attrs['pendings']}>();")

@@ -1,0 +1,197 @@
+"""Global memory: addresses, vector loads and stores, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.cuda.emitter import Emitter, emits, spells
+from weft.cuda.text import accesses as access
+from weft.cuda.text import atomics
+from weft.cuda.text.accesses import AccessFunction, Masked
+from weft.cuda.text.refs import Index, Variable
+from weft.cuda.text.spelling import c_type, count_of
+from weft.cuda.text.tables import IndexTable, parenthesised
+from weft.errors import fail
+from weft.errors.compiler import CUDA_CACHE_AND_EVICTION
+from weft.ir.core import Op, Value
+from weft.ir.types import DType
+from weft.ops import memory
+from weft.ops.check import pointer_of
+
+
+@spells(memory.addptr)
+def _addptr(e: Emitter, op: Op, ptr: str, offset: str) -> str:
+    return f"{ptr} + {offset}"
+
+
+def _pointee(op: Op) -> DType:
+    ptr = op.operands[0]
+    assert ptr is not None
+    return pointer_of(ptr).element_ty
+
+
+def _modifiers(op: Op) -> str:
+    cache, eviction = op.attrs["cache"], op.attrs["eviction"]
+    if cache and eviction:
+        raise fail(CUDA_CACHE_AND_EVICTION, loc=op.loc, cache=cache, eviction=eviction)
+    return cache or (f".L1::{eviction}" if eviction else "")
+
+
+def _strength(op: Op) -> str:
+    """`.acquire.gpu`, `.volatile`, or nothing."""
+    order, scope = op.attrs["order"], op.attrs["scope"]
+    if order:
+        return f".{order}.{scope}"
+    return access.VOLATILE if op.attrs.get("volatile") else access.WEAK
+
+
+def address(
+    e: Emitter, ptr: Value, offsets: tuple[IndexTable, ...], strides: Sequence[Value | None], index: Index
+) -> str:
+    """`p + stride * (r % 4) + 8 * r`: the address of an access. Constants are last, so that ptxas folds them into the
+    instruction's immediate offset."""
+    constants, *tables = offsets
+    terms = [e.at(ptr, index)]
+    for stride, table in zip(strides, tables, strict=True):
+        assert stride is not None
+        terms += _scaled(e, stride, table, index)
+    offset = e.entry(constants, index)
+    return " + ".join(terms + ([] if offset == "0" else [offset]))
+
+
+def _scaled(e: Emitter, stride: Value, table: IndexTable, index: Index) -> list[str]:
+    factor, text = e.entry(table, index), e.at(stride)
+    if factor == "0":
+        return []
+    wide = text if c_type(stride.type.element) in ("i64", "u64") else f"(i64){text}"
+    return [wide if factor == "1" else f"{wide} * {parenthesised(factor)}"]
+
+
+def _address(e: Emitter, op: Op, strides: Sequence[Value | None], index: Index) -> str:
+    ptr = op.operands[0]
+    assert ptr is not None
+    return address(e, ptr, op.attrs["offsets"], strides, index)
+
+
+def consecutive(registers: tuple[IndexTable, ...]) -> IndexTable | None:
+    """The first register of each access, if the registers of each access are consecutive."""
+    first = tuple([group[0] for group in registers])
+    runs = all(group == tuple(range(group[0], group[0] + len(group))) for group in registers)
+    return first if runs else None
+
+
+def plus(base: str, offset: str) -> str:
+    """`x + 4 * r`, or `x` alone."""
+    return base if offset == "0" else f"{base} + {offset}"
+
+
+Texts = Callable[[Index], tuple[str, str | None]]
+"""Address and predicate of an access."""
+
+
+def read_registers(
+    e: Emitter, a: AccessFunction, into: Variable, registers: tuple[IndexTable, ...], texts: Texts
+) -> None:
+    """The accesses of a load; registers that are not consecutive are loaded through a small array."""
+    first = consecutive(registers)
+    if first is not None and into.count is not None:
+        e.unrolled(
+            len(registers),
+            [(e.out.loc, lambda index: access.load(e, a, plus(into.name, e.entry(first, index)), *texts(index)))],
+        )
+        return
+    with e.registers(len(registers)) as index:
+        places = [into.at(e.entry(table, index)) for table in zip(*registers, strict=True)]
+        initial = f" = {{{', '.join(places)}}}" if a.masked == "or" else ""
+        part = e.names.fresh("part")
+        e.out.statement(f"{into.type} {part}[{a.vec}]{initial};")
+        e.out.statement(access.load(e, a, part, *texts(index)))
+        for j, place in enumerate(places):
+            e.out.statement(f"{place} = {part}[{j}];")
+
+
+def write_registers(
+    e: Emitter, a: AccessFunction, value: Value, registers: tuple[IndexTable, ...], texts: Texts
+) -> None:
+    """The accesses of a store, each from its registers."""
+    ref, first = e.refs[value], consecutive(registers)
+    if registers and registers[0] and len(registers) * len(registers[0]) == 1:
+        e.out.statement(access.write(e, a, texts(0)[0], ref.at(registers[0][0]), texts(0)[1]))
+        return
+    if first is not None and isinstance(ref, Variable) and ref.count is not None:
+        e.unrolled(
+            len(registers),
+            [(e.out.loc, lambda index: _store_from(e, a, plus(ref.name, e.entry(first, index)), *texts(index)))],
+        )
+        return
+    with e.registers(len(registers)) as index:
+        picked = [e.picked(ref, table).at(index) for table in zip(*registers, strict=True)]
+        part = e.names.fresh("part")
+        e.out.statement(f"const {c_type(a.dtype)} {part}[{a.vec}] = {{{', '.join(picked)}}};")
+        e.out.statement(_store_from(e, a, part, *texts(index)))
+
+
+def _store_from(e: Emitter, a: AccessFunction, registers: str, address: str, mask: str | None) -> str:
+    return access.store(e, a, address, registers, mask)
+
+
+def _on(e: Emitter, mask: Value | None, index: Index) -> str | None:
+    return None if mask is None else e.at(mask, index)
+
+
+@emits(memory.load_regs)
+def _load(e: Emitter, op: Op) -> None:
+    _, mask, other, *strides = op.operands
+    masked: Masked = "" if mask is None else "if" if other is None else "or"
+    a = AccessFunction("global", _pointee(op), op.attrs["vec"], masked, _modifiers(op), _strength(op))
+    if op.attrs["count"] == 1:
+        default = e.at(other, 0) if masked == "or" and other is not None else None
+        e.define(op.result, access.read(e, a, _address(e, op, strides, 0), _on(e, mask, 0), default))
+        return
+    into = e.variable(op.result)
+    if other is not None and mask is not None:
+        e.copy(op.result, e.refs[other])
+    read_registers(
+        e, a, into, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
+    )
+
+
+@emits(memory.store_regs)
+def _store(e: Emitter, op: Op) -> None:
+    _, value, mask, *strides = op.operands
+    assert value is not None
+    a = AccessFunction(
+        "global", _pointee(op), op.attrs["vec"], "" if mask is None else "if", _modifiers(op), _strength(op)
+    )
+    write_registers(
+        e, a, value, op.attrs["registers"], lambda index: (_address(e, op, strides, index), _on(e, mask, index))
+    )
+
+
+@emits(memory.atomic_regs)
+def _atomic(e: Emitter, op: Op) -> None:
+    atomic = atomics.Atomic(op.attrs["kind"], _pointee(op), op.attrs["order"], op.attrs["scope"], _is_masked(op))
+    _exchanged(e, op, atomics.combine(e, op, atomic))
+
+
+@emits(memory.atomic_cas_regs)
+def _atomic_cas(e: Emitter, op: Op) -> None:
+    atomic = atomics.Atomic("cas", _pointee(op), op.attrs["order"], op.attrs["scope"], _is_masked(op))
+    _exchanged(e, op, atomics.exchange(e, atomic))
+
+
+def _is_masked(op: Op) -> bool:
+    return op.operand("mask") is not None
+
+
+def _exchanged(e: Emitter, op: Op, name: str) -> None:
+    """The old values of an atomic, register by register."""
+
+    def call(index: Index) -> str:
+        return f"{name}({', '.join(e.at(value, index) for value in op.uses)})"
+
+    if count_of(op.result.type) is None:
+        e.call_for(op.result, call(0))
+        return
+    into = e.variable(op.result)
+    e.unrolled(into.count or 1, [(op.loc, lambda index: f"{into.at(index)} = {call(index)};")])

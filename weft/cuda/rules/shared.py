@@ -1,0 +1,166 @@
+"""Shared memory: the author's allocations and the compiler's scratch. A memory handle is represented by its address."""
+
+from __future__ import annotations
+
+from weft.cuda.emitter import Emitter, emits, refers
+from weft.cuda.rules.memory import plus, read_registers, write_registers
+from weft.cuda.text import accesses as access
+from weft.cuda.text.accesses import AccessFunction, Masked, Matrix
+from weft.cuda.text.prelude import Piece
+from weft.cuda.text.refs import Index, Inline, Ref
+from weft.cuda.text.spelling import count_of
+from weft.cuda.text.tables import IndexTable, parenthesised
+from weft.ir.core import Op, Value
+from weft.ir.types import SharedArrayType
+from weft.layout.shared.layouts import Pads
+from weft.ops import scratch, shared
+
+_ADD = (
+    "DEV void add_shared(u32 p, int value) {\n"
+    '  asm volatile("red.shared.add.s32 [%0], %1;" :: "r"(p), "r"(value) : "memory"); }'
+)
+_ADD_IF = (
+    "DEV void add_shared_if(u32 p, int value, bool on) {\n"
+    '  asm volatile("{\\n.reg .pred on;\\nsetp.ne.b32 on, %2, 0;\\n@on red.shared.add.s32 [%0], %1;\\n}" '
+    ':: "r"(p), "r"(value), "r"((int)on) : "memory"); }'
+)
+
+
+def _type(value: Value) -> SharedArrayType:
+    assert isinstance(value.type, SharedArrayType)
+    return value.type
+
+
+@refers(shared.array, scratch.alloc)
+def _alloc(e: Emitter, op: Op) -> Ref:
+    """The name of the author's allocation, which the kernel's head defines."""
+    offset = op.attrs["offset"]
+    address = e.shared_address(str(offset) if offset else "")
+    if not op.result.name:
+        return Inline(address)
+    name = e.names.fresh(op.result.name)
+    e.buffers.append((name, address))
+    return Inline(name)
+
+
+@refers(shared.view)
+def _view(e: Emitter, op: Op) -> Ref:
+    """An address sum, which gets a variable if it is computed at run time."""
+    memory, offset = op.uses
+    e.allocation_of[op.result] = e.allocation_of.get(memory, memory)
+    number = e.number(offset)
+    text = e.at(memory) if number == 0 else f"{e.at(memory)} + {e.at(offset)}"
+    if number is not None:
+        return Inline(text)
+    e.out.loc = op.loc
+    e.define(op.result, text)
+    return e.refs[op.result]
+
+
+def element_address(
+    e: Emitter, memory: Value, base: Value, offsets: IndexTable, added: IndexTable, pads: Pads, index: Index
+) -> str:
+    """The address of an access: `smem + 2 * (base ^ 8 * r) + 1024 * r`."""
+    itemsize = _type(memory).element.itemsize
+    address = _address(e, memory, _padded(e, pads, _element(e, base, offsets, index)))
+    return plus(address, e.entry(tuple([itemsize * step for step in added]), index)) if added else address
+
+
+def _element(e: Emitter, base: Value, offsets: IndexTable, index: Index) -> str:
+    offset = e.entry(offsets, index)
+    if e.number(base) == 0:
+        return parenthesised(offset)
+    return e.at(base, 0) if offset == "0" else f"({e.at(base, 0)} ^ {parenthesised(offset)})"
+
+
+def _padded(e: Emitter, pads: Pads, element: str) -> str:
+    """The padded offset of an element, by a function generated for these paddings."""
+    if not pads:
+        return element
+    name = "padded_" + "_".join(f"{interval}_{padding}" for interval, padding in pads)
+    terms = " + ".join(["x", *(f"x / {interval} * {padding}" for interval, padding in pads)])
+    e.pieces.define(name, Piece(f"DEV u32 {name}(u32 x) {{ return {terms}; }}"))
+    return f"{name}({element})"
+
+
+def _address(e: Emitter, memory: Value, element: str) -> str:
+    """The address of an element: the base address plus its offset in bytes."""
+    itemsize = _type(memory).element.itemsize
+    return plus(e.at(memory), element if itemsize == 1 or element == "0" else f"{itemsize} * {element}")
+
+
+def _accessed(e: Emitter, op: Op, index: Index) -> str:
+    memory, base = op.operands[:2]
+    assert memory is not None and base is not None
+    return element_address(e, memory, base, op.attrs["offsets"], op.attrs["added"], op.attrs["pads"], index)
+
+
+def _moves(op: Op, masked: Masked = "") -> AccessFunction:
+    """The access shape of an operation on constant offsets."""
+    memory, registers = op.operands[0], op.attrs["registers"]
+    assert memory is not None
+    matrix: Matrix = "" if "matrices" not in op.attrs else "transposed" if op.attrs["transposed"] else "plain"
+    return AccessFunction("shared", _type(memory).element, len(registers[0]), masked, matrix=matrix)
+
+
+@emits(shared.store_regs, shared.store_matrix)
+def _store(e: Emitter, op: Op) -> None:
+    _, _, value, mask = op.operands
+    assert value is not None
+    a = _moves(op, "" if mask is None else "if")
+    on = None if mask is None else e.at(mask, 0)
+    write_registers(e, a, value, op.attrs["registers"], lambda index: (_accessed(e, op, index), on))
+
+
+@emits(shared.load_regs, shared.load_matrix)
+def _load(e: Emitter, op: Op) -> None:
+    if count_of(op.result.type) is None:
+        e.define(op.result, access.read(e, _moves(op), _accessed(e, op, 0), None))
+        return
+    read_registers(
+        e, _moves(op), e.variable(op.result), op.attrs["registers"], lambda index: (_accessed(e, op, index), None)
+    )
+
+
+@emits(shared.load_at)
+def _load_at(e: Emitter, op: Op) -> None:
+    memory, element = op.uses
+    a = AccessFunction("shared", _type(memory).element, 1)
+    if count_of(op.result.type) is None:
+        e.define(op.result, access.read(e, a, _at(e, op, memory, element, 0), None))
+        return
+    into = e.variable(op.result)
+
+    def read(index: Index) -> str:
+        return access.load(e, a, f"{into.name} + {index}", _at(e, op, memory, element, index), None)
+
+    e.unrolled(into.count or 1, [(op.loc, read)])
+
+
+@emits(shared.store_at)
+def _store_at(e: Emitter, op: Op) -> None:
+    memory, element, value, mask = op.operands
+    assert memory is not None and element is not None and value is not None
+    a = AccessFunction("shared", _type(memory).element, 1, "" if mask is None else "if")
+    on = None if mask is None else e.at(mask, 0)
+    every = tuple([(r,) for r in range(getattr(value.type, "count", 1))])
+    write_registers(e, a, value, every, lambda index: (_at(e, op, memory, element, index), on))
+
+
+def _at(e: Emitter, op: Op, memory: Value, element: Value, index: Index) -> str:
+    """The address of a register's element."""
+    return _address(e, memory, _padded(e, op.attrs["pads"], e.at(element, index)))
+
+
+@emits(shared.add_at)
+def _add_at(e: Emitter, op: Op) -> None:
+    memory, element, value, mask = op.operands
+    assert memory is not None and element is not None and value is not None
+    name = "add_shared" if mask is None else "add_shared_if"
+    e.pieces.define(name, Piece(_ADD if mask is None else _ADD_IF))
+
+    def add(index: Index) -> str:
+        on = "" if mask is None else f", {e.at(mask, index)}"
+        return f"{name}({_address(e, memory, e.at(element, index))}, {e.at(value, index)}{on});"
+
+    e.unrolled(getattr(value.type, "count", 1), [(op.loc, add)])

@@ -1,0 +1,170 @@
+"""TMA: one instruction per box, issued by the elected thread. PTX orders coordinates from the innermost dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.cuda.emitter import Emitter, Repeated, elects
+from weft.cuda.rules.memory import plus
+from weft.cuda.text.prelude import Piece
+from weft.cuda.text.refs import Index
+from weft.ir.core import Op, Value
+from weft.ir.types import DescriptorType
+from weft.layout import NVMMASharedLayout
+from weft.layout.cluster import receivers
+from weft.ops import tma
+
+_COMMIT = Piece('DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }')
+_WAIT = Piece(
+    "template <int N> DEV void bulk_wait_read() {\n"
+    '  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory"); }'
+)
+_AXES = "xyzwv"
+_OFFSETS = "ijk"
+
+
+def _numbers(first: int, count: int) -> str:
+    return f"{{{', '.join(f'%{first + i}' for i in range(count))}}}"
+
+
+def _load_piece(name: str, rank: int, offsets: int, multicast: bool, pair: bool = False) -> Piece:
+    """`name(to, desc, bar, x, y, ...)`; an im2col load also has `offsets` within the filter.
+
+    With `multicast`, the last argument is the mask of the CTAs that receive the box, each at the same shared memory offset. In
+    a CTA `pair` the barrier is the first CTA's, whose shared::cluster addresses have bit 24 clear."""
+    axes, steps, blocks = _AXES[:rank], _OFFSETS[:offsets], ["blocks"] * multicast
+    parameters = ", ".join(["u32 to", "const CUtensorMap* desc", "u32 bar", *(f"int {a}" for a in axes),
+                            *(f"u16 {s}" for s in (*steps, *blocks))])  # fmt: skip
+    # Bit 24 of a shared::cluster address distinguishes the CTAs of a pair; if it is clear, the barrier is the first CTA's.
+    bar = '"r"(bar & 0xfeffffffu)' if pair else '"r"(bar)'
+    operands = ", ".join(
+        ['"r"(to)', '"l"(desc)', bar, *(f'"r"({a})' for a in axes), *(f'"h"({s})' for s in (*steps, *blocks))]
+    )
+    mode, sends = ".im2col" if offsets else "", ".multicast::cluster" * multicast + ".cta_group::2" * pair
+    within = f", {_numbers(3 + rank, offsets)}" if offsets else ""
+    within += f", %{3 + rank + offsets}" if multicast else ""
+    return Piece(
+        f"DEV void {name}({parameters}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes{sends}"\n'
+        f'    " [%0], [%1, {_numbers(3, rank)}], [%2]{within};"\n    :: {operands} : "memory"); }}',
+        ("CUtensorMap",),
+    )
+
+
+def _store_piece(name: str, rank: int, reduction: str) -> Piece:
+    """`name(desc, from, x, y, ...)`: a store or a reduction."""
+    axes = _AXES[:rank]
+    parameters = ", ".join(["const CUtensorMap* desc", "u32 from", *(f"int {a}" for a in axes)])
+    operands = ", ".join(['"l"(desc)', '"r"(from)', *(f'"r"({a})' for a in axes)])
+    what, kind = ("cp.reduce", f".{reduction}") if reduction else ("cp", "")
+    return Piece(
+        f"DEV void {name}({parameters}) {{\n"
+        f'  asm volatile("{what}.async.bulk.tensor.{rank}d.global.shared::cta{kind}.bulk_group"\n'
+        f'    " [%0, {_numbers(2, rank)}], [%1];"\n    :: {operands} : "memory"); }}',
+        ("CUtensorMap",),
+    )
+
+
+def _boxes(op: Op, rank: int) -> tuple[int, Sequence[tuple[int, ...]]]:
+    """The number of boxes, and a table of offsets by box for each coordinate and for the shared memory address."""
+    boxes: tma.Boxes = op.attrs["boxes"] or (((0,) * rank, 0),)
+    columns = list(zip(*(start for start, _ in boxes), strict=True))
+    return len(boxes), [*columns, tuple([offset for _, offset in boxes])]
+
+
+def moved(e: Emitter, value: Value | None, table: tuple[int, ...], index: Index) -> str:
+    """A coordinate or address plus the offset of a box."""
+    assert value is not None
+    number = e.number(value)
+    if isinstance(number, int):
+        return e.entry(tuple([number + step for step in table]), index)
+    return plus(e.at(value), e.entry(table, index))
+
+
+def column(desc: Value, elements: str) -> str:
+    """The innermost coordinate in the hardware's elements: a byte of packed fp4 is two."""
+    layout = desc.type.layout if isinstance(desc.type, DescriptorType) else None
+    return f"2 * ({elements})" if isinstance(layout, NVMMASharedLayout) and layout.fp4_padded else elements
+
+
+@elects(tma.load)
+def _load(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, bar, handle, _, *coords = op.operands
+    assert desc is not None and bar is not None and handle is not None
+    blocks = _receivers(e, op)
+    pair = bool(op.attrs["shared_by"])
+    name = f"tma_load_{'multicast_' if blocks else ''}{'pair_' if pair else ''}{len(coords)}d"
+    e.pieces.define(name, _load_piece(name, len(coords), 0, bool(blocks), pair))
+    count, (*starts, offsets) = _boxes(op, len(coords))
+
+    def text(index: Index) -> str:
+        *at, x = [moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        arguments = [moved(e, handle, offsets, index), e.at(desc), e.at(bar), column(desc, x), *reversed(at), *blocks]
+        return f"{name}({', '.join(arguments)});"
+
+    return [(count, text)]
+
+
+def _receivers(e: Emitter, op: Op) -> list[str]:
+    """The mask of the CTAs that receive a multicast, computed by the CTA that issues it."""
+    if not op.attrs["multicast"]:
+        return []
+    desc = op.operands[0]
+    assert desc is not None and isinstance(desc.type, DescriptorType)
+    count = e.func.attrs.num_ctas
+    bits = receivers(desc.type.layout.to_linear(desc.type.block_shape), count)
+    mask = sum(1 << rank for rank in range(count) if not rank & ~bits)
+    first = e.call("cluster_rank") if bits != count - 1 else ""
+    if op.attrs.get("sender"):
+        first = first and f"({first} & {~bits})"
+    return [f"(u16)({mask:#x} << {first})" if first else f"{mask:#x}"]
+
+
+@elects(tma.load_im2col)
+def _load_im2col(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, bar, handle, _, *operands = op.operands
+    assert desc is not None and bar is not None and handle is not None
+    rank = (len(operands) + 2) // 2
+    coords, steps = operands[:rank], operands[rank:]
+    blocks = _receivers(e, op)
+    name = f"tma_load_im2col_{'multicast_' if blocks else ''}{rank}d"
+    e.pieces.define(name, _load_piece(name, rank, len(steps), bool(blocks)))
+    # A box is pixels and channels; boxes of one block differ in their first channel.
+    count, (_, channels, offsets) = _boxes(op, 2)
+
+    def text(index: Index) -> str:
+        *outer, inner = coords
+        at = [*(e.at(c) for c in outer if c is not None), moved(e, inner, channels, index)]
+        within = [f"(u16){e.at(step)}" for step in steps if step is not None]
+        arguments = [
+            moved(e, handle, offsets, index), e.at(desc), e.at(bar), *reversed(at), *reversed(within), *blocks
+        ]  # fmt: skip
+        return f"{name}({', '.join(arguments)});"
+
+    return [(count, text)]
+
+
+@elects(tma.store, tma.reduce)
+def _store(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    desc, handle, *coords = op.operands
+    assert desc is not None and handle is not None
+    kind: str = op.attrs.get("kind", "")
+    name = f"tma_{f'reduce_{kind}' if kind else 'store'}_{len(coords)}d"
+    e.pieces.define(name, _store_piece(name, len(coords), kind))
+    count, (*starts, offsets) = _boxes(op, len(coords))
+
+    def text(index: Index) -> str:
+        *at, x = [moved(e, c, start, index) for c, start in zip(coords, starts, strict=True)]
+        return f"{name}({', '.join([e.at(desc), moved(e, handle, offsets, index), column(desc, x), *reversed(at)])});"
+
+    return [(count, text), bulk_commit(e)]
+
+
+def bulk_commit(e: Emitter) -> Repeated:
+    """The statement that commits the preceding bulk operations as a group."""
+    return 1, lambda index: f"{e.pieces.define('bulk_commit', _COMMIT)}();"
+
+
+@elects(tma.store_wait)
+def _store_wait(e: Emitter, op: Op, last: bool) -> list[Repeated]:
+    return [(1, lambda index: f"{e.pieces.define('bulk_wait_read', _WAIT)}<{op.attrs['pendings']}>();")]

@@ -1,0 +1,86 @@
+"""What synchronisation a kernel has, by the author's line: inserted with its reason, moved, or the author's own.
+
+kernel.py:12: fence.async, inserted before tma.store of c (written at line 11)
+kernel.py:14: barrier, as written
+kernel.py:15: barrier, as written, but nothing was left to order
+kernel.py:17: arrive on empty, each of 4 warps for itself
+kernel.py:21: wait for products, behind the product of line 24, which adds to what it waits for
+kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tmem.load at line 31
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.analysis.handles import handles
+from weft.errors import Loc
+from weft.ir.core import Func, OpDef, walk
+from weft.ops import cluster, mbarrier, mma, program, tcgen05
+from weft.ops.control import run_by
+from weft.passes.sync.insert_sync import unneeded
+
+Kind = Literal[
+    "barrier", "fence.async", "barrier of the cluster", "arrive", "wait for products", "tcgen05.fence before",
+    "tcgen05.fence after",
+]  # fmt: skip
+KINDS: dict[OpDef, Kind] = {
+    program.barrier: "barrier",
+    program.fence_async: "fence.async",
+    cluster.wait: "barrier of the cluster",
+}
+FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence after"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it has a use.
+
+    Or an arrival that takes no barrier: `reason` says on what, and why it takes none. Or a wait that stands elsewhere than the
+    author wrote it: `reason` says where, and why.
+    """
+
+    kind: Kind
+    loc: Loc | None
+    reason: str = ""
+    needed: bool = True
+
+    def __str__(self) -> str:
+        if self.kind == "arrive":
+            return f"{self.kind} {self.reason}"
+        if self.kind == "wait for products":
+            return f"{self.kind}, {self.reason}"
+        if self.reason:
+            return f"{self.kind}, inserted {self.reason}"
+        return f"{self.kind}, as written" + ("" if self.needed else ", but nothing was left to order")
+
+
+def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
+    """What orders accesses in a lowered function, in program order; `tile` is what it was lowered from.
+
+    Only tile IR has the author's view of what there is to order.
+    """
+    vain = unneeded(tile) if tile.attrs.sync != "none" else []
+    # One line may stand for several operations, as in a helper that is called twice: it has a use if one of them has.
+    used = {(op.kind, op.loc) for op in walk(tile.body) if op.kind in KINDS and op not in vain}
+    places = handles(lowered)
+    found: list[Sync] = []
+    for op, warps in run_by(lowered):
+        if op.kind in KINDS:
+            needed = not vain or (op.kind, op.loc) in used
+            found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
+        elif op.kind is tcgen05.fence:
+            found.append(Sync(FENCES[op.attrs["before"]], op.loc, op.attrs["reason"]))
+        elif op.kind is mbarrier.arrive and op.attrs["each_warp"]:
+            (bar, *_) = op.uses
+            name = min(place.alloc.result.name for place in places[bar])
+            found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, each of {warps} warps for itself"))
+        elif op.kind is mma.warpgroup_wait and op.attrs["reason"]:
+            found.append(Sync("wait for products", op.loc, op.attrs["reason"]))
+    return found
+
+
+def sync_report(lowered: Func, tile: Func) -> str:
+    """What there is at each line, in program order; says so when there is nothing."""
+    lines = dict.fromkeys(f"{sync.loc}: {sync}" for sync in synchronisation(lowered, tile))
+    return "\n".join(lines) if lines else f"{lowered.name}: no barriers"

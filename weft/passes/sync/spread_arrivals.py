@@ -1,0 +1,115 @@
+"""Let the warps of a partition arrive at an mbarrier one by one, where a barrier between them would have to come first.
+
+    mbarrier.init %empty {count=2}                        mbarrier.init %empty {count=8}
+    ...                                                   ...
+    shared.load %buffer       in 4 warps, twice   -->     shared.load %buffer
+    mbarrier.arrive %empty                                mbarrier.arrive %empty {each_warp=true}
+
+One arrival tells what all threads did, so all of them come to a barrier before the elected thread arrives. If each warp arrives
+for itself, the phase is complete when all have, and none waits for another. Every arrival at the barriers of an allocation
+has to be of this kind then: plain ones, all of partitions with one number of warps.
+
+Warps that are ahead must not stand in for those that are behind: no warp may arrive for the next phase before all have for
+this one. So a partition has to arrive once a phase, and what it waits for before it does so again tells it that the phase is
+over. That is so where one arrival is all that a phase takes, and where the partitions' arrivals add up to what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.analysis.handles import handles
+from weft.ir.core import Attrs, Func, Op, Region, walk
+from weft.ir.rebuild import with_op_attrs
+from weft.ops import mbarrier
+from weft.ops.control import run_by
+from weft.passes.tile.partition_plan import specialisations
+
+
+def spread_arrivals(func: Func) -> Func:
+    """The function with `each_warp` arrivals, and counts of barriers to match; unchanged where there is nothing to spread."""
+    changed: dict[Op, Attrs] = {}
+    for group in _groups(func):
+        if group.spreads:
+            changed.update((op, {**op.attrs, "each_warp": True}) for op in group.arrivals)
+            changed.update((op, {"count": op.attrs["count"] * group.factor}) for op in group.inits)
+    return with_op_attrs(func, changed) if changed else func
+
+
+@dataclass(slots=True)
+class _Group:
+    """Allocations of barriers that operations do not tell apart, what is done to them, and by how many warps they arrive.
+
+    `counts`: how often each partition (a worker's region, None for the default one) arrives at a time. `plain`: nothing but
+    whole arrivals of this block's threads changes their phases.
+    """
+
+    allocs: set[Op]
+    inits: list[Op] = field(default_factory=list[Op])
+    arrivals: list[Op] = field(default_factory=list[Op])
+    warps: set[int] = field(default_factory=set[int])
+    counts: set[tuple[Region | None, int]] = field(default_factory=set["tuple[Region | None, int]"])
+    plain: bool = True
+
+    @property
+    def factor(self) -> int:
+        """Arrivals for one that the author counts."""
+        return max(self.warps, default=1)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether each warp can arrive for itself."""
+        fits = all(op.attrs["count"] * self.factor <= mbarrier.COUNT_LIMIT for op in self.inits)
+        return self.plain and len(self.warps) == 1 and self.factor > 1 and fits and self._once
+
+    @property
+    def _once(self) -> bool:
+        """Whether each partition arrives once a phase."""
+        taken = {op.attrs["count"] for op in self.inits}
+        alone = {count for _, count in self.counts}
+        apart = len(self.counts) == len({partition for partition, _ in self.counts})
+        return (taken == alone and len(taken) == 1) or (apart and taken == {sum(count for _, count in self.counts)})
+
+    def add(self, other: _Group) -> None:
+        """Take in what cannot be told apart from these."""
+        self.allocs |= other.allocs
+        self.inits += other.inits
+        self.arrivals += other.arrivals
+        self.warps |= other.warps
+        self.counts |= other.counts
+        self.plain = self.plain and other.plain
+
+
+def _groups(func: Func) -> list[_Group]:
+    groups: list[_Group] = []
+    for one in _uses(func):
+        apart = [group for group in groups if not group.allocs & one.allocs]
+        for group in groups:
+            if group.allocs & one.allocs:
+                one.add(group)
+        groups = [*apart, one]
+    return groups
+
+
+def _uses(func: Func) -> Iterator[_Group]:
+    """What each operation makes of the barriers that it may be about."""
+    places = handles(func)
+    workers = {op: region for each in specialisations(func) for region in each.regions[1:] for op in walk(region)}
+    for op, warps in run_by(func):
+        for effect in op.kind.effects:
+            bar = op.operand(effect.operand) if effect.operand is not None and effect.kind == "update" else None
+            if op.kind is mbarrier.init:
+                bar = op.operand("bar")
+            if bar is None:
+                continue
+            allocs = {place.alloc for place in places[bar]}
+            crosses = op.attrs.get("shared_by") or op.attrs.get("everywhere")
+            shared = bool(crosses or mbarrier.blocks_sharing(bar))
+            if op.kind is mbarrier.init:
+                yield _Group(allocs, inits=[op], plain=not shared)
+            elif op.kind is mbarrier.arrive:
+                counts = {(workers.get(op), int(op.attrs["count"]))}
+                yield _Group(allocs, arrivals=[op], warps={warps}, counts=counts, plain=not shared)
+            else:
+                yield _Group(allocs, plain=False)

@@ -1,0 +1,316 @@
+"""Find the layouts that the author left to the compiler.
+
+    %o = tile.arange {layout = AutoLayout()}                         %o = tile.arange {layout = BlockedLayout(...)}
+    %r = tile.set_layout %o {layout = BlockedLayout(...)}      -->
+    %s = arith.add %r, %t                                            %s = arith.add %o, %t
+
+`AutoLayout` tiles take the layout of the tiles they meet, in both directions (`weft.analysis.layout_links` says how operations
+tie layouts). One that meets none, but comes from tensor memory or goes there, takes that of `get_tmem_reg_layout`. A
+`CoalescedLayout` tile that meets none takes the one in which its memory accesses are widest. Last, a tile
+that is only converted is made in the layout it is converted to. Nothing is converted that the author did not convert: tiles
+whose uses disagree are an error, and so are tiles that nothing gives a layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.analysis.facts import facts
+from weft.analysis.layout_links import Link, Tie, links_of
+from weft.errors import ErrorGroup, Loc, UserError, fail
+from weft.errors import compiler as errors
+from weft.ir.core import Func, Op, Region, Value, walk
+from weft.ir.rebuild import Operands, Rebuilder, Replacement
+from weft.ir.types import Pointer, TensorType, TileType, Type, tile_type
+from weft.layout import CoalescedLayout, DistributedLayout
+from weft.layout.cluster import block_shape
+from weft.layout.tensor_memory.layouts import TensorMemoryLayout
+from weft.layout.tensor_memory.load_store import register_layout
+from weft.ops import memory, tensor_memory, tile
+from weft.ops.control import run_by
+from weft.passes.tile.coalesce import Access, coalesced, row_major
+from weft.targets import Target
+
+ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)
+
+
+def resolve_layouts(func: Func, target: Target) -> Func:
+    """The function with every layout resolved and no `tile.set_layout`; itself, where it is so already.
+
+    Raises CompilationError where a tile needs two layouts (resolve-conflict) or has none (resolve-open).
+    """
+    if not any(_is_open(result) or op.kind is tile.set_layout for op in walk(func.body) for result in op.results):
+        return func
+    layouts = _Layouts(func)
+    layouts.propagate()
+    layouts.meet_tensor_memory()
+    layouts.coalesce(target)
+    layouts.follow_conversions()
+    layouts.check()
+    out = _Retyper(layouts)
+    return func.with_body(out.copy_region(func.body))
+
+
+def _is_open(value: Value) -> bool:
+    return isinstance(value.type, TileType) and not value.type.resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A layout and the line that asks for it."""
+
+    layout: DistributedLayout
+    loc: Loc | None
+
+
+class _Layouts:
+    """Open values in classes of one layout (a union-find forest), links between classes, and what was found so far by class."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.parents: dict[Value, Value] = {}
+        self.members: dict[Value, list[Value]] = {}
+        self.found: dict[Value, Found] = {}
+        self.places: dict[Value, Loc | None] = {}
+        self._news: list[Value] = []
+        self.warps: dict[Value, int] = {}
+        relations = [relation for op, warps in run_by(func) for relation in self._enter(op, warps)]
+        ties = [relation for relation in relations if isinstance(relation, Tie)]
+        for tie in ties:
+            self._unite(tie.values)
+        self._links = [relation for relation in relations if isinstance(relation, Link)]
+        self._links_of: dict[Value, list[Link]] = {}
+        for link in self._links:
+            for value in (link.source, link.target):
+                self._links_of.setdefault(self.root(value), []).append(link)
+        for tie in ties:
+            self._seed(tie)
+        for link in self._links:
+            self._follow(link)
+
+    def _enter(self, op: Op, warps: int) -> Iterator[Tie | Link]:
+        for value in (*op.results, *(arg for region in op.regions for arg in region.args)):
+            self.places[value] = op.loc
+            if _is_open(value):
+                self.members[value] = [value]
+                self.warps[value] = warps
+        return links_of(op)
+
+    def root(self, value: Value) -> Value:
+        """The value that stands for the class."""
+        while (parent := self.parents.get(value)) is not None:
+            value = parent
+        return value
+
+    def layout(self, value: Value) -> DistributedLayout | None:
+        """The layout of a tile, where it is known."""
+        assert isinstance(value.type, TileType)
+        if value.type.resolved:
+            return value.type.layout
+        found = self.found.get(self.root(value))
+        return None if found is None else found.layout
+
+    def _unite(self, values: Iterable[Value]) -> None:
+        first, *others = dict.fromkeys(self.root(value) for value in values if _is_open(value))
+        for other in others:
+            self.parents[other] = first
+            self.members[first] += self.members.pop(other)
+
+    def _seed(self, tie: Tie) -> None:
+        """Tied values that are resolved say what the layout of the open ones is."""
+        opened = next(value for value in tie.values if _is_open(value))
+        for value in tie.values:
+            if not _is_open(value):
+                self._assign(opened, self.layout(value), tie.op)
+
+    def _assign(self, value: Value, layout: DistributedLayout | None, op: Op) -> None:
+        """Enter what an operation says about a value; raise where it contradicts what is known."""
+        if layout is None:
+            return
+        root = self.root(value)
+        before = self.found.get(root)
+        if before is None:
+            self.found[root] = Found(layout, op.loc)
+            self._news.append(root)
+        elif not _agree(before.layout, layout, self.members[root]):
+            raise self._conflict(value, layout, op)
+
+    def _conflict(self, value: Value, layout: DistributedLayout, op: Op) -> UserError:
+        root = self.root(value)
+        before = self.found[root]
+        related = (("the first layout is needed here", before.loc),) if before.loc is not None else ()
+        return fail(
+            errors.LAYOUT_CONFLICT, loc=op.loc, related=related,
+            value=self._name(root), first=before.layout, second=layout,
+        )  # fmt: skip
+
+    def _follow(self, link: Link) -> None:
+        """One side from the other, or, where both are known, check that they agree."""
+        source, target = self.layout(link.source), self.layout(link.target)
+        try:
+            if source is None and target is not None:
+                self._assign(link.source, link.backward(target), link.op)
+            elif source is not None and _is_open(link.target):
+                self._check(link, link.forward(source), target)
+        except UserError as error:
+            raise error.at(link.op.loc) from None
+
+    def _check(self, link: Link, follows: DistributedLayout | None, target: DistributedLayout | None) -> None:
+        """What follows from the source is the target's layout. If not, the source is to blame where another would have done."""
+        wanted = link.backward(target) if target is not None and _is_open(link.source) else None
+        members = self.members[self.root(link.target)]
+        if target is None or follows is None or wanted is None or _agree(target, follows, members):
+            self._assign(link.target, follows, link.op)
+        else:
+            raise self._conflict(link.source, wanted, link.op)
+
+    def propagate(self) -> None:
+        """Follow links from the classes that are new until nothing is."""
+        while self._news:
+            for link in self._links_of.get(self._news.pop(), ()):
+                self._follow(link)
+
+    def meet_tensor_memory(self) -> None:
+        """Give tiles that are loaded from tensor memory or stored there a layout in which threads reach them."""
+        for op in walk(self.func.body):
+            if op.kind not in (tensor_memory.load, tensor_memory.store):
+                continue
+            held = op.result if op.kind is tensor_memory.load else op.operand("value")
+            if held is not None and self.layout(held) is None:
+                try:
+                    self._assign(held, _in_registers(op.operands[0], self.warps[held]), op)
+                except UserError as error:
+                    raise error.at(op.loc) from None
+                self.propagate()
+
+    def coalesce(self, target: Target) -> None:
+        """Choose for classes that were asked to be coalesced: first where memory is accessed, then the others as row-major."""
+        wishes = self._wishes()
+        if not wishes:
+            return
+        accesses = self._accesses(wishes)
+        for root in (*accesses, *wishes):
+            if root not in self.found:
+                given = accesses.get(root) or [row_major(*_measures(member.type)) for member in self.members[root]]
+                widest, blocks = target.max_access_bits // 8, self.func.attrs.num_ctas
+                self.found[root] = Found(coalesced(given, self.warps[root], widest, blocks), self.places[root])
+                self._news.append(root)
+                self.propagate()
+
+    def _wishes(self) -> dict[Value, None]:
+        """Classes with a CoalescedLayout, and those whose layouts follow from theirs."""
+        wishes = {
+            root: None
+            for root, members in self.members.items()
+            if root not in self.found and any(_is_coalesced(member.type) for member in members)
+        }
+        for link in self._links:
+            if self.root(link.source) in wishes and self.layout(link.target) is None:
+                wishes[self.root(link.target)] = None
+        return wishes
+
+    def _accesses(self, wishes: dict[Value, None]) -> dict[Value, list[Access]]:
+        known = facts(self.func, addresses=True)
+        accesses: dict[Value, list[Access]] = {}
+        for op in walk(self.func.body):
+            if op.kind not in ACCESSES:
+                continue
+            pointer = next(op.uses)
+            if _is_open(pointer) and self.root(pointer) in wishes:
+                access = Access(_measures(pointer.type)[0], known[pointer], _measures(pointer.type)[1])
+                accesses.setdefault(self.root(pointer), []).append(access)
+        return accesses
+
+    def follow_conversions(self) -> None:
+        """Make what is only converted in the layout that it is converted to."""
+        for op in walk(self.func.body):
+            if op.kind is not tile.convert:
+                continue
+            (source,) = op.uses
+            if self.layout(source) is None:
+                self._assign(source, self.layout(op.result), op)
+                self.propagate()
+
+    def check(self) -> None:
+        """Raise where a class has no layout, all of them together."""
+        missing = [self._missing(root) for root in self.members if root not in self.found]
+        if missing:
+            raise missing[0] if len(missing) == 1 else ErrorGroup(missing)
+
+    def _missing(self, root: Value) -> UserError:
+        members = set(self.members[root])
+        uses = (op.loc for op in walk(self.func.body) if members.intersection(op.uses))
+        used = next((loc for loc in uses if loc is not None and loc != self.places[root]), None)
+        related = (("it is used here", used),) if used is not None else ()
+        return fail(errors.LAYOUT_OPEN, loc=self.places[root], related=related, value=self._name(root))
+
+    def _name(self, root: Value) -> str:
+        names = [member.name for member in self.members[root] if member.name]
+        return repr(names[0]) if names else "this tile"
+
+
+def _agree(a: DistributedLayout, b: DistributedLayout, members: list[Value]) -> bool:
+    """Whether two spellings mean the same for every tile of a class."""
+    if a == b:
+        return True
+    shapes = {member.type.shape for member in members if isinstance(member.type, TileType)}
+    return all(a.accepts(s) and b.accepts(s) and a.to_linear(s) == b.to_linear(s) for s in shapes)
+
+
+def _in_registers(handle: Value | None, num_warps: int) -> DistributedLayout:
+    """The layout of a tile in registers that is in tensor memory there. Raises LayoutError."""
+    assert handle is not None and isinstance(handle.type, TensorType)
+    t, layout = handle.type, handle.type.layout
+    if isinstance(layout, TensorMemoryLayout):
+        # A part of a tile may be smaller than a block.
+        part = block_shape(layout.cga, t.shape)
+        layout = replace(layout, block=tuple(map(min, layout.block, part)))
+    return register_layout(t.element.bits, t.shape, layout, num_warps)
+
+
+def _measures(type: Type) -> tuple[tuple[int, ...], int]:
+    """Shape of a tile and bytes of an element, of what its elements point to if they are addresses."""
+    assert isinstance(type, TileType)
+    element = type.element
+    return type.shape, (element.element_ty if isinstance(element, Pointer) else element).itemsize
+
+
+def _is_coalesced(type: Type) -> bool:
+    return isinstance(type, TileType) and isinstance(type.layout, CoalescedLayout)
+
+
+class _Retyper(Rebuilder):
+    """Copies a function with the layouts found: they enter where tiles are made, and the typing rules carry them on."""
+
+    __slots__ = ("layouts",)
+
+    def __init__(self, layouts: _Layouts) -> None:
+        super().__init__(self._retype)
+        self.layouts = layouts
+
+    def type(self, value: Value) -> Type:
+        """The type of a value with its layout resolved."""
+        if not _is_open(value):
+            return value.type
+        layout = self.layouts.layout(value)
+        assert isinstance(value.type, TileType) and layout is not None
+        return tile_type(value.type.element, value.type.shape, layout)
+
+    def copy_region(self, region: Region, args: tuple[Value, ...] | None = None) -> Region:
+        """As `Rebuilder.copy_region`, with resolved types for the arguments."""
+        return super().copy_region(region, args or tuple(Value(self.type(arg), arg.name) for arg in region.args))
+
+    def _retype(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
+        if op.kind is tile.set_layout:
+            (x,) = operands
+            assert x is not None
+            return (x,)
+        if len(op.results) != 1 or not _is_open(op.result):
+            return None
+        type = self.type(op.result)
+        assert isinstance(type, TileType)
+        given: dict[str, Any] = {"type": type, "layout": type.layout}
+        changed = {name: given[name] for name in op.attrs if name in given}
+        return (out.emit(op.kind, *operands, name=op.result.name, **{**op.attrs, **changed}),) if changed else None

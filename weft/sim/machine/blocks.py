@@ -1,0 +1,227 @@
+"""Programs and their blocks: shared memory, barriers and agents, and the tasks that run.
+
+Most programs have one block; those of a cluster have several, which are under way together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft.errors import Hazard, fail, hazard
+from weft.ir.core import Op, Region, Value
+from weft.ops import tcgen05
+from weft.sim.machine.agents import Agents, Groups, Pipe
+from weft.sim.machine.barriers import Agent, Barrier
+from weft.sim.machine.data import Data
+from weft.sim.machine.pending import Answer
+from weft.sim.machine.tasks import Machine, Task, execute
+from weft.sim.memory.clocks import Clock, Released
+from weft.sim.memory.heap import Made
+from weft.sim.memory.shadow import Shadow
+from weft.sim.memory.store import COLUMN_BYTES, SHARED, TENSOR, Space, Store
+from weft.sim.memory.tensor_shadow import TensorShadow
+from weft.sim.memory.verdicts import clashing, task_words
+
+
+class Cluster:
+    """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
+
+    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches, products, and a
+    pipe of tcgen05 operations. `rounds` are what was published at the cluster's barrier, round by round, `refused` the answers
+    that there was no program left."""
+
+    __slots__ = (
+        "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "pipes", "products", "refused",
+        "rounds",
+    )  # fmt: skip
+
+    def __init__(self, machine: Machine, pid: tuple[int, int, int], number: int = 0) -> None:
+        self.machine = machine
+        self.pid = pid
+        self.number = number
+        self.clocks = [Clock(slot) for slot in range(machine.tasks * machine.blocks)]
+        self._components = len(self.clocks)
+        self.bulk = [Groups(self.component()) for _ in self.clocks]
+        self.copies = [Groups(self.component()) for _ in self.clocks]
+        self.products = [Groups(self.component()) for _ in self.clocks]
+        self.pipes = [Pipe(self.component(), self.component()) for _ in self.clocks]
+        self.rounds: list[Released] = []
+        self.refused: list[Answer] = []
+        self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
+
+    def component(self) -> int:
+        """A new component of the clocks."""
+        self._components += 1
+        return self._components - 1
+
+    @property
+    def tasks(self) -> Iterator[Task]:
+        """The tasks of all blocks that have not ended."""
+        return (task for block in self.blocks for task in block.tasks)
+
+
+class Block:
+    """A block of a cluster, by its rank there: its shared memory, barriers and agents, its tasks, the descriptors that it
+    made, and by place the last answer to a request for a program."""
+
+    __slots__ = (
+        "_stores",
+        "agents",
+        "answers",
+        "barriers",
+        "cluster",
+        "ended",
+        "machine",
+        "made",
+        "meetings",
+        "pid",
+        "rank",
+        "tasks",
+    )
+
+    def __init__(self, cluster: Cluster, rank: int = 0) -> None:
+        self.cluster = cluster
+        self.machine = machine = cluster.machine
+        self.pid = cluster.pid
+        self.rank = rank
+        self.tasks: list[Task] = []
+        self.ended = False
+        self.agents = Agents(machine.schedule, machine.random)
+        self.barriers: dict[int, Barrier] = {}
+        self.answers: dict[int, Answer] = {}
+        self.made: dict[Op, Made] = {}
+        self.meetings: dict[int, Meeting] = {}
+        self._stores: dict[Space, Store] = {}
+
+    def store(self, space: Space) -> Store:
+        """One of the block's memories, made when it is first needed."""
+        found = self._stores.get(space)
+        if found is None:
+            machine = self.machine
+            found = Store(
+                space, machine.func.attrs.shared_bytes if space is SHARED else 0, machine.granule,
+                self._shadow(space) if machine.hazards else None,
+            )  # fmt: skip
+            self._stores[space] = found
+        return found
+
+    def _shadow(self, space: Space) -> Shadow:
+        machine, place = self.machine, (self.pid, self.machine.tasks, self.machine.blocks, self.rank)
+        if space is TENSOR:
+            return TensorShadow(*place, machine.names, self.cluster.pipes, machine.found)
+        return Shadow(*place, machine.plain, machine.names, machine.found)
+
+    def _known(self, space: Space) -> Shadow | None:
+        """The last accesses to a memory, if there were any."""
+        found = self._stores.get(space)
+        return None if found is None else found.shadow
+
+    def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
+        """A new task, for a partition of the block."""
+        task = Task(self, self.rank * self.machine.tasks + slot, threads)
+        task.env.update(env)
+        task.run = execute(task, region, args)
+        self.tasks.append(task)
+        return task
+
+    def partition(self, slot: int) -> str:
+        """Words for a task of the cluster."""
+        return task_words(slot, self.machine.tasks, self.machine.blocks)
+
+    @property
+    def events(self) -> int:
+        """Accesses to its shared memory so far."""
+        known = self._known(SHARED)
+        return 0 if known is None else known.count
+
+    def meet(self, clock: Clock, events: int | None = None) -> None:
+        """All threads of a task have met, when its shared memory had seen so many events (None: now)."""
+        shared, tensor = self._known(SHARED), self._known(TENSOR)
+        if shared is not None:
+            shared.barrier(clock, events)
+        # At the barrier of a cluster threads may have gone on since; what they read of tensor memory is kept for longer then.
+        if tensor is not None and events is None:
+            tensor.barrier(clock)
+
+    def expect_answer(self, place: int, answer: Answer) -> None:
+        """An answer will come to a place of its shared memory. Raises LaunchControlMisuse where the last one there was lost."""
+        self._keep(self.answers.get(place), "when the next one is asked for", answer.op)
+        self.answers[place] = answer
+        if answer.program is None and answer not in self.cluster.refused:
+            self.cluster.refused.append(answer)
+
+    def _keep(self, answer: Answer | None, end: str, op: Op) -> None:
+        """Refuse to forget an answer with a program that nobody has read."""
+        if answer is not None and answer.program is not None and not answer.used:
+            label = "it was asked for here"
+            fields: dict[str, Any] = {"program": self.pid, "taken": answer.program, "end": end}
+            raise clashing(hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
+
+    def finish(self) -> None:
+        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, TensorMemoryInUse,
+        TensorMemoryKept, and LaunchControlMisuse where the cluster has ended and has not looked at an answer."""
+        self.ended = True
+        self.agents.finish()
+        machine, cluster = self.machine, self.cluster
+        if not machine.hazards:
+            return
+        if all(block.ended for block in cluster.blocks):
+            for answer in [answer for block in cluster.blocks for answer in block.answers.values()]:
+                self._keep(answer, "at its end", answer.op)
+        own = slice(self.rank * machine.tasks, (self.rank + 1) * machine.tasks)
+        for slot, groups in enumerate(cluster.bulk[own], own.start):
+            for agent in groups.running:
+                raise self._unread(agent, slot)
+        self.free_tensor_memory(cluster.clocks[own.start])
+        kept = self._stores[TENSOR].reserved if TENSOR in self._stores else None
+        if kept is not None:
+            columns = kept.size // COLUMN_BYTES
+            raise fail(hazard.TENSOR_KEPT, loc=kept.op.loc, program=self.pid, columns=columns)
+        flights = [agent for barrier in self.barriers.values() for agent in barrier.flights]
+        flights = [agent for agent in flights if agent.op.kind is not tcgen05.commit]
+        for agent in (*flights, *(agent for groups in cluster.copies[own] for agent in groups.running)):
+            machine.report.advise(
+                "in-flight-at-exit", "nobody waits for this copy before the kernel ends", agent.op.loc
+            )
+        for agent in (agent for groups in cluster.products[own] for agent in groups.running):
+            machine.report.advise(
+                "in-flight-at-exit", "nobody waits for this product before the kernel ends", agent.op.loc
+            )
+
+    def free_tensor_memory(self, clock: Clock) -> None:
+        """A task gives the block's tensor memory back. Raises TensorMemoryInUse."""
+        shadow = self._known(TENSOR)
+        event = shadow.under_way(clock) if isinstance(shadow, TensorShadow) else None
+        if event is not None:
+            loc, name, names = event.op.loc, event.memory.name, (self.partition(event.slot), self.partition(clock.slot))
+            fields: dict[str, Any] = {"program": self.pid, "name": name, "other": names[0]}
+            raise clashing(hazard.TENSOR_AT_EXIT, loc, loc, "it was started here", name, names, fields)
+
+    def _unread(self, agent: Agent, slot: int) -> Hazard:
+        loc = agent.op.loc
+        fields: dict[str, Any] = {"program": self.pid, "name": agent.name, "partition": self.partition(slot)}
+        return clashing(
+            hazard.STORE_UNREAD, loc, loc, "the store was started here", agent.name, (self.partition(slot),), fields
+        )
+
+
+class Meeting:
+    """A barrier between tasks: how many warps have come, what they publish, and how often all have come."""
+
+    __slots__ = ("arrived", "gathered", "generation", "published")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.generation = 0
+        self.gathered = Released()
+        self.published = Released()
+
+    def arrive(self, warps: int, needed: int, released: Released) -> None:
+        """Some warps come."""
+        self.arrived += warps
+        self.gathered.join(released)
+        if self.arrived >= needed:
+            self.published, self.gathered = self.gathered, Released()
+            self.arrived -= needed
+            self.generation += 1

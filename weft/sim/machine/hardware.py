@@ -1,0 +1,89 @@
+"""Between a tile and its threads: the same elements by coordinates, and by thread and register.
+
+Thread `warp * 32 + lane` holds element `elements_of(layout)[thread, register]`. Where a layout repeats elements, the lowest
+holder stands for them all. In a cluster `rank` is the block that is meant; holders and owners of elements that it does not have
+are arbitrary.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from weft.ir.types import TileType
+from weft.layout import WARP_SIZE, LinearLayout
+from weft.layout.cluster import copies
+from weft.sim.machine.data import Array, Data, arange, moved
+
+
+@lru_cache(maxsize=1024)
+def elements_of(layout: LinearLayout, rank: int = 0) -> Array:
+    """Row-major number of the element that each thread's registers hold, shape (threads, registers)."""
+    threads = arange(layout.in_size("warp") * WARP_SIZE)[:, None]
+    registers = arange(layout.in_size("register"))[None, :]
+    block = rank & layout.in_size("block") - 1
+    flat = layout.flat(register=registers, lane=threads % WARP_SIZE, warp=threads // WARP_SIZE, block=block)
+    return np.broadcast_to(flat, (threads.size, registers.size))
+
+
+@lru_cache(maxsize=1024)
+def part_of(layout: LinearLayout, rank: int) -> Array | None:
+    """Which elements, by row-major number, a block of a cluster holds; None for all."""
+    held = np.zeros(prod(layout.out_sizes), bool)
+    held[elements_of(layout, rank)] = True
+    return None if held.all() else held
+
+
+@lru_cache(maxsize=1024)
+def own_part_of(layout: LinearLayout, rank: int, blocks: int) -> Array | None:
+    """Which elements a block holds that no earlier one of `blocks` does; None for all."""
+    return np.zeros(prod(layout.out_sizes), bool) if rank & copies(layout, blocks) else part_of(layout, rank)
+
+
+@lru_cache(maxsize=1024)
+def holders_of(layout: LinearLayout, rank: int = 0) -> Array:
+    """For each element its lowest holder, as `thread * registers + register`."""
+    flat = elements_of(layout, rank).ravel()
+    holders = np.zeros(prod(layout.out_sizes), np.int64)
+    holders[flat[::-1]] = arange(flat.size)[::-1]
+    return holders
+
+
+@lru_cache(maxsize=1024)
+def owners_of(layout: LinearLayout, rank: int = 0) -> Array:
+    """For each element the lowest thread that holds it."""
+    return (holders_of(layout, rank) // layout.in_size("register")).astype(np.int16)
+
+
+@lru_cache(maxsize=1024)
+def readers_of(layout: LinearLayout, several: int, rank: int = 0) -> Array:
+    """For each element the thread that holds it, or `several` in place of more than one."""
+    elements = elements_of(layout, rank)
+    owners = owners_of(layout, rank)
+    threads = np.broadcast_to(arange(elements.shape[0])[:, None], elements.shape)
+    shared = np.zeros(owners.size, bool)
+    shared[elements[threads != owners[elements]]] = True
+    out = owners.copy()
+    out[shared] = several
+    return out
+
+
+def linear_of(type: TileType) -> LinearLayout:
+    """The tile's layout, which the compiler has resolved by now."""
+    if type.linear is None:
+        raise ValueError(f"{type} reached the simulator before its layout was resolved")
+    return type.linear
+
+
+def to_threads(data: Data, layout: LinearLayout, rank: int = 0) -> Data:
+    """A tile's elements as (threads, registers)."""
+    elements = elements_of(layout, rank)
+    return moved(data, lambda array: array.reshape(-1)[elements])
+
+
+def to_tile(data: Data, layout: LinearLayout, shape: tuple[int, ...], rank: int = 0) -> Data:
+    """Values by (thread, register) as a tile; as a scalar where the shape is empty."""
+    holders = holders_of(layout, rank)
+    return moved(data, lambda array: array.reshape(-1)[holders].reshape(shape)[()])

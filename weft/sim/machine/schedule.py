@@ -1,0 +1,133 @@
+"""Which block runs when, and which of its tasks.
+
+Programs start in the order of the launch, all blocks of one together; those that others have taken over never do. A block runs
+until none of its tasks can move, then the next program starts, up to how many are resident at once, as on a GPU that places
+blocks in order and never takes one away.
+When nobody can move and no more can start, it is a deadlock. The order is a function of the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from weft.errors import Hazard, Loc, UserError, fail, hazard
+from weft.sim.machine.blocks import Block, Cluster
+from weft.sim.machine.data import Data
+from weft.sim.machine.tasks import Machine, Task
+from weft.sim.machine.wait import Wait
+
+
+def run_blocks(
+    machine: Machine, arguments: tuple[Data, ...], seed: int, finished: Callable[[int], None]
+) -> None:  # fmt: skip
+    """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each, with
+    how many are over."""
+    random = Random(seed) if seed else None
+    pending, started = machine.pending, 0
+    live: list[Block] = []
+    while pending or live:
+        turns = [block for block in live if _ready(block)]
+        if random is not None:
+            random.shuffle(turns)
+        pid = pending.start() or (None if turns else pending.start(stuck=True))
+        if pid is not None:
+            cluster = Cluster(machine, pid, started)
+            for block in cluster.blocks:
+                block.start(0, machine.func.body, arguments, machine.threads, {})
+            started += 1
+            turns += cluster.blocks
+            live += cluster.blocks
+        if not turns:
+            raise stuck(live, len(pending))
+        for block in turns:
+            _advance(block, random)
+            if not block.tasks:
+                block.finish()
+                live.remove(block)
+                if all(other.ended for other in block.cluster.blocks):
+                    pending.running -= 1
+                    machine.report.programs += 1
+                    finished(machine.report.programs + pending.canceled)
+
+
+def _can_move(task: Task) -> bool:
+    return task.wait is None or task.wait.ready()
+
+
+def _ready(block: Block) -> bool:
+    return any(_can_move(task) for task in block.tasks)
+
+
+def _advance(block: Block, random: Random | None) -> None:
+    """Run the block's tasks until all wait for others. One that polls gets a single turn."""
+    polled: set[Task] = set()
+    while True:
+        turns = [task for task in block.tasks if task not in polled and _can_move(task)]
+        if not turns:
+            return
+        if random is not None:
+            random.shuffle(turns)
+        for task in turns:
+            _resume(task)
+            if task.ended:
+                block.tasks.remove(task)
+            elif task.wait is not None and task.wait.polls:
+                polled.add(task)
+
+
+def _resume(task: Task) -> None:
+    assert task.run is not None
+    try:
+        task.wait = next(task.run)
+    except StopIteration:
+        task.run = task.wait = None
+
+
+def stuck(live: list[Block], pending: int) -> UserError:
+    """The report of a launch in which nothing can move: what waits for others of its program comes last."""
+    waiters = [(task, task.wait) for block in live for task in block.tasks if task.wait is not None]
+    waiters.sort(key=lambda waiter: waiter[1].follows)
+    # Bytes do not come either where who would ask for them waits for global memory.
+    if not any(wait.polls for _, wait in waiters):
+        for _, wait in waiters:
+            starved = wait.starved()
+            if starved is not None:
+                return starved
+    writers = (writer for _, wait in waiters for writer in wait.writers())
+    related = (*_grouped(waiters), *dict.fromkeys(writers))
+    programs = len({block.pid for block in live})
+    waiting = f"{programs} programs" if programs > 1 else f"the tasks of program {live[0].pid}"
+    later = f", and {pending} more cannot start while {programs} are resident" if pending else ""
+    error = fail(
+        hazard.DEADLOCK,
+        loc=waiters[0][1].loc,
+        related=related,
+        waiting=waiting,
+        pending=later,
+        fix=waiters[0][1].instead(),
+    )
+    assert isinstance(error, Hazard)
+    error.buffer = next(filter(None, (wait.memory() for _, wait in waiters)), "")
+    error.partitions = tuple(task.block.partition(task.slot) for task, _ in waiters)
+    return error
+
+
+def _grouped(waiters: list[tuple[Task, Wait]]) -> tuple[tuple[str, Loc], ...]:
+    """A line for the waits of many programs at one place: the first of them, and how many there are."""
+    groups: dict[tuple[Loc, int, type[Wait]], list[tuple[Task, Wait]]] = {}
+    for task, wait in waiters:
+        if wait.loc is not None:
+            groups.setdefault((wait.loc, task.slot, type(wait)), []).append((task, wait))
+    related: list[tuple[str, Loc]] = []
+    for (loc, _, _), group in groups.items():
+        task, wait = group[0]
+        others = "one other program" if len(group) == 2 else f"{len(group) - 1} other programs"
+        more = f"; so do{'es' * (len(group) == 2)} {others} at this line" if len(group) > 1 else ""
+        related.append((f"{_who(task)} waits{wait.words()}{more}", loc))
+    return tuple(related)
+
+
+def _who(task: Task) -> str:
+    several = task.machine.tasks * task.machine.blocks > 1
+    return f"program {task.pid}" + (f", {task.block.partition(task.slot)}" if several else "")

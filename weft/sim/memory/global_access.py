@@ -1,0 +1,350 @@
+"""Checked accesses to global memory, shared by the tile and the lowered forms.
+
+Only active elements are touched and checked. What is wrong with one is found out after the fact, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.analysis.steering import reads_strongly
+from weft.errors import UserError, hazard
+from weft.ir.core import Op
+from weft.ir.types import DType, TileType
+from weft.ops.check import pointer_of
+from weft.ops.memory import Atomic
+from weft.sim.machine import wraps
+from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, where, where_marked
+from weft.sim.machine.hardware import owners_of, readers_of
+from weft.sim.machine.tasks import Task
+from weft.sim.memory.heap import Access, BadAddress, Heap, Place, ReadOnlyStorage
+from weft.sim.memory.races import Races
+from weft.sim.memory.tracks import THREADS, Touch, Way
+from weft.sim.numbers import arithmetic as numbers
+from weft.sim.numbers.arithmetic import bits_of, numpy_dtype
+
+MASKED_OFF = "the load that gives it is masked off and has no `other`"
+MASKED_ATOMIC = "the atomic that gives it is masked off"
+
+
+class Request:
+    """An operation's accesses of `vec` elements each: the active addresses, and where they are (None: everywhere).
+
+    `operand` numbers the operand that is the pointer."""
+
+    __slots__ = ("access", "all", "element", "op", "pointer", "shape", "task", "where")
+
+    def __init__(self, task: Task, op: Op, ptr: Data, mask: Data | None, vec: int = 1, operand: int = 0) -> None:
+        own = None if mask is None else mask.array
+        task.demand(op, mask, "a mask")
+        task.demand(op, ptr, "an address", own)
+        self.task = task
+        self.op = op
+        self.pointer = op.operands[operand]
+        self.element = pointee(op, operand)
+        self.all = ptr.array
+        # In a cluster each block reads what it holds, and what happens once to an element is done by the first to hold it.
+        self.where = task.under(own) if task.machine.blocks == 1 else self._part(own)
+        if self.where is not None:
+            self.all, self.where = np.broadcast_arrays(self.all, self.where)
+            if np.all(self.where):
+                self.where = None
+        self.shape = np.shape(self.all)
+        chosen = self.all if self.where is None else self.all[self.where]
+        self.access = Access(chosen, self.element.itemsize, vec)
+        active = task.under(own)
+        wraps.check(task, op, ptr, hazard.WRAPPED, self.shape, active)
+        if mask is not None:
+            wraps.check(task, op, mask, hazard.WRAPPED_MASK, self.shape, active)
+
+    def _part(self, mask: Array | None) -> Array | None:
+        """The active elements that are for the task's block."""
+        # What threads do by themselves every block does.
+        of_tiles = self.op.kind.stage == "tile"
+        once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
+        return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
+
+    @property
+    def heap(self) -> Heap:
+        """Global memory."""
+        return self.task.machine.heap
+
+    def values(self, data: Data) -> Array:
+        """The active elements of an operand with an element per access (and `vec` of them along a last axis)."""
+        shape = self.shape + ((self.access.vec,) if self.access.vec > 1 else ())
+        array = np.broadcast_to(data.array, shape)
+        return array if self.where is None else array[self.where]
+
+    def demand(self, data: Data, sink: str) -> None:
+        """Refuse undefined elements of a value that active accesses use. Raises UndefinedValue."""
+        if data.undefined is None:
+            return
+        where = self.where[..., None] if self.where is not None and self.access.vec > 1 else self.where
+        bad = where_marked(data.undefined, np.shape(data.array), where)
+        if bad is not None:
+            self.task.refuse(self.op, data.undefined, sink, bad)
+
+    def touches(self, places: list[Place], way: Way) -> list[Touch]:
+        """What the check for races sees of the accesses."""
+        threads, notes = self._threads(way)
+        each = self.task.names.by_threads(self.op)
+        return [
+            Touch(
+                self.task, self.op, way, p, self.element.itemsize, _part(threads, p.which), _part(notes, p.which), each=each
+            )
+            for p in places
+        ]  # fmt: skip
+
+    def _threads(self, way: Way) -> tuple[Array | int, Array | int]:
+        """The thread of each active access: as it is checked, and as it is kept for later checks."""
+        value = self.pointer
+        assert value is not None
+        if isinstance(value.type, TileType) and value.type.linear is not None and self.shape == value.type.shape:
+            rank = self.task.rank
+            notes = owners_of(value.type.linear, rank).reshape(self.shape)
+            threads = readers_of(value.type.linear, THREADS, rank).reshape(self.shape) if way == "read" else notes
+        elif len(self.shape) == 2 and self.shape[0] == self.task.threads:
+            threads = notes = thread_numbers(self.shape)
+        else:
+            return (THREADS if way == "read" else 0), 0
+        return (threads, notes) if self.where is None else (threads[self.where], notes[self.where])
+
+    def fault(self, verb: str) -> UserError:
+        """What is wrong with these addresses: the report of the first bad one."""
+        flat = np.ravel(self.all)
+        active = np.ones(flat.shape, bool) if self.where is None else np.ravel(self.where)
+        width = self.access.width
+        inside = np.zeros(flat.shape, bool)
+        for segment in self.heap.segments.values():
+            inside |= (flat >= segment.low) & (flat + width <= segment.high)
+        outside = active & ~inside
+        if np.any(outside):
+            return self._outside(verb, flat, outside, int(active.sum()))
+        first = int(np.argmax(active & (flat & (width - 1) != 0)))
+        segment = self.heap.segment_at(int(flat[first]))
+        assert segment is not None
+        byte = int(flat[first]) - segment.pointer
+        return self.task.fail(
+            hazard.MISALIGNED, self.op, access=verb, bytes=width, name=segment.buffer.name, byte=byte,
+            past=int(flat[first]) % width, where=self._who(first), instead=self._aligned(segment.pointer, width),
+        )  # fmt: skip
+
+    def _aligned(self, start: int, width: int) -> str:
+        """What to write against an access of `width` bytes to an array at `start` which is not aligned to that."""
+        if start % width:
+            return f"pass an array whose start is aligned to {width} bytes, or access narrower elements"
+        count = width // self.element.itemsize
+        return f"access vectors at indices that are multiples of {count}, as in {count} * i, or access narrower ones"
+
+    def _outside(self, verb: str, flat: Array, outside: Array, total: int) -> UserError:
+        first = int(np.argmax(outside))
+        address, size = int(flat[first]), self.element.itemsize
+        segment = self.heap.segment_at(address)
+        if segment is None:
+            return self.task.fail(hazard.NO_BUFFER, self.op, access=verb, address=address)
+        low = -((segment.pointer - segment.low) // size)
+        extent = (segment.high - segment.pointer) // size
+        index = (address - segment.pointer) // size
+        place = f"{int(outside.sum())} of the {total} elements accessed here are outside, the first at "
+        bound = f"at or above {low}" if index < low else f"below {extent}"
+        where = self.task.where(self.shape, first)
+        of = " of the tile" if where.startswith("index") else ""
+        share = f"; {place}{where}{of}{self._through()}" if self.shape else ""
+        return self.task.fail(
+            hazard.OUT_OF_BOUNDS, self.op, access=verb, name=segment.buffer.name, index=index,
+            extent=f"elements {low} to {extent - 1}" if low < extent else "no elements", share=share + segment.buffer.form,
+            mask=f"mask the access so that indices stay {bound}" if low < extent else "mask the access, or skip the launch",
+            instead=_INSTEAD if segment.start <= address and address + size <= segment.end else "",
+        )  # fmt: skip
+
+    def _who(self, flat: int) -> str:
+        """Words for the thread at fault, in a kernel that is launched by threads."""
+        named = self.op.kind.stage == "both" and len(self.shape) == 2
+        return f" ({self.task.where(self.shape, flat)}{self._through()})" if named else ""
+
+    def _through(self) -> str:
+        return "" if self.op.kind.stage == "tile" else self.task.names.view(self.op)
+
+
+_INSTEAD = (
+    "; or, where the kernel shall reach the rest of the memory that this array is a view of, launch under "
+    "weft.simulate(bounds='storage')"
+)
+
+
+@lru_cache(maxsize=256)
+def thread_numbers(shape: tuple[int, int]) -> Array:
+    """The number of the thread that has each element of an array of this shape."""
+    return np.repeat(arange(shape[0])[:, None], shape[1], axis=1)
+
+
+def _part(whole: Any, which: Array | None) -> Any:
+    """What belongs to some of the accesses (None: all) of an array for all, or of a number that holds for all."""
+    return whole if which is None or isinstance(whole, int) else whole[which]
+
+
+def pointee(op: Op, operand: int = 0) -> DType:
+    """The type of the elements that an operand points to."""
+    value = op.operands[operand]
+    assert value is not None
+    return pointer_of(value).element_ty
+
+
+def from_bits(bits: Array, element: DType) -> Array:
+    """Memory's bits as values; any bits but 0 are True."""
+    return bits != 0 if element.is_bool() else bits.view(numpy_dtype(element))
+
+
+def load(request: Request, other: Data | None) -> Data:
+    """Values at the addresses; elsewhere `other` (which has their shape), or undefined."""
+    task = request.task
+    task.reads += 1
+    task.last_read = request.access
+    try:
+        places = request.heap.places(request.access)
+    except BadAddress:
+        raise request.fault("reads") from None
+    races = task.machine.races
+    if races is not None:
+        strong = reads_strongly(request.op)
+        touches = request.touches(places, "strong read" if strong else "read")
+        if strong:
+            _synchronise(request, races, touches)
+        else:
+            for touch in touches:
+                races.touch(touch)
+    values = from_bits(request.heap.read(request.access, places), request.element)
+    if request.where is None:
+        return Data(values)
+    return scattered(request, values, other, MASKED_OFF)
+
+
+def scattered(request: Request, values: Array, other: Data | None, cause: str) -> Data:
+    """Values of the active elements among all: elsewhere `other`, or undefined because of `cause`."""
+    where = request.where
+    assert where is not None
+    shape = where.shape + values.shape[1:]
+    out = np.zeros(shape, values.dtype) if other is None else np.array(np.broadcast_to(other.array, shape))
+    out[where] = values
+    off = ~where[..., None] if len(shape) > where.ndim else ~where
+    if other is None:
+        part = request.task.part(request.pointer)
+        return Data(out[()], Mark(off if part is None else off & part, cause, request.op.loc))
+    undefined = other.undefined
+    return Data(out[()], undefined and Mark(off & undefined.mask, undefined.cause, undefined.loc))
+
+
+def store(request: Request, value: Data) -> None:
+    """Write the active elements of `value`."""
+    request.demand(value, "a store")
+    bits = bits_of(request.values(value))
+    try:
+        places = request.heap.places(request.access)
+    except BadAddress:
+        raise request.fault("writes") from None
+    races = request.task.machine.races
+    strong = bool(request.op.attrs["order"])
+    if races is not None:
+        touches = request.touches(places, "strong write" if strong else "write")
+        if strong:
+            _synchronise(request, races, touches)
+        else:
+            for touch in touches:
+                races.touch(touch, _part(bits, touch.place.which))
+    try:
+        request.heap.write(request.access, bits, places)
+    except ReadOnlyStorage as error:
+        raise request.task.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
+    if races is not None and not strong:
+        for place in places:
+            races.stored(request.task, request.op, place, request.element.itemsize, _part(bits, place.which))
+
+
+Change = Callable[[Array, Array], Array]
+COMBINE: dict[str, Change] = {
+    "add": lambda old, value: numbers.through32(np.add, old, value) if old.dtype.kind not in "iu" else old + value,
+    "max": numbers.maximum,
+    "min": numbers.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda old, value: value,
+}
+"""What an atomic makes of the old values and its own."""
+
+
+def atomic(request: Request, kind: Atomic, value: Data) -> Data:
+    """Combine values into memory, element after element; the old values."""
+    request.demand(value, "an atomic")
+    new, combine = np.ravel(request.values(value)), COMBINE[kind]
+    dtype = new.dtype
+    return _update(request, lambda old, which: bits_of(combine(old.view(dtype), new[which])))
+
+
+def compare_and_swap(request: Request, compare: Data, value: Data) -> Data:
+    """Replace what equals `compare` bit by bit, element after element; the old values."""
+    for operand in (compare, value):
+        request.demand(operand, "an atomic")
+    expected, new = (np.ravel(bits_of(request.values(operand))) for operand in (compare, value))
+    return _update(request, lambda old, which: where(old == expected[which], new[which], old))
+
+
+def _update(request: Request, change: Change) -> Data:
+    task = request.task
+    task.reads += 1
+    task.last_read = request.access
+    races = task.machine.races
+    if races is not None:
+        try:
+            touches = request.touches(request.heap.places(request.access), "atomic")
+        except BadAddress:
+            raise request.fault("updates") from None
+        _synchronise(request, races, touches)
+    try:
+        old = from_bits(request.heap.update(request.access, change), request.element)
+    except BadAddress:
+        raise request.fault("updates") from None
+    except ReadOnlyStorage as error:
+        raise task.fail(hazard.READ_ONLY, request.op, name=error.segment.buffer.name) from None
+    return Data(old) if request.where is None else scattered(request, old, None, MASKED_ATOMIC)
+
+
+def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
+    """What an atomic, or a load or store with an order, orders, and what it races with."""
+    op, task = request.op, request.task
+    order, looks = op.attrs["order"], reads_strongly(op)
+    acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
+    # In tile IR the barriers that such an operation gets when it is lowered are not there yet.
+    settles = op.kind.stage == "tile" and task.machine.func.attrs.sync != "none"
+    if settles and releases:
+        task.settled = task.clock.position
+    for touch in touches:
+        place = touch.place.segment, _part(request.access.addresses, touch.place.which)
+        if looks:
+            races.published.looks(touch, place[1], acquires)
+        races.touch(touch)
+        if releases:
+            races.tells(touch, place[1], replaces=not looks)
+        elif not looks:
+            races.published.overwrites(task, place)
+    if settles and acquires:
+        task.settled = task.clock.position
+
+
+def moved_by(ptr: Data, offset: Data, itemsize: int) -> Data:
+    """An address some elements further on; it carries what is wrong with either."""
+    distance = np.multiply(offset.array, np.int64(itemsize), dtype=np.int64, casting="unsafe")
+    both = (ptr, offset)
+    return Data(ptr.array + distance, undefined_in(both), wraps.wrapped_in(both))
+
+
+def offset_of(constants: Array, strides: Sequence[Data], factors: Sequence[Array]) -> Data:
+    """`constants + sum(stride * factor)` in 64 bits; it carries what is wrong with any stride."""
+    total = constants
+    for stride, factor in zip(strides, factors, strict=True):
+        total = total + stride.array.astype(np.int64) * factor
+    return Data(total, undefined_in(strides), wraps.wrapped_in(strides))

@@ -1,0 +1,367 @@
+"""Checked accesses to a block's memory, shared or tensor memory, by the tile and the lowered forms.
+
+A place is the elements that an operation touches, numbered from the handle's base, and the granules that are noted of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.errors import Row, UserError, hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, SharedType, TensorType
+from weft.layout import WARP_SIZE, LinearLayout, PaddedSharedLayout, SharedLayout
+from weft.layout.base import WARPGROUP
+from weft.layout.shared.sizes import stage_bytes
+from weft.layout.tensor_memory.layouts import COLUMN, LANES, ROW, TensorLayout
+from weft.sim.machine.blocks import Block
+from weft.sim.machine.data import Array, Data, Mark, arange, union, where
+from weft.sim.machine.hardware import owners_of, part_of, readers_of
+from weft.sim.machine.tasks import Task
+from weft.sim.memory.shadow import Area
+from weft.sim.memory.store import COLUMN_BYTES, SHARED, TENSOR, Handle, Lifetime, pieces
+from weft.sim.memory.verdicts import MANY, WORDS, Mode
+from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Elements of a handle (any shape) as their distance from `low`, the first that is accessed; `high` is one past the last.
+
+    Elements that are not accessed stand anywhere in between. `area` is what is noted of the access. `mine`: which elements
+    the block of a cluster has (None: all); the others stand where its own do. What is written goes to each of `copies` further
+    on (lanes of tensor memory that hold the same); the first is 0, where elements are read."""
+
+    elements: Array
+    low: int
+    high: int
+    area: Area
+    mine: Array | None = None
+    copies: tuple[int, ...] = (0,)
+
+    @property
+    def written(self) -> Array:
+        """The elements of a place that is written as a whole, in the order of `chosen`."""
+        return self.elements if self.mine is None else self.elements[self.mine]
+
+    def chosen(self, values: Array) -> Array:
+        """Of an array of the elements' shape what belongs to the block."""
+        return values if self.mine is None else np.broadcast_to(values, self.mine.shape)[self.mine]
+
+
+# Where elements lie
+
+
+def place_at(
+    base: int, elements: Array, itemsize: int, granule: int, threads: Array | int, mine: Array | None = None,
+    copies: tuple[int, ...] = (0,),
+) -> Place:  # fmt: skip
+    """The place of elements that are numbered from byte `base` on; `threads` access them (one of each element, or one all)."""
+    own = elements.ravel() if mine is None else elements[mine]
+    spread = own if copies == (0,) else (own[:, None] + np.array(copies)).ravel()
+    granules = pieces(base, spread, itemsize, granule)
+    if not isinstance(threads, int):
+        threads = np.repeat(np.ravel(threads if mine is None else threads[mine]), granules.size // own.size)
+    low, high = int(own.min()), int(own.max()) + 1
+    return Place(elements - low, low, high, area_of(granules.ravel(), threads), mine, copies)
+
+
+def area_of(granules: Array, threads: Array | int) -> Area:
+    """Each of some granules once, and the thread that accesses it, `MANY` for several."""
+    if isinstance(threads, int):
+        return Area(_compact(np.unique(granules)), threads)
+    order = np.argsort(granules, kind="stable")
+    ordered, who = granules[order], threads[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    if first.size < ordered.size:
+        low, high = np.minimum.reduceat(who, first), np.maximum.reduceat(who, first)
+        ordered, who = ordered[first], where(low == high, low, np.int16(MANY)).astype(np.int16)
+    return Area(_compact(ordered), who)
+
+
+def _compact(granules: Array) -> slice | Array:
+    """Sorted granules, as a slice if none is left out."""
+    first, last = int(granules[0]), int(granules[-1]) + 1
+    return slice(first, last) if last - first == granules.size else granules
+
+
+@lru_cache(maxsize=4096)
+def tile_place(
+    layout: SharedLayout | TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...],
+    base: int, itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int = 0,
+) -> Place:  # fmt: skip
+    """The place of a view of a tile at byte `base`, from coordinates `start` on. `threads`: the layout in which `warps` warps
+    hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
+    if isinstance(layout, TensorLayout):
+        return _tensor_place(layout, alloc_shape, shape, start, base, itemsize, granule, threads, warps, reading, rank)
+    elements = positions(layout, alloc_shape, tuple(np.ix_(*map(arange, shape))), start)
+    mine = _part(layout, alloc_shape, shape, threads, rank)
+    return place_at(base, elements, itemsize, granule, _holders(threads, shape, reading, rank), mine)
+
+
+def _holders(threads: LinearLayout | int, shape: tuple[int, ...], reading: bool, rank: int) -> Array | int:
+    """The thread that accesses each element of a tile."""
+    if isinstance(threads, int):
+        return threads
+    return (readers_of(threads, MANY, rank) if reading else owners_of(threads, rank)).reshape(shape)
+
+
+def positions(
+    layout: SharedLayout, alloc_shape: tuple[int, ...], coordinates: tuple[Array, ...], start: tuple[int, ...]
+) -> Array:
+    """Where elements at some coordinates of a view lie, in elements from the tile's first on."""
+    inverse = layout.to_linear(alloc_shape).pseudo_invert()
+    inverse = inverse.sublayout(inverse.in_dims, ("offset",))
+    at = coordinates if not any(start) else [c + first for c, first in zip(coordinates, start, strict=True)]
+    full = np.broadcast_arrays(*at)
+    # Of a tile of one element, the number alone would come back.
+    offsets = np.broadcast_to(inverse.flat(**dict(zip(inverse.in_dims, full, strict=True))), full[0].shape)
+    return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
+
+
+def _part(
+    layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], threads: LinearLayout | int, rank: int
+) -> Array | None:  # fmt: skip
+    """Which elements of a tile lie in a block's shared memory."""
+    if not isinstance(threads, int):
+        held = part_of(threads, rank)
+        return None if held is None else held.reshape(shape)
+    size = layout.to_linear(alloc_shape).in_size("block")
+    if size == 1:
+        return None
+    linear = layout.to_linear(shape)
+    held = np.zeros(linear.out_sizes, bool)
+    held.ravel()[linear.flat(offset=arange(linear.in_size("offset")), block=rank & size - 1)] = True
+    return None if held.all() else held
+
+
+def _tensor_place(
+    layout: TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...], base: int,
+    itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int,
+) -> Place:  # fmt: skip
+    """As `tile_place`, of tensor memory, which the threads of a warp access together: accesses are noted by warp."""
+    linear, each = layout.to_linear(alloc_shape), granule // itemsize
+    width = linear.in_size(COLUMN)
+    held = linear.flat(
+        row=arange(LANES)[:, None], column=arange(width)[None, :], block=rank & linear.in_size("block") - 1
+    )
+    held = np.broadcast_to(held, (LANES, width))
+    # Of several places of an element the first one counts.
+    places = np.full(prod(alloc_shape), -1)
+    places[held.ravel()[::-1]] = arange(held.size)[::-1]
+    rows, columns = (at + first for at, first in zip(np.ix_(*map(arange, shape)), start or (0, 0), strict=True))
+    at = places[rows * alloc_shape[1] + columns]
+    mine = None if (at >= 0).all() else at >= 0
+    at = where(at >= 0, at, at.max())
+    lane, column = at // width, at % width
+    elements = (column // each * LANES + lane) * each + column % each
+    copies = tuple(lanes * each for lanes in _copies(linear)) if layout.has_copies else (0,)
+    holders = _holders(threads, shape, reading, rank)
+    if not isinstance(holders, int):
+        holders = where(holders < 0, np.int16(MANY), holders // WARP_SIZE).astype(np.int16)
+    place = place_at(base, elements, itemsize, granule, holders, mine, copies)
+    if isinstance(threads, int) or warps != WARPGROUP:
+        return place
+    # Warp w of a warpgroup reaches its own lanes only.
+    granules: Any = place.area.where
+    touched: Array = np.r_[granules]
+    return replace(place, area=Area(granules, (touched % LANES // WARP_SIZE).astype(np.int16)))
+
+
+def _copies(linear: LinearLayout) -> tuple[int, ...]:
+    """Lanes from an element's first to each that holds it."""
+    free = [1 << bit for bit, vector in enumerate(linear.columns[ROW]) if not vector]
+    return tuple(sum(chosen) for chosen in product(*[(0, bit) for bit in free]))
+
+
+def type_of(value: Value | None) -> SharedType | TensorType:
+    """The type of a handle to tiles."""
+    assert value is not None and isinstance(value.type, SharedType | TensorType)
+    return value.type
+
+
+@lru_cache(maxsize=4096)
+def stage_of(type: SharedType | TensorType) -> int:
+    """Bytes from one tile of an allocation to the next."""
+    if isinstance(type, TensorType):
+        return type.layout.columns(type.alloc_shape, type.element.bits) * COLUMN_BYTES
+    return stage_bytes(type.layout, type.alloc_shape, type.element.primitive_bitwidth)
+
+
+def place_of(
+    task: Task, type: SharedType | TensorType, handle: Handle, threads: LinearLayout | int, reading: bool,
+    block: Block | None = None,
+) -> Place:  # fmt: skip
+    """The place of a tile that a handle is a view of, in the memory of the task's block if no other is given."""
+    block = block or task.block
+    return tile_place(
+        type.layout, type.alloc_shape, type.shape, handle.start, handle.base, type.element.itemsize,
+        block.store(handle.memory.space).granule, threads, task.warps, reading, block.rank,
+    )  # fmt: skip
+
+
+def some_place(
+    task: Task, handle: Handle, element: DType, elements: Array, chosen: Array, threads: Array | int
+) -> Place:
+    """The place of elements of any shape, of which those `chosen` (a flat array) are accessed, by a thread each."""
+    granules = pieces(handle.base, chosen, element.itemsize, task.block.store(handle.memory.space).granule)
+    if not isinstance(threads, int) and granules.ndim > 1:
+        threads = np.repeat(threads, granules.shape[-1])
+    low, high = (int(chosen.min()), int(chosen.max()) + 1) if chosen.size else (0, 0)
+    inside = np.clip(elements - low, 0, max(high - low - 1, 0))
+    return Place(inside, low, high, Area(granules.ravel(), threads, repeats=True))
+
+
+# Accesses
+
+
+def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DType, access: str) -> None:
+    """Refuse what lies outside of the allocation. Raises OutOfBounds."""
+    size, memory = element.itemsize, handle.memory
+    first, last = handle.base + place.low * size, handle.base + place.high * size
+    if first < memory.start or last > memory.start + memory.size or (memory.space.limit and last > memory.space.limit):
+        raise outside(task, op, memory, first, last, access)
+
+
+def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access: str) -> UserError:
+    """The report of bytes, from `first` up to `last`, that an allocation does not have."""
+    entry: Row = hazard.SHARED_RANGE
+    fields: dict[str, Any]
+    if memory.space is TENSOR:
+        entry = hazard.TENSOR_MEMORY_RANGE
+        begin, end = memory.start // COLUMN_BYTES, (memory.start + memory.size) // COLUMN_BYTES
+        columns = f"{first // COLUMN_BYTES} to {(last - 1) // COLUMN_BYTES}"
+        owned = f"columns {begin} to {end - 1}"
+        fields = {"lanes": f"0 to {LANES - 1}", "columns": columns, "name": memory.name, "owned": owned}
+    else:
+        name = memory.name or "the compiler's scratch memory"
+        fields = {"first": first - memory.start, "last": last - 1 - memory.start, "name": name, "size": memory.size}
+    error = task.fail(entry, op, access=access, **fields)
+    error.related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
+    return error
+
+
+def note(
+    task: Task, op: Op, handle: Handle, place: Place, mode: Mode, writes: bool, component: int = -1, value: int = 0,
+    atomic: bool = False, block: Block | None = None,
+) -> None:  # fmt: skip
+    """Check an access against earlier ones, and remember it. Raises the hazard of a clash. `block`: whose memory, if not the
+    task's own."""
+    shadow = (block or task.block).store(handle.memory.space).shadow
+    if shadow is not None:
+        shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
+
+
+def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Data:
+    """The elements; those never written are an error, or undefined. Raises UninitializedRead, OutOfBounds, races."""
+    check_bounds(task, op, handle, place, element, WORDS["generic", False][0])
+    task.reads += 1
+    note(task, op, handle, place, "generic", writes=False)
+    values = fetch(task, handle, place, element)
+    return Data(*marked_values(task, op, handle, place, element, values))
+
+
+def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block | None = None) -> Array:
+    """The elements as they are, of the task's block if no other is given."""
+    store = (block or task.block).store(handle.memory.space)
+    bits = store.view(handle, bits_dtype(element.itemsize), place.low, place.high)
+    if not bits.size:
+        return np.zeros(np.shape(place.elements), numpy_dtype(element))
+    found = bits[place.elements]
+    return found != 0 if element.is_bool() else found.view(numpy_dtype(element))
+
+
+def marked_values(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array, block: Block | None = None,
+    access: str = WORDS["generic", False][0],
+) -> tuple[Array, Mark | None]:  # fmt: skip
+    """Values that were read, and which of them are undefined. Raises UninitializedRead."""
+    store, memory = (block or task.block).store(handle.memory.space), handle.memory
+    undefined: Mark | None = None
+    if store.holds_undefined:
+        undefined = store.undefined(handle.base, place.elements + place.low, element.itemsize)
+    if not store.unwritten(memory, place.area.where):
+        return values, undefined
+    elements = place.elements + place.low
+    fresh = store.never_written(memory, handle.base, elements, element.itemsize)
+    for copy in place.copies[1:]:
+        fresh = fresh | store.never_written(memory, handle.base, elements + copy, element.itemsize)
+    if place.mine is not None:
+        fresh = fresh & place.mine
+    if task.machine.uninitialized == "error" and memory.name:
+        unwritten(task, op, handle, fresh, access=access)
+        return values, undefined
+    if element.is_floating():
+        values = where(fresh, values.dtype.type(np.nan), values)
+    return values, union(Mark(fresh, memory.space.never_written, op.loc), undefined)
+
+
+def demand_written(
+    task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str, block: Block | None = None,
+    access: str = WORDS["generic", False][0],
+) -> None:  # fmt: skip
+    """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
+    store = (block or task.block).store(handle.memory.space)
+    if store.holds_undefined or store.unwritten(handle.memory, place.area.where):
+        now = fetch(task, handle, place, element, block)
+        task.demand(op, Data(*marked_values(task, op, handle, place, element, now, block, access)), sink)
+
+
+def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "", access: str = "") -> None:
+    """Report a read of memory that was never written; `name` is what it calls the element, if that is known."""
+    memory = handle.memory
+    entry = memory.space.uninitialized
+    if task.machine.found.known(entry, op):
+        return
+    at = f" ({task.where(np.shape(fresh), int(np.argmax(fresh)))})" if np.ndim(fresh) else ""
+    fields: dict[str, Any] = {"access": access} if memory.space is TENSOR else {}
+    error = task.fail(entry, op, name=name or memory.part(handle.base), where=at, **fields)
+    error.related = () if memory.op.loc is None else (("it was allocated here", memory.op.loc),)
+    task.machine.found.add(error, entry, op)
+
+
+def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:
+    """Put the block's elements of a tile in their places. Raises OutOfBounds, races."""
+    undefined = value.undefined
+    if place.mine is not None:
+        mark = undefined and Mark(place.chosen(undefined.mask), undefined.cause, undefined.loc)
+        value = Data(place.chosen(value.array), mark)
+    write(task, op, handle, place, element, place.written, value)
+
+
+def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data) -> None:
+    """Put a value's elements where `at` says (those of `place.elements` that are accessed). Raises OutOfBounds, races."""
+    check_bounds(task, op, handle, place, element, WORDS["generic", True][0])
+    note(task, op, handle, place, "generic", writes=True)
+    put(task, handle, place, element, at, bits_of(np.asarray(value.array)))
+    if value.undefined is not None:
+        mask = np.broadcast_to(value.undefined.mask, np.shape(at))
+        store = task.block.store(handle.memory.space)
+        store.mark(handle.base, at + place.low, element.itemsize, value.undefined, mask)
+
+
+def put(
+    task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
+) -> None:  # fmt: skip
+    """Change memory where `at` says, as `change`; the whole place has values from now on."""
+    change(task, handle, place, element, at, bits, block)
+    (block or task.block).store(handle.memory.space).written(handle.memory, place.area.where)
+
+
+def change(
+    task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
+) -> None:  # fmt: skip
+    """Change memory (of the task's block, if no other is given) where `at` says."""
+    store = (block or task.block).store(handle.memory.space)
+    view = store.view(handle, bits_dtype(element.itemsize), place.low, place.high + place.copies[-1])
+    for copy in place.copies:
+        view[at + copy if copy else at] = bits
+    if handle.memory.name or handle.memory.space is not SHARED:
+        # Nobody waits for a change of the compiler's memory; a loop that only passes on there what it polls does not progress.
+        task.machine.heap.writes += 1

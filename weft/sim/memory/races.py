@@ -1,0 +1,381 @@
+"""Races on global memory: between the programs of a launch, and between the threads of one.
+
+Programs are ordered by atomics and by loads and stores with an order only: by an acquire of what a release has published,
+through the same memory, where what was read decides something (`weft.sim.memory.learned`). Tasks of one program are ordered by
+their clocks. Per granule of an array, which several arguments may share, the last accesses are kept: weak writes, weak reads,
+strong writes (atomics among them), strong reads, and reads of copies. Strong accesses never race with one another.
+
+A copy's read is over when the copy is known to be complete. When what a TMA store writes has arrived nobody learns before the
+launch ends, since `store_wait` waits for its source only; and no fence orders a thread's write before an access of TMA.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.analysis.steering import Steering
+from weft.errors import Hazard, Row, fail, hazard
+from weft.ir.core import Op
+from weft.sim.machine.data import Array, where
+from weft.sim.memory.heap import Heap, Place
+from weft.sim.memory.published import Published
+from weft.sim.memory.tracks import (
+    AGAINST,
+    CHANNELS,
+    NEVER,
+    OTHERS,
+    PLAIN,
+    THREAD_BITS,
+    THREADS,
+    VERBS,
+    Touch,
+    Tracks,
+    Way,
+    element_at,
+    per_granule,
+)  # fmt: skip
+from weft.sim.memory.verdicts import WAIT_FOR_LOAD, barrier_between, global_clash, wait_for_copy
+from weft.sim.memory.warps import in_order, is_one, of_one_warp, several
+
+if TYPE_CHECKING:
+    from weft.sim.machine.tasks import Task
+
+UNSETTLED = np.iinfo(np.int32).max
+"""In place of an event's number in its task: no release has published it."""
+LATER = 1 << 16
+"""So many reads of an array are kept before they are put down."""
+
+
+class Races:
+    """All accesses to global memory of a launch."""
+
+    __slots__ = (
+        "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks",
+        "_unsettled", "_values", "heap", "published",
+    )  # fmt: skip
+
+    def __init__(self, heap: Heap, tasks: int, steering: Steering) -> None:
+        self.heap = heap
+        self._tasks = tasks
+        self._steering = steering
+        # Tasks are numbered as programs start; this one accessed memory last of all that have started.
+        self._latest = 0
+        self._tracks: dict[int, Tracks] = {}
+        # Of each event its task (numbered across the launch), its number there, what counts its end, its operation. Event 0 is
+        # none.
+        self._pids: dict[int, tuple[int, int, int]] = {}
+        self._count = 1
+        self._owners = np.zeros(1024, np.int32)
+        self._positions = np.full(1024, -1, np.int32)
+        self._components = np.full(1024, PLAIN, np.int32)
+        self._values = np.zeros(1024, np.int32)
+        # Events of copies that no release has published yet, by cluster.
+        self._unsettled: dict[int, list[int]] = {}
+        self._ops: list[Op | None] = [None]
+        self.published = Published(steering, tasks)
+
+    def touch(self, touch: Touch, bits: Array | None = None) -> None:
+        """Check an access against earlier ones and remember it. `bits`: what is about to be written. Raises GlobalRace."""
+        segment = touch.place.segment
+        tracks = self._tracks.get(segment.home)
+        if tracks is None:
+            tracks = self._tracks[segment.home] = Tracks(segment, touch.itemsize)
+        if touch.way == "read" and touch.place.again is not None and tracks.only_read:
+            touch.place = Place(segment, touch.place.view, None, None, touch.place.again)
+            tracks.later.append((touch, self._number(touch)))
+            if len(tracks.later) == LATER:
+                self._catch_up(tracks)
+            return
+        self._catch_up(tracks)
+        index = tracks.index(touch)
+        for way in AGAINST[touch.way]:
+            if way in tracks.channels:
+                self._check(touch, tracks.channels[way][index], way, bits)
+        if touch.tma:
+            self._check_fence(touch, tracks, index)
+        self._note(touch, tracks, index, self._number(touch))
+
+    def _catch_up(self, tracks: Tracks) -> None:
+        """Put down the reads that were kept for later."""
+        later, tracks.later = tracks.later, []
+        for touch, number in later:
+            assert touch.place.again is not None
+            touch.place.index = touch.place.again()
+            self._note(touch, tracks, tracks.index(touch), number)
+
+    def _number(self, touch: Touch) -> int:
+        number = self._count
+        if number == self._owners.size:
+            self._owners = np.append(self._owners, np.zeros(number, np.int32))
+            self._positions = np.append(self._positions, np.zeros(number, np.int32))
+            self._components = np.append(self._components, np.full(number, PLAIN, np.int32))
+            self._values = np.append(self._values, np.zeros(number, np.int32))
+        task = touch.task
+        self._owners[number] = task.place
+        self._positions[number] = task.clock.tick()
+        if touch.component != PLAIN:
+            self._positions[number] = UNSETTLED
+            self._components[number], self._values[number] = touch.component, touch.value
+            if touch.component != NEVER:
+                self._unsettled.setdefault(task.block.cluster.number, []).append(number)
+        self._ops.append(touch.op)
+        self._pids[task.block.cluster.number] = task.pid
+        self._latest = max(self._latest, task.place)
+        self._count += 1
+        return number
+
+    def _note(self, touch: Touch, tracks: Tracks, index: Array, number: int) -> None:
+        notes = per_granule(touch.notes, touch, index)
+        note = notes | number << THREAD_BITS
+        flight = touch.way == "read" and touch.component != PLAIN
+        name = "flight" if flight else CHANNELS.get(touch.way, touch.way)
+        channel = tracks.channel(name)
+        if name in OTHERS:
+            self._keep_others(touch, tracks, index, channel[index], OTHERS[name])
+        if touch.each and not isinstance(note, int):
+            self._note_each(touch, channel, index, note, number)
+        elif touch.way == "read" and not isinstance(note, int):
+            # Of threads that read the same granule the first counts.
+            flat = np.ravel(index)[::-1]
+            channel[flat] = np.ravel(np.broadcast_to(note, np.shape(index)))[::-1]
+        else:
+            channel[index] = note
+
+    def _note_each(self, touch: Touch, channel: Array, index: Array, note: Array, number: int) -> None:
+        """Note every thread: where several accessed a granule in this event, or since the last barrier, "several"."""
+        task = touch.task
+        before = channel[index]
+        note = np.broadcast_to(note, np.shape(index))
+        if touch.way != "write" and touch.component == PLAIN and before.any():
+            events = before >> THREAD_BITS
+            known = max(task.clock.known.get(task.slot, 0), task.settled)
+            recent = (events != 0) & (self._owners[events] == task.place) & (self._positions[events] >= known)
+            note = where(recent & ((before ^ note) & THREADS != 0), _together(before, note, number), note)
+        channel[index] = note
+        lost = channel[index] != note
+        if not lost.any():
+            return
+        both = _together(channel[index[lost]], note[lost], number)
+        channel[index[lost]] = both
+        mixed = both & THREADS == THREADS
+        channel[index[lost][mixed]] = both[mixed]
+        if touch.way == "write":
+            message = f"several threads store equal values to the same elements of {touch.place.segment.buffer.name}"
+            task.machine.report.advise("equal-stores", message, touch.op.loc)
+
+    def _keep_others(self, touch: Touch, tracks: Tracks, index: Array, before: Array, others: str) -> None:
+        if not before.size:
+            return
+        first, last = int(before.min()), int(before.max())
+        if first == last:
+            # One event (or none) had all of it.
+            if first and self._owners[first >> THREAD_BITS] != touch.task.place:
+                tracks.channel(others)[index] = first
+            return
+        events = before >> THREAD_BITS
+        theirs = (events != 0) & (self._owners[events] != touch.task.place)
+        if np.any(theirs):
+            tracks.channel(others)[index[theirs]] = before[theirs]
+
+    def _check(self, touch: Touch, notes: Array, way: str, bits: Array | None) -> None:
+        if not notes.size or not notes.any():
+            return
+        task = touch.task
+        events = notes >> THREAD_BITS
+        owners, positions = self._owners[events], self._positions[events]
+        first = task.place - task.slot
+        own = (owners >= first) & (owners < first + self._tasks)
+        if self._tasks == 1:
+            known: Any = max(task.clock.known.get(task.slot, 0), task.settled)
+        else:
+            counts = [task.clock.known.get(slot, 0) for slot in range(self._tasks)]
+            counts[task.slot] = max(counts[task.slot], task.settled)
+            known = np.array(counts)[where(own, owners - first, 0)]
+        threads = per_granule(touch.threads, touch, notes)
+        decided = self._steering.decided.get(touch.op, 0)
+        told = task.clock.learned.knows(owners, positions, notes & THREADS, threads, decided)
+        ordered = where(own, positions < known, told)
+        bad = ~(ordered | (events == 0))
+        if not bad.any():
+            return
+        same = (owners == task.place) & ((notes & THREADS) == threads) & (threads != THREADS)
+        copies = self._components[events] != PLAIN
+        pending = bad & copies
+        bad = bad & ~same & ~copies
+        if task.clock.warps and touch.each:
+            before = notes & THREADS
+            in_warps = in_order(task.clock.warps, task.slot, before, threads, positions)
+            bad = bad & ~((owners == task.place) & in_warps)
+        if pending.any():
+            bad = bad | self._in_flight(task, events, pending, own, same)
+        if bad.any():
+            self._clash(touch, way, bad, notes, own, bits)
+
+    def _in_flight(self, task: Task, events: Array, pending: Array, own: Array, same: Array) -> Array:
+        """Which of these accesses of copies may still be under way."""
+        out = pending
+        for number in np.unique(events[pending & own]).tolist():
+            component, value = int(self._components[number]), int(self._values[number])
+            clock, here = task.clock, own & (events == number)
+            if clock.known.get(component, 0) > value:
+                out = out & ~here
+            elif max(clock.each.get(component, 0), clock.elected.get(component, 0)) > value:
+                out = out & ~(here & same)
+        return out
+
+    def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
+        """Refuse an access of TMA to what threads wrote in this launch. Raises MissingFence."""
+        for way in ("write", "atomic") if touch.way != "atomic" else ("write",):
+            if way not in tracks.channels:
+                continue
+            notes = tracks.channels[way][index]
+            events = notes >> THREAD_BITS
+            bad = (events != 0) & (self._components[events] == PLAIN)
+            if bad.any():
+                self._report(hazard.GLOBAL_FENCE, touch, way, bad, notes)
+
+    def _clash(self, touch: Touch, way: str, bad: Array, notes: Array, own: Array, bits: Array | None) -> None:
+        flat = int(np.argmax(bad))
+        number, here = int(notes.ravel()[flat]) >> THREAD_BITS, bool(own.ravel()[flat])
+        if (
+            way == touch.way == "write"
+            and bits is not None
+            and not np.any(self._components[notes[bad] >> THREAD_BITS] != PLAIN)
+        ):
+            each = bad.size // np.size(touch.place.index)
+            changed: Array = np.ravel(touch.place.view[touch.place.index] != bits)
+            unequal: Array = (bad.reshape(-1, each) & changed[:, None]).reshape(bad.shape)
+            if not np.any(unequal):
+                who = "threads" if here else f"programs {self._program(number)} and {touch.task.pid}"
+                message = f"{who} store equal values to the same elements, and nothing orders the stores"
+                touch.task.machine.report.advise("equal-stores", message, touch.op.loc)
+                return
+            bad = unequal
+            flat = int(np.argmax(bad))
+            number, here = int(notes.ravel()[flat]) >> THREAD_BITS, bool(own.ravel()[flat])
+        self._report(self._rule(touch, number, here), touch, way, bad, notes)
+
+    def _rule(self, touch: Touch, number: int, own: bool) -> Row:
+        """What is wrong with an access after an event that nothing orders before it."""
+        component, owner = int(self._components[number]), int(self._owners[number])
+        tasks = touch.task.machine.tasks
+        return global_clash(
+            own, owner // tasks == touch.task.place // tasks, component != PLAIN, component == NEVER,
+            touch.task.clock.learned.world is not None,
+        )  # fmt: skip
+
+    def _program(self, number: int) -> tuple[int, int, int]:
+        """The program of an event."""
+        return self._pids[int(self._owners[number]) // self._tasks]
+
+    def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> None:
+        """Report the hazard of a row for the first bad granule of an access."""
+        flat = int(np.argmax(bad))
+        number = int(notes.ravel()[flat]) >> THREAD_BITS
+        task, op, owner = touch.task, self._ops[number], int(self._owners[number])
+        assert op is not None
+        key = entry, op, touch.op
+        if task.machine.found.known(*key):
+            return
+        name, index = element_at(touch.place, touch.itemsize, flat // (bad.size // np.size(touch.place.index)))
+        verb, _ = VERBS[touch.way]
+        before = VERBS[_way_of(op, way)][1]
+        program, slot = self._program(number), owner % self._tasks
+        own = owner // self._tasks == task.place // self._tasks
+        if own:
+            names = task.block.partition(slot), task.block.partition(task.slot)
+        else:
+            names = f"program {program}", f"program {task.pid}"
+        label = f"{names[0]} {before} it here"
+        fields: dict[str, Any] = {
+            "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
+            "block": task.rank, "other": slot // task.machine.tasks if own else program,
+            "unordered": self._unordered(touch),
+            "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
+        }  # fmt: skip
+        if entry is hazard.GLOBAL_THREADS and touch.each:
+            entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
+            view = task.names.view
+            label = f"{names[0]} {before} it here{view(op)}"
+            order = barrier_between(op, touch.op, task.names, warp=self._in_warps(touch, bad, notes))
+            fields |= {"thread": names[1], "other": names[0], "view": view(touch.op), "order": order}
+        error = fail(entry, loc=touch.op.loc, related=() if op.loc is None else ((label, op.loc),), **fields)
+        assert isinstance(error, Hazard)
+        error.buffer, error.partitions = name, names
+        task.machine.found.add(error, *key)
+
+    def _unordered(self, touch: Touch) -> str:
+        """What the author may have taken for an order: the first such read of the kernel."""
+        deciding = self._steering.deciding
+        for op, number in self._steering.readers.items():
+            line = "" if op.loc is None else f" at line {op.loc.line}"
+            decides, acquires = deciding >> number & 1, op.attrs["order"] in ("acquire", "acq_rel")
+            if acquires and not decides:
+                return f" (the one{line} orders nothing, since no branch, mask or address depends on what it reads)"
+            if decides and not acquires:
+                how = "volatile=True is relaxed" if op.attrs.get("volatile") else f"its sem is {op.attrs['order']}"
+                return f" (the read{line} orders nothing: {how})"
+        return (
+            "; one thread does so for its block if gl.barrier() stands between it and the others" if touch.each else ""
+        )
+
+    def _pair(self, touch: Touch, note: int, flat: int, notes: Array) -> tuple[str, str]:
+        """Words for the earlier and the later thread of two that clash."""
+        threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))
+        numbers = note & THREADS, int(threads.ravel()[flat])
+        first, second = (touch.task.names.thread(n) if is_one(n) else "several threads" for n in numbers)
+        return first, second
+
+    def _in_warps(self, touch: Touch, bad: Array, notes: Array) -> bool:
+        """Whether all threads that clash by an access do so with threads of their own task and warp."""
+        threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
+        own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.place
+        return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
+
+    def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
+        """After a store: refuse one that gave an element several values. Raises GlobalRace."""
+        lost = place.view[place.index] != bits
+        if np.any(lost) and not task.machine.found.known(hazard.GLOBAL_STORE, op):
+            name, index = element_at(place, itemsize, int(np.argmax(lost)))
+            error = fail(hazard.GLOBAL_STORE, loc=op.loc, program=task.pid, name=name, index=index)
+            assert isinstance(error, Hazard)
+            error.buffer = name
+            task.machine.found.add(error, hazard.GLOBAL_STORE, op)
+
+    def tells(self, touch: Touch, addresses: Array, replaces: bool) -> None:
+        """A release, at these addresses. `replaces`: a store does away with what others have published there."""
+        if self.published.told:
+            self.published.tells(touch, addresses, replaces, max(self._latest, touch.task.place))
+            self._settle(touch.task, touch.each)
+
+    def _settle(self, task: Task, each: bool) -> None:
+        """Copies that the task knows to be complete are over for whoever acquires what it publishes now. `each`: what threads
+        have not met since, every one of them publishes for itself."""
+        for tracks in self._tracks.values():
+            self._catch_up(tracks)
+        cluster, clock = task.block.cluster.number, task.clock
+        still: list[int] = []
+        for number in self._unsettled.get(cluster, ()):
+            component, value = int(self._components[number]), int(self._values[number])
+            if max(clock.known.get(component, 0), clock.each.get(component, 0)) > value:
+                met = each and clock.known.get(component, 0) > value
+                last = clock.known.get(task.slot, 0) if met else clock.position
+                self._owners[number], self._positions[number] = task.place, last - 1
+            else:
+                still.append(number)
+        self._unsettled[cluster] = still
+
+
+def _way_of(op: Op, channel: str) -> Way:
+    """How an operation accessed memory that stands in a channel."""
+    kinds = {effect.kind for effect in op.kind.effects if effect.space == "global"}
+    if channel in ("atomic", "other atomic"):
+        return "atomic" if "read" in kinds else "strong write"
+    return "write" if channel == "write" else "read"
+
+
+def _together(before: Array, note: Array, number: int) -> Array:
+    """Notes of an event for granules that other threads had too."""
+    return number << THREAD_BITS | several(before & THREADS, note & THREADS, THREADS)

@@ -1,0 +1,228 @@
+"""The memories of a block, shared and tensor memory: their bytes, which allocation wrote each granule last, and which elements
+are undefined.
+
+An allocation that is executed begins a *lifetime*: whatever its bytes held before counts as never written. Memory of the author
+and of the compiler is the same; an allocation lies where the compiler placed it, and without a place each `tag` gets bytes of
+its own. The last accesses of every granule are kept in a shadow (`weft.sim.memory.shadow`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.errors import Loc, Row, hazard
+from weft.ir.core import Op
+from weft.layout.tensor_memory.layouts import LANES
+from weft.sim.machine.data import Array, Mark, arange, marked
+from weft.sim.memory.shadow import Shadow
+
+CELL = 4
+"""Bytes of a granule of tensor memory: a lane of a column."""
+COLUMNS = 512
+COLUMN_BYTES = LANES * CELL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """A memory that each block has.
+
+    `granule`: the bytes whose last accesses and last writer are kept together (0: as many as the smallest element that the
+    kernel has there). `unit`: the bytes of which it is kept whether they are undefined (0: a granule); elements may be smaller
+    than a granule, but not than a unit. `limit`: bytes that there are (0: as many as the kernel takes). Allocations that the
+    compiler has not placed begin at multiples of `alignment`. `part_number`, `never_written` and `uninitialized` are what
+    reports say."""
+
+    part_number: str
+    granule: int
+    unit: int
+    limit: int
+    alignment: int
+    never_written: str
+    uninitialized: Row
+
+
+SHARED = Space(
+    "the number of a part of shared memory",
+    0,
+    0,
+    0,
+    1024,
+    "the shared memory it was read from was never written",
+    hazard.UNINITIALIZED,
+)
+# Byte `column * 512 + lane * 4`: the columns of an allocation follow one another.
+TENSOR = Space(
+    "the number of a part of tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
+    "the tensor memory it was read from was never written", hazard.TENSOR_UNINITIALIZED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lifetime:
+    """An allocation that was executed: its number (from 1), its bytes, and what reports call it ('' for the compiler's own).
+
+    `leading` are the extents of an array of tiles or barriers, one every `stage` bytes."""
+
+    number: int
+    start: int
+    size: int
+    name: str
+    op: Op
+    leading: tuple[int, ...] = ()
+    stage: int = 0
+    space: Space = SHARED
+
+    def part(self, byte: int) -> str:
+        """What reports call the part that holds a byte of memory: `buffers[1]`, or the name alone where there is one."""
+        name = self.name or "the compiler's scratch memory"
+        number = (byte - self.start) // self.stage if self.stage else -1
+        if not 0 <= number < prod(self.leading):
+            return name
+        return f"{name}[{', '.join(map(str, map(int, np.unravel_index(number, self.leading))))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a handle points to: an allocation, the byte at which the view's first tile starts, and the first coordinates of the
+    view within the tile (none: it begins where the tile does)."""
+
+    memory: Lifetime
+    base: int
+    start: tuple[int, ...] = ()
+
+
+def pieces(base: int, elements: Array, itemsize: int, size: int) -> Array:
+    """The pieces of `size` bytes that elements lie in, counted from the memory's first; a last axis where each has several.
+
+    `elements` are numbered from a byte on."""
+    if itemsize < size:
+        return (base + elements * itemsize) // size
+    each = itemsize // size
+    first = base // size + elements * each
+    return first if each == 1 else first[..., None] + arange(each)
+
+
+class Store:
+    """The bytes of one block's memory. `reserved`: the columns of tensor memory that the kernel has taken in the lowered
+    stage."""
+
+    __slots__ = (
+        "_causes", "_full", "_lifetimes", "_placed", "_top", "_undefined", "_unit", "_words", "data", "granule", "owner",
+        "reserved", "shadow", "space",
+    )  # fmt: skip
+
+    def __init__(self, space: Space, size: int, granule: int, shadow: Shadow | None) -> None:
+        self.space = space
+        self.granule = space.granule or granule
+        self._unit = space.unit or self.granule
+        if shadow is not None:
+            shadow.granule = self.granule
+        self.data = np.zeros(0, np.uint8)
+        self.owner = np.zeros(0, np.int32)
+        self.shadow = shadow
+        self.reserved: Lifetime | None = None
+        self._lifetimes = 0
+        # Lifetimes all of whose granules were found written; memory as elements of a type.
+        self._full: set[Lifetime] = set()
+        self._words: dict[np.dtype[Any], Array] = {}
+        # Where allocations without a place lie, and the first byte that none has.
+        self._placed: dict[Any, int] = {}
+        self._top = self._aligned(size)
+        self._undefined: Array | None = None
+        self._causes: tuple[str, Loc | None] = (space.never_written, None)
+        self._reserve(space.limit or size)
+
+    def _aligned(self, size: int) -> int:
+        return -(-size // self.space.alignment) * self.space.alignment
+
+    def _reserve(self, size: int) -> None:
+        size = self._aligned(min(size, self.space.limit or size))
+        if size <= self.data.size:
+            return
+        self.data = np.append(self.data, np.zeros(size - self.data.size, np.uint8))
+        self._words.clear()
+        granules = size // self.granule
+        self.owner = np.append(self.owner, np.zeros(granules - self.owner.size, np.int32))
+        if self._undefined is not None:
+            self._undefined = np.append(self._undefined, np.zeros(size // self._unit - self._undefined.size, bool))
+        if self.shadow is not None:
+            self.shadow.resize(granules)
+
+    def allocate(
+        self, op: Op, start: int, size: int, name: str, leading: tuple[int, ...] = (), stage: int = 0
+    ) -> Handle:
+        """Begin a lifetime of `size` bytes from byte `start` on (-1: the compiler has placed nothing); `leading` and `stage` as
+        in `Lifetime`. The bytes hold what they held before, which counts as never written."""
+        if start < 0:
+            tag = op.attrs["tag"], op.result.type
+            start = self._placed.setdefault(tag, self._top)
+        self._top = max(self._top, self._aligned(start + size))
+        self._reserve(start + size)
+        self._lifetimes += 1
+        return Handle(Lifetime(self._lifetimes, start, size, name, op, leading, stage, self.space), start)
+
+    def view(self, handle: Handle, dtype: np.dtype[Any], low: int, high: int) -> Array:
+        """Elements `low` to `high` of a handle, which lie in memory, numbered from its base in elements of the type."""
+        first = handle.base + low * dtype.itemsize
+        return self.data[first : handle.base + high * dtype.itemsize].view(dtype)
+
+    def words(self, dtype: np.dtype[Any]) -> Array:
+        """All of memory as elements of a type."""
+        if dtype not in self._words:
+            self._words[dtype] = self.data.view(dtype)
+        return self._words[dtype]
+
+    def is_full(self, memory: Lifetime) -> bool:
+        """Whether all of an allocation is known to be written in this lifetime, which makes looking at elements needless."""
+        if memory not in self._full:
+            first, last = memory.start // self.granule, (memory.start + memory.size) // self.granule
+            if (self.owner[first:last] != memory.number).any():
+                return False
+            self._full.add(memory)
+        return True
+
+    def unwritten(self, memory: Lifetime, granules: slice | Array) -> bool:
+        """Whether some of these granules were never written in an allocation's lifetime."""
+        return bool((self.owner[granules] != memory.number).any())
+
+    def never_written(self, memory: Lifetime, base: int, elements: Array, itemsize: int) -> Array:
+        """For each element, numbered from byte `base` on, whether any of it was never written in an allocation's lifetime."""
+        fresh = self.owner[pieces(base, elements, itemsize, self.granule)] != memory.number
+        return fresh.any(axis=-1) if itemsize > self.granule else fresh
+
+    def written(self, memory: Lifetime, granules: slice | Array) -> None:
+        """These granules have values now."""
+        self.owner[granules] = memory.number
+        if len(self._full) > (memory in self._full):
+            self._full = {other for other in self._full if other is memory or not _overlap(other, memory)}
+        if self._undefined is not None:
+            self._undefined.reshape(-1, self.granule // self._unit)[granules] = False
+
+    @property
+    def holds_undefined(self) -> bool:
+        """Whether an undefined element was ever stored."""
+        return self._undefined is not None
+
+    def mark(self, base: int, elements: Array, itemsize: int, mark: Mark, undefined: Array) -> None:
+        """Elements, numbered from byte `base` on, are undefined where `undefined` holds."""
+        if self._undefined is None:
+            self._undefined = np.zeros(self.data.size // self._unit, bool)
+        units = pieces(base, elements, itemsize, self._unit)
+        self._undefined[units] = undefined if itemsize == self._unit else undefined[..., None]
+        self._causes = mark.cause, mark.loc
+
+    def undefined(self, base: int, elements: Array, itemsize: int) -> Mark | None:
+        """The undefined ones among elements that are numbered from byte `base` on."""
+        if self._undefined is None:
+            return None
+        found = self._undefined[pieces(base, elements, itemsize, self._unit)]
+        return marked(found.any(axis=-1) if itemsize > self._unit else found, *self._causes)
+
+
+def _overlap(first: Lifetime, second: Lifetime) -> bool:
+    """Whether two allocations have bytes in common."""
+    return first.start < second.start + second.size and second.start < first.start + first.size

@@ -1,0 +1,1 @@
+"""Numbers as a GPU computes them, bit for bit: arithmetic, rounding, tensor cores, inline PTX."""

@@ -1,0 +1,246 @@
+"""Arithmetic that gives a GPU's bits: NumPy's where it agrees, and what has to be done where it does not.
+
+Functions take arrays (or NumPy scalars) of one element type and return the same. Warnings of NumPy are the caller's to
+silence. NaN payloads are not modelled: a NaN is a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.ir.types import DType, Element, Pointer
+from weft.sim.machine.data import Array, where
+from weft.sim.numbers.rounding import fma64, odd32, odd64_of_integer, rounded_fma
+
+_NUMPY: dict[str, Any] = {
+    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
+FP8_MAX = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+Binary = Callable[[Array, Array], Array]
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+@cache
+def numpy_dtype(element: Element) -> np.dtype[Any]:
+    """The NumPy dtype of an element; an address is an int64."""
+    return np.dtype(np.int64) if isinstance(element, Pointer) else np.dtype(_NUMPY[element.code])
+
+
+@cache
+def bits_dtype(itemsize: int) -> np.dtype[Any]:
+    """The unsigned integer of a size in bytes."""
+    return np.dtype(f"u{itemsize}")
+
+
+def bits_of(array: Array) -> Array:
+    """The same bits as unsigned integers."""
+    return array.view(bits_dtype(array.dtype.itemsize))
+
+
+def constant(value: int | float | bool, dtype: DType) -> Array:
+    """A Python number as a NumPy scalar: integers wrap, floats round once."""
+    if dtype.is_floating():
+        return float_to_float(np.float64(value), numpy_dtype(dtype))
+    if dtype.is_bool():
+        return np.bool_(value)
+    wrapped = int(value) & ((1 << dtype.bits) - 1)
+    return bits_dtype(dtype.itemsize).type(wrapped).view(numpy_dtype(dtype))
+
+
+# Integers
+
+
+def divide_integers(lhs: Array, rhs: Array) -> Array:
+    """Quotient truncated towards zero; 0 where the divisor is 0."""
+    quotient = np.floor_divide(lhs, rhs)
+    if lhs.dtype.kind != "i":
+        return quotient
+    inexact = (quotient * rhs != lhs) & ((lhs < 0) != (rhs < 0)) & (rhs != 0)
+    return quotient + inexact.astype(lhs.dtype)
+
+
+def high_product(lhs: Array, rhs: Array) -> Array:
+    """High half of the product of 32- or 64-bit integers taken as unsigned, in the operands' type."""
+    a, b = bits_of(lhs), bits_of(rhs)
+    if a.dtype.itemsize == 4:
+        return (a.astype(np.uint64) * b.astype(np.uint64) >> np.uint64(32)).astype(np.uint32).view(lhs.dtype)
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    al, ah, bl, bh = a & low, a >> half, b & low, b >> half
+    middle = ah * bl + (al * bl >> half)
+    return (ah * bh + (middle >> half) + ((middle & low) + al * bh >> half)).view(lhs.dtype)
+
+
+def overflow(name: str, lhs: Array, rhs: Array, result: Array) -> Array:
+    """Where a wrapping signed `add`, `sub` or `mul` left its type's range."""
+    if name == "add":
+        return ((lhs ^ result) & (rhs ^ result)) < 0
+    if name == "sub":
+        return ((lhs ^ rhs) & (lhs ^ result)) < 0
+    return lhs.astype(np.int64) * rhs != result
+
+
+# Floats
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """True for floats that are computed with in float32: of these, +, -, *, / and sqrt round once even so."""
+    return dtype.itemsize < 4
+
+
+def through32(function: Callable[..., Array], *operands: Array) -> Array:
+    """A float function computed in the operands' type, or in float32 and rounded where the type is narrower."""
+    dtype = operands[0].dtype
+    if not is_narrow(dtype):
+        return function(*operands)
+    return from32(function(*(x.astype(F32) for x in operands)), dtype)
+
+
+def from32(x: Array, dtype: np.dtype[Any]) -> Array:
+    """float32 rounded to a narrower float, saturating for fp8."""
+    if dtype.itemsize > 1:
+        return x.astype(dtype)
+    largest: Any = np.float32(FP8_MAX[dtype.name])
+    clipped: Array = np.clip(x, -largest, largest)
+    return clipped.astype(dtype)
+
+
+def divide_floats(lhs: Array, rhs: Array) -> Array:
+    """Quotient, rounded once."""
+    return through32(np.divide, lhs, rhs)
+
+
+def remainder_floats(lhs: Array, rhs: Array) -> Array:
+    """C's `fmod`, which is exact."""
+    return through32(np.fmod, lhs, rhs)
+
+
+def fma(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` of floats, rounded once."""
+    dtype = x.dtype
+    if dtype == F64:
+        return fma64(x, y, z)
+    exact = rounded_fma(x.astype(F64), y.astype(F64), z.astype(F64))
+    return exact.astype(F32) if dtype == F32 else narrow(exact, dtype)
+
+
+def narrow(x: Array, dtype: np.dtype[Any]) -> Array:
+    """float64 rounded once to a float of 16 or 8 bits, to nearest even, saturating for fp8."""
+    return from32(odd32(x), dtype)
+
+
+def minimum(lhs: Array, rhs: Array, nan: bool = False) -> Array:
+    """Smaller operand; -0 < +0. A NaN gives the other one, or NaN when `nan` is set."""
+    if lhs.dtype.kind in "iub":
+        return np.minimum(lhs, rhs)
+    return through32(_with_zeros(np.minimum if nan else np.fmin, _least_zero), lhs, rhs)
+
+
+def maximum(lhs: Array, rhs: Array, nan: bool = False) -> Array:
+    """Larger operand; -0 < +0. A NaN gives the other one, or NaN when `nan` is set."""
+    if lhs.dtype.kind in "iub":
+        return np.maximum(lhs, rhs)
+    return through32(_with_zeros(np.maximum if nan else np.fmax, np.add), lhs, rhs)
+
+
+def _least_zero(a: Array, b: Array) -> Array:
+    """-0 unless both zeros are +0; as `a + b` is +0 unless both are -0."""
+    return -(-a - b)
+
+
+def _with_zeros(function: Binary, of_zeros: Binary) -> Binary:
+    """The function, with another for pairs of zeros, whose signs NumPy does not look at."""
+
+    def run(a: Array, b: Array) -> Array:
+        result = function(a, b)
+        zeros = (a == 0) & (b == 0)
+        return where(zeros, of_zeros(a, b), result)[()] if np.any(zeros) else result
+
+    return run
+
+
+def clamp(x: Array, low: Array, high: Array, nan: bool = False) -> Array:
+    """`min(max(x, low), high)`; a NaN in `x` gives `low`, or NaN when `nan` is set."""
+    return minimum(maximum(x, low, nan), high, nan)
+
+
+_erf: Callable[[Array], Array] = np.frompyfunc(math.erf, 1, 1)
+# Functions that are computed in float64 and rounded: closer to the true value than any bound in `arith.MATH`.
+_TRANSCENDENTAL: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "erf": lambda x: np.asarray(_erf(x), F64)[()],
+}  # fmt: skip
+_EXACT: dict[str, Callable[[Array], Array]] = {
+    "sqrt": np.sqrt, "sqrt_rn": np.sqrt, "floor": np.floor, "ceil": np.ceil,
+}  # fmt: skip
+
+
+def function(name: str, x: Array) -> Array:
+    """A function of `arith.MATH`."""
+    if name == "neg":
+        return np.negative(x)
+    if name == "abs":
+        return np.abs(x)
+    if name in _EXACT:
+        return through32(_EXACT[name], x)
+    exact = _TRANSCENDENTAL[name](x.astype(F64))
+    dtype = x.dtype
+    if dtype == F64:
+        return exact
+    return exact.astype(F32) if dtype == F32 else narrow(exact, dtype)
+
+
+# Casts
+
+
+def cast(x: Array, source: DType, target: DType, rounding: str = "rn") -> Array:
+    """`arith.cast`: one rounding whatever the two types."""
+    dtype = numpy_dtype(target)
+    if source == target:
+        return x
+    if target.is_bool():
+        return x != 0
+    if source.is_floating():
+        return float_to_float(x, dtype, rounding) if target.is_floating() else float_to_integer(x, target)
+    return integer_to_float(x, dtype) if target.is_floating() and not source.is_bool() else x.astype(dtype)
+
+
+def float_to_float(x: Array, dtype: np.dtype[Any], rounding: str = "rn") -> Array:
+    """Round to nearest even, or towards zero; magnitudes clamp to the largest finite fp8."""
+    nearest = _nearest(x, dtype)
+    if rounding == "rn":
+        return nearest
+    beyond = np.abs(nearest.astype(F64)) > np.abs(x.astype(F64))
+    # One unit in the last place less in magnitude is one less in the bits.
+    return (bits_of(nearest) - beyond.astype(bits_dtype(dtype.itemsize))).view(dtype)
+
+
+def _nearest(x: Array, dtype: np.dtype[Any]) -> Array:
+    if not is_narrow(dtype):
+        return x.astype(dtype)
+    return narrow(x, dtype) if x.dtype == F64 else from32(x.astype(F32), dtype)
+
+
+def integer_to_float(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Round to nearest even, once."""
+    return x.astype(dtype) if not is_narrow(dtype) else narrow(odd64_of_integer(x), dtype)
+
+
+def float_to_integer(x: Array, target: DType) -> Array:
+    """Truncate and clamp to the integer's range; NaN gives 0."""
+    dtype = numpy_dtype(target)
+    whole = np.trunc(x.astype(F64))
+    above, below = whole > float(target.max_value), whole < float(target.min_value)
+    if target.bits == 64:
+        above = whole >= float(target.max_value)  # which rounded up to 2**63 or 2**64
+    inside = where(np.isnan(whole) | above | below, 0.0, whole).astype(dtype)
+    low, high = dtype.type(target.min_value), dtype.type(target.max_value)
+    return where(above, high, where(below, low, inside))[()]

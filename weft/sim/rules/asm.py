@@ -1,0 +1,112 @@
+"""Inline PTX: the author's `sim=` function, or the meanings of common instructions in `weft.sim.numbers.ptx`.
+
+Operands are numbered as PTX text sees them: results first, then operands, each as so many 32-bit registers as its packed
+elements need (one register of its own width where they need less).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op
+from weft.ir.types import DType
+from weft.ops import asm
+from weft.sim.machine.data import Array, Data, Mark, undefined_in, union
+from weft.sim.machine.tasks import DIVIDED, Task
+from weft.sim.machine.wait import Run
+from weft.sim.memory.global_access import from_bits
+from weft.sim.numbers import ptx
+from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
+from weft.sim.rule import rule
+from weft.sim.rules.reduce import packed
+
+WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
+"""Bits of a register by the letter of its constraint."""
+
+
+@rule(asm.inline_asm, asm.inline_asm_volatile)
+def _inline_asm(task: Task, op: Op, *values: Data) -> Run:
+    if op.attrs["sim"] is not None:
+        return _by_function(op, values)
+    if op.attrs["pack"] > 1:
+        return (yield from packed(task, op, values, op.attrs["pack"], lambda parts: _by_text(task, op, parts)))
+    return (yield from _by_text(task, op, values))
+
+
+def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
+    """The author's function on whole arrays; it returns one array, or a sequence of them."""
+    dtypes: tuple[DType, ...] = op.attrs["dtypes"]
+    found: Any = op.attrs["sim"](*[data.array for data in values])
+    arrays: Sequence[Array] = [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
+    undefined, shape = undefined_in(values), np.shape(values[0].array)
+    pairs = zip(arrays, dtypes, strict=True)
+    return tuple(Data(np.broadcast_to(np.asarray(a, numpy_dtype(d)), shape)[()], undefined) for a, d in pairs)
+
+
+def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
+    """Run the text on the bits of `pack` elements per operand; gives `pack` values per result."""
+    yield from ()
+    pack, dtypes = op.attrs["pack"], op.attrs["dtypes"]
+    inputs = [parts[i : i + pack] for i in range(0, len(parts), pack)]
+    counts = [-(-dtype.itemsize * pack // max(dtype.itemsize, 4)) for dtype in dtypes]
+    packed = [bits for group in inputs for bits in _pack([_bits(data.array) for data in group])]
+    try:
+        outputs, given = _constraints(op.attrs["constraints"], sum(counts), len(packed))
+        tied = [int(c) if c.isdigit() else None for c in given]
+        letters = [c if place is None else outputs[place] for c, place in zip(given, tied, strict=True)]
+        registers = [_widened(bits, WIDTHS[letter]) for bits, letter in zip(packed, letters, strict=True)]
+        found = ptx.run(op.attrs["asm"], [WIDTHS[letter] for letter in outputs], registers, tied)
+    except ptx.UnknownInstruction as error:
+        raise task.fail(hazard.INLINE_ASM, op, instruction=error.text, reason=error.reason) from None
+    undefined, shape = undefined_in(parts), np.shape(parts[0].array)
+    results: list[Data] = []
+    for dtype, count in zip(dtypes, counts, strict=True):
+        for value in (found.pop(0) for _ in range(count)):
+            mark = union(undefined, None if value.unspecified is None else Mark(value.unspecified, DIVIDED, op.loc))
+            results += [
+                Data(np.broadcast_to(element, shape), mark) for element in _unpack(value.bits, dtype, pack // count)
+            ]
+    return tuple(results)
+
+
+def _constraints(constraints: str, results: int, operands: int) -> tuple[list[str], list[str]]:
+    """The letters of the results, and of the operands, or the number of the result that one shares its register with."""
+    given = [c.strip().lstrip("=&") for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
+    known = [c in WIDTHS or (c.isdigit() and n >= results > int(c)) for n, c in enumerate(given)]
+    if len(given) != results + operands or not all(known):
+        raise ptx.UnknownInstruction(constraints, "constraints of this form")
+    return given[:results], given[results:]
+
+
+def _widened(bits: Array, width: int) -> Array:
+    return bits if bits.dtype.itemsize * 8 >= width else bits.astype(bits_dtype(width // 8))
+
+
+def _bits(array: Array) -> Array:
+    return bits_of(array.astype(np.uint8) if array.dtype == np.bool_ else array)
+
+
+def _pack(elements: list[Array]) -> list[Array]:
+    """Elements narrower than 32 bits side by side, the first lowest."""
+    size = elements[0].dtype.itemsize
+    group = min(4 // size, len(elements)) if size < 4 else 1
+    if group <= 1:
+        return elements
+    wide = bits_dtype(size * group)
+    out: list[Array] = []
+    for start in range(0, len(elements), group):
+        register = np.zeros_like(elements[0], wide)
+        for number, element in enumerate(elements[start : start + group]):
+            register = register | element.astype(wide) << wide.type(number * size * 8)
+        out.append(register)
+    return out
+
+
+def _unpack(register: Array, dtype: DType, count: int) -> list[Array]:
+    """The elements that one register holds."""
+    narrow, size = bits_dtype(dtype.itemsize), dtype.itemsize * 8
+    return [from_bits((register >> register.dtype.type(k * size)).astype(narrow), dtype) for k in range(count)]

@@ -1,0 +1,111 @@
+"""Cluster launch control: which program a request takes, and how the answer comes.
+
+A request takes its program at once, in the order of the launch, and an agent writes the answer in the async proxy. On the GPU
+the 16 bytes mean nothing to a program but what the instructions make of them. Here they are four int32: the program, and 1
+where there is one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.errors import Loc, hazard
+from weft.ir.core import Op
+from weft.ir.types import int64
+from weft.ops import clc
+from weft.sim.machine.blocks import Block
+from weft.sim.machine.data import Array, Data, Mark, arange, undefined_in, union
+from weft.sim.machine.pending import Answer
+from weft.sim.machine.programs import Pid
+from weft.sim.machine.tasks import Task
+from weft.sim.memory import places
+from weft.sim.memory.places import Place
+from weft.sim.memory.shadow import ELECTED
+from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.verdicts import MANY
+from weft.sim.rule import rule
+from weft.sim.rules.mbarrier import barrier_at, peer
+
+HALF = np.int64(32)
+LOW_HALF = np.int64(0xFFFFFFFF)
+NO_PROGRAM = "the answer names no program"
+
+
+@rule(clc.try_cancel)
+def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
+    if task.rank:
+        return
+    cluster = task.block.cluster
+    for refused in cluster.refused:
+        if task.clock.known.get(refused.component, 0) > refused.value:
+            error = task.fail(hazard.CLC_AFTER_NONE, op, partition=task.block.partition(task.slot))
+            error.related = _asked(refused)
+            raise error
+    if result.base % clc.ANSWER_BYTES:
+        byte = result.base - result.memory.start
+        raise task.fail(hazard.CLC_ALIGNMENT, op, byte=byte, name=result.memory.name)
+    program = task.machine.pending.cancel()
+    receivers = cluster.blocks if op.attrs["multicast"] else cluster.blocks[:1]
+    answer: Answer | None = None
+    for block in receivers:
+        answer = _answer(task, op, result, bar, peer(task, op, block.rank), program, answer)
+
+
+def _answer(
+    task: Task, op: Op, result: Handle, bar: Handle, block: Block, program: Pid | None, answer: Answer | None
+) -> Answer:
+    """Have the answer sent to a block, whose own barrier is signalled. `answer` is the one that another block gets as well."""
+    barrier = barrier_at(task, op, bar, ELECTED, block)
+    place = _place(task, result, ELECTED)
+    places.check_bounds(task, op, result, place, int64, "asks for an answer in")
+    places.note(
+        task, op, result, place, "answer", writes=True, component=barrier.component, value=barrier.completed, block=block
+    )  # fmt: skip
+    if answer is None:
+        answer = Answer(op, program, barrier.component, barrier.completed)
+    block.expect_answer(result.base, answer)
+
+    def move() -> None:
+        places.put(task, result, place, int64, place.elements, _words(program), block)
+
+    barrier.bring(op, task.clock, clc.ANSWER_BYTES, task.block.agents.start(op, move))
+    return answer
+
+
+def _place(task: Task, result: Handle, threads: int) -> Place:
+    return places.place_at(result.base, arange(2), int64.itemsize, task.block.store(SHARED).granule, threads)
+
+
+def _words(program: Pid | None) -> Array:
+    x, y, z = program or (0, 0, 0)
+    return np.array([x, y, z, program is not None], np.int32).view(np.uint64)
+
+
+@rule(clc.load)
+def _load(task: Task, op: Op, result: Handle) -> tuple[Data, Data]:
+    found = places.read(task, op, result, _place(task, result, MANY), int64)
+    answer = task.block.answers.get(result.base)
+    if answer is not None:
+        answer.used = True
+    mark = found.undefined
+    low, high = (Data(half, mark and Mark(mark.mask[i], mark.cause, mark.loc)) for i, half in enumerate(found.array))
+    return low, high
+
+
+@rule(clc.is_canceled)
+def _is_canceled(task: Task, op: Op, low: Data, high: Data) -> Data:
+    return Data(high.array >> HALF != 0, undefined_in((low, high)))
+
+
+@rule(clc.program_id)
+def _program_id(task: Task, op: Op, low: Data, high: Data) -> Data:
+    dim = int(op.attrs["dim"])
+    half = high.array if dim == 2 else low.array
+    number = half >> HALF if dim == 1 else half & LOW_HALF
+    nothing = high.array >> HALF == 0
+    mark = Mark(nothing, NO_PROGRAM, op.loc) if np.any(nothing) else None
+    return Data(number.astype(np.int32), union(undefined_in((low, high)), mark))
+
+
+def _asked(answer: Answer) -> tuple[tuple[str, Loc], ...]:
+    return () if answer.op.loc is None else (("that one was asked for here", answer.op.loc),)

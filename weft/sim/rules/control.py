@@ -1,0 +1,343 @@
+"""Structured control flow.
+
+Where all threads agree a region runs as it is. Where they differ, both ways run, each for its threads or elements only, and
+results are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import settings
+from weft.errors import Loc, hazard
+from weft.ir.core import Op, Region, Value
+from weft.layout import WARP_SIZE
+from weft.ops import control
+from weft.sim.machine.blocks import Meeting
+from weft.sim.machine.code import captured
+from weft.sim.machine.data import Array, Data, chosen
+from weft.sim.machine.spin import deciding
+from weft.sim.machine.tasks import Task, execute
+from weft.sim.machine.wait import MemoryWait, Run, Wait
+from weft.sim.numbers.arithmetic import bits_dtype
+from weft.sim.rule import rule
+
+# A loop that reads memory but changes its own state gets this many turns before others get theirs.
+TURNS = 256
+
+
+class Turn(Wait):
+    """A task lets others have a turn."""
+
+    __slots__ = ()
+
+    def ready(self) -> bool:
+        """At once."""
+        return True
+
+
+class Overtaken(Turn):
+    """A task that has seen what it waited for lets other programs go on first."""
+
+    __slots__ = ()
+
+    @property
+    def polls(self) -> bool:
+        """Other programs have a turn as well."""
+        return True
+
+
+class MeetingWait(Wait):
+    """A task waits at a barrier between tasks."""
+
+    __slots__ = ("_generation", "_meeting", "_what")
+    follows = True
+
+    def __init__(self, loc: Loc | None, meeting: Meeting, what: str) -> None:
+        super().__init__(loc)
+        self._meeting = meeting
+        self._generation = meeting.generation
+        self._what = what
+
+    def ready(self) -> bool:
+        """Whether all have come since."""
+        return self._meeting.generation != self._generation
+
+    def words(self) -> str:
+        """The barrier, and how many have come."""
+        return f" at {self._what}, where {self._meeting.arrived} warps have come"
+
+
+class JoinWait(Wait):
+    """A task waits for partitions to end."""
+
+    __slots__ = ("_workers",)
+    follows = True
+
+    def __init__(self, loc: Loc | None, workers: Sequence[Task]) -> None:
+        super().__init__(loc)
+        self._workers = workers
+
+    def ready(self) -> bool:
+        """Whether all have ended."""
+        return all(worker.ended for worker in self._workers)
+
+    def words(self) -> str:
+        """Who has not."""
+        return " for the end of " + ", ".join(
+            worker.block.partition(worker.slot) for worker in self._workers if not worker.ended
+        )
+
+
+def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
+    """Which way all active threads go, or None where they differ. Raises UndefinedValue."""
+    task.demand(op, condition, sink)
+    if condition.array.ndim == 0:
+        return bool(condition.array)
+    if not np.any(task.under(condition.array)):
+        return False
+    return True if not np.any(task.under(~condition.array)) else None
+
+
+def merged(condition: Array, lhs: Sequence[Data], rhs: Sequence[Data]) -> tuple[Data, ...]:
+    """Value by value, the left one where the condition holds."""
+    return tuple(a if a is b else chosen(condition, a, b) for a, b in zip(lhs, rhs, strict=True))
+
+
+@rule(control.yield_, control.return_)
+def _hand_over(task: Task, op: Op, *values: Data) -> tuple[Data, ...]:
+    return values
+
+
+@rule(control.condition)
+def _condition(task: Task, op: Op, condition: Data, *values: Data) -> tuple[Data, ...]:
+    return (condition, *values)
+
+
+@rule(control.if_)
+def _if(task: Task, op: Op, condition: Data) -> Run:
+    way = decide(task, op, condition, "a branch")
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _branch(task, op, condition, way))
+    with task.clock.learned.within(by):
+        results = yield from _branch(task, op, condition, way)
+    # After it nothing tells which way was taken, unless the other way has to learn of others too.
+    then, orelse = task.machine.steering.joins[op]
+    if (then or orelse) if way is None else (orelse if way else then):
+        task.clock.learned.decided(by)
+    return results
+
+
+def _branch(task: Task, op: Op, condition: Data, way: bool | None) -> Run:
+    then, orelse = op.regions
+    if way is not None:
+        return (yield from execute(task, then if way else orelse, ()))
+    with task.only(condition.array):
+        first = yield from execute(task, then, ())
+    with task.only(~condition.array):
+        second = yield from execute(task, orelse, ())
+    return merged(condition.array, first, second)
+
+
+@rule(control.trips)
+def _trips(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Data:
+    return Data(_trip_count(task, op, lower, upper, step))
+
+
+_counts: Callable[[Array, Array, Array], Array] = np.frompyfunc(control.trip_count, 3, 1)
+
+
+def _trip_count(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Array:
+    """The iterations of a loop, of each thread where they differ. Raises EndlessLoop for a step of 0."""
+    bounds = (lower, upper, step)
+    for bound in bounds:
+        task.demand(op, bound, "a loop bound")
+    still = task.under(step.array == 0)
+    if still is not None and np.any(still):
+        flat, shape = int(np.argmax(still)), np.shape(still)
+        first, last = (int(np.broadcast_to(bound.array, shape).ravel()[flat]) for bound in (lower, upper))
+        raise task.fail(hazard.LOOP_STEP, op, lower=first, upper=last)
+    unsigned = bits_dtype(lower.array.dtype.itemsize)
+    if not any(np.ndim(bound.array) for bound in bounds):
+        return unsigned.type(control.trip_count(*(int(bound.array) for bound in bounds)))
+    return np.asarray(_counts(*(bound.array.astype(object) for bound in bounds))).astype(unsigned)[()]
+
+
+@rule(control.for_)
+def _for(task: Task, op: Op, *operands: Data) -> Run:
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _counted(task, op, *operands))
+    with task.clock.learned.within(by):
+        return (yield from _counted(task, op, *operands))
+
+
+def _counted(task: Task, op: Op, lower: Data, upper: Data, step: Data, *inits: Data) -> Run:
+    count = _trip_count(task, op, lower, upper, step)
+    state: tuple[Data, ...] = inits
+    if np.ndim(count):
+        return (yield from _divergent_for(task, op, count, lower.array, step.array, state))
+    first, by, kind = int(lower.array), int(step.array), lower.array.dtype.type
+    for number in range(int(count)):
+        state = yield from execute(task, op.regions[0], (Data(kind(first + number * by)), *state))
+    return state
+
+
+def _divergent_for(task: Task, op: Op, count: Array, counter: Array, step: Array, state: tuple[Data, ...]) -> Run:
+    number = 0
+    while True:
+        running = number < count
+        if not np.any(task.under(running)):
+            return state
+        with task.only(running):
+            after = yield from execute(task, op.regions[0], (Data(counter), *state))
+        state = merged(running, after, state)
+        counter, number = counter + step, number + 1
+
+
+@rule(control.while_)
+def _while(task: Task, op: Op, *inits: Data) -> Run:
+    by = task.machine.steering.decided.get(op)
+    if by is None:
+        return (yield from _loop(task, op, *inits))
+    with task.clock.learned.within(by):
+        results = yield from _loop(task, op, *inits)
+    # It would not have ended otherwise.
+    task.clock.learned.decided(by)
+    if task.machine.overtakes():
+        yield Overtaken(op.loc)
+    return results
+
+
+def _loop(task: Task, op: Op, *inits: Data) -> Run:
+    condition, body = op.regions
+    heap = task.machine.heap
+    state: tuple[Data, ...] = inits
+    turns = 0
+    bound = Bound(task, op)
+    while True:
+        reads, writes = task.reads, heap.writes
+        going, *passed = yield from execute(task, condition, state)
+        way = decide(task, condition.terminator, going, "a loop condition")
+        if way is None:
+            return (yield from _divergent_while(task, op, going.array, passed, bound))
+        if not way:
+            return tuple(passed)
+        before, state = state, (yield from execute(task, body, passed))
+        bound.count()
+        if task.reads == reads or heap.writes != writes:
+            continue
+        stuck = all(_same(before[number], state[number]) for number in deciding(op))
+        turns += 1
+        if stuck or turns % TURNS == 0:
+            yield MemoryWait(op.loc, task, stuck)
+
+
+class Bound:
+    """Counts the iterations of a `while`, which must end some time. It may be nobody's fault but the simulator's: threads of a
+    partition go in step here, so that none of them can wait for what another one does after the loop."""
+
+    __slots__ = ("_iterations", "_most", "_op", "_task")
+
+    def __init__(self, task: Task, op: Op) -> None:
+        self._task, self._op = task, op
+        self._iterations, self._most = 0, settings.current().max_iterations
+
+    def count(self) -> None:
+        """One more iteration. Raises EndlessLoop."""
+        self._iterations += 1
+        if self._iterations >= self._most:
+            raise self._task.fail(hazard.LOOP_ENDLESS, self._op, iterations=self._iterations)
+
+
+def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], bound: Bound) -> Run:
+    """Go on for those whose condition held; results are what each passed on when its own failed."""
+    condition, body = op.regions
+    results = tuple(passed)
+    running = task.under(going)
+    while np.any(running):
+        bound.count()
+        before, kept = passed, running
+        reads, writes = task.reads, task.machine.heap.writes
+        with task.only(running):
+            state = yield from execute(task, body, passed)
+            again, *passed = yield from execute(task, condition, state)
+            task.demand(condition.terminator, again, "a loop condition")
+        results = merged(running, passed, results)
+        running = running & again.array
+        if task.reads != reads and task.machine.heap.writes == writes:
+            # Of threads that go on as they were nothing will change until memory does.
+            same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
+            yield MemoryWait(op.loc, task, stuck=same and bool(np.all(running == kept)))
+    return results
+
+
+def meet(task: Task, op: Op, number: int, warps: int, what: str) -> Run:
+    """Wait until `warps` warps have come to a barrier of the block; the task's own threads meet as well."""
+    task.barrier()
+    meeting = task.block.meetings.setdefault(number, Meeting())
+    wait = MeetingWait(op.loc, meeting, what)
+    meeting.arrive(task.warps, warps, task.clock.release_all())
+    if not wait.ready():
+        yield wait
+    task.clock.acquire(meeting.published)
+    return ()
+
+
+def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> list[Task]:
+    """Start a task for each region, beside this one. They see what it did, and the values around them."""
+    task.barrier()
+    workers: list[Task] = []
+    for slot, (region, warps) in enumerate(zip(regions, num_warps, strict=True), 1):
+        env: dict[Value, Data] = {value: task.env[value] for value in captured(region)}
+        worker = task.block.start(slot, region, (), warps * WARP_SIZE, env)
+        worker.clock.acquire(task.clock.release_all())
+        worker.arrived, worker.awaited = task.arrived, task.awaited
+        workers.append(worker)
+    return workers
+
+
+def _join(task: Task, op: Op, workers: Sequence[Task]) -> Run:
+    """All threads of the block meet."""
+    wait = JoinWait(op.loc, workers)
+    if not wait.ready():
+        yield wait
+    task.barrier()
+    for worker in workers:
+        task.clock.acquire(worker.clock.release_all())
+        worker.barrier()
+    return ()
+
+
+@rule(control.warp_specialize)
+def _warp_specialize(task: Task, op: Op) -> Run:
+    first, *others = op.regions
+    workers = _spawn(task, others, op.attrs["num_warps"])
+    yield Turn(op.loc)
+    results = yield from execute(task, first, ())
+    yield from _join(task, op, workers)
+    return results
+
+
+@rule(control.partitions)
+def _partitions(task: Task, op: Op) -> Run:
+    """The lowered form: the task that runs the kernel is the first partition, whatever warps that has."""
+    first, *others = op.regions
+    own, *num_warps = op.attrs["num_warps"]
+    task.threads = own * WARP_SIZE
+    workers = _spawn(task, others, num_warps)
+    yield Turn(op.loc)
+    results = yield from execute(task, first, ())
+    yield from _join(task, op, workers)
+    return results
+
+
+def _same(first: Any, second: Any) -> bool:
+    if not isinstance(first, Data) or not isinstance(second, Data):
+        return first == second
+    a, b = np.asarray(first.array), np.asarray(second.array)
+    return a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,0 +1,125 @@
+"""TMA of single rows: gathers and scatters of parts of a matrix's rows, which lie one after another in shared memory.
+
+A tile is moved whole. In the lowered stage it consists of the requests that the hardware makes, for four rows each, and every
+one of them lies where the hardware puts it: rows of a box one after another, chunks of 16 bytes swizzled by their address.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DescriptorType, DType
+from weft.layout import NVMMASharedLayout
+from weft.layout.cluster import copies
+from weft.layout.shared import tma as tma_layout
+from weft.ops import tma
+from weft.sim.machine.data import Array, Data, arange
+from weft.sim.machine.tasks import Task
+from weft.sim.memory import places
+from weft.sim.memory.places import Place
+from weft.sim.memory.shadow import ELECTED
+from weft.sim.memory.store import Handle
+from weft.sim.rule import rule
+from weft.sim.rules.matrix_operands import CHUNK, swizzled
+from weft.sim.rules.mbarrier import holds
+from weft.sim.rules.regs import per_thread
+from weft.sim.rules.shared import shared_type
+from weft.sim.rules.tma import Request, bring, check_column, descriptor_of, integers, start_store
+
+Rows = tuple[list[Array], Place]
+"""Coordinates of elements, an array for rows and one for columns, and their places in shared memory."""
+
+
+@rule(tma.gather)
+def _gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
+    if holds(task, op, pred):
+        _bring(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at))
+
+
+@rule(tma.gather4)
+def _gather4(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
+    if holds(task, op, pred):
+        _bring(task, op, desc, bar, handle, _requests(task, op, desc, handle, *at))
+
+
+@rule(tma.scatter)
+def _scatter(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None:
+    type = shared_type(op.operands[1])
+    if not task.rank & copies(type.layout.to_linear(type.shape), task.machine.blocks):
+        _send(task, op, desc, handle, _tile(task, op, desc, op.operands[1], handle, *at))
+
+
+@rule(tma.scatter4)
+def _scatter4(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None:
+    _send(task, op, desc, handle, _requests(task, op, desc, handle, *at))
+
+
+def _bring(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Rows) -> None:
+    coordinates, place = rows
+    request = Request(task, op, desc, coordinates, "reads", mine=place.mine)
+    places.check_bounds(task, op, handle, place, request.map.element, "copies into")
+    bring(task, op, request, bar, handle, place, task.block)
+
+
+def _send(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:
+    coordinates, place = rows
+    _check_first(task, op, desc, int(coordinates[1].min()))
+    request = Request(task, op, desc, coordinates, "writes", whole_chunks=True, mine=place.mine)
+    start_store(task, op, request, handle, place, None)
+
+
+def _tile(task: Task, op: Op, desc: Data, memory: Value | None, handle: Handle, rows: Data, column: Data) -> Rows:
+    """What the block has of a whole tile."""
+    type = shared_type(memory)
+    task.demand(op, rows, "the number of a row")
+    place = places.place_of(task, type, handle, ELECTED, reading=False)
+    return [rows.array.astype(np.int64)[:, None], _first(task, op, desc, column) + arange(type.shape[1])], place
+
+
+def _requests(task: Task, op: Op, desc: Data, handle: Handle, rows: Data, column: Data) -> Rows:
+    """The elements of requests, four rows by the columns of a box each, below each other. The elected thread has the rows."""
+    task.demand(op, rows, "the number of a row")
+    type = descriptor_of(op.operands[0])
+    assert isinstance(type.layout, NVMMASharedLayout)
+    registers, added, numbers = _elements(type, type.layout, op.attrs["steps"], handle.base)
+    mine = per_thread(task, rows, int(registers.max()) + 1).array[ELECTED]
+    coordinates = [mine[registers].astype(np.int64)[:, None], _first(task, op, desc, column) + added]
+    return coordinates, places.some_place(task, handle, type.element, numbers, numbers.ravel(), ELECTED)
+
+
+def _first(task: Task, op: Op, desc: Data, column: Data) -> int:
+    (first,) = integers(task, op, [column])
+    check_column(task, op, desc.array, first)
+    return first
+
+
+def _check_first(task: Task, op: Op, desc: Data, column: int) -> None:
+    """Copies to global memory have no negative coordinates (PTX ISA, "Restriction on Tensor Copy instructions"). Rows before
+    the first are left out all the same: what is emitted moves them behind the last. Raises OutOfBounds."""
+    if column < 0:
+        raise task.fail(hazard.SCATTER_COLUMN, op, column=column, name=desc.array.buffer.name)
+
+
+@lru_cache(maxsize=256)
+def _elements(
+    type: DescriptorType, layout: NVMMASharedLayout, steps: tma.GatherSteps, base: int
+) -> tuple[Array, Array, Array]:
+    """By row of a request the register that names it; by row and column of a box what is added to the first column, and the
+    element's number in shared memory, from byte `base` on."""
+    element = type.element
+    assert isinstance(element, DType)
+    columns = arange(tma_layout.boxes(type.block_shape, layout, element.bits).box[-1])
+    table: Array = np.array(steps, np.int64)
+    rows: Array = np.repeat(table, tma.GATHERED, axis=0)
+    first, added, offsets = rows.T
+    row: Array = arange(len(first)) % tma.GATHERED
+    inside = columns * element.itemsize
+    if layout.fp4_padded:
+        inside = inside // (CHUNK // 2) * CHUNK + inside % (CHUNK // 2)
+    lines = offsets + row * len(columns) * layout.element_bytes
+    address = swizzled(base + lines[:, None] + inside, layout.swizzle_byte_width) - base
+    return first + row, added[:, None] + columns, address // element.itemsize

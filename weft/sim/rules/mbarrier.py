@@ -1,0 +1,232 @@
+"""mbarriers as operations; what they count is in `weft.sim.machine.barriers`.
+
+An operation on a barrier is also an access to its 8 bytes: `init` and `invalidate` write them, all others only read them as
+far as races go, since arrivals are atomic.
+"""
+
+from __future__ import annotations
+
+from weft.errors import Loc, UserError, hazard
+from weft.ir.core import Op, Value, walk
+from weft.ops import arith, async_copy, mbarrier, shared, tcgen05
+from weft.ops.control import run_by
+from weft.sim.machine.barriers import Barrier
+from weft.sim.machine.blocks import Block
+from weft.sim.machine.data import Array, Data
+from weft.sim.machine.tasks import Task
+from weft.sim.machine.wait import Run, Wait
+from weft.sim.memory import places
+from weft.sim.memory.shadow import ELECTED, Area, Event
+from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.verdicts import MANY
+from weft.sim.rule import rule
+
+BYTES = 8
+ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive, tcgen05.commit)
+
+
+def block_of(task: Task, op: Op, shared_by: int) -> Block:
+    """The block whose barrier the task's block shares with those whose numbers differ in bits of `shared_by`.
+
+    Raises BlockExited."""
+    return peer(task, op, task.rank & ~shared_by)
+
+
+def peer(task: Task, op: Op, rank: int) -> Block:
+    """A block of the task's cluster, whose shared memory is accessed. Raises BlockExited."""
+    block = task.block.cluster.blocks[rank]
+    if block.ended:
+        raise task.fail(hazard.BLOCK_EXITED, op, block=task.rank, other=rank)
+    return block
+
+
+def _note(
+    task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None,
+    ending: Barrier | None = None,
+) -> None:  # fmt: skip
+    """Access the barrier's bytes, for the last time where it is `ending`. Raises OutOfBounds, races."""
+    store = (block or task.block).store(SHARED)
+    first = bar.base - bar.memory.start
+    if first < 0 or first + BYTES > bar.memory.size:
+        raise places.outside(task, op, bar.memory, bar.base, bar.base + BYTES, "uses")
+    granules = slice(bar.base // store.granule, (bar.base + BYTES) // store.granule)
+    event = task.event(op, "generic", writes, bar.memory)
+    shadow = store.shadow
+    if shadow is not None:
+
+        def over(earlier: Event, _: Array) -> bool:
+            """Copies and arrivals of complete phases came before whoever has waited for these, published or not."""
+            there = earlier.slot != task.clock.slot and shadow.by_elected(earlier.slot, granules)
+            return ending is not None and there and ending.idle(task.clock)
+
+        shadow.access(task.clock, event, Area(granules, threads, excuse=over))
+        if writes:
+            shadow.supersede(granules)
+    if writes:
+        store.written(bar.memory, granules)
+
+
+def barrier_name(bar: Handle) -> str:
+    """What reports call a barrier."""
+    name = bar.memory.name or "an mbarrier"
+    return name if bar.memory.size == BYTES else f"{name}[{(bar.base - bar.memory.start) // BYTES}]"
+
+
+def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED, block: Block | None = None) -> Barrier:
+    """The barrier (of another block if one is given), for an operation other than its initialisation.
+
+    Raises BarrierNotInitialised, BarrierInvalidated, races."""
+    barrier = (block or task.block).barriers.get(bar.base)
+    if barrier is None:
+        _note(task, op, bar, threads, block=block)
+        partition = task.block.partition(task.slot)
+        raise task.fail(hazard.BARRIER_FRESH, op, partition=partition, name=barrier_name(bar))
+    barrier.usable(op, task.slot)
+    _note(task, op, bar, threads, block=block)
+    return barrier
+
+
+def _first(task: Task, op: Op) -> bool:
+    """Whether the task's block is the one that has the barrier, of those that share it."""
+    bar = op.operands[0]
+    assert bar is not None
+    return not task.rank & mbarrier.blocks_sharing(bar)
+
+
+def holds(task: Task, op: Op, pred: Data | None) -> bool:
+    """Whether an operation's predicate, the same for all threads, holds."""
+    if pred is None:
+        return True
+    task.demand(op, pred, "a predicate")
+    return bool(task.uniform(op, pred, "a predicate").array)
+
+
+def _count(op: Op) -> int:
+    """Arrivals of a phase: as many from each block that shares the barrier."""
+    bar = op.operands[0]
+    assert bar is not None
+    return int(op.attrs["count"]) << mbarrier.blocks_sharing(bar).bit_count()
+
+
+@rule(mbarrier.init)
+def _init(task: Task, op: Op, bar: Handle) -> None:
+    if not _first(task, op):
+        return
+    known = task.block.barriers.get(bar.base)
+    if known is not None and known.invalidated is None:
+        related: tuple[tuple[str, Loc], ...] = (
+            () if known.op.loc is None else (("it was initialised here", known.op.loc),)
+        )
+        error = task.fail(hazard.BARRIER_REINITIALISED, op, name=barrier_name(bar))
+        error.related = related
+        raise error
+    _note(task, op, bar, ELECTED, writes=True)
+    block, count = task.block, _count(op)
+    whose = f" of block {block.rank}" if task.machine.blocks > 1 else ""
+    block.barriers[bar.base] = Barrier(
+        block.pid, barrier_name(bar) + whose, block.cluster.component(), count, op, block.partition,
+        lambda: _share(task, bar, count),
+    )  # fmt: skip
+
+
+def _share(task: Task, bar: Handle, count: int) -> int:
+    """How many of a phase's `count` arrivals stand for one of the author's: as many as warps that arrive each for itself."""
+    spread = {op for op in _arriving(task, bar) if op.attrs.get("each_warp")}
+    share = max((warps for op, warps in run_by(task.machine.func) if op in spread), default=1)
+    return 1 if count % share else share
+
+
+@rule(mbarrier.invalidate)
+def _invalidate(task: Task, op: Op, bar: Handle) -> None:
+    if not _first(task, op):
+        return
+    barrier = barrier_at(task, op, bar)
+    barrier.invalidate(op)
+    _note(task, op, bar, ELECTED, writes=True, ending=barrier)
+
+
+@rule(mbarrier.expect)
+def _expect(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
+    if holds(task, op, pred):
+        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
+        barrier.expect(op, task.clock, int(op.attrs["bytes"]))
+
+
+@rule(mbarrier.arrive)
+def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
+    if not holds(task, op, pred):
+        return
+    count = int(op.attrs["count"])
+    if op.attrs["everywhere"]:
+        released = task.clock.release()
+        for rank in range(task.machine.blocks):
+            barrier_at(task, op, bar, block=peer(task, op, rank)).arrive(op, task.clock, count, released)
+    else:
+        barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
+        if op.attrs["each_warp"]:
+            barrier.arrive(op, task.clock, count * task.warps, task.clock.release_all())
+        else:
+            barrier.arrive(op, task.clock, count, task.clock.release())
+
+
+class PhaseWait(Wait):
+    """A task waits for a phase of an mbarrier."""
+
+    __slots__ = ("_bar", "_barrier", "_op", "_phase", "_task")
+
+    def __init__(self, op: Op, task: Task, bar: Handle, barrier: Barrier, phase: int) -> None:
+        super().__init__(op.loc)
+        self._op = op
+        self._task = task
+        self._bar = bar
+        self._barrier = barrier
+        self._phase = phase
+
+    def ready(self) -> bool:
+        """Whether the phase is complete."""
+        return self._barrier.passed(self._phase)
+
+    def words(self) -> str:
+        """The phase, and what it lacks."""
+        return f" for {self._barrier.missing(self._phase, _arriving(self._task, self._bar))}"
+
+    def memory(self) -> str:
+        """The barrier."""
+        return self._barrier.name
+
+    def starved(self) -> UserError | None:
+        """The report where only bytes are missing."""
+        return self._barrier.starved(self._op)
+
+
+def _arriving(task: Task, bar: Handle) -> list[Op]:
+    """The operations of the kernel that may arrive at a barrier, as far as the numbers of barriers are constants."""
+    producers = {value: op for op in walk(task.machine.func.body) for value in op.results}
+    number = (bar.base - bar.memory.start) // BYTES
+
+    def may_be(value: Value | None) -> bool:
+        while value in producers and producers[value].operands:
+            op = producers[value]
+            at = producers.get(op.operands[1]) if op.kind is shared.index and op.operands[1] is not None else None
+            if at is not None and at.kind is arith.constant and at.attrs["value"] != number:
+                return False
+            value = op.operands[0]
+        # Handles that control flow joins may be any.
+        return value not in producers or producers[value] is bar.memory.op
+
+    return [op for op in walk(task.machine.func.body) if op.kind in ARRIVING and may_be(op.operands[0])]
+
+
+@rule(mbarrier.wait)
+def _wait(task: Task, op: Op, bar: Handle, phase: Data, pred: Data | None, *deps: Handle) -> Run:
+    if not _first(task, op) or not holds(task, op, pred):
+        return ()
+    task.demand(op, phase, "a phase")
+    parity = int(task.uniform(op, phase, "a phase").array) & 1
+    barrier = barrier_at(task, op, bar, MANY)
+    task.block.agents.step()
+    awaited = barrier.awaited(op, task.clock, parity, task.clock.position - 1)
+    if not barrier.passed(awaited):
+        yield PhaseWait(op, task, bar, barrier, awaited)
+    barrier.learn(task.clock, awaited)
+    return ()

@@ -1,0 +1,101 @@
+"""Addresses, global memory and atomics: on scalars and tiles, and register by register."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.ir.core import Op
+from weft.ops import memory
+from weft.sim.machine.data import Array, Data, arange, moved
+from weft.sim.machine.tasks import Task
+from weft.sim.memory import global_access as access
+from weft.sim.memory.global_access import Request
+from weft.sim.rule import rule
+from weft.sim.rules.regs import per_thread, table_of
+
+
+@rule(memory.addptr)
+def _addptr(task: Task, op: Op, ptr: Data, offset: Data) -> Data:
+    return access.moved_by(ptr, offset, access.pointee(op).itemsize)
+
+
+@rule(memory.load)
+def _load(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | None) -> Data:
+    return access.load(Request(task, op, ptr, mask), other)
+
+
+@rule(memory.store)
+def _store(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> None:
+    access.store(Request(task, op, _stretched(ptr, value), mask), value)
+
+
+@rule(memory.atomic)
+def _atomic(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
+    return access.atomic(Request(task, op, _stretched(ptr, value), mask), op.attrs["kind"], value)
+
+
+@rule(memory.atomic_cas)
+def _atomic_cas(task: Task, op: Op, ptr: Data, compare: Data, value: Data) -> Data:
+    return access.compare_and_swap(Request(task, op, _stretched(ptr, compare, value), None), compare, value)
+
+
+def _stretched(ptr: Data, *others: Data) -> Data:
+    """An address for each thread, where the block's one address meets values that threads have of their own."""
+    if np.ndim(ptr.array) or not any(np.ndim(other.array) for other in others):
+        return ptr
+    array, *_ = np.broadcast_arrays(ptr.array, *[other.array for other in others])
+    return Data(array, ptr.undefined, ptr.wrapped)
+
+
+# By threads: arrays (threads, n) of accesses; the registers that they move form a last axis of `vec`
+
+
+def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
+    constants, *factors = table_of(op, "offsets")
+    offset = access.offset_of(constants, strides, factors)
+    address = access.moved_by(ptr, offset, access.pointee(op).itemsize)
+    return Request(task, op, per_thread(task, address, len(constants)), mask, op.attrs["vec"])
+
+
+def _grouped(data: Data, op: Op) -> Data:
+    """Registers in the order of the accesses: (threads, n), and a last axis of `vec` where that is more than one."""
+    registers = table_of(op, "registers")
+    if registers.shape == (1, 1) and np.shape(data.array)[-1] == 1:
+        return data
+    table = registers if op.attrs["vec"] > 1 else registers[:, 0]
+    return moved(data, lambda array: array[:, table])
+
+
+@rule(memory.load_regs)
+def _load_regs(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | None, *strides: Data) -> Data:
+    request = _request(task, op, ptr, mask, strides)
+    loaded = access.load(request, None if other is None else _grouped(other, op))
+    back = _back(op)
+    if back is None:
+        return moved(loaded, lambda array: array.reshape(task.threads, -1))
+    return moved(loaded, lambda array: array.reshape(task.threads, -1)[:, back])
+
+
+@lru_cache(maxsize=4096)
+def _back(op: Op) -> Array | None:
+    """Which element that was read is each register's; None where they are in order."""
+    # Element k that was read goes to register named[k].
+    back = np.argsort(table_of(op, "registers").ravel())
+    return None if (back == arange(back.size)).all() else back
+
+
+@rule(memory.store_regs)
+def _store_regs(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None, *strides: Data) -> None:
+    access.store(_request(task, op, ptr, mask, strides), _grouped(value, op))
+
+
+@rule(memory.atomic_regs)
+def _atomic_regs(task: Task, op: Op, ptr: Data, value: Data, mask: Data | None) -> Data:
+    return access.atomic(Request(task, op, ptr, mask), op.attrs["kind"], value)
+
+
+@rule(memory.atomic_cas_regs)
+def _atomic_cas_regs(task: Task, op: Op, ptr: Data, compare: Data, value: Data, mask: Data | None) -> Data:
+    return access.compare_and_swap(Request(task, op, ptr, mask), compare, value)

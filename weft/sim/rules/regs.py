@@ -1,0 +1,134 @@
+"""Register arrays as (threads, count) arrays, and exchange within warps as indexing by thread."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op
+from weft.ir.types import RegsType, float32
+from weft.layout import WARP_SIZE
+from weft.ops import regs
+from weft.sim.machine.data import Array, Data, arange, marked, moved, stacked, undefined_in, union
+from weft.sim.machine.tasks import Task
+from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
+from weft.sim.numbers import arithmetic as numbers
+from weft.sim.rule import rule
+
+
+def per_thread(task: Task, data: Data, count: int = 1) -> Data:
+    """A scalar or register array with all its threads: (threads, count)."""
+    shape = (task.threads, count)
+    if np.shape(data.array) == shape:
+        return data
+    return moved(data, lambda array: np.broadcast_to(array, shape))
+
+
+def _count(op: Op) -> int:
+    type = op.result.type
+    assert isinstance(type, RegsType)
+    return type.count
+
+
+@lru_cache(maxsize=4096)
+def table_of(op: Op, name: str) -> Array:
+    """A table among an operation's attributes as an array of indices."""
+    return np.array(op.attrs[name], np.int64)
+
+
+@rule(regs.gather)
+def _gather(task: Task, op: Op, x: Data) -> Data:
+    table = table_of(op, "table")
+    return moved(x, lambda array: array[:, table])
+
+
+@rule(regs.concat)
+def _concat(task: Task, op: Op, *parts: Data) -> Data:
+    full = [p if np.ndim(p.array) else per_thread(task, p) for p in parts]
+    return stacked(full, lambda arrays: np.concatenate(arrays, axis=1))
+
+
+@rule(regs.narrow)
+def _narrow(task: Task, op: Op, x: Data) -> Data:
+    return Data(numbers.cast(x.array, float32, op.attrs["dtype"], "rn"), x.undefined)
+
+
+@rule(regs.splat)
+def _splat(task: Task, op: Op, x: Data) -> Data:
+    return per_thread(task, x, _count(op))
+
+
+@rule(regs.affine)
+def _affine(task: Task, op: Op, base: Data, *strides: Data) -> Data:
+    constants, *factors = table_of(op, "offsets")
+    dtype = base.array.dtype
+    exact = base.array.astype(np.int64) + constants
+    for stride, factor in zip(strides, factors, strict=True):
+        exact = exact + stride.array.astype(np.int64) * factor
+    result = exact.astype(dtype)
+    operands = (base, *strides)
+    wrapped = marked(result != exact, CAUSE, op.loc, WORD) if dtype == np.int32 else None
+    wrapped = union(wrapped_in(operands), wrapped)
+    return per_thread(task, Data(result, undefined_in(operands), wrapped), len(constants))
+
+
+@rule(regs.xor)
+def _xor(task: Task, op: Op, base: Data) -> Data:
+    offsets = table_of(op, "offsets").astype(base.array.dtype)
+    return per_thread(task, Data(base.array ^ offsets, base.undefined, base.wrapped), len(offsets))
+
+
+@rule(regs.extract)
+def _extract(task: Task, op: Op, x: Data) -> Data:
+    index = op.attrs["index"]
+    return moved(x, lambda array: array[:, index : index + 1])
+
+
+@rule(regs.dot)
+def _dot(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
+    for operand in (a, b, acc):
+        task.demand(op, operand, "a dot")
+    left = table_of(op, "a_table")[table_of(op, "rows")]
+    right = table_of(op, "b_table")[table_of(op, "columns")]
+    total = acc.array
+    for k in range(left.shape[1]):
+        total = numbers.fma(a.array[:, left[:, k]], b.array[:, right[:, k]], total)
+    return Data(total)
+
+
+# Exchange within warps
+
+
+@rule(regs.shuffle_xor)
+def _shuffle_xor(task: Task, op: Op, x: Data) -> Data:
+    return _taken(task, op, x, arange(task.threads) ^ op.attrs["mask"])
+
+
+@rule(regs.shuffle_idx)
+def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
+    task.demand(op, lane, "a lane number")
+    threads: Array = arange(task.threads)
+    named = per_thread(task, lane).array[:, 0].astype(np.int64) % WARP_SIZE
+    return _taken(task, op, x, threads - threads % WARP_SIZE + named)
+
+
+def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:
+    """Each thread's value from another thread. Raises InactiveLane where that does not take part."""
+    active = task.active
+    absent = source >= task.threads
+    if active is not None and np.shape(active) == (task.threads, 1):
+        away = ~active[:, 0]
+        absent = (absent | away[np.minimum(source, task.threads - 1)]) & ~away
+    if absent.any():
+        thread = int(np.argmax(absent))
+        lane = int(source[thread])
+        why = "does not exist in this block" if lane >= task.threads else "does not run this line"
+        raise task.fail(
+            hazard.SHUFFLE_LANE, op, thread=task.names.thread(thread), lane=lane % WARP_SIZE, why=why
+        )  # fmt: skip
+    if np.ndim(x.array) == 0:
+        return x
+    within = np.minimum(source, task.threads - 1)
+    return moved(x, lambda array: array[within])

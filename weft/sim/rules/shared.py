@@ -1,0 +1,312 @@
+"""Shared memory, by tiles and by elements: handles are values, what they point to lies in the block's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
+from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
+from weft.layout.shared.layouts import padded
+from weft.layout.shared.sizes import allocation_bytes
+from weft.ops import scratch, shared, tensor_memory
+from weft.sim.machine.data import Array, Data, Mark, arange, where
+from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
+from weft.sim.machine.tasks import Task
+from weft.sim.memory import places
+from weft.sim.memory.places import Place
+from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.verdicts import MANY
+from weft.sim.rule import rule
+from weft.sim.rules.regs import per_thread
+
+
+def shared_type(value: Value | None) -> SharedType:
+    """The type of a handle."""
+    assert value is not None and isinstance(value.type, SharedType)
+    return value.type
+
+
+def _tile(value: Value | None) -> TileType:
+    assert value is not None and isinstance(value.type, TileType)
+    return value.type
+
+
+@rule(shared.alloc)
+def _alloc(task: Task, op: Op) -> Handle:
+    type = shared_type(op.result)
+    size = allocation_bytes(type.layout, type.shape, type.element.primitive_bitwidth)
+    name = op.result.name or ("an mbarrier" if isinstance(type.layout, MBarrierLayout) else "shared memory")
+    leading = type.shape[: len(type.shape) - type.layout.rank]
+    start = int(op.attrs["offset"])
+    return task.block.store(SHARED).allocate(op, start, size, name, leading, places.stage_of(type) if leading else 0)
+
+
+@rule(shared.index, tensor_memory.index)
+def _index(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
+    number = int(task.uniform(op, index, handle.memory.space.part_number).array)
+    return Handle(handle.memory, handle.base + number * _stride(op), handle.start)
+
+
+@lru_cache(maxsize=4096)
+def _stride(op: Op) -> int:
+    """Bytes from one part of a handle along its first dimension to the next."""
+    type = places.type_of(op.operands[0])
+    return prod(type.shape[1 : len(type.shape) - type.layout.rank]) * places.stage_of(type)
+
+
+@rule(shared.slice, tensor_memory.slice)
+def _slice(task: Task, op: Op, handle: Handle) -> Handle:
+    type, dim, start = places.type_of(op.operands[0]), int(op.attrs["dim"]), int(op.attrs["start"])
+    leading = len(type.shape) - type.layout.rank
+    if dim < leading:
+        inner = prod(type.shape[dim + 1 : leading])
+        return replace(handle, base=handle.base + start * inner * places.stage_of(type))
+    first = handle.start or (0,) * type.layout.rank
+    return replace(handle, start=tuple(at + start * (d == dim - leading) for d, at in enumerate(first)))
+
+
+@rule(shared.permute)
+def _permute(task: Task, op: Op, handle: Handle) -> Handle:
+    type = shared_type(op.operands[0])
+    leading = len(type.shape) - type.layout.rank
+    order: tuple[int, ...] = op.attrs["order"]
+    return replace(handle, start=tuple(handle.start[d - leading] for d in order[leading:] if handle.start))
+
+
+@rule(shared.reshape)
+def _reshape(task: Task, op: Op, handle: Handle) -> Handle:
+    """Of a whole tile, which begins where it began."""
+    return replace(handle, start=())
+
+
+@rule(shared.reinterpret)
+def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
+    type = shared_type(op.operands[0])
+    origin: tuple[Array, ...] = (np.zeros((), np.int64),) * type.layout.rank
+    first = places.positions(type.layout, type.alloc_shape, origin, handle.start)
+    return Handle(handle.memory, handle.base + int(first) * type.element.itemsize)
+
+
+@rule(shared.keep_alive)
+def _keep_alive(task: Task, op: Op, handle: Handle) -> None:
+    """Says something to the allocator only."""
+
+
+@rule(shared.load)
+def _load(task: Task, op: Op, handle: Handle) -> Data:
+    type = shared_type(op.operands[0])
+    place = places.place_of(task, type, handle, linear_of(_tile(op.result)), reading=True)
+    return places.read(task, op, handle, place, type.element)
+
+
+@rule(shared.store)
+def _store(task: Task, op: Op, handle: Handle, value: Data) -> None:
+    type = shared_type(op.operands[0])
+    place = places.place_of(task, type, handle, linear_of(_tile(op.operands[1])), reading=False)
+    places.write_tile(task, op, handle, place, type.element, value)
+
+
+@rule(shared.gather)
+def _gather(task: Task, op: Op, handle: Handle, indices: Data) -> Data:
+    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[1]))
+    place = _along(task, op, handle, type, indices, layout, "reads")
+    return places.read(task, op, handle, place, type.element)
+
+
+@rule(shared.scatter)
+def _scatter(task: Task, op: Op, handle: Handle, value: Data, indices: Data) -> None:
+    type, layout = shared_type(op.operands[0]), linear_of(_tile(op.operands[2]))
+    place = _along(task, op, handle, type, indices, layout, "writes")
+    places.write_tile(task, op, handle, place, type.element, value)
+
+
+def _along(
+    task: Task, op: Op, handle: Handle, type: SharedType, indices: Data, layout: LinearLayout, access: str
+) -> Place:
+    """The place of the elements at `indices` along an axis. Raises OutOfBounds."""
+    task.demand(op, indices, "an index")
+    axis = int(op.attrs["axis"])
+    at: Array = np.asarray(indices.array).astype(np.int64)
+    outside = (at < 0) | (at >= type.shape[axis])
+    part = part_of(layout, task.rank)
+    mine = None if part is None else part.reshape(at.shape)
+    outside = outside if mine is None else outside & mine
+    if np.any(outside):
+        flat = int(np.argmax(outside))
+        raise task.fail(
+            hazard.SHARED_INDEX, op, access=access, name=handle.memory.name, index=at.ravel()[flat], axis=axis,
+            length=type.shape[axis], last=type.shape[axis] - 1, where=task.where(at.shape, flat),
+        )  # fmt: skip
+    grid = np.ix_(*map(arange, at.shape))
+    if mine is not None:
+        at = where(mine, at, np.int64(0))
+    coordinates = tuple(at if d == axis else part for d, part in enumerate(grid))
+    elements = places.positions(type.layout, type.alloc_shape, coordinates, handle.start)
+    threads = readers_of(layout, MANY, task.rank) if access == "reads" else owners_of(layout, task.rank)
+    chosen = elements.ravel() if mine is None else elements[mine]
+    if mine is not None:
+        elements, threads = where(mine, elements, chosen[0]), threads[part]
+    return replace(places.some_place(task, handle, type.element, elements, chosen, threads), mine=mine)
+
+
+# Arrays: each thread's accesses, element by element, (threads, n), and along a last axis where an access moves several
+
+
+def element_of(value: Value | None) -> DType:
+    """The element of an array."""
+    assert value is not None and isinstance(value.type, SharedArrayType)
+    return value.type.element
+
+
+@rule(shared.array, scratch.alloc)
+def _array(task: Task, op: Op) -> Handle:
+    type = op.result.type
+    assert isinstance(type, SharedArrayType)
+    name = op.result.name or ("shared memory" if op.kind is shared.array else "")
+    size = type.count * type.element.itemsize
+    return task.block.store(SHARED).allocate(op, int(op.attrs["offset"]), size, name)
+
+
+@rule(shared.view)
+def _view(task: Task, op: Op, handle: Handle, offset: Data) -> Handle:
+    offset = task.uniform(op, offset, "the place of a part of shared memory")
+    return Handle(handle.memory, handle.base + int(offset.array))
+
+
+def bases(task: Task, op: Op, base: Data, table: str = "offsets") -> Array:
+    """Where the accesses of each thread begin, (threads, n); `table` names the attribute with their offsets."""
+    task.demand(op, base, "an address")
+    offsets = np.array(op.attrs[table], np.int64)
+    return spread(op, np.broadcast_to(base.array.astype(np.int64) ^ offsets, (task.threads, len(offsets))))
+
+
+def spread(op: Op, index: Array) -> Array:
+    """Element numbers after padding, and what is added to them."""
+    added = op.attrs.get("added", ())
+    index = padded(index, op.attrs.get("pads", ()))
+    return index + np.array(added, np.int64) if added else index
+
+
+def _place(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
+    """The place of the active elements of an array whose first axis counts threads."""
+    shape = (task.threads,) + (1,) * (elements.ndim - 1)
+    threads = np.broadcast_to(arange(task.threads, dtype=np.int16).reshape(shape), elements.shape)
+    return places.some_place(task, handle, element_of(op.operands[0]), elements, elements[active], threads[active])
+
+
+def _mask(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
+    under = task.under(None if mask is None else mask.array)
+    if under is None:
+        return np.ones(shape, bool)
+    aligned = under[..., None] if len(shape) > 2 and np.ndim(under) else under
+    return np.broadcast_to(aligned, shape)
+
+
+def _write(task: Task, op: Op, handle: Handle, elements: Array, value: Data, mask: Data | None, table: Array) -> None:
+    """Write the registers `table` of each thread to elements of its shape, or (with threads in front) of each thread's."""
+    task.demand(op, mask, "a mask")
+    active = _mask(task, mask, elements.shape)
+    place = _place(task, op, handle, elements, active)
+    values = per_thread(task, value, _count(op.operands[2])).array[:, table]
+    undefined = None
+    if value.undefined is not None:
+        full = np.broadcast_to(value.undefined.mask, (task.threads, _count(op.operands[2])))
+        undefined = Mark(full[:, table][active], value.undefined.cause, value.undefined.loc)
+    places.write(
+        task, op, handle, place, element_of(op.operands[0]), place.elements[active], Data(values[active], undefined)
+    )  # fmt: skip
+
+
+def _count(value: Value | None) -> int:
+    assert value is not None and isinstance(value.type, RegsType)
+    return value.type.count
+
+
+def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
+    """Elements (threads, count); what inactive threads would read does not matter."""
+    place = _place(task, op, handle, elements, _mask(task, None, elements.shape))
+    return places.read(task, op, handle, place, element_of(op.operands[0]))
+
+
+@rule(shared.store_regs)
+def _store_regs(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    _write(task, op, handle, elements, value, mask, np.array(op.attrs["registers"]))
+
+
+@rule(shared.load_regs)
+def _load_regs(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    elements = bases(task, op, base)[..., None] + arange(op.attrs["vec"])
+    return _read(task, op, handle, _by_register(op, elements))
+
+
+def _by_register(op: Op, elements: Array) -> Array:
+    """Elements in the order of the registers that they belong to, (threads, count)."""
+    return elements.reshape(len(elements), -1)[:, np.argsort(np.array(op.attrs["registers"]).ravel())]
+
+
+@rule(shared.load_at)
+def _load_at(task: Task, op: Op, handle: Handle, index: Data) -> Data:
+    task.demand(op, index, "an address")
+    return _read(task, op, handle, spread(op, per_thread(task, index, _count(op.operands[1])).array.astype(np.int64)))
+
+
+@rule(shared.store_at)
+def _store_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+    task.demand(op, index, "an address")
+    count = _count(op.operands[1])
+    elements = spread(op, per_thread(task, index, count).array.astype(np.int64))
+    _write(task, op, handle, elements, value, mask, arange(count))
+
+
+@rule(shared.add_at)
+def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: Data | None) -> None:
+    own = None if mask is None else mask.array
+    task.demand(op, mask, "a mask")
+    task.demand(op, index, "an address", own)
+    task.demand(op, value, "an atomic", own)
+    elements = index.array.astype(np.int64)
+    active = _mask(task, mask, elements.shape)
+    place, element = _place(task, op, handle, elements, active), element_of(op.operands[0])
+    places.check_bounds(task, op, handle, place, element, "updates")
+    if not np.any(active):
+        return
+    cells = task.block.store(SHARED).view(handle, np.dtype(np.int32), place.low, place.high)
+    places.note(task, op, handle, place, "generic", writes=True, atomic=True)
+    places.marked_values(task, op, handle, place, element, cells[place.elements])
+    np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])
+
+
+# Matrices of 8 rows of 16 bytes
+
+
+def _rows(task: Task, op: Op, base: Data) -> Array:
+    """Where each lane's elements lie, (threads, accesses, elements), in the order of an access's registers."""
+    per_word = 4 // element_of(op.operands[0]).itemsize
+    threads = arange(task.threads)
+    lane, warp = threads % WARP_SIZE, threads // WARP_SIZE * WARP_SIZE
+    if op.attrs["transposed"]:
+        rows, columns = lane[:, None] % 4 * 2 + arange(2), lane[:, None] // 4
+    else:
+        rows, columns = lane[:, None] // 4, lane[:, None] % 4 * per_word + arange(per_word)
+    starts = bases(task, op, base)
+    parts = [starts[warp[:, None] + 8 * i + rows] + columns[..., None] for i in range(op.attrs["matrices"])]
+    # Of each matrix (threads, elements of a word, accesses).
+    elements: Array = np.concatenate(parts, axis=1)
+    return elements.transpose(0, 2, 1)
+
+
+@rule(shared.load_matrix)
+def _load_matrix(task: Task, op: Op, handle: Handle, base: Data) -> Data:
+    return _read(task, op, handle, _by_register(op, _rows(task, op, base)))
+
+
+@rule(shared.store_matrix)
+def _store_matrix(task: Task, op: Op, handle: Handle, base: Data, value: Data, mask: Data | None) -> None:
+    _write(task, op, handle, _rows(task, op, base), value, mask, np.array(op.attrs["registers"]))

@@ -1,0 +1,129 @@
+"""Making tiles and giving them other shapes. Layouts do not matter here: a tile is an array of its logical shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.errors import hazard
+from weft.ir.core import Op
+from weft.ir.types import Pointer
+from weft.ops import tile
+from weft.sim.machine.data import Array, Data, arange, moved, stacked
+from weft.sim.machine.tasks import Task
+from weft.sim.rule import rule
+
+
+@rule(tile.arange)
+def _arange(task: Task, op: Op) -> Data:
+    return Data(arange(op.attrs["start"], op.attrs["end"], dtype=np.int32))
+
+
+@rule(tile.splat)
+def _splat(task: Task, op: Op, x: Data) -> Data:
+    shape = op.attrs["shape"]
+    return moved(task.uniform(op, x, "the scalar that fills a tile"), lambda array: np.broadcast_to(array, shape))
+
+
+@rule(tile.expand_dims)
+def _expand_dims(task: Task, op: Op, x: Data) -> Data:
+    axis = op.attrs["axis"]
+    return moved(x, lambda array: np.expand_dims(array, axis))
+
+
+@rule(tile.broadcast)
+def _broadcast(task: Task, op: Op, x: Data) -> Data:
+    shape = op.attrs["shape"]
+    return moved(x, lambda array: np.broadcast_to(array, shape))
+
+
+@rule(tile.reshape)
+def _reshape(task: Task, op: Op, x: Data) -> Data:
+    shape = op.attrs["shape"]
+    return moved(x, lambda array: array.reshape(shape))
+
+
+@rule(tile.permute)
+def _permute(task: Task, op: Op, x: Data) -> Data:
+    order = op.attrs["order"]
+    return moved(x, lambda array: array.transpose(order))
+
+
+@rule(tile.join)
+def _join(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
+    return stacked([lhs, rhs], lambda arrays: np.stack(arrays, axis=-1))
+
+
+@rule(tile.split)
+def _split(task: Task, op: Op, x: Data) -> tuple[Data, Data]:
+    return moved(x, lambda array: array[..., 0]), moved(x, lambda array: array[..., 1])
+
+
+@rule(tile.convert, tile.set_layout)
+def _convert(task: Task, op: Op, x: Data) -> Data:
+    return moved(x, lambda array: array)
+
+
+@rule(tile.extract)
+def _extract(task: Task, op: Op, x: Data) -> Data:
+    return moved(x, lambda array: array.reshape(-1)[0])
+
+
+# Promises
+
+
+@rule(tile.assume)
+def _assume(task: Task, op: Op, condition: Data) -> None:
+    task.demand(op, condition, "assume()")
+    if np.any(task.held(op.operands[0], ~condition.array)):
+        raise task.fail(hazard.ASSUME, op)
+
+
+@rule(tile.hint)
+def _hint(task: Task, op: Op, x: Data) -> Data:
+    """Check the promises axis by axis, undefined elements left out. Registers no longer know a tile's axes."""
+    if task.machine.lowered:
+        return x
+    value = op.operands[0]
+    assert value is not None
+    step = value.type.element.element_ty.itemsize if isinstance(value.type.element, Pointer) else 1
+    array = np.atleast_1d(x.array)
+    known = np.broadcast_to(True if x.undefined is None else ~x.undefined.mask, array.shape)
+    part = task.part(value)
+    known = known if part is None else known & part
+    for axis, amount in enumerate(op.attrs["contiguous"]):
+        _check(task, op, "contiguity", amount, axis, array, known & _breaks(array, axis, amount, step))
+    for axis, amount in enumerate(op.attrs["constant"]):
+        _check(task, op, "constancy", amount, axis, array, known & _breaks(array, axis, amount, 0))
+    for axis, amount in enumerate(op.attrs["divisible"]):
+        # As in an axis analysis, only the first of a run that counts up must be a multiple.
+        broken = (array % array.dtype.type(amount) != 0) & ~_continues(array, axis, step)
+        _check(task, op, "divisibility by", amount, axis, array, known & broken)
+    return x
+
+
+def _continues(array: Array, axis: int, step: int) -> Array:
+    """Elements that are `step` more than the one before them along an axis."""
+    along = np.moveaxis(array, axis, -1)
+    out = np.zeros(along.shape, bool)
+    out[..., 1:] = along[..., 1:] == along[..., :-1] + array.dtype.type(step)
+    return np.moveaxis(out, -1, axis)
+
+
+def _breaks(array: Array, axis: int, run: int, step: int) -> Array:
+    """Elements that do not go on as promised within their run of `run` elements."""
+    starts = arange(array.shape[axis]) % run == 0
+    shape: Any = [1] * array.ndim
+    shape[axis] = -1
+    return ~_continues(array, axis, step) & ~starts.reshape(shape)
+
+
+def _check(task: Task, op: Op, promise: str, amount: int, axis: int, array: Array, broken: Array) -> None:
+    if not np.any(broken):
+        return
+    flat = int(np.argmax(broken))
+    where = task.where(array.shape, flat)
+    raise task.fail(
+        hazard.HINT, op, promise=promise, amount=amount, axis=axis, where=where, value=array.ravel()[flat]
+    )  # fmt: skip

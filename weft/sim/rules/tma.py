@@ -1,0 +1,362 @@
+"""TMA: requests for blocks of tensors, carried out by agents.
+
+A load completes on an mbarrier by its bytes, a store or reduction is a bulk group of the task. Blocks are moved whole, in the
+logical shape that the descriptor gives them; how the hardware cuts them into boxes does not matter here.
+
+Loads fill what lies outside of the tensor, element by element. Stores and reductions leave it alone, but they write whole
+chunks of 16 bytes: where a row of the tensor does not end at a multiple of 16 bytes, the rest of its last chunk is written too
+(measured on an H200; the documentation of the instruction does not say so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from weft.errors import UserError, hazard
+from weft.ir.core import Op, Value
+from weft.ir.types import DescriptorType
+from weft.layout import NVMMASharedLayout
+from weft.layout.cluster import copies, part_start, receivers
+from weft.layout.linear.maps import LinearLayout
+from weft.layout.shared.tma import FP4_ROW, GRANULE
+from weft.ops import tma
+from weft.sim.machine.blocks import Block
+from weft.sim.machine.data import Array, Data, arange
+from weft.sim.machine.tasks import Task
+from weft.sim.memory import places
+from weft.sim.memory.clocks import join
+from weft.sim.memory.global_access import COMBINE
+from weft.sim.memory.heap import Access, BadAddress, ReadOnlyStorage, TensorMap
+from weft.sim.memory.heap import Place as GlobalPlace
+from weft.sim.memory.places import Place
+from weft.sim.memory.shadow import ELECTED
+from weft.sim.memory.store import SHARED, Handle
+from weft.sim.memory.tracks import NEVER, THREADS, Touch, Way
+from weft.sim.memory.verdicts import MANY
+from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
+from weft.sim.rule import rule
+from weft.sim.rules import descriptors
+from weft.sim.rules.mbarrier import barrier_at, holds, peer
+
+
+@lru_cache(maxsize=256)
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """Elements from a block's first to each, given the strides in elements."""
+    parts = zip(np.ix_(*map(arange, shape)), strides, strict=True)
+    return sum((at * np.int64(stride) for at, stride in parts), np.zeros(shape, np.int64))
+
+
+class Request:
+    """A block of a tensor from its first element on, or elements at some coordinates (an array for each dimension, which
+    broadcast to a shape): the address of each element, and which are moved, as indices of an array of that shape.
+
+    `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
+    chunk with it; `inside` is without these. In a cluster both are among `mine`, what the executing block has of the
+    descriptor's block."""
+
+    __slots__ = ("access", "inside", "map", "mine", "moved", "op", "shape", "sources", "task")
+
+    def __init__(
+        self, task: Task, op: Op, desc: Data, first: tuple[int, ...] | list[Array], verb: str, whole_chunks: bool = False,
+        mine: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.task = task
+        self.mine = mine
+        self.inside: Any
+        self.moved: Any
+        self.op = op
+        self.map: TensorMap = desc.array
+        self.shape = self.map.block_shape
+        if isinstance(first, tuple) and self._rectangle(first, whole_chunks):
+            return
+        coordinates = _grid(first, self.shape) if isinstance(first, tuple) else first
+        if not isinstance(first, tuple):
+            self.shape = np.broadcast(*coordinates).shape
+        addresses: Array = np.int64(self.map.address)
+        for at, stride in zip(coordinates, self.map.strides, strict=True):
+            addresses = addresses + at * np.int64(stride)
+        addresses = np.broadcast_to(addresses, self.shape)
+        self.inside = self.moved = self._within(coordinates, self.map.shape)
+        if whole_chunks:
+            self.moved = self._with_chunks(coordinates)
+        self.access = self._at(addresses[self.moved])
+        try:
+            self.sources = task.machine.heap.places(self.access)
+        except BadAddress:
+            raise self._beyond(addresses[self.inside], verb) from None
+
+    def _rectangle(self, first: tuple[int, ...], whole_chunks: bool) -> bool:
+        """The short way where what lies inside of the tensor is a block as well, and in memory: slices instead of masks."""
+        tensor, size = self.map, self.map.element.itemsize
+        if self.mine is not None:
+            return False
+        slices = tuple(
+            slice(max(-start, 0), min(extent - start, length))
+            for start, extent, length in zip(first, tensor.shape, tensor.block_shape, strict=True)
+        )
+        partial = tensor.shape[-1] * size % GRANULE and slices[-1].stop < tensor.block_shape[-1]
+        if (whole_chunks and partial) or any(part.start >= part.stop for part in slices):
+            return False
+        address = tensor.address + sum(start * stride for start, stride in zip(first, tensor.strides, strict=True))
+        offsets = _offsets(tensor.block_shape, tuple(stride // size for stride in tensor.strides))[slices]
+        source = self.task.machine.heap.rectangle(address, offsets, size)
+        if source is None or any(stride % size for stride in tensor.strides):
+            return False
+        self.inside = self.moved = slices
+        self.access = self._at(np.int64(address))
+        self.sources = [source]
+        return True
+
+    def _at(self, addresses: Array) -> Access:
+        return Access(addresses, self.map.element.itemsize)
+
+    def _within(self, coordinates: Sequence[Array], extents: Sequence[int]) -> Array:
+        """Which of the block's elements lie within these extents, as far as the executing block has them."""
+        within: Array = np.bool_(True) if self.mine is None else self.mine
+        for at, extent in zip(coordinates, extents, strict=True):
+            within = within & (at >= 0) & (at < extent)
+        return np.broadcast_to(within, self.shape)
+
+    def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
+        """Elements inside, and those that share the last chunk of a row with one; says so once per line."""
+        size, (*others, columns) = self.map.element.itemsize, self.map.shape
+        ending = -(-columns * size // GRANULE) * GRANULE // size
+        moved = self._within(coordinates, (*others, ending))
+        if np.count_nonzero(moved) > np.count_nonzero(self.inside):
+            text = (
+                f"TMA writes whole chunks of 16 bytes: columns {columns} to {ending - 1} of {self.map.buffer.name}, which lie "
+                "behind the tensor's last, are written too"
+            )
+            self.task.machine.report.advise("written-behind", text, self.op.loc)
+        return moved
+
+    def _beyond(self, inside: Array, verb: str) -> UserError:
+        """The mistake in a request that leaves its array's memory; `inside` are the addresses inside of the tensor."""
+        name = self.map.buffer.name
+        try:
+            self.task.machine.heap.places(self._at(inside))
+        except BadAddress:
+            return self.task.fail(hazard.TENSOR_RANGE, self.op, access=verb, name=name, address=int(inside.min()))
+        return self.task.fail(hazard.TENSOR_CHUNK, self.op, columns=self.map.shape[-1], name=name)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all elements, or of those that the executing block has, inside or not."""
+        mine = self.mine
+        return (prod(self.shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
+
+    def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
+        """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
+        elements inside will be."""
+        races, threads = self.task.machine.races, THREADS if tma.by_several(self.op) else ELECTED
+        for source in () if races is None else self.sources:
+            part = None if bits is None or source.which is None else bits[source.which]
+            touch = Touch(
+                self.task, self.op, way, source, self.access.itemsize, threads, threads, component, value, tma=True
+            )
+            races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def read(self) -> Array:
+        """The block's bits; elements outside are zeros, or NaNs if the descriptor says so."""
+        element = self.map.element
+        fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
+        found = self.task.machine.heap.read(self.access, self.sources)
+        if found.shape == self.shape:
+            return found
+        out = np.full(self.shape, bits_of(np.asarray(fill)), bits_dtype(element.itemsize))
+        out[self.moved] = found
+        return out
+
+    def write(self, bits: Array, sources: list[GlobalPlace]) -> None:
+        """Store the elements that are moved. Raises LaunchError (read-only memory)."""
+        try:
+            self.task.machine.heap.write(self.access, bits, sources)
+        except ReadOnlyStorage as error:
+            raise self.task.fail(hazard.READ_ONLY, self.op, name=error.segment.buffer.name) from None
+
+
+def integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
+    """Coordinates, which all threads share."""
+    for value in values:
+        task.demand(op, value, "a coordinate")
+    return [int(task.uniform(op, value, "a coordinate").array) for value in values]
+
+
+def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> tuple[int, ...]:
+    """The coordinates of a tiled block's first element.
+
+    In the lowered stage a request's coordinates are those of what the executing block of a cluster has of it."""
+    shape = desc.array.block_shape
+    skipped = part_start(desc.array.layout.cga, shape, task.rank) if task.machine.lowered else (0,) * len(shape)
+    first = integers(task, op, values)
+    check_column(task, op, desc.array, first[-1])
+    return tuple(start - before for start, before in zip(first, skipped, strict=True))
+
+
+def _grid(first: tuple[int, ...], shape: tuple[int, ...]) -> list[Array]:
+    """The coordinates of a block's elements, one array per dimension."""
+    return [start + part for start, part in zip(first, np.ix_(*map(arange, shape)), strict=True)]
+
+
+def descriptor_of(desc: Value | None) -> DescriptorType:
+    """The type of a descriptor."""
+    assert desc is not None and isinstance(desc.type, DescriptorType)
+    return desc.type
+
+
+def _linear(op: Op) -> LinearLayout:
+    """How the blocks of a cluster share the descriptor's block."""
+    t = descriptor_of(op.operands[0])
+    return t.layout.to_linear(t.block_shape)
+
+
+def _place(task: Task, op: Op, handle: Handle) -> Place:
+    """Where a block lies in shared memory; the descriptor knows."""
+    t = descriptor_of(op.operands[0])
+    return places.tile_place(
+        t.layout, t.block_shape, t.block_shape, handle.start, handle.base, t.element.itemsize, task.block.store(SHARED).granule,
+        _threads(op), task.warps, reading=False, rank=task.rank,
+    )  # fmt: skip
+
+
+def _threads(op: Op) -> int:
+    """Who makes the requests of an operation: the elected thread, or threads of several warps."""
+    return MANY if tma.by_several(op) else ELECTED
+
+
+@rule(tma.load)
+def _load(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
+    if holds(task, op, pred):
+        place = _place(task, op, handle)
+        request = Request(task, op, desc, _block(task, op, desc, coords), "reads", mine=place.mine)
+        _start_load(task, op, request, bar, handle, place)
+
+
+@rule(tma.load_im2col)
+def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *coords: Data) -> None:
+    if holds(task, op, pred):
+        place = _place(task, op, handle)
+        request = Request(task, op, desc, _pixels(task, op, desc.array, coords), "reads", mine=place.mine)
+        _start_load(task, op, request, bar, handle, place)
+
+
+def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
+    """A request that does not start at a multiple of 16 bytes is an illegal instruction (measured on an H200)."""
+    size, padded = tensor.element.itemsize, isinstance(tensor.layout, NVMMASharedLayout) and tensor.layout.fp4_padded
+    granule = FP4_ROW if padded else GRANULE
+    if column * size % granule:
+        raise task.fail(
+            hazard.TENSOR_COORDINATE, op, column=column, name=tensor.buffer.name, byte=column * size, granule=granule,
+            step=granule // size,
+        )  # fmt: skip
+
+
+def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:
+    """The coordinates of a block of pixels by channels: pixels follow one another through the box that the descriptor puts
+    into each image, the last spatial dimension fastest, and go on in the next image; the offsets then move them all."""
+    rank = len(tensor.shape)
+    numbers = integers(task, op, values)
+    image, *at, channel = numbers[:rank]
+    check_column(task, op, tensor, channel)
+    offsets, steps = numbers[rank:], tensor.steps or (1,) * rank
+    extents = [
+        -(-(extent + upper - lower) // step)
+        for extent, lower, upper, step in zip(tensor.shape[1:-1], tensor.lower, tensor.upper, steps[1:-1], strict=True)
+    ]
+    first = image
+    for place, lower, step, extent in zip(at, tensor.lower, steps[1:-1], extents, strict=True):
+        first = first * extent + (place - lower) // step
+    number: Array = first + arange(tensor.block_shape[0])
+    spatial: list[Array] = []
+    for offset, lower, step, extent in reversed(list(zip(offsets, tensor.lower, steps[1:-1], extents, strict=True))):
+        spatial.insert(0, (number % extent * step + lower + offset)[:, None])
+        number = number // extent
+    return [number[:, None], *spatial, channel + arange(tensor.block_shape[1]) * steps[-1]]
+
+
+def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place) -> None:
+    """A copy to the executing block; with "multicast" one to all blocks that hold copies, which one of them makes."""
+    shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
+    if task.rank & shared != op.attrs.get("sender", 0):
+        return
+    places.check_bounds(task, op, handle, place, request.map.element, "copies into")
+    for rank in range(task.machine.blocks):
+        if rank & ~shared == task.rank & ~shared:
+            bring(task, op, request, bar, handle, place, peer(task, op, rank))
+
+
+def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
+    """Start to copy to the memory of a block. Its own barrier is signalled, or the one that it shares with others."""
+    element = request.map.element
+    first = peer(task, op, block.rank & ~int(op.attrs.get("shared_by", 0)))
+    barrier = barrier_at(task, op, bar, _threads(op), first)
+    if block is task.block:
+        descriptors.use(task, op, request.map, barrier.component, barrier.completed)
+        request.touch("read", barrier.component, barrier.completed)
+    places.note(
+        task, op, handle, place, "load", writes=True, component=barrier.component, value=barrier.completed, block=block
+    )  # fmt: skip
+
+    def move() -> None:
+        places.put(task, handle, place, element, place.written, place.chosen(request.read()), block)
+
+    barrier.bring(op, task.clock, request.bytes, task.block.agents.start(op, move))
+
+
+@rule(tma.store)
+def _store(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
+    _store_block(task, op, desc, handle, coords, None)
+
+
+@rule(tma.reduce)
+def _reduce(task: Task, op: Op, desc: Data, handle: Handle, *coords: Data) -> None:
+    _store_block(task, op, desc, handle, coords, op.attrs["kind"])
+
+
+def _store_block(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequence[Data], kind: str | None) -> None:
+    if task.rank & copies(_linear(op), task.machine.blocks):
+        return
+    place = _place(task, op, handle)
+    request = Request(
+        task, op, desc, _block(task, op, desc, coords), "writes" if kind is None else "updates", whole_chunks=True,
+        mine=place.mine,
+    )  # fmt: skip
+    start_store(task, op, request, handle, place, kind)
+
+
+def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Place, kind: str | None) -> None:
+    """Start to copy from shared memory, as one bulk group; what is moved is combined with the tensor's by `kind`, if any."""
+    element = request.map.element
+    descriptors.use(task, op, request.map)
+    places.check_bounds(task, op, handle, place, element, "copies from")
+    groups = task.block.cluster.bulk[task.slot]
+    places.note(task, op, handle, place, "store", writes=False, component=groups.component, value=groups.batch)
+    now = places.fetch(task, handle, place, element)
+    _, undefined = places.marked_values(task, op, handle, place, element, now)
+    if undefined is not None:
+        inside = np.zeros(now.shape, bool)
+        inside[request.inside] = True
+        task.demand(op, Data(now, undefined), "a TMA store", inside)
+    request.touch("write" if kind is None else "atomic", NEVER, 0, bits_of(now[request.moved]))
+
+    def move() -> None:
+        values = places.fetch(task, handle, place, element)[request.moved]
+        if kind is not None:
+            old: Any = task.machine.heap.read(request.access, request.sources)
+            before = old != 0 if element.is_bool() else old.view(numpy_dtype(element))
+            values = COMBINE[kind](before, values)
+        request.write(bits_of(values), request.sources)
+
+    groups.add(task.block.agents.start(op, move, handle.memory.part(handle.base)))
+    groups.commit()
+
+
+@rule(tma.store_wait)
+def _store_wait(task: Task, op: Op) -> None:
+    groups = task.block.cluster.bulk[task.slot]
+    join(task.clock.elected, {groups.component: groups.complete(int(op.attrs["pendings"]))})
