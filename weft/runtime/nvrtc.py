@@ -100,7 +100,8 @@ def _library() -> ModuleType:
         with uninterrupted():
             from cuda.bindings import nvrtc
 
-        nvrtc.nvrtcVersion()
+            # The first call loads the libraries, by Python: interrupted, it leaves NVRTC without its built-ins for good.
+            nvrtc.nvrtcVersion()
         shielded(lambda: _compile_nothing(nvrtc))
     except (ImportError, OSError, RuntimeError) as error:
         raise fail(NO_NVRTC, reason=_first_line(error)) from error
