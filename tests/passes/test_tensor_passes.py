@@ -360,7 +360,7 @@ class Lowered(Kernel):
         func = insert_sync(self.done())
         verify(func)
         names = {
-            "tmem.store_regs": "T", "tmem.load_regs": "L", "shared.store_regs": "Ws", "shared.load_regs": "Rs",
+            "tmem.store_regs": "T", "tmem.load_regs": "L", "store_regs": "Ws", "load_regs": "Rs",
             "!barrier": "!|", "!before": "!b",
         }  # fmt: skip
         return " ".join(names.get(word, word) for word in shown(func).split())

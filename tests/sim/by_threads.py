@@ -24,7 +24,8 @@ class Threads(Kernel):
 
     def __init__(self, *params: tuple[str, Element], block: tuple[int, ...] = (32,), **attrs: object) -> None:
         full = (*block, 1, 1)[:3]
-        super().__init__(*params, num_warps=-(-prod(full) // 32), block=full, **attrs)
+        # Lowered IR checks indices into views in a debug build only; here both stages check them.
+        super().__init__(*params, num_warps=-(-prod(full) // 32), block=full, **{"debug": True, **attrs})
         self.block = full
         self._tags = 0
 
