@@ -13,7 +13,7 @@ from tests.kernels.harness import run_lowered
 from tests.sim.planted import PLANTED, Planted
 from weft.errors import UserError, hazard
 
-for family in ("copies", "programs", "partitions"):
+for family in ("copies", "partitions", "programs", "threads", "clusters", "tensor"):
     import_module(f"tests.sim.planted_{family}")
 
 Run = Callable[[], tuple[np.ndarray, np.ndarray]]
