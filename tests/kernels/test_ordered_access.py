@@ -156,3 +156,37 @@ def test_ordered_loads_are_kept_and_stay_where_they_are(run):
     ]  # fmt: skip
     # Of the acquire whose value nobody needs the machine code keeps what makes it one: the first-level cache is invalidated.
     assert "CCTL.IVALL" in compiled.asm["sass"]
+
+
+@weft.jit
+def count_some(counts, x):
+    if x[gl.global_idx.x] > 3:
+        gl.atomic_add(counts.tile[1](0), 1)
+
+
+@weft.jit
+def first_thread_waits(out, data, flag):
+    i = gl.thread_idx.x
+    if gl.block_idx.x == 0:
+        data[i] = i
+        gl.barrier()
+        if i == 0:
+            gl.atomic_xchg(flag.tile[1](0), 1, sem="release")
+    else:
+        if i == 0:
+            while gl.atomic_add(flag.tile[1](0), 0, sem="acquire") == 0:
+                pass
+        gl.barrier()
+        out[i] = data[63 - i]
+
+
+def test_no_barrier_is_placed_where_threads_do_not_all_come(run):
+    counts, out = np.zeros(1, np.int32), poison(64, np.int32)
+    x = frozen(np.arange(128, dtype=np.int32) % 9)
+    compiled = run(count_some, 2, Viewed(counts), Viewed(x), block=64)
+    assert counts[0] == np.sum(x > 3)
+    assert "__syncthreads" not in compiled.asm["cuda"]
+    data, flag = np.zeros(64, np.int32), np.zeros(1, np.int32)
+    compiled = run(first_thread_waits, 2, Viewed(out), Viewed(data), Viewed(flag), block=64)
+    same(out, np.arange(63, -1, -1, dtype=np.int32))
+    assert compiled.asm["cuda"].count("__syncthreads") == 2

@@ -318,6 +318,6 @@ def told_too_early(out, x, parts, count, FIXED: gl.constexpr):
 
 
 plant(
-    told_too_early, "hazard-global-race", grid=2, block=64, lowered=False,
+    told_too_early, "hazard-global-race", grid=2, block=64,
     launch=views(64, (NUMBERS[:64] + NUMBERS[64:])[::-1], NUMBERS, np.zeros((2, 64), np.int32), np.zeros(1, np.int32)),
 )  # fmt: skip

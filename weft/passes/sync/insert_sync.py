@@ -32,7 +32,8 @@ What the elected thread does in a row is one branch, so what any of it needs sta
 A loop is entered with what its own end leaves open. What only the code before a loop makes necessary stands before the loop.
 Partitions are the author's protocol: none knows of another, all know what came before. Atomics (lowered stage) that release
 publish for the block, so they wait for its earlier global accesses; what accesses global memory after an acquire waits for it,
-before the branch or loop in which it stands, for only loads stand where not all threads come.
+before the branch or loop in which it stands, for only loads stand where not all threads come. Where threads that compute by
+themselves do not all come, no barrier can stand: what an atomic orders there is that of its own thread.
 """
 
 from __future__ import annotations
@@ -129,6 +130,9 @@ class _Inserter(States[State]):
         self.rows = _rows(func.body)
         self.warps = func.attrs.num_warps
         self.divided = divided(func) if shares else frozenset[Op]()
+        # In a launch with `block=`, what stands in a branch or loop that not all threads come to is no lowered tile.
+        own = divided(func) if func.attrs.block is not None and not self.tile else frozenset[Op]()
+        self.alone = frozenset(each for op in own for each in inside(op))
 
     def visit(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
         """An operation behind what it needs."""
@@ -188,7 +192,7 @@ class _Inserter(States[State]):
             return None if accessed is None else _Need(accessed)
         if is_commit(op):
             return next((_Need(a.op) for a in self._open(state) if a.waits), None)
-        if self.tile or not touches_global(op):
+        if self.tile or op in self.alone or not touches_global(op):
             return None
         if state.acquired is not None:
             return _Need(state.acquired)
@@ -251,7 +255,7 @@ class _Inserter(States[State]):
             state.touched = state.touched or op
             if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.kind.effects):
                 state.written = state.written or op
-            if not self.tile and op.attrs.get("order") in ("acquire", "acq_rel"):
+            if not self.tile and op not in self.alone and op.attrs.get("order") in ("acquire", "acq_rel"):
                 state.acquired = op
 
     def _synchronise(self, op: Op, state: State) -> None:
@@ -299,7 +303,7 @@ class _Inserter(States[State]):
     def through(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
         """With what has to stand before an operation whose regions not all threads may come to."""
         before: list[Op] = []
-        if state.acquired is not None and any(map(touches_global, inside(op))):
+        if state.acquired is not None and op not in self.alone and any(map(touches_global, inside(op))):
             before += self._insert(program.barrier, op, _Need(state.acquired), state)
         if op in self.divided:
             before += self._before((inner for inner in inside(op) if inner.kind.effects), state)
