@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import io
 import linecache
 import os
 import subprocess
@@ -99,6 +101,14 @@ class Meta(type):
         return 1
 
 
+class Bound(functools.partial):
+    """What it is bound to lies in its C part."""
+
+
+class Text(io.StringIO):
+    """Its text lies in its C part."""
+
+
 def test_distinct_values_have_distinct_fingerprints():
     texts = [fingerprint(value) for value in VALUES]
     assert len(set(texts)) == len(texts)
@@ -112,7 +122,18 @@ def test_equal_values_agree():
 
 
 @pytest.mark.parametrize(
-    "value", [object(), (1, object()), sys.stdout, np.zeros(2), np.float64(1), Proud(1), Meta("C", (), {})]
+    "value",
+    [
+        object(),
+        (1, object()),
+        sys.stdout,
+        np.zeros(2),
+        np.float64(1),
+        Proud(1),
+        Bound(print, 1),
+        Text(),
+        Meta("C", (), {}),
+    ],
 )
 def test_what_is_unknown_or_runs_the_authors_python_has_no_fingerprint(value):
     assert fingerprint(value) is None

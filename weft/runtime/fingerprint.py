@@ -28,9 +28,11 @@ from types import (
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     ModuleType,
     SimpleNamespace,
     UnionType,
+    WrapperDescriptorType,
 )
 from typing import Any, cast, get_args, get_origin
 
@@ -286,8 +288,25 @@ def space_of(value: object) -> dict[str, Any] | None:
 
 def _laid_out_by_python(kind: type) -> bool:
     """True when all of an object's state is visible from Python: its C layout is that of `object` or one of `_BASES`."""
-    layouts = [base for base in kind.__mro__ if not base.__flags__ & (1 << 9)]
-    return all(base is object or base in _BASES for base in layouts)
+    return all(base is object or base in _BASES or _has_no_c_part(base) for base in kind.__mro__)
+
+
+def _has_no_c_part(cls: type) -> bool:
+    """True for what a `class` statement makes.
+
+    C types can be heap types too (`functools.partial`; `io.TextIOWrapper` from Python 3.12 on), but their bodies hold C
+    descriptors besides those that Python adds for slots, `__dict__` and `__weakref__`.
+    """
+    is_heap_type = bool(cls.__flags__ & (1 << 9))
+    return is_heap_type and not any(_is_of_c(cls, name, entry) for name, entry in vars(cls).items())
+
+
+def _is_of_c(cls: type, name: str, entry: object) -> bool:
+    if isinstance(entry, BuiltinFunctionType):
+        return name == "__new__" and entry.__self__ is cls
+    if isinstance(entry, GetSetDescriptorType):
+        return entry.__objclass__ is cls and name not in ("__dict__", "__weakref__")
+    return isinstance(entry, (MethodDescriptorType, WrapperDescriptorType)) and entry.__objclass__ is cls
 
 
 def _within(base: type, value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.layout.strategies import powers
@@ -173,6 +173,7 @@ def test_every_element_lands_where_layouts_say(data, given_side, variant, num_wa
 
 @laws
 @given(memories(), st.sampled_from(VARIANTS), st.sampled_from([4, 8, 16]))
+@example((TensorMemoryScalesLayout(), (32, 2), 8), "16x64b", 4)
 def test_every_register_layout_of_a_whole_tile_moves_in_its_variant(memory, variant, num_warps):
     layout, shape, bits = memory
     tile = layout_if_any(bits, shape, layout, num_warps, variant)

@@ -144,12 +144,17 @@ def register_layout(
     blocks = layout.cga or cga
     memory = layout.to_linear(shape if layout.cga else block_shape(blocks, shape))
     found = _bases(fragments[variant], memory, layout.has_copies, bits, num_warps)
-    if found is None or (variant == SPLITN and not _split_columns(found, shape[1] // 2, bits)):
-        raise fail(
-            errors.TMEM_REGISTER_LAYOUT,
-            variant=variant, bits=bits, shape=list(shape), layout=layout, num_warps=num_warps,
-        )  # fmt: skip
-    return DistributedLinearLayout(found.registers, found.lanes, found.warps, block_bases(blocks, shape), tuple(shape))
+    if found is not None and (variant != SPLITN or _split_columns(found, shape[1] // 2, bits)):
+        registers = DistributedLinearLayout(
+            found.registers, found.lanes, found.warps, block_bases(blocks, shape), tuple(shape)
+        )
+        # Scales repeat over the quarters of the lanes, in rows that the fragments of some variants do not reach in order.
+        whole = TensorSide(layout, tuple(shape), tuple(shape), (0, 0))
+        if not layout.has_copies or isinstance(_plan(registers.to_linear(shape), whole, bits, num_warps), TensorAccess):
+            return registers
+    raise fail(
+        errors.TMEM_REGISTER_LAYOUT, variant=variant, bits=bits, shape=list(shape), layout=layout, num_warps=num_warps
+    )
 
 
 @lru_cache(maxsize=4096)
