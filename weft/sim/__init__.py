@@ -1,7 +1,7 @@
-"""The simulator: executes a function of the IR on NumPy arrays and finds bugs that a GPU hides.
+"""The simulator: executes an IR function on NumPy arrays, and reports bugs that a GPU hides (races, missing fences, deadlocks).
 
-It runs tile IR, and lowered IR by the same rules of the same names. Numbers are those of a GPU bit for bit, up to the bounds
-that `weft.ops` states. It decides nothing about layouts and emits no code.
+It executes tile IR and lowered IR with one table of rules. Results equal those of a GPU bit for bit, up to the error bounds
+that `weft.ops` states. It chooses no layouts and emits no code.
 """
 
 from weft.sim.machine.launch import run

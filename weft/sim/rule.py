@@ -1,8 +1,8 @@
-"""The table of what each operation does. `weft/sim/rules/F.py` enters the rules of `weft/ops/F.py`.
+"""The table of execution rules, one per operation. `weft/sim/rules/F.py` enters the rules of `weft/ops/F.py`.
 
-A rule takes the block that executes it, the operation and its operands (`Data`, or None where an optional one is absent) and
-returns the result, a tuple of several, or None. A rule that runs regions is a generator: it yields whenever its block should
-let others run (see `weft.sim.machine.schedule`) and returns the results.
+A rule takes the executing task, the operation and its operands (`Data`, or None for an absent optional operand). It returns the
+result, a tuple of several results, or None. A rule that executes regions or waits is a generator: it yields a `Wait` when other
+tasks must run first (see `weft.sim.machine.schedule`), and returns the results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RULES: Registry[OpDef, Rule] = Registry("simulator rule of")
 
 
 def rule(*kinds: OpDef) -> Callable[[Rule], Rule]:
-    """Enter the meaning of one or several operations. Each has one."""
+    """Enter the rule of one or several operations. Each operation has exactly one rule."""
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:

@@ -1,1 +1,1 @@
-"""What runs: programs, blocks, tasks and agents, the values they compute, and who runs when."""
+"""The simulated machine: programs, blocks, tasks and agents, run-time values, mbarriers, and the scheduler."""

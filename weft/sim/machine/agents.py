@@ -1,7 +1,7 @@
-"""Copies that are carried out while threads go on: when they move their data, and how threads wait for groups of them.
+"""Asynchronous operations: the moment at which an agent moves its data, and the groups by which threads wait.
 
-An agent moves its data as late as it may (when somebody needs that it is done, or at the end of the block), at once, or at
-random in between. Which one changes numbers of kernels that are wrong, never a verdict.
+An agent moves its data as late as possible (when a completed wait requires it, or at the end of the block), at once, or at a
+random moment in between. The choice changes the results of incorrect kernels only; it never changes a verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Schedule = Literal["late", "early", "random"]
 
 
 class Agents:
-    """The agents of a block, in the order in which they were started."""
+    """The agents of a block, in issue order."""
 
     __slots__ = ("_random", "_running", "_schedule")
 
@@ -32,7 +32,7 @@ class Agents:
         self._running: list[Agent] = []
 
     def start(self, op: Op, move: Callable[[], None], name: str = "") -> Agent:
-        """A new agent; `name` is what reports call the shared memory that it moves data from or to."""
+        """Start an agent. `name`: the name in reports of the shared memory that it reads or writes."""
         agent = Agent(op, move, name)
         if self._schedule == "early":
             agent.finish()
@@ -43,21 +43,21 @@ class Agents:
         return agent
 
     def step(self) -> None:
-        """Time passes: at random, some move their data."""
+        """Advance time: under the random schedule, some agents move their data."""
         if self._schedule == "random":
             for agent in self._running:
                 if self._random.random() < 0.25:
                     agent.finish()
 
     def finish(self) -> None:
-        """The block ends."""
+        """At the end of the block: all agents move their data."""
         for agent in self._running:
             agent.finish()
 
 
 class Groups:
-    """One task's bulk groups or cp.async batches: `component` counts them. A batch closes at a commit, or where an mbarrier is
-    told of it. Where threads part ways, some may start copies, or wait for theirs, and others not."""
+    """One task's bulk groups, cp.async batches or wgmma groups, which `component` of the clocks counts. A batch closes at a
+    commit, or at a `cp.async.mbarrier.arrive`. Under divergence, only some of the threads may start copies or wait."""
 
     __slots__ = ("_agents", "_committed", "_known", "_unaware", "batch", "component", "positions")
 
@@ -66,21 +66,22 @@ class Groups:
         self.batch = 0
         self._committed: list[int] = []
         self._agents: list[tuple[int, Agent]] = []
-        # By batch the threads that started its copies and have not waited for them (None: all), and how many batches at the
-        # beginning have no such threads.
+        # By batch, the threads that started its copies and have not waited for them (None: all); and the number of leading
+        # batches without such threads.
         self._unaware: dict[int, Array | None] = {}
         self._known = 0
-        # For products, how many events the task had had when each began.
+        # For wgmma, the task's event count when each MMA was issued.
         self.positions: list[int] = []
 
     def add(self, agent: Agent, threads: Array | None = None) -> None:
-        """A copy of the open batch, which these threads (None: all) have started."""
+        """Add an agent to the open batch. `threads`: the threads that started it (None: all)."""
         self._agents.append((self.batch, agent))
         before = self._unaware.get(self.batch, False)
         self._unaware[self.batch] = None if threads is None or before is None else before | threads
 
     def waited(self, batches: int, threads: Array | None) -> int:
-        """These threads (None: all) have waited for the first batches; for how many all that take part in them have."""
+        """Record that `threads` (None: all) have waited for the first `batches`. Returns the number of leading batches for
+        which every participating thread has waited."""
         for batch in range(self._known, batches):
             left = self._unaware.get(batch, False)
             self._unaware[batch] = False if threads is None else ~threads if left is None else left & ~threads
@@ -90,16 +91,16 @@ class Groups:
         return self._known
 
     def close(self) -> int:
-        """Close the batch; the number of batches closed so far."""
+        """Close the open batch. Returns the number of batches closed so far."""
         self.batch += 1
         return self.batch
 
     def commit(self) -> None:
-        """Everything since the last commit is a group."""
+        """Commit everything since the last commit as a group."""
         self._committed.append(self.close())
 
     def complete(self, pendings: int) -> int:
-        """Wait for all but the latest `pendings` groups; how many batches are complete then."""
+        """Complete all but the latest `pendings` groups. Returns the number of complete batches."""
         done = len(self._committed) - pendings
         if done <= 0:
             return 0
@@ -107,7 +108,7 @@ class Groups:
         return self._committed[done - 1]
 
     def finish(self, batches: int) -> None:
-        """Move the data of the first batches."""
+        """Move the data of the first `batches` batches."""
         for batch, agent in self._agents:
             if batch < batches:
                 agent.finish()
@@ -115,17 +116,17 @@ class Groups:
 
     @property
     def running(self) -> list[Agent]:
-        """The copies that nobody has waited for."""
+        """The agents that no thread has waited for."""
         return [agent for _, agent in self._agents]
 
 
 class Pipe:
-    """The tcgen05 operations that one task's elected thread has started. Here they are carried out in order, which is one of
-    the orders that hardware may choose (`weft.sim.machine.tensor_order` says what may rely on it).
+    """The tcgen05 operations that one task's elected thread has issued. The simulator executes them in issue order, which is
+    one of the orders that the hardware may choose (`weft.sim.machine.tensor_order` decides which pairs may rely on it).
 
-    `component` counts those that are known to be complete, `issued` those that are known to have been started; `count` have
-    been, `done` are. `started` says what each is, the one that is about to start included, and `product` is the number of the
-    last product among them (-1 before there is one)."""
+    Two components of the clocks: `component` counts completed operations, `issued` counts issued ones. `count` operations
+    have been issued, `done` of them executed. `started`: the kind of each operation, including one about to be issued.
+    `product`: the number of the last MMA (-1 before there is one)."""
 
     __slots__ = ("_waiting", "component", "count", "done", "issued", "product", "started")
 
@@ -139,19 +140,19 @@ class Pipe:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def begin(self, what: Operation) -> None:
-        """An operation is about to start."""
+        """Announce an operation that is about to be issued."""
         self.started.append(what)
         if what is not None:
             self.product = self.count
 
     def add(self, work: Callable[[], None]) -> int:
-        """One more operation; how many there are then."""
+        """Issue an operation. Returns the number issued so far."""
         self._waiting.append(work)
         self.count += 1
         return self.count
 
     def run(self, count: int) -> None:
-        """Carry out the first `count` operations."""
+        """Execute the first `count` operations."""
         while self.done < count:
             self.done += 1
             self._waiting.popleft()()

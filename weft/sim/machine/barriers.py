@@ -1,8 +1,8 @@
-"""mbarriers: what they count, when a phase is complete, and who learns what from that.
+"""mbarriers: arrival and transaction counts, phase completion, and the clocks that a phase publishes to its waiters.
 
-A phase is complete when all arrivals have come and the copies that signal it have brought the bytes that it expects. Copies
-take as long as they may: a phase that only copies hold up is completed when somebody needs it (`Barrier.settle`).
-Phases are numbered from 0; the one of number k has parity k % 2.
+A phase completes when its pending arrival count and its transaction count are both zero (PTX ISA, "Phase Completion of the
+mbarrier object"). Agents are late by default: a phase that is pending on agents alone completes when a waiter needs it
+(`Barrier.settle`). Phases are numbered from 0; phase k has parity k % 2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.sim.memory.clocks import Clock, Counts, Released, join
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """A copy under way: the operation that started it, how it moves its data, and what reports call the shared memory."""
+    """An asynchronous operation in flight: the op, the function that moves its data, and the memory's name in reports."""
 
     op: Op
     move: Callable[[], None] | None
@@ -33,7 +33,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody who waits, or has waited, for a phase: their task, the number of that event, and the operation."""
+    """A wait for a phase, finished or not: the waiting task, the event number of the wait, and the operation."""
 
     slot: int
     position: int
@@ -46,8 +46,9 @@ def _waiters() -> dict[int, list[Waiter]]:
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """One mbarrier that was initialised. `component` counts its complete phases; `pending` the arrivals that the current
-    phase still takes, `expected` and `brought` its bytes, `flights` the copies that signal it."""
+    """One initialised mbarrier. `component` of the clocks counts its completed phases. `pending`: arrivals that the current
+    phase still lacks. `expected` and `brought`: bytes of the transaction count that were announced, and that copies complete.
+    `flights`: the agents that signal the current phase."""
 
     program: tuple[int, int, int]
     name: str
@@ -55,7 +56,7 @@ class Barrier:
     count: int
     op: Op
     partition: Callable[[int], str]
-    # How many arrivals are counted for one that the author wrote.
+    # The number of counted arrivals per arrival in the source (one per warp where warps arrive separately).
     share: Callable[[], int] = lambda: 1
     completed: int = 0
     pending: int = 0
@@ -64,44 +65,45 @@ class Barrier:
     flights: list[Agent] = field(default_factory=list[Agent])
     arrivals: list[Op] = field(default_factory=list[Op])
     invalidated: Op | None = None
-    # What the current phase publishes, and what the last complete one published.
+    # The clock that arrivals of the current phase have released, and the one that the last completed phase published.
     clock: Released = field(default_factory=Released)
     published: Released = field(default_factory=Released)
     waiters: dict[int, list[Waiter]] = field(default_factory=_waiters)
-    # The arrivals of the last complete phase.
+    # The arrivals of the last completed phase.
     earlier: list[Op] = field(default_factory=list[Op])
-    # What is complete once the copies of the current phase are, and of the last one. One commit tells several barriers at once.
+    # The counts that hold once the agents of the current phase have finished, and the same for the last phase. They may
+    # include components of other barriers, because one multicast tcgen05.commit signals several.
     holding: Counts = field(default_factory=dict[int, int])
     held_up: Counts = field(default_factory=dict[int, int])
-    # Copies whose threads added their own arrivals to the current phase: task, number of that event, what is complete then.
+    # Arrivals of cp.async without .noinc in the current phase: the task, the event number, and the counts complete by then.
     added: list[tuple[int, int, Counts]] = field(default_factory=list[tuple[int, int, Counts]])
 
     def __post_init__(self) -> None:
         self.pending = self.count
 
     def usable(self, op: Op, slot: int) -> None:
-        """Refuse what comes after `invalidate`. Raises BarrierInvalidated."""
+        """Check that the barrier has not been invalidated. Raises BarrierInvalidated."""
         if self.invalidated is not None:
             raise self._report(hazard.BARRIER_INVALIDATED, op, self.invalidated, "it was invalidated here", slot=slot)
 
     def invalidate(self, op: Op) -> None:
-        """End of the barrier. Raises BarrierInvalidated where a copy is on its way."""
+        """`mbarrier.inval`. Raises BarrierInvalidated if an agent that signals the barrier is in flight."""
         if self.flights:
             raise self._report(hazard.BARRIER_BUSY, op, self.flights[0].op, "the copy was started here")
         self.invalidated = op
 
     def idle(self, clock: Clock) -> bool:
-        """Whether nothing has come since the phases that a task knows to be complete."""
+        """True if the barrier has seen nothing since the last phase that a task knows to be complete."""
         return self.pending == self.count and not self.brought and clock.known.get(self.component, 0) >= self.completed
 
     def expect(self, op: Op, clock: Clock, size: int) -> None:
-        """An arrival, and more bytes to come. Raises TooManyArrivals, TransactionBytes."""
+        """`mbarrier.arrive.expect_tx`: one arrival, and `size` more bytes. Raises TooManyArrivals, TransactionBytes."""
         self._room(op, clock, 1)
         self.expected += size
         self.arrive(op, clock, 1, clock.release())
 
     def arrive(self, op: Op, clock: Clock, count: int, released: Released) -> None:
-        """Arrivals, and what they publish. Raises TooManyArrivals, TransactionBytes, PhaseAliasing."""
+        """`count` arrivals that release a clock. Raises TooManyArrivals, TransactionBytes, PhaseAliasing."""
         self._room(op, clock, count)
         self.pending -= count
         self.arrivals.append(op)
@@ -111,12 +113,13 @@ class Barrier:
             self.settle()
 
     def arrive_later(self, op: Op, clock: Clock, count: int, copies: Counts, agent: Agent) -> None:
-        """All threads of a task arrive once their `copies` so far are complete; with a `count` of 0 each adds to what the phase
-        takes, which somebody else has to hold up until all have come. Raises TooManyArrivals, TransactionBytes."""
+        """`cp.async.mbarrier.arrive`: each thread of a task arrives once its cp.async copies so far (`copies`) are complete.
+        A `count` of 0 is the form without `.noinc`: each thread first increments the pending count, so other arrivals have to
+        keep the phase incomplete until all threads have done so. Raises TooManyArrivals, TransactionBytes."""
         self._room(op, clock, count)
         self.pending -= count
         self.arrivals.append(op)
-        # That copies are complete says nothing of a thread's other accesses; only that the thread came here before.
+        # Completed copies order none of the thread's other accesses; those only precede in time.
         self.clock.join(clock.release())
         if count:
             join(self.clock.known, copies)
@@ -127,8 +130,8 @@ class Barrier:
         self._check_bytes(op)
 
     def arrive_behind(self, op: Op, clock: Clock, done: Counts, agent: Agent) -> None:
-        """One arrival, which comes when the agent has finished; then `done` is complete, of tensor memory too. Raises
-        TooManyArrivals, TransactionBytes."""
+        """`tcgen05.commit`: one arrival when the agent has finished. It publishes the counts `done`, which are sealed because a
+        commit implies `tcgen05.fence::before_thread_sync`. Raises TooManyArrivals, TransactionBytes."""
         self._room(op, clock, 1)
         self.pending -= 1
         self.arrivals.append(op)
@@ -139,19 +142,20 @@ class Barrier:
         self._check_bytes(op)
 
     def bring(self, op: Op, clock: Clock, size: int, agent: Agent) -> None:
-        """A copy that will bring bytes to the current phase. Raises TransactionBytes."""
+        """A copy that will complete `size` bytes (complete_tx) of the current phase. Raises TransactionBytes."""
         self.brought += size
         self._hold(agent, {self.component: self.completed + 1})
         join(self.clock.before, clock.release().before)
         self._check_bytes(op)
 
     def _hold(self, agent: Agent, done: Counts) -> None:
-        """A copy holds the phase up; once it has finished, so much is done."""
+        """Make the phase pend on an agent, whose completion publishes the counts `done`."""
         self.flights.append(agent)
         join(self.holding, done)
 
     def _room(self, op: Op, clock: Clock, count: int) -> None:
-        # Who does not come after the copies that completed a phase may arrive before they do.
+        # An arrival that is not ordered after the agents of the last phase may come before they finish, and then counts
+        # toward that phase.
         after = (clock.known, clock.before)
         unknown = any(all(counts.get(c, 0) < done for counts in after) for c, done in self.held_up.items())
         if count > self.pending or unknown:
@@ -179,11 +183,11 @@ class Barrier:
         )  # fmt: skip
 
     def starved(self, op: Op) -> Hazard | None:
-        """What to report of a waiter that will never go on because only bytes are missing."""
+        """The hazard of a wait that cannot end because the phase lacks nothing but bytes; None otherwise."""
         return self._bytes(hazard.MISSING_BYTES, op) if self.pending == 0 and self.brought < self.expected else None
 
     def settle(self) -> None:
-        """Let copies finish if nothing else holds the phase up. Raises PhaseAliasing."""
+        """Complete the phase if it is pending on agents alone: they finish now. Raises PhaseAliasing."""
         if self.pending or self.brought != self.expected:
             return
         self.held_up, self.holding = self.holding, {}
@@ -204,9 +208,10 @@ class Barrier:
         self.completed += 1
 
     def awaited(self, op: Op, clock: Clock, parity: int, position: int) -> int:
-        """The phase that a wait for a parity means: the last or the next of those the waiter knows (-1 before the first).
+        """The phase that a wait for a parity refers to: the last phase that the waiter knows, or the next one (-1 before the
+        first).
 
-        Raises PhaseAliasing where a later one is complete already."""
+        Raises PhaseAliasing if a later phase has completed already: the parity no longer identifies the phase."""
         known = clock.known.get(self.component, 0)
         phase = known - 1 if (known - 1) % 2 == parity else known
         if self.completed > phase + 1:
@@ -218,19 +223,19 @@ class Barrier:
         return phase
 
     def passed(self, phase: int) -> bool:
-        """Whether a phase is complete, now that somebody needs it."""
+        """True if a phase is complete, after an attempt to complete it."""
         if self.completed <= phase:
             self.settle()
         return self.completed > phase
 
     def learn(self, clock: Clock, phase: int) -> None:
-        """A waiter passes."""
+        """A wait for a phase has succeeded: the waiter acquires what the phase published."""
         if phase >= 0:
             clock.acquire(self.published)
             join(clock.known, {self.component: phase + 1})
 
     def missing(self, phase: int, arriving: Sequence[Op]) -> str:
-        """Words for what a phase still lacks. `arriving` are the operations of the kernel that may arrive at the barrier."""
+        """Message text for what a phase lacks. `arriving`: the operations of the kernel that may arrive at the barrier."""
         words: list[str] = []
         if self.pending:
             share = self.share()
@@ -244,7 +249,7 @@ class Barrier:
         return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._absent(arriving)}"
 
     def _absent(self, arriving: Sequence[Op]) -> str:
-        """Words for the arrivals that have not come: those of the phase before, or any that the kernel has."""
+        """Message text for missing arrivals: those that the previous phase had, or any in the kernel."""
         if not self.pending:
             return ""
         absent = [op for op in self.earlier or arriving if op not in self.arrivals]
@@ -267,10 +272,10 @@ class Barrier:
 
 
 def _phase(number: int) -> str:
-    """Words for a phase that is waited for; the one before the first counts as complete."""
+    """The name of a phase in reports. The phase before the first, of parity 1, counts as complete."""
     return f"phase {number}" if number >= 0 else "the phase before the first"
 
 
 def _lines(ops: Sequence[Op]) -> str:
-    """Where operations stand, each line once."""
+    """The source lines of operations, each once."""
     return " or ".join(dict.fromkeys(str(op.loc) for op in ops))

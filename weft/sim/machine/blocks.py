@@ -1,6 +1,6 @@
-"""Programs and their blocks: shared memory, barriers and agents, and the tasks that run.
+"""Programs and their blocks, which own memories, mbarriers, agents and tasks.
 
-Most programs have one block; those of a cluster have several, which are under way together.
+Most programs are one block. A program that is a cluster has several blocks, which are resident together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from weft.sim.memory.verdicts import clashing, task_words
 
 
 class Cluster:
-    """One program: its place in the grid and among those that run, and its blocks, of which most programs have one.
+    """One program: its coordinates in the grid, its number in start order, and its blocks.
 
-    Tasks of all blocks are numbered together (`slot`); each has a clock, bulk groups, cp.async batches, products, and a
-    pipe of tcgen05 operations. `rounds` are what was published at the cluster's barrier, round by round, `refused` the answers
-    that there was no program left."""
+    `slot` numbers the tasks of all blocks together. Each task has a clock, bulk groups, cp.async batches, wgmma groups, and a
+    pipe of tcgen05 operations. `rounds`: what each phase of the cluster's barrier published. `refused`: the answers of
+    clusterlaunchcontrol requests that found no program left."""
 
     __slots__ = (
         "_components", "blocks", "bulk", "clocks", "copies", "machine", "number", "pid", "pipes", "products", "refused",
@@ -51,19 +51,19 @@ class Cluster:
         self.blocks = [Block(self, rank) for rank in range(machine.blocks)]
 
     def component(self) -> int:
-        """A new component of the clocks."""
+        """Allocate a new component of the clocks."""
         self._components += 1
         return self._components - 1
 
     @property
     def tasks(self) -> Iterator[Task]:
-        """The tasks of all blocks that have not ended."""
+        """The tasks of all blocks that are still running."""
         return (task for block in self.blocks for task in block.tasks)
 
 
 class Block:
-    """A block of a cluster, by its rank there: its shared memory, barriers and agents, its tasks, the descriptors that it
-    made, and by place the last answer to a request for a program."""
+    """A block, at its rank in the cluster: its memories, mbarriers, agents and tasks, the descriptors that it made, and for
+    each address the last answer of a clusterlaunchcontrol request."""
 
     __slots__ = (
         "_stores",
@@ -95,7 +95,7 @@ class Block:
         self._stores: dict[Space, Store] = {}
 
     def store(self, space: Space) -> Store:
-        """One of the block's memories, made when it is first needed."""
+        """The block's memory of a space, created on first use."""
         found = self._stores.get(space)
         if found is None:
             machine = self.machine
@@ -113,12 +113,12 @@ class Block:
         return Shadow(*place, machine.plain, machine.names, machine.found)
 
     def _known(self, space: Space) -> Shadow | None:
-        """The last accesses to a memory, if there were any."""
+        """The shadow of a space, if its memory exists and hazards are checked."""
         found = self._stores.get(space)
         return None if found is None else found.shadow
 
     def start(self, slot: int, region: Region, args: Sequence[Data], threads: int, env: dict[Value, Data]) -> Task:
-        """A new task, for a partition of the block."""
+        """Start a task for a partition of the block."""
         task = Task(self, self.rank * self.machine.tasks + slot, threads)
         task.env.update(env)
         task.run = execute(task, region, args)
@@ -126,41 +126,42 @@ class Block:
         return task
 
     def partition(self, slot: int) -> str:
-        """Words for a task of the cluster."""
+        """The name of a task of the cluster in reports."""
         return task_words(slot, self.machine.tasks, self.machine.blocks)
 
     @property
     def events(self) -> int:
-        """Accesses to its shared memory so far."""
+        """The number of accesses to the block's shared memory so far."""
         known = self._known(SHARED)
         return 0 if known is None else known.count
 
     def meet(self, clock: Clock, events: int | None = None) -> None:
-        """All threads of a task have met, when its shared memory had seen so many events (None: now)."""
+        """A barrier of all threads of a task. `events`: the shared-memory event count at its arrival (None: now)."""
         shared, tensor = self._known(SHARED), self._known(TENSOR)
         if shared is not None:
             shared.barrier(clock, events)
-        # At the barrier of a cluster threads may have gone on since; what they read of tensor memory is kept for longer then.
+        # Between arrive and wait of the cluster's barrier threads may have accessed memory again. There is no event count of
+        # tensor memory at the arrival, so later reads stay grouped with the earlier ones, which is conservative.
         if tensor is not None and events is None:
             tensor.barrier(clock)
 
     def expect_answer(self, place: int, answer: Answer) -> None:
-        """An answer will come to a place of its shared memory. Raises LaunchControlMisuse where the last one there was lost."""
+        """An answer will be written to `place` in shared memory. Raises LaunchControlMisuse if it overwrites an unread one."""
         self._keep(self.answers.get(place), "when the next one is asked for", answer.op)
         self.answers[place] = answer
         if answer.program is None and answer not in self.cluster.refused:
             self.cluster.refused.append(answer)
 
     def _keep(self, answer: Answer | None, end: str, op: Op) -> None:
-        """Refuse to forget an answer with a program that nobody has read."""
+        """Check that an answer with a program was read. Raises LaunchControlMisuse."""
         if answer is not None and answer.program is not None and not answer.used:
             label = "it was asked for here"
             fields: dict[str, Any] = {"program": self.pid, "taken": answer.program, "end": end}
             raise clashing(hazard.CLC_LOST, op.loc, answer.op.loc, label, "", (), fields)
 
     def finish(self) -> None:
-        """The block has ended: agents finish, and what nobody waited for is reported. Raises StoreUnread, TensorMemoryInUse,
-        TensorMemoryKept, and LaunchControlMisuse where the cluster has ended and has not looked at an answer."""
+        """The block has ended: agents finish, and operations without a wait are reported. Raises StoreUnread,
+        TensorMemoryInUse, TensorMemoryKept, and LaunchControlMisuse if the cluster has ended without reading an answer."""
         self.ended = True
         self.agents.finish()
         machine, cluster = self.machine, self.cluster
@@ -190,7 +191,7 @@ class Block:
             )
 
     def free_tensor_memory(self, clock: Clock) -> None:
-        """A task gives the block's tensor memory back. Raises TensorMemoryInUse."""
+        """Deallocate the block's tensor memory. Raises TensorMemoryInUse if an operation on it may be in flight."""
         shadow = self._known(TENSOR)
         event = shadow.under_way(clock) if isinstance(shadow, TensorShadow) else None
         if event is not None:
@@ -207,7 +208,7 @@ class Block:
 
 
 class Meeting:
-    """A barrier between tasks: how many warps have come, what they publish, and how often all have come."""
+    """A named barrier between tasks: the warps that have arrived, the clock that they release, and completed generations."""
 
     __slots__ = ("arrived", "gathered", "generation", "published")
 
@@ -218,7 +219,7 @@ class Meeting:
         self.published = Released()
 
     def arrive(self, warps: int, needed: int, released: Released) -> None:
-        """Some warps come."""
+        """Arrival of some warps."""
         self.arrived += warps
         self.gathered.join(released)
         if self.arrived >= needed:

@@ -1,4 +1,4 @@
-"""Regions made ready to run: each operation beside its rule, and the values that nobody needs after it."""
+"""Regions prepared for execution: each operation with its rule, and the values that are dead after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from weft.sim.rule import RULES, Rule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One operation. `single` is its result if it has one only; `suspends` tells that its rule is a generator."""
+    """One operation. `single`: its result, if it has exactly one. `suspends`: its rule is a generator. `dead`: the values
+    whose last use this is."""
 
     rule: Rule
     op: Op
@@ -25,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Code:
-    """A region's arguments, steps, and its terminator, whose rule says what is handed over."""
+    """A region's arguments, its steps, and its terminator, whose rule returns the region's results."""
 
     args: tuple[Value, ...]
     steps: tuple[Step, ...]

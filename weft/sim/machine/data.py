@@ -1,8 +1,8 @@
-"""What a value is while a kernel runs: an array and, only where something is wrong, marks on its elements.
+"""Run-time values: an array and, for elements with a fault, marks.
 
-A tile is an array of the tile's logical shape. A scalar has shape `()`; one that differs between threads has shape
-`(threads, 1)`, and a register array of the lowered stage `(threads, count)`, so that NumPy broadcasts the one against the
-other. Inside a function that is mapped over elements a scalar has the shape of what it is mapped over.
+A tile is an array of the tile's logical shape. A scalar has shape `()`. A scalar that differs between threads has shape
+`(threads, 1)` and a register array of the lowered stage `(threads, count)`, so that NumPy broadcasts one against the other.
+Inside a function that is mapped over elements, a scalar has the shape of the mapped array.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from weft.errors import Loc
 Array: TypeAlias = Any
 """A NumPy array, or a NumPy scalar for shape `()`."""
 
-# NumPy's functions without their overloads, which have nothing to say about arrays of any type.
+# NumPy's functions without their overloads, which do not accept arrays of unknown element type.
 where: Callable[[Array, Array, Array], Array] = np.where
 arange: Callable[..., Array] = np.arange
 
 
 class Mark:
-    """Elements with a fault that counts only where they are used: which (broadcasts to the value), why, and since where.
+    """Elements with a fault that is reported only when they are used. `mask` broadcasts to the value; `cause` and `loc` say
+    why and where the fault arose.
 
-    Of integers that wrapped, the `low` lowest bits are those of the exact result all the same.
+    For wrapped integers, the `low` lowest bits still equal those of the exact result.
     """
 
     __slots__ = ("cause", "loc", "low", "mask")
@@ -38,7 +39,7 @@ class Mark:
 
 
 class Data:
-    """A value. `undefined` marks elements without one, `wrapped` those that depend on an int32 expression that overflowed."""
+    """A value. `undefined` marks elements without a value, `wrapped` those that depend on an int32 overflow."""
 
     __slots__ = ("array", "undefined", "wrapped")
 
@@ -49,14 +50,14 @@ class Data:
 
 
 def union(first: Mark | None, second: Mark | None) -> Mark | None:
-    """Elements marked in either; the first one's reason."""
+    """The union of two marks, with the cause of the first."""
     if first is None or second is None:
         return second if first is None else first
     return Mark(first.mask | second.mask, first.cause, first.loc, min(first.low, second.low))
 
 
 def undefined_in(operands: Iterable[Data | None]) -> Mark | None:
-    """Elements that are undefined in any operand."""
+    """A mark on the elements that are undefined in any operand."""
     mark = None
     for data in operands:
         if data is not None and data.undefined is not None:
@@ -65,12 +66,12 @@ def undefined_in(operands: Iterable[Data | None]) -> Mark | None:
 
 
 def marked(mask: Array, cause: str, loc: Loc | None, low: int = 0) -> Mark | None:
-    """A mark, or None where the mask is empty."""
+    """A mark, or None if the mask is empty."""
     return Mark(mask, cause, loc, low) if mask.any() else None
 
 
 def where_marked(mark: Mark | None, shape: tuple[int, ...], active: Array | None = None) -> Array | None:
-    """The marked elements among the active ones as an array of `shape`, or None when there are none."""
+    """A mask, at least of `shape`, of the marked elements that are active; None if there are none."""
     if mark is None:
         return None
     mask = mark.mask if active is None else mark.mask & active
@@ -78,7 +79,7 @@ def where_marked(mark: Mark | None, shape: tuple[int, ...], active: Array | None
 
 
 def moved(data: Data, move: Callable[[Array], Array]) -> Data:
-    """The value with its elements elsewhere; `move` acts on arrays of its shape."""
+    """A value whose elements `move`, a function of an array, rearranges; marks included."""
     if data.undefined is None and data.wrapped is None:
         return Data(move(data.array))
     return Data(move(data.array), _moved(data.undefined, data, move), _moved(data.wrapped, data, move))
@@ -91,7 +92,7 @@ def _moved(mark: Mark | None, data: Data, move: Callable[[Array], Array]) -> Mar
 
 
 def stacked(parts: list[Data], stack: Callable[[list[Array]], Array]) -> Data:
-    """Several values put together by `stack`, which acts on lists of arrays."""
+    """Several values combined by `stack`, a function of a list of arrays; marks included."""
     array = stack([part.array for part in parts])
     return Data(
         array, _stacked([p.undefined for p in parts], parts, stack), _stacked([p.wrapped for p in parts], parts, stack)
@@ -109,7 +110,7 @@ def _stacked(marks: list[Mark | None], parts: list[Data], stack: Callable[[list[
 
 
 def chosen(condition: Array, lhs: Data, rhs: Data) -> Data:
-    """`lhs` where the condition holds, else `rhs`, marks included."""
+    """`lhs` where the condition is True, else `rhs`; marks included."""
     if np.ndim(condition) == 0:
         return lhs if condition else rhs
     array = where(condition, lhs.array, rhs.array)

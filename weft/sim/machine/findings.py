@@ -1,8 +1,8 @@
-"""The hazards of one run: the first one ends it, or it goes on and keeps them all.
+"""The hazards of one run. The first one ends the run, or the run continues and collects them (`keep_going`).
 
-It can go on where the hazard leaves what follows meaningful: a race, a missing fence or wait, a read of memory that was never
-written, an undefined element that is stored. An access outside of memory, an address or a branch without a value, a misused
-barrier and a deadlock end the run either way, since nobody can say what would have come after them.
+A run can continue only if its further execution is still meaningful: after a race, a missing fence or wait, a read of memory
+that was never written, or a store of an undefined element. An access out of bounds, an undefined address or branch condition, a
+misused barrier and a deadlock always end the run, because what would follow is not defined.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.errors import Hazard, UserError
 
 
 class Findings:
-    """What a run has found so far, each hazard once: the same rule at the same operations is the same."""
+    """The hazards found so far, each once. Two hazards are equal if they have the same catalogue row and operations."""
 
     __slots__ = ("_known", "going_on", "hazards")
 
@@ -23,7 +23,7 @@ class Findings:
         self._known: dict[Hashable, Hazard] = {}
 
     def known(self, *key: Hashable) -> bool:
-        """Whether this was found before, once more then."""
+        """True if this hazard was found before; counts the repetition."""
         found = self._known.get(key)
         if found is None:
             return False
@@ -31,7 +31,7 @@ class Findings:
         return True
 
     def add(self, error: UserError, *key: Hashable) -> None:
-        """A hazard that leaves what follows meaningful. Raises it, unless the run goes on."""
+        """Record a hazard after which the run can continue. Raises it unless `keep_going` is set."""
         if not self.going_on or not isinstance(error, Hazard):
             raise error
         self.hazards.append(error)

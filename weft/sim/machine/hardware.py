@@ -1,7 +1,7 @@
-"""Between a tile and its threads: the same elements by coordinates, and by thread and register.
+"""Conversion between the two indexings of a distributed tile: by coordinates, and by thread and register.
 
-Thread `warp * 32 + lane` holds element `elements_of(layout)[thread, register]`. Where a layout repeats elements, the lowest
-holder stands for them all. In a cluster `rank` is the block that is meant; holders and owners of elements that it does not have
+Thread `warp * 32 + lane` holds element `elements_of(layout)[thread, register]`. If a layout replicates an element, its lowest
+holder represents it. `rank` is the rank of a block in its cluster; holders and owners of elements that the block does not hold
 are arbitrary.
 """
 
@@ -20,7 +20,7 @@ from weft.sim.machine.data import Array, Data, arange, moved
 
 @lru_cache(maxsize=1024)
 def elements_of(layout: LinearLayout, rank: int = 0) -> Array:
-    """Row-major number of the element that each thread's registers hold, shape (threads, registers)."""
+    """The row-major index of the element in each register of each thread, shape (threads, registers)."""
     threads = arange(layout.in_size("warp") * WARP_SIZE)[:, None]
     registers = arange(layout.in_size("register"))[None, :]
     block = rank & layout.in_size("block") - 1
@@ -30,7 +30,7 @@ def elements_of(layout: LinearLayout, rank: int = 0) -> Array:
 
 @lru_cache(maxsize=1024)
 def part_of(layout: LinearLayout, rank: int) -> Array | None:
-    """Which elements, by row-major number, a block of a cluster holds; None for all."""
+    """Mask of the elements (row-major) that a block of a cluster holds; None for all."""
     held = np.zeros(prod(layout.out_sizes), bool)
     held[elements_of(layout, rank)] = True
     return None if held.all() else held
@@ -38,13 +38,13 @@ def part_of(layout: LinearLayout, rank: int) -> Array | None:
 
 @lru_cache(maxsize=1024)
 def own_part_of(layout: LinearLayout, rank: int, blocks: int) -> Array | None:
-    """Which elements a block holds that no earlier one of `blocks` does; None for all."""
+    """Mask of the elements that a block holds and no block of lower rank does; None for all."""
     return np.zeros(prod(layout.out_sizes), bool) if rank & copies(layout, blocks) else part_of(layout, rank)
 
 
 @lru_cache(maxsize=1024)
 def holders_of(layout: LinearLayout, rank: int = 0) -> Array:
-    """For each element its lowest holder, as `thread * registers + register`."""
+    """The lowest holder of each element, as `thread * registers + register`."""
     flat = elements_of(layout, rank).ravel()
     holders = np.zeros(prod(layout.out_sizes), np.int64)
     holders[flat[::-1]] = arange(flat.size)[::-1]
@@ -53,13 +53,13 @@ def holders_of(layout: LinearLayout, rank: int = 0) -> Array:
 
 @lru_cache(maxsize=1024)
 def owners_of(layout: LinearLayout, rank: int = 0) -> Array:
-    """For each element the lowest thread that holds it."""
+    """The lowest thread that holds each element."""
     return (holders_of(layout, rank) // layout.in_size("register")).astype(np.int16)
 
 
 @lru_cache(maxsize=1024)
 def readers_of(layout: LinearLayout, several: int, rank: int = 0) -> Array:
-    """For each element the thread that holds it, or `several` in place of more than one."""
+    """The thread that holds each element, or `several` if more than one thread does."""
     elements = elements_of(layout, rank)
     owners = owners_of(layout, rank)
     threads = np.broadcast_to(arange(elements.shape[0])[:, None], elements.shape)
@@ -71,19 +71,19 @@ def readers_of(layout: LinearLayout, several: int, rank: int = 0) -> Array:
 
 
 def linear_of(type: TileType) -> LinearLayout:
-    """The tile's layout, which the compiler has resolved by now."""
+    """The tile's layout, which must be resolved."""
     if type.linear is None:
         raise ValueError(f"{type} reached the simulator before its layout was resolved")
     return type.linear
 
 
 def to_threads(data: Data, layout: LinearLayout, rank: int = 0) -> Data:
-    """A tile's elements as (threads, registers)."""
+    """A tile as a (threads, registers) array."""
     elements = elements_of(layout, rank)
     return moved(data, lambda array: array.reshape(-1)[elements])
 
 
 def to_tile(data: Data, layout: LinearLayout, shape: tuple[int, ...], rank: int = 0) -> Data:
-    """Values by (thread, register) as a tile; as a scalar where the shape is empty."""
+    """A (threads, registers) array as a tile; as a scalar if the shape is empty."""
     holders = holders_of(layout, rank)
     return moved(data, lambda array: array.reshape(-1)[holders].reshape(shape)[()])

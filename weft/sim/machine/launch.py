@@ -1,4 +1,4 @@
-"""Running a kernel on NumPy: arguments become values, the grid's programs run, and a report comes back."""
+"""A simulated launch: binds the arguments, runs the programs of the grid, and returns a report."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from weft.sim.memory.heap import Buffer, Heap, Segment, TensorMap, segment_of
 from weft.sim.numbers import arithmetic as numbers
 from weft.targets import Target
 
-# Multiprocessors of an H100 or H200. How many a GPU has is a fact of the board, which a target does not know.
+# SMs of an H100 SXM or H200. The number of SMs is a property of the board, which a target does not describe.
 MULTIPROCESSORS = 132
-# Registers that a thread is assumed to need when a kernel's residency is estimated.
+# Registers per thread that the estimate of a kernel's occupancy assumes.
 REGISTERS = 64
-# Of a kernel that takes over programs, one of so many gets a place at first, whatever the GPU holds.
+# If a kernel claims programs (clusterlaunchcontrol), at most one in this many is resident at first, so that some are left.
 TAKEN_OVER = 4
 PROGRESS_AFTER = 2.0
 StartOrder = Literal["grid", "reverse", "random"]
@@ -59,17 +59,17 @@ def run(
     order: StartOrder | None = None,
     keep_going: bool = False,
 ) -> Report:
-    """Run a function of either stage; its stores appear in the buffers.
+    """Run a function of the tile or the lowered stage. Its stores go to the buffers.
 
     `grid`: programs along three axes. `arguments`: one per parameter, a Buffer for a pointer, a TensorMap for a descriptor.
-    `programs`: run only these (first axis fastest, all of the grid without it). `seed`: another one takes turns between waiting
-    blocks in another order. `stdout`: where kernels print (`sys.stdout`). `progress`: None shows a bar on a terminal when a run
-    takes over two seconds, True at once, False never. `max_resident`: how many programs may be live together (what the target
-    holds; of a kernel that takes over programs, a quarter of them at most, so that some are left to take).
-    `order`: programs start in the order of the grid (or of `programs`), in reverse, or at random by the seed; None is random
-    under a seed and without `programs`. Programs that may wait for one another change places with those only that would be
-    under way together. `keep_going`: hazards that leave what follows meaningful do not end the run
-    (`weft.sim.machine.findings`). Raises the Hazard that the kernel meets first, or that ends the run.
+    `programs`: run only these (default: the whole grid, first axis fastest). `seed`: determines the order in which blocks and
+    tasks take turns. `stdout`: where kernels print (default: `sys.stdout`). `progress`: None shows a bar on a terminal once a
+    run takes more than two seconds, True at once, False never. `max_resident`: the number of programs resident at the same
+    time (default: the target's occupancy; for a kernel that claims programs at most a quarter of the grid, so that some are
+    left to claim). `order`: programs start in the order of the grid (or of `programs`), in reverse, or at random by the seed;
+    None means random if there is a seed and no `programs`. Programs that may wait for each other are reordered only within
+    the set that is resident together. `keep_going`: a hazard after which execution is still meaningful does not end the run
+    (`weft.sim.machine.findings`). Raises the first Hazard, or the one that ends the run.
     """
     segments: dict[int, Segment] = {}
     values = tuple(_value(func, number, argument, segments) for number, argument in enumerate(arguments))
@@ -81,7 +81,7 @@ def run(
     order = order or ("random" if seed and programs is None else "grid")
     count = prod(grid) if programs is None else len(programs)
     resident = max_resident or _resident(machine, count)
-    # Programs that never read what others publish cannot wait for one another, and start in any order.
+    # Programs without strong reads cannot wait for each other, so they may start in any order.
     waits = any(map(reads_strongly, walk(func.body)))
     started = _ordered(grid, programs, order, seed, resident if waits else max(count, 1))
     machine.pending = Pending(started, resident, resident if waits and order != "grid" else 1)
@@ -102,7 +102,7 @@ def run(
 
 
 def _ordered(grid: Pid, programs: Sequence[Pid] | None, order: StartOrder, seed: int, window: int) -> Sequence[Pid]:
-    """The programs of a launch in the order in which they start, by windows of so many."""
+    """The programs of a launch in start order; reordering happens within windows of `window` programs."""
     count = prod(grid) if programs is None else len(programs)
     by: Order | None = None
     if order == "reverse":
@@ -132,7 +132,7 @@ def _print(out: TextIO, line: str) -> None:
 
 
 def _resident(machine: Machine, programs: int) -> int:
-    """How many programs may be under way together."""
+    """The number of programs that are resident at the same time."""
     shared = machine.func.attrs.shared_bytes
     blocks = max(machine.target.resident_blocks(machine.threads, REGISTERS, shared), 1) * MULTIPROCESSORS
     resident = max(blocks // machine.blocks, 1)
@@ -143,7 +143,7 @@ def _resident(machine: Machine, programs: int) -> int:
 
 @contextmanager
 def _bar(name: str, total: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar for grids that take long; gives the function to call with how many are over."""
+    """A progress bar for long runs. Yields the function to call with the number of finished programs."""
     begin = perf_counter()
     shown: Any = None
     hidden = wanted is False
@@ -166,7 +166,7 @@ def _bar(name: str, total: int, wanted: bool | None) -> Iterator[Callable[[int],
 
 
 def _terminal_bar(name: str, total: int) -> Any:
-    """A started bar on the error stream, or None where that is no terminal."""
+    """A started bar on the error stream, or None if that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Programs of a launch that have not started, and answers to who asks to take one over (cluster launch control)."""
+"""Programs of a launch that have not started, and the answers to requests that claim one (clusterlaunchcontrol.try_cancel)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft.sim.machine.programs import Pid
 
 
 class Pending:
-    """Programs that have not started, in the order of the launch. `resident`: how many may be under way together; `running`
-    are, and `canceled` will never start, since others have taken them over.
+    """Programs that have not started, in launch order. `resident`: the number that may run at the same time. `running`: the
+    number that does. `canceled`: the number that will never start, because running programs have claimed them.
 
-    The programs are asked for one by one, never listed. `_placed` are those that were passed over by requests since they have a
-    place and are about to start, at most `resident`; all after `_next` are untouched. `window`: programs are in the order of
-    the grid but for windows of this many."""
+    Programs are computed one by one and never listed. `_placed`: programs that requests skipped because a free slot means that
+    they are about to start, at most `resident`. Programs from `_next` on are untouched. `window`: the launch order is that of
+    the grid, except for reordering within windows of this many."""
 
     __slots__ = ("_next", "_placed", "_programs", "canceled", "resident", "running", "window")
 
@@ -33,17 +33,17 @@ class Pending:
         return len(self._placed) + len(self._programs) - self._next
 
     def start(self, stuck: bool = False) -> Pid | None:
-        """The next program, if there is one and a place for it.
+        """Start the next program if there is one and a free slot for it.
 
-        Where those that run are `stuck`, the others of their window start too: in the order of the grid some of them would have
-        had the places of some that run, and those that are waited for may be among them."""
+        If the running programs are `stuck`, the rest of their window starts as well: in grid order, some of these would have
+        been resident instead of some that run, and the running programs may wait for exactly those."""
         if not self or not (self._free or (stuck and self._next % self.window)):
             return None
         self.running += 1
         return self._placed.popleft() if self._placed else self._take()
 
     def cancel(self) -> Pid | None:
-        """Take over the next program that has no place; None where all that are left have one, and are about to start."""
+        """Claim the next program without a slot; None if all that are left have a slot, and are about to start."""
         if len(self) <= self._free:
             return None
         while len(self._placed) < self._free:
@@ -53,7 +53,7 @@ class Pending:
 
     @property
     def _free(self) -> int:
-        """Places that no program has; none while programs run beyond the places because the others were stuck."""
+        """Free slots. 0 while more programs run than there are slots, which happens after a start with `stuck`."""
         return max(self.resident - self.running, 0)
 
     def _take(self) -> Pid:
@@ -63,8 +63,8 @@ class Pending:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """What a request got: a program or None. It is there when `component` of the clocks has counted past `value`; `used` once
-    somebody has read it."""
+    """The result of a request: a program or None. It has been written when `component` of the clocks has counted past `value`.
+    `used`: some task has read it."""
 
     op: Op
     program: Pid | None

@@ -1,6 +1,6 @@
-"""The programs of a grid in the order in which they start, computed one by one: a grid may have 2**63 of them.
+"""The programs of a grid in start order, computed one by one, because a grid may have 2**63 of them.
 
-An order is a function from a position in it to a program's number; it says who starts when, and nothing about who is resident.
+An order is a function from a position to the number of the program that starts there. It says nothing about residency.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Order = Callable[[int], int]
 ROUNDS = 4
 """Rounds of the Feistel network; four make a pseudo-random permutation (Luby and Rackoff)."""
 LISTED = 4096
-"""Up to how many programs an order is a shuffled list: with halves of few bits a network is no even permutation."""
+"""Up to this many programs an order is a shuffled list: a Feistel network with halves of few bits permutes poorly."""
 
 
 class GridPrograms(Sequence[Pid]):
-    """All programs of a grid, the first axis fastest, or as `order` has them."""
+    """All programs of a grid, in grid order (first axis fastest) or in the given `order`."""
 
     __slots__ = ("_grid", "_order", "_size")
 
@@ -46,7 +46,7 @@ class GridPrograms(Sequence[Pid]):
 
 
 def windowed(count: int, size: int, within: Callable[[int, int], Order]) -> Order:
-    """`size` programs after one another, in each window by an order of its own: `within(programs, number of the window)`."""
+    """Consecutive windows of `size` programs, each with an order of its own: `within(programs, number of the window)`."""
     made: dict[int, Order] = {}
 
     def order(position: int) -> int:
@@ -65,10 +65,10 @@ def backwards(count: int) -> Order:
 
 
 def shuffled(count: int, seed: int) -> Order:
-    """A pseudo-random order of `count` programs; of more than `LISTED` it keeps no list.
+    """A pseudo-random order of `count` programs; no list is kept for more than `LISTED`.
 
-    There a Feistel network permutes the numbers of the next even count of bits. A number that lands outside of the range is
-    permuted again until it is inside, which is a permutation too and takes four turns at most on average.
+    Beyond that, a Feistel network permutes the integers of the next even bit count. An integer outside the range is permuted
+    again until it falls inside (cycle walking), which is again a permutation and takes at most four steps on average.
     """
     random = Random(seed)
     if count <= LISTED:

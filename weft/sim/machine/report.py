@@ -1,4 +1,4 @@
-"""What a simulated launch tells afterwards."""
+"""The report of a simulated launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.errors.base import counted
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something that works but may not be meant, once per line."""
+    """A remark on a line that is correct but possibly unintended; at most one per rule and line."""
 
     rule: str
     message: str
@@ -22,10 +22,10 @@ class Advice:
 
 @dataclass(slots=True)
 class Report:
-    """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and what kernels printed.
+    """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and printed lines.
 
-    `canceled` counts the programs that others have taken over, which are not among those run. `order` says in which order
-    programs started: a race that another order shows may have stayed hidden. `hazards` are those after which the run went on
+    `canceled`: the number of programs that others claimed, which are not among those run. `order`: the order in which programs
+    started; another order may reveal further races. `hazards`: those after which the run continued
     (`weft.simulate(keep_going=True)`)."""
 
     programs: int = 0
@@ -38,7 +38,7 @@ class Report:
     lines: list[str] = field(default_factory=list[str])
 
     def advise(self, rule: str, message: str, loc: Loc | None) -> None:
-        """Add advice, unless this rule has already spoken about this line."""
+        """Add advice, unless this rule already has advice for this line."""
         if all((rule, loc) != (known.rule, known.loc) for known in self.advice):
             self.advice.append(Advice(rule, message, loc))
 

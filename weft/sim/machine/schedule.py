@@ -1,9 +1,9 @@
-"""Which block runs when, and which of its tasks.
+"""The scheduler of blocks and tasks.
 
-Programs start in the order of the launch, all blocks of one together; those that others have taken over never do. A block runs
-until none of its tasks can move, then the next program starts, up to how many are resident at once, as on a GPU that places
-blocks in order and never takes one away.
-When nobody can move and no more can start, it is a deadlock. The order is a function of the seed.
+Programs start in launch order, all blocks of a cluster together; programs that others have claimed never start. A block runs
+until all of its tasks wait; then the next program starts, up to the number that is resident at once. This models a GPU, which
+places blocks in order and does not preempt them. If no task can run and no program can start, the launch is deadlocked. The
+schedule is a function of the seed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weft.sim.machine.wait import Wait
 def run_blocks(
     machine: Machine, arguments: tuple[Data, ...], seed: int, finished: Callable[[int], None]
 ) -> None:  # fmt: skip
-    """Run every program to its end. Raises Deadlock, and whatever the programs raise. `finished` is called after each, with
-    how many are over."""
+    """Run every program to its end. `finished` is called after each with the number of finished programs. Raises Deadlock, and
+    the hazards of the programs."""
     random = Random(seed) if seed else None
     pending, started = machine.pending, 0
     live: list[Block] = []
@@ -60,7 +60,7 @@ def _ready(block: Block) -> bool:
 
 
 def _advance(block: Block, random: Random | None) -> None:
-    """Run the block's tasks until all wait for others. One that polls gets a single turn."""
+    """Run the block's tasks until all of them wait. A task that polls gets a single turn."""
     polled: set[Task] = set()
     while True:
         turns = [task for task in block.tasks if task not in polled and _can_move(task)]
@@ -85,10 +85,10 @@ def _resume(task: Task) -> None:
 
 
 def stuck(live: list[Block], pending: int) -> UserError:
-    """The report of a launch in which nothing can move: what waits for others of its program comes last."""
+    """The error for a deadlocked launch. Waits that follow from other waits of the same program are listed last."""
     waiters = [(task, task.wait) for block in live for task in block.tasks if task.wait is not None]
     waiters.sort(key=lambda waiter: waiter[1].follows)
-    # Bytes do not come either where who would ask for them waits for global memory.
+    # If some task polls global memory, the missing bytes may belong to a load that it has not issued: report the deadlock.
     if not any(wait.polls for _, wait in waiters):
         for _, wait in waiters:
             starved = wait.starved()
@@ -114,7 +114,7 @@ def stuck(live: list[Block], pending: int) -> UserError:
 
 
 def _grouped(waiters: list[tuple[Task, Wait]]) -> tuple[tuple[str, Loc], ...]:
-    """A line for the waits of many programs at one place: the first of them, and how many there are."""
+    """One line of message text per source line where programs wait: the first program, and the number of others."""
     groups: dict[tuple[Loc, int, type[Wait]], list[tuple[Task, Wait]]] = {}
     for task, wait in waiters:
         if wait.loc is not None:

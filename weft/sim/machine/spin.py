@@ -1,7 +1,8 @@
-"""Which carried values decide how a `while` goes on.
+"""Detection of polling loops: the loop-carried values of a `while` that can change its behaviour.
 
-An iteration that changed neither memory nor these values will be repeated as it is until somebody else changes memory: the
-loop waits. Counters that only count do not decide anything, so a loop that counts its turns while it polls is seen to wait.
+If an iteration has changed neither memory nor one of these values, every further iteration will repeat it until another task
+changes memory: the loop is polling. A counter that reaches neither the condition nor an operation with effects is not among
+these values, so a loop that counts its iterations while it polls is recognised, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from weft.ir.core import Op, Region, Value, walk
 
 @lru_cache(maxsize=1024)
 def deciding(loop: Op) -> tuple[int, ...]:
-    """Numbers of the carried values that reach the loop's condition or any operation with effects in the loop."""
+    """The indices of the carried values that reach the loop's condition or an operation with effects in the loop."""
     condition, body = loop.regions
     producers = {value: op for region in (condition, body) for op in walk(region) for value in op.results}
-    # A carried value comes from the end of the body, a passed one from the end of the condition.
+    # Phi edges: the condition's arguments come from the body's terminator, the body's from the condition's terminator.
     edges = dict(zip(condition.args, body.terminator.operands, strict=True))
     edges |= dict(zip(body.args, condition.terminator.operands[1:], strict=True))
     reached: set[Value] = set()

@@ -1,9 +1,9 @@
-"""Tasks, and how they execute regions.
+"""Tasks, and the execution of regions by a task.
 
-A task is one partition of a block (all of it unless the kernel specialises its warps). It runs as a generator, so that it can
-stop where it waits for another and be resumed (`weft.sim.machine.schedule`). All its threads go in step: an operation acts on
-whole arrays, and where threads (or elements that a function is mapped over) take different ways, `active` says for whom a
-region runs.
+A task is one partition of a block (the whole block unless the kernel is warp-specialised). It runs as a generator, so that it
+can be suspended while it waits for another task (`weft.sim.machine.schedule`). Its threads run in lockstep: an operation acts
+on arrays over all threads. Under divergence of threads, or of the elements that a function is mapped over, `active` is the mask
+for which a region executes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Uninitialized = Literal["error", "poison"]
 
 
 class Machine:
-    """What all blocks of one launch share."""
+    """The state that all blocks of one launch share."""
 
     __slots__ = (
         "_codes", "blocks", "found", "func", "granule", "grid", "hazards", "heap", "idle", "names", "output", "pending",
@@ -87,14 +87,14 @@ class Machine:
         self.uninitialized: Uninitialized = uninitialized
         self.granule, self.tasks = _shared_granule(func), _task_count(func)
         self.blocks = func.attrs.num_ctas
-        # Whether the first of each two neighbouring blocks starts the products of both.
+        # True if blocks work in pairs and the even block issues the MMAs of both (`.cta_group::2`).
         self.two_ctas = func.attrs.two_ctas
-        # Whether only threads and their cp.async copies access shared memory, and no partitions: then a barrier orders all.
+        # True if there is one task, and only threads and their cp.async copies access shared memory: a barrier orders all.
         self.plain = self.tasks == self.blocks == 1 and not _uses_async_proxy(func)
         self.names = Naming(func)
         self.steering = steering_of(func) if hazards else NOTHING
         self.races = Races(heap, self.tasks * self.blocks, self.steering) if hazards else None
-        # How often an author's barrier or fence ran, and how often it ordered nothing.
+        # For each barrier or fence of the author, how often it ran and how often it had nothing to order.
         self.idle: dict[Op, tuple[int, int]] = {}
         self._codes: dict[Region, Code] = {}
 
@@ -104,22 +104,22 @@ class Machine:
         return self.func.attrs.stage == "lowered"
 
     def overtakes(self) -> bool:
-        """Whether others go on before a program that has waited for them; at random, under a seed."""
+        """True if other programs run before one whose wait has just ended; random under a seed, False without."""
         return self.seed != 0 and self.random.random() < 0.5
 
     def code(self, region: Region) -> Code:
-        """The region made ready to run, once."""
+        """The region prepared for execution, cached."""
         if region not in self._codes:
             self._codes[region] = compile_region(region)
         return self._codes[region]
 
     def print(self, line: str) -> None:
-        """A line of output of the kernel."""
+        """Print a line of the kernel's output."""
         self.report.lines.append(line)
         self.output(line)
 
     def ordered(self, op: Op, useful: bool) -> None:
-        """Note whether a barrier or fence of the author had anything to order."""
+        """Record whether a barrier or fence of the author had anything to order."""
         if not op.attrs.get("reason"):
             runs, idle = self.idle.get(op, (0, 0))
             self.idle[op] = runs + 1, idle + (not useful)
@@ -134,27 +134,27 @@ class Machine:
 
 
 def _shared_granule(func: Func) -> int:
-    """Bytes of the smallest element in shared memory."""
+    """Size in bytes of the smallest element in shared memory."""
     types = (value.type for op in walk(func.body) for value in op.results)
     return min((t.element.itemsize for t in types if isinstance(t, (SharedType, SharedArrayType))), default=4)
 
 
 def _task_count(func: Func) -> int:
-    """Tasks of a block that are under way together, at most."""
+    """The maximum number of tasks of a block that run concurrently."""
     kinds = (control.warp_specialize, control.partitions)
     return max((len(op.regions) for op in walk(func.body) if op.kind in kinds), default=1)
 
 
 def _uses_async_proxy(func: Func) -> bool:
-    """Whether copies of TMA or products of warpgroups may access shared memory."""
+    """True if the async proxy (TMA, wgmma) may access shared memory."""
     effects = (effect for op in walk(func.body) for effect in op.kind.effects)
     return any(effect.proxy == "async" or effect.completes in ("mbarrier", "bulk", "wgmma") for effect in effects)
 
 
 class Task:
-    """A partition of a block: its values, its threads, what it knows (`clock`), and which threads or elements are active
-    (None: all). `slot` numbers it within its cluster. `arrived` counts its arrivals at the cluster's barrier, `awaited` its
-    waits, and `sealed` is how many events it had, and its block's shared memory, at the last arrival."""
+    """A partition of a block: its values, its threads, its vector clock, and the mask of active threads or elements (None:
+    all). `slot`: its number in the cluster. `arrived` and `awaited` count its arrivals and waits at the cluster's barrier.
+    `sealed`: the event counts of the task and of its block's shared memory at the last arrival."""
 
     __slots__ = (
         "active", "arrived", "awaited", "block", "clock", "env", "last_read", "machine", "pid", "place", "reads", "run",
@@ -178,31 +178,31 @@ class Task:
         self.wait: Wait | None = None
         # The task's number across the launch.
         self.place = block.cluster.number * len(block.cluster.clocks) + slot
-        # Its events before this one are ordered for all its threads as far as global memory goes.
+        # Events of the task before this one are ordered for all its threads with respect to global memory.
         self.settled = 0
 
     @property
     def ended(self) -> bool:
-        """True once its region has ended."""
+        """True once the task's region has ended."""
         return self.run is None
 
     @property
     def warps(self) -> int:
-        """How many warps it is."""
+        """The number of warps."""
         return -(-self.threads // WARP_SIZE)
 
     @property
     def rank(self) -> int:
-        """The number of its block in the cluster."""
+        """The rank of the task's block in the cluster."""
         return self.block.rank
 
     @property
     def names(self) -> Naming:
-        """How reports call its threads."""
+        """The names of threads in reports."""
         return self.machine.names
 
     def part(self, value: Value | None) -> Array | None:
-        """Which elements of a tile are held by the task's block; None for all."""
+        """Mask of a tile's elements that the task's block holds; None for all."""
         if (
             self.machine.blocks == 1
             or value is None
@@ -214,12 +214,12 @@ class Task:
         return None if held is None else held.reshape(value.type.shape)
 
     def held(self, value: Value | None, mask: Array | None) -> Array | None:
-        """A mask restricted to what is active and held by the task's block."""
+        """A mask restricted to active elements that the task's block holds."""
         return _both(self.under(mask), self.part(value))
 
     def own(self, value: Value | None, mask: Array | None) -> Array | None:
-        """A mask restricted to what is active, and where the task's block does what happens once in the cluster: at elements
-        that it is the first to hold, and for scalars in the first block."""
+        """A mask restricted to active elements for which the task's block performs effects that happen once in the cluster: the
+        elements of which it is the lowest-ranked holder, and scalars in block 0."""
         active = self.under(mask)
         if self.machine.blocks == 1 or self.machine.lowered or value is None:
             return active
@@ -238,18 +238,18 @@ class Task:
         value: int = 0,
         atomic: bool = False,
     ) -> Event:
-        """An access to shared memory that is over at once, or when a component has counted past a value."""
+        """The event of an access that completes at once, or (given a component) when the component has counted past `value`."""
         if component < 0:
             component, value = self.slot, self.clock.tick()
         return Event(component, value, mode, writes, self.slot, op, memory, atomic)
 
     def barrier(self) -> None:
-        """All threads of the task meet."""
+        """A barrier of all threads of the task."""
         self.clock.barrier()
         self.block.meet(self.clock)
 
     def fail(self, entry: Row, op: Op, **fields: Any) -> UserError:
-        """The exception of a row at an operation of this program. What it calls `name` is the memory at fault."""
+        """The exception of a catalogue row at an operation of this program. The field `name` is the memory at fault."""
         error = fail(entry, loc=op.loc, program=self.pid, **fields)
         if isinstance(error, Hazard):
             error.buffer = str(fields.get("name", ""))
@@ -259,14 +259,14 @@ class Task:
         return error
 
     def under(self, mask: Array | None) -> Array | None:
-        """A mask restricted to what is active."""
+        """A mask restricted to active threads or elements."""
         if mask is None or self.active is None:
             return self.active if mask is None else mask
         return mask & self.active
 
     @contextmanager
     def only(self, mask: Array) -> Generator[None, None, None]:
-        """Run for the active ones among `mask` only."""
+        """Restrict the active threads or elements to `mask`."""
         before = self.active
         self.active = mask if before is None else mask & before
         try:
@@ -275,7 +275,7 @@ class Task:
             self.active = before
 
     def where(self, shape: tuple[int, ...], flat: int) -> str:
-        """Words for one element of an array, by its row-major number."""
+        """Message text for one element of an array, given by its row-major index."""
         if len(shape) == 0:
             return "a scalar"
         index = tuple(int(i) for i in np.unravel_index(flat, shape))
@@ -285,7 +285,7 @@ class Task:
         return f"index {index}" if len(index) > 1 else f"index {flat}"
 
     def demand(self, op: Op, data: Data | None, sink: str, mask: Array | None = None) -> None:
-        """Refuse undefined elements of a value that is about to count, where `mask` holds. Raises UndefinedValue."""
+        """Check that a value has no undefined active elements under `mask`, before it is used. Raises UndefinedValue."""
         if data is None or data.undefined is None:
             return
         bad = where_marked(data.undefined, np.shape(data.array), self.under(mask))
@@ -293,14 +293,14 @@ class Task:
             self.refuse(op, data.undefined, sink, bad)
 
     def refuse(self, op: Op, mark: Mark, sink: str, bad: Array) -> None:
-        """Report an undefined element that reaches `sink`; what is only stored leaves the run meaningful."""
+        """Report an undefined element that reaches `sink`. The run can continue if the element is only stored."""
         if sink not in STORED:
             raise self.undefined(op, mark, sink, bad)
         if not self.machine.found.known(sink, op):
             self.machine.found.add(self.undefined(op, mark, sink, bad), sink, op)
 
     def undefined(self, op: Op, mark: Mark, sink: str, bad: Array) -> UserError:
-        """The report of an undefined element that reaches `sink`."""
+        """The error for an undefined element that reaches `sink`."""
         where = f" ({self.where(np.shape(bad), int(np.argmax(bad)))})" if np.ndim(bad) else ""
         related: tuple[tuple[str, Loc], ...] = () if mark.loc is None else (("the element comes from", mark.loc),)
         if mark.cause == DIVIDED:
@@ -311,7 +311,7 @@ class Task:
         return fail(entry, loc=op.loc, related=related, program=self.pid, sink=sink, where=where, cause=mark.cause)
 
     def uniform(self, op: Op, data: Data, what: str) -> Data:
-        """A scalar that must be equal in all active threads, as one of shape (). Raises BrokenPromise."""
+        """A scalar that must be uniform over the active threads, with shape (). Raises BrokenPromise."""
         if data.array.ndim == 0:
             return data
         self.demand(op, data, what)
@@ -331,18 +331,18 @@ class Task:
 
 
 def _both(first: Array | None, second: Array | None) -> Array | None:
-    """Where two masks hold, None being all."""
+    """The conjunction of two masks; None stands for all."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
 
 
-STORED = ("a store", "an atomic")  # where values go that decide nothing
+STORED = ("a store", "an atomic")  # sinks whose values decide neither control flow nor an address
 DIVIDED = "it is the result of a division by zero"
 
 
 def execute(task: Task, region: Region, args: Sequence[Data]) -> Run:
-    """Run a region with these arguments; returns what its terminator hands over."""
+    """Execute a region with these arguments; returns the operands of its terminator."""
     code = task.machine.code(region)
     env = task.env
     env.update(zip(code.args, args, strict=True))

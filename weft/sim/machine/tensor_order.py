@@ -1,13 +1,13 @@
-"""Which operations of tcgen05 are carried out in the order in which threads start them, and why others are not.
+"""The pairs of asynchronous tcgen05 operations that execute in issue order, and the reason why others do not.
 
-PTX promises an order of few pairs (PTX ISA, "Pipelined tcgen05 Instructions", of the memory consistency model): a product
-comes after an earlier one that adds to the same accumulator by instructions of the same shape and kind, and after earlier
-copies. All else may be carried out in any order until a commit has arrived on a barrier that somebody waits for.
+PTX guarantees the order of few pairs (PTX ISA, "Pipelined tcgen05 Instructions"): an MMA executes after an earlier MMA on the
+same accumulator with the same shape and kind, and after earlier `tcgen05.cp` copies. All other pairs may execute in any order
+until a commit has arrived on an mbarrier and a thread has waited for it.
 
-What a product reads is another matter: kernels of NVIDIA overwrite it without a wait, by copies as well as by other products,
-and so may authors. CUTLASS's block-scaled main loop copies the scales of the next step over those of the last one
-(sm100_blockscaled_mma_warpspecialized.hpp), and its attention multiplies Q and K into columns that hold the P of the product
-before (examples/77_blackwell_fmha). A copy therefore comes after all copies that lie before an earlier product, too.
+The simulator is more lenient about operands in tensor memory: NVIDIA's own kernels overwrite what an MMA reads without a wait,
+by copies as well as by other MMAs. CUTLASS's block-scaled mainloop copies the scale factors of the next k step over those of
+the last one (sm100_blockscaled_mma_warpspecialized.hpp), and its attention writes Q K^T to columns that hold the P of the
+preceding MMA (examples/77_blackwell_fmha). It follows that a copy also executes after all copies that precede an earlier MMA.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from weft.layout.tensor_memory.load_store import LANE
 
 @dataclass(frozen=True, slots=True)
 class Accumulators:
-    """What the instructions of a product add to: their kind, rows (of both blocks of a pair) and columns of each, how many
-    columns of a block's memory that takes, and where they begin (lane << 16 | column)."""
+    """The accumulators of an MMA's instructions: the kind, the shape of each (rows of both blocks of a pair, columns), its
+    width in columns of one block's tensor memory, and the start addresses (lane << 16 | column)."""
 
     kind: Kind
     shape: tuple[int, int]
@@ -31,7 +31,7 @@ class Accumulators:
     starts: tuple[int, ...]
 
     def disorder(self, later: Accumulators) -> str:
-        """Why a later product that adds to some of the same memory does not come after this one; empty where it does."""
+        """Why a later MMA with an overlapping accumulator is not ordered after this one; empty if it is."""
         if self.kind != later.kind:
             return f"instructions of kind {later.kind} do not wait for those of kind {self.kind}"
         if self.shape != later.shape:
@@ -42,26 +42,26 @@ class Accumulators:
         return ""
 
     def _apart(self, start: int, other: int) -> bool:
-        """Whether two instructions of this shape share columns but not the first one."""
+        """True if the accumulators of two instructions of this shape overlap but begin at different columns."""
         (lane, column), (other_lane, other_column) = divmod(start, LANE), divmod(other, LANE)
         return lane == other_lane and 0 < abs(column - other_column) < self.width
 
 
 Operation = Accumulators | None
-"""What an operation of tcgen05 is: a product, or (None) a copy."""
+"""A tcgen05 operation: an MMA, or a copy (None)."""
 
 
 def accumulators(kind: Kind, m: int, n: int, pair: bool, starts: Iterable[int]) -> Accumulators:
-    """Those of instructions of `m` rows of each block and `n` columns, which begin at addresses."""
+    """The accumulators, at these start addresses, of instructions with `m` rows per block and `n` columns."""
     shape = (2 * m if pair else m, n)
     return Accumulators(kind, shape, n // 2 if pair and m < LANES else n, tuple(starts))
 
 
 def disorder(earlier: Operation, writes: bool, later: Operation, reads: bool, multiplied: bool) -> str:
-    """Why an operation does not come after an earlier one, both of which access the same tensor memory; empty where it does.
+    """Why an operation is not ordered after an earlier one on the same tensor memory; empty if it is.
 
-    `writes`: the earlier one writes there; `reads`: the later one reads; `multiplied`: the earlier one's thread has started a
-    product since."""
+    `writes`: the earlier one writes there. `reads`: the later one reads there. `multiplied`: the thread of the earlier one has
+    issued an MMA since."""
     if not writes:
         return ""
     if earlier is None:

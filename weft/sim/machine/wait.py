@@ -1,4 +1,4 @@
-"""What a task that stops yields: where it stands and what it waits for, for the scheduler and for reports of deadlocks."""
+"""Waits: what a suspended task yields to the scheduler, with the texts for deadlock reports."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 
 class Wait:
-    """What a task yields when it stops: where it stands, and what it waits for."""
+    """A suspended task's position in the source, and the condition that it waits for."""
 
     __slots__ = ("loc",)
     follows = False
-    """True for a wait that another one causes: for tasks of its own program to meet it or to end."""
+    """True for a wait on tasks of the same program (a barrier or a join), which another wait causes."""
 
     def __init__(self, loc: Loc | None) -> None:
         self.loc = loc
 
     @property
     def polls(self) -> bool:
-        """True for a task that could go on, but lets others have a turn."""
+        """True for a task that could continue but yields to others."""
         return False
 
     def instead(self) -> str:
-        """What to write so that such a wait ends."""
+        """The fix that a deadlock report suggests for this wait."""
         return "give each phase the arrivals and bytes that its mbarrier counts, from somebody who does not wait for the waiter"
 
     def ready(self) -> bool:
-        """Whether the task can go on."""
+        """True if the task can continue."""
         raise NotImplementedError
 
     def words(self) -> str:
-        """What it waits for, after 'waits'."""
+        """The report's text behind 'waits'."""
         return ""
 
     def memory(self) -> str:
-        """What reports call the memory that it waits at, if any."""
+        """The name in reports of the memory that the task waits on, if any."""
         return ""
 
     def writers(self) -> tuple[tuple[str, Loc], ...]:
-        """Where the kernel may do what it waits for, if that is memory."""
+        """Source lines that may write the memory that the task waits on."""
         return ()
 
     def starved(self) -> UserError | None:
-        """A better report than a deadlock, where there is one."""
+        """A more specific error than a deadlock, or None."""
         return None
 
 
@@ -60,7 +60,8 @@ Run: TypeAlias = Generator[Wait, None, tuple[Data, ...]]
 
 
 class MemoryWait(Wait):
-    """A task repeats a loop that reads memory: it can only go on once memory has changed, or (`stuck` False) it counts."""
+    """A task in a loop that polls memory. With `stuck` it can continue only after memory has changed; otherwise the loop still
+    changes its own state, and the task merely yields."""
 
     __slots__ = ("_seen", "_stuck", "_task")
 
@@ -72,15 +73,15 @@ class MemoryWait(Wait):
 
     @property
     def polls(self) -> bool:
-        """Such a task gives others a turn."""
+        """Always: a polling task yields to others."""
         return True
 
     def ready(self) -> bool:
-        """Whether the loop may do something else than before."""
+        """True if another iteration may differ from the last one."""
         return not self._stuck or self._task.machine.heap.writes != self._seen
 
     def words(self) -> str:
-        """The memory that the task read last, and what it holds."""
+        """The memory that the task read last, and its value."""
         access, name = self._task.last_read, self.memory()
         if access is None or not name:
             return ""
@@ -88,14 +89,14 @@ class MemoryWait(Wait):
         return f" for {name}, which holds {held:#x}" if access.itemsize > 4 else f" for {name}, which holds {held}"
 
     def memory(self) -> str:
-        """The first element of those that it read last."""
+        """The first element of the last read."""
         access, segment = self._task.last_read, self._segment()
         if access is None or segment is None:
             return ""
         return f"{segment.buffer.name}[{(int(access.addresses.min()) - segment.pointer) // access.itemsize}]"
 
     def writers(self) -> tuple[tuple[str, Loc], ...]:
-        """The other lines that may write the argument that it waits for, through any argument over the same memory."""
+        """The other lines that may write the polled argument, through any argument that shares its storage."""
         segment, machine = self._segment(), self._task.machine
         if segment is None:
             return ()
@@ -110,7 +111,7 @@ class MemoryWait(Wait):
         return tuple(dict.fromkeys(found))
 
     def instead(self) -> str:
-        """A value that somebody stores."""
+        """The fix: another program has to store the awaited value."""
         name = self.memory() or "the memory"
         if not self.writers():
             return f"store the value that ends this loop to {name} in a program that does not wait: no other line may write it"

@@ -1,8 +1,8 @@
-"""Int32 results that overflowed: how the mark goes from operands to results, and its report where memory is accessed.
+"""Int32 overflow: propagation of the `wrapped` mark from operands to results, and its report at memory accesses.
 
-A wrapped integer is a value like any other; only where an address or the mask of an access depends on one is it reported.
-Sums, products and bitwise operations keep a number of low bits that are those of the exact result (`Mark.low`). Where nothing
-else is left of a value, wrapping made no difference and the mark ends: `x * 40503 & 255`, or a cast to `uint32`.
+A wrapped integer is an ordinary value. It is reported only if an address or the mask of an access depends on it. Addition,
+multiplication and bitwise operations preserve a number of low bits of the exact result (`Mark.low`). If a value consists of
+such bits alone, wrapping made no difference and the mark is dropped: `x * 40503 & 255`, or a cast to `uint32`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from weft.sim.machine.tasks import Task
 
 CAUSE = "it wrapped"
 WORD = 32
-"""Bits of the integers whose overflow is followed."""
+"""Width of the integers whose overflow is tracked."""
 
 
 def wrapped_in(operands: Iterable[Data]) -> Mark | None:
-    """Elements that depend on a wrapped one in any operand, with as many exact low bits as the operands have."""
+    """A mark on the elements that depend on a wrapped operand, with the least number of exact low bits of the operands."""
     mark = None
     for data in operands:
         if data.wrapped is not None:
@@ -32,13 +32,13 @@ def wrapped_in(operands: Iterable[Data]) -> Mark | None:
 
 
 def inexact(operands: Iterable[Data]) -> Mark | None:
-    """As `wrapped_in`, for operations whose result has no exact bits: quotients, comparisons, extremes."""
+    """`wrapped_in` for operations whose result has no exact low bits: division, comparison, minimum, maximum."""
     mark = wrapped_in(operands)
     return mark if mark is None or not mark.low else Mark(mark.mask, mark.cause, mark.loc)
 
 
 def shifted_right(lhs: Data, rhs: Data) -> Mark | None:
-    """Of a right shift, which drops exact bits."""
+    """The mark of a right shift, which drops exact low bits."""
     mark = wrapped_in((lhs, rhs))
     if mark is None:
         return None
@@ -47,12 +47,12 @@ def shifted_right(lhs: Data, rhs: Data) -> Mark | None:
 
 
 def shifted_left(lhs: Data, rhs: Data) -> Mark | None:
-    """Of a left shift, which adds none."""
+    """The mark of a left shift, which keeps the number of exact low bits."""
     return lhs.wrapped if rhs.wrapped is None else inexact((lhs, rhs))
 
 
 def of_and(lhs: Data, rhs: Data) -> Mark | None:
-    """Of `and`: the mark ends where the other operand keeps exact bits only."""
+    """The mark of `and`, which is dropped where the other operand masks all but exact bits."""
     return union(_unless_masked(lhs, rhs), _unless_masked(rhs, lhs))
 
 
@@ -60,13 +60,13 @@ def _unless_masked(data: Data, other: Data) -> Mark | None:
     mark = data.wrapped
     if mark is None:
         return None
-    # Of a bool both bits are one: `False` keeps none of the other operand.
+    # For bools, `False` masks the other operand completely.
     known = (other.array >= 0) & (other.array < 1 << mark.low)
     return _except(mark, known, other)
 
 
 def of_or(lhs: Data, rhs: Data) -> Mark | None:
-    """Of `or`: the mark ends where the other operand has all bits set."""
+    """The mark of `or`, which is dropped where the other operand has all bits set."""
     return union(_unless_set(lhs, rhs), _unless_set(rhs, lhs))
 
 
@@ -75,14 +75,14 @@ def _unless_set(data: Data, other: Data) -> Mark | None:
 
 
 def _except(mark: Mark, known: Array, other: Data) -> Mark | None:
-    """The mark without the elements that are known, given that the other operand did not wrap there."""
+    """The mark without the `known` elements, provided that the other operand did not wrap there."""
     if other.wrapped is not None:
         known = known & ~other.wrapped.mask
     return marked(mark.mask & ~known, mark.cause, mark.loc, mark.low)
 
 
 def of_cast(x: Data, target: DType) -> Mark | None:
-    """Of a cast: the mark ends in an unsigned or narrow type that has room for exact bits only."""
+    """The mark of a cast, which is dropped for an unsigned or narrow type that holds exact bits only."""
     mark = x.wrapped
     if mark is None or target.is_floating():
         return None
@@ -93,7 +93,7 @@ def of_cast(x: Data, target: DType) -> Mark | None:
 
 
 def check(task: Task, op: Op, data: Data, entry: Row, shape: tuple[int, ...], active: Array | None) -> None:
-    """Refuse an access one of whose active elements depends on a wrapped integer. Raises WrappedOffset."""
+    """Check that no active element of an access depends on a wrapped integer. Raises WrappedOffset."""
     mark = data.wrapped
     bad = where_marked(mark, shape, active)
     if mark is None or bad is None:

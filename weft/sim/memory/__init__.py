@@ -1,1 +1,1 @@
-"""Memory: its bytes, who touched it last, what is ordered before what, and what is a hazard."""
+"""The memory model: stored bytes, the last accesses of each granule, happens-before (vector clocks), and hazard verdicts."""

@@ -1,17 +1,22 @@
-"""Happens-before inside a block: what each task knows to be done, and what barriers and fences make of it.
+"""Happens-before inside a block: the vector clock of each task, and how barriers and fences update it.
 
-A *task* is a partition of a block, its threads in step. Whatever can be awaited is a *component* with a count: the events of
-a task, the phases of an mbarrier, the bulk groups or the cp.async batches of a task. An event is the number `value` of its
-component, and a clock `{component: count}` knows it when its count is greater.
+A *task* is a partition of a block; its threads run in lockstep. Everything that can be waited for is a *component* of the
+clocks with a count: the events of a task, the phases of an mbarrier, the bulk groups or the cp.async batches of a task. An
+event is identified by its component and its number there, `value`. It happens before the present of a clock
+`{component: count}` if that count is greater than `value`.
 
-`Clock.known` is known to all threads of a task, `each` to every thread about its own cp.async copies, `elected` to the elected
-thread about its bulk groups. A partition barrier makes all of it known to all, the task's own events included. `fenced`
-counts the generic-proxy events that a proxy fence has made visible to the async proxy, `own_fenced` those of each thread.
-`warps` is what the threads of each warp know beyond that, which comes from barriers of that warp.
-For tensor memory, `sealed` counts what a tcgen05 fence has put before what is signalled, `own_sealed` the task's own events of
-that kind, each thread's for itself until they meet, and `ordered` what a fence behind a wait has put before what follows.
-`before` counts what came before in time, which is more than what is known: a phase of an mbarrier comes after the copies that
-it waited for were started, and so after what their task did until then, though nobody published that.
+`Clock.known` holds for all threads of a task. `each` holds for every thread about its own cp.async copies
+(`cp.async.wait_group` is per thread), `elected` for the elected thread about its bulk groups (`cp.async.bulk.wait_group`). A
+barrier of the partition merges all of these and the task's own events into `known`. `fenced` counts the generic-proxy events
+that a proxy fence has made visible to the async proxy; `own_fenced` counts those that each thread has fenced for itself.
+`warps` holds what the threads of each warp know in addition, from barriers of that warp (`bar.warp.sync`).
+
+For tensor memory, `sealed` counts the events that `tcgen05.fence::before_thread_sync` orders before the next release,
+`own_sealed` the task's own such events, valid per thread until the next barrier. `ordered` counts the events that
+`tcgen05.fence::after_thread_sync` orders before what follows (PTX ISA, "tcgen05.fence").
+
+`before` counts the events that precede in time, a superset of `known`: an mbarrier phase completes after the copies that
+signal it were issued, hence after everything that their task did until then, although no release published those events.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ Counts = dict[int, int]
 
 
 def join(into: Counts, other: Counts) -> None:
-    """Know what the other knows as well."""
+    """Raise each count of `into` to that of `other`: the join of two vector clocks."""
     for component, count in other.items():
         if into.get(component, 0) < count:
             into[component] = count
@@ -42,8 +47,7 @@ def _of_warps() -> dict[int, Counts]:
 
 @dataclass(slots=True)
 class Released:
-    """What somebody published: what is done, which of it is fenced, what came before in time, published or not, what of
-    it is sealed, and what was learned of other programs."""
+    """The clocks that a release publishes. The fields are those of `Clock`; `learned` is about other programs."""
 
     known: Counts = field(default_factory=_counts)
     fenced: Counts = field(default_factory=_counts)
@@ -52,7 +56,7 @@ class Released:
     learned: Learned | None = None
 
     def join(self, other: Released) -> None:
-        """Publish what the other publishes as well."""
+        """Also publish what `other` publishes."""
         if other.learned is not None:
             self.learned = self.learned or Learned()
             self.learned.join(other.learned)
@@ -64,8 +68,8 @@ class Released:
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """What one task knows. `slot` is the component of its own events, `position` their count so far, `touched` the count when
-    it accessed tensor memory last."""
+    """The vector clock of one task. `slot`: the component of its own events. `position`: their count so far. `touched`: the
+    value of `position` after its last access to tensor memory."""
 
     slot: int
     position: int = 0
@@ -83,24 +87,24 @@ class Clock:
     learned: Learned = field(default_factory=Learned)
 
     def tick(self) -> int:
-        """The number of a new event of the task."""
+        """Begin a new event of the task and return its number."""
         self.position += 1
         return self.position - 1
 
     @property
     def open(self) -> bool:
-        """Whether a barrier would make anything known."""
+        """True if a barrier would order anything that is not ordered yet."""
         single = (*self.each.items(), *self.elected.items())
         return self.known.get(self.slot, 0) < self.position or any(self.known.get(c, 0) < count for c, count in single)
 
     @property
     def unfenced(self) -> bool:
-        """Whether a fence would order anything that it does not order already."""
+        """True if a proxy fence would order anything that is not ordered yet."""
         others = any(self.fenced.get(c, 0) < count for c, count in self.known.items())
         return self.own_fenced.get(self.slot, 0) < self.position or others
 
     def barrier(self) -> None:
-        """All threads of the task have arrived."""
+        """A barrier at which all threads of the task have arrived."""
         join(self.known, self.each)
         join(self.known, self.elected)
         self.known[self.slot] = self.position
@@ -110,7 +114,7 @@ class Clock:
         self.learned.meet(lambda _: None)
 
     def warp_barrier(self, warps: Collection[int]) -> None:
-        """All threads of these warps have arrived, each at its own warp's barrier."""
+        """All threads of these warps have arrived, each at the barrier of its own warp."""
         for warp in warps:
             known = self.warps.setdefault(warp, {})
             join(known, self.each)
@@ -118,14 +122,14 @@ class Clock:
         self.learned.meet(lambda threads: shared_in_warps(threads, warps))
 
     def fence(self) -> None:
-        """Each thread orders what it did, and what it knows, before later accesses of the async proxy."""
+        """A proxy fence of every thread: its own accesses, and those it knows of, precede later accesses of the async proxy."""
         join(self.fenced, self.known)
         join(self.own_fenced, self.each)
         self.own_fenced[self.slot] = self.position
 
     def seal(self, issued: Counts) -> bool:
-        """Each thread puts its accesses to tensor memory before what it signals next, the elected one also what it has
-        `issued`. Whether there were any since the last time."""
+        """`tcgen05.fence::before_thread_sync`: each thread's accesses to tensor memory precede its next release. The elected
+        thread's fence covers the operations that it has `issued`, too. Returns whether there was anything to order."""
         useful = self.own_sealed.get(self.slot, 0) < self.touched or any(
             self.sealed.get(c, 0) < n for c, n in issued.items()
         )
@@ -134,13 +138,14 @@ class Clock:
         return useful
 
     def order(self) -> bool:
-        """Accesses to tensor memory come after what is sealed by now. Whether they did not before."""
+        """`tcgen05.fence::after_thread_sync`: later accesses to tensor memory follow the sealed events. Returns whether there
+        was anything to order."""
         useful = any(self.ordered.get(c, 0) < count for c, count in self.sealed.items())
         join(self.ordered, self.sealed)
         return useful
 
     def release(self) -> Released:
-        """What the elected thread publishes."""
+        """A release by the elected thread."""
         known = dict(self.known)
         join(known, self.elected)
         before = dict(self.before)
@@ -148,7 +153,7 @@ class Clock:
         return Released(known, dict(self.fenced), before, dict(self.sealed), self.learned.published())
 
     def release_all(self) -> Released:
-        """What all threads publish together, each for itself."""
+        """A release by every thread of the task."""
         out = self.release()
         join(out.known, self.each)
         out.known[self.slot] = self.position
@@ -158,7 +163,7 @@ class Clock:
         return out
 
     def acquire(self, released: Released) -> None:
-        """All threads learn what was published."""
+        """An acquire by all threads of the task."""
         join(self.known, released.known)
         join(self.fenced, released.fenced)
         join(self.before, released.before)

@@ -1,6 +1,6 @@
-"""Shared memory as threads access it, element by element: checked, and as fast as arrays go.
+"""Checked accesses to shared memory by threads, element by element, vectorised over threads and registers.
 
-Elements are numbered from the start of shared memory, in elements of their type; an array of them is (threads, registers).
+Elements are numbered from the start of shared memory, in elements of their type. Arrays have the shape (threads, registers).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Verb = Literal["reads", "writes", "updates"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What an operation does in every run: its element, the constant part of its places (threads, registers), the thread of
-    each, and how many elements an instruction moves."""
+    """The constant part of an operation's accesses: the element type, the constant offsets (threads, registers), the thread of
+    each, and the vector width of the instruction in elements."""
 
     element: DType
     table: Array
@@ -48,8 +48,8 @@ def _form(op: Op, threads: int) -> Form:
 
 
 class Accesses:
-    """An operation's accesses: `elements` (inactive ones are anywhere in the allocation), those that are `active` (None: all),
-    and `at`, the active elements. `words` is memory as elements of the type (bools as bytes).
+    """An operation's accesses: `elements` (inactive ones are arbitrary elements of the allocation), the mask `active` (None:
+    all), and `at`, the active elements. `words`: the memory as elements of the type (bools as bytes).
 
     Raises UndefinedValue, OutOfBounds, Misaligned."""
 
@@ -77,7 +77,7 @@ class Accesses:
         if not self.at.size:
             self.elements = np.zeros_like(self.elements)
             return
-        # Indices are taken apart as if they never wrapped (`weft.passes.lowered.sort_indices`).
+        # `weft.passes.lowered.sort_indices` splits indices on the assumption that they do not wrap.
         wraps.check(task, op, index, hazard.WRAPPED, np.shape(index.array), under)
         if mask is not None:
             wraps.check(task, op, mask, hazard.WRAPPED_MASK, np.shape(mask.array), under)
@@ -87,7 +87,7 @@ class Accesses:
             self.elements = where(self.active, self.elements, self.at.flat[0])
 
     def _spread(self, mask: Array) -> Array | None:
-        """A mask of threads, or of accesses, for every register; None where it holds everywhere."""
+        """A mask per thread, or per access, broadcast to every register; None if it is True everywhere."""
         if mask.all():
             return None
         if mask.ndim == 2 and mask.shape[1] > 1 and self.form.vec > 1:
@@ -107,7 +107,7 @@ class Accesses:
                 raise error
 
     def _thread(self, position: int) -> str:
-        """Words for the thread of an active element."""
+        """The name in reports of an active element's thread."""
         threads = self.form.threads if self.active is None else self.form.threads[self.active]
         return self.task.names.thread(int(threads.flat[position]))
 
@@ -120,13 +120,13 @@ class Accesses:
         )  # fmt: skip
 
     def _named(self, position: int) -> str:
-        """Words for an element by its position in the access: `tile[5] through t.tile[4, 4](0, 0)`."""
+        """The name in reports of the element at a position of the access: `tile[5] through t.tile[4, 4](0, 0)`."""
         memory = self.handle.memory
         index = int(self.elements.flat[position]) - memory.start // self.words.itemsize
         return f"{memory.name}[{index}]{self.task.names.view(self.op)}"
 
     def _misaligned(self, size: int, vec: int) -> UserError | None:
-        """What is wrong with the first active vector that does not start at a multiple of its width; None for none."""
+        """The error for the first active vector that does not start at a multiple of its width; None for none."""
         width = size * vec
         starts = (self.elements[:, ::vec] - self.handle.base // size) * size + self.handle.base
         bad = starts % width != 0
@@ -147,11 +147,11 @@ class Accesses:
         return self.words.itemsize // self.memory.granule
 
     def granules(self, elements: Array) -> Array:
-        """The granules of elements, a last axis of several where an element has them."""
+        """The granules of elements, with a last axis if an element has several."""
         return pieces(0, elements, self.words.itemsize, self.memory.granule)
 
     def demand(self, data: Data, sink: str) -> None:
-        """Refuse undefined elements of a value that active accesses use. Raises UndefinedValue."""
+        """Check that a value has no undefined elements where accesses are active. Raises UndefinedValue."""
         if data.undefined is None:
             return
         bad = where_marked(data.undefined, self.elements.shape, self.active)
@@ -159,9 +159,9 @@ class Accesses:
             self.task.refuse(self.op, data.undefined, sink, bad)
 
     def note(self, writes: bool, atomic: bool = False, values: Array | None = None) -> bool:
-        """Check the accesses against earlier ones, and remember them; `values` are what a store writes, of the shape of `at`.
+        """Check the accesses against earlier ones, and record them. `values`: what a store writes, in the shape of `at`.
 
-        Gives whether several threads write the same element. Raises the hazard of a clash."""
+        Returns whether several threads write the same element. Raises the hazard of a conflict."""
         task, shadow = self.task, self.memory.shadow
         if shadow is None:
             return False
@@ -177,7 +177,7 @@ class Accesses:
         )
 
     def _equal(self, earlier: Event, here: Array, values: Array) -> bool:
-        """Whether an earlier store gave these granules the values that they get now; says so."""
+        """True if an earlier store wrote these granules with equal values, which is benign; adds advice."""
         if earlier.mode != "generic" or not earlier.writes or earlier.atomic:
             return False
         same = bits_of(self.words[self.at]) == bits_of(values)
@@ -192,7 +192,7 @@ class Accesses:
         self.task.machine.report.advise("equal-stores", message, self.op.loc)
 
     def marks(self, cause: str) -> Mark | None:
-        """Which elements that are read are undefined, those of inactive accesses because of `cause`.
+        """A mark on the undefined ones among the elements read; inactive accesses are undefined because of `cause`.
 
         Raises UninitializedRead."""
         memory, active = self.memory, self.active
@@ -212,13 +212,13 @@ class Accesses:
         return undefined if active is None else off(active, undefined, cause, self.op.loc)
 
     def wrote(self) -> None:
-        """The active elements have values now."""
+        """Mark the active elements as written."""
         if self.at.size:
             self.memory.written(self.handle.memory, self.granules(self.at))
             self.task.machine.heap.writes += 1
 
     def stored(self, values: Array) -> None:
-        """After a store in which several threads wrote an element: refuse different values. Raises ThreadRace."""
+        """After a store in which several threads wrote an element: report different values. Raises ThreadRace."""
         lost = bits_of(self.words[self.at]) != bits_of(values)
         threads = self.form.threads if self.active is None else self.form.threads[self.active]
         for position in np.flatnonzero(lost):
@@ -237,7 +237,7 @@ class Accesses:
 
 
 def off(active: Array, undefined: Mark | None, cause: str, loc: Loc | None) -> Mark:
-    """A mark on what is not active, beside another."""
+    """The union of a mark on the inactive elements and another mark."""
     return (
         Mark(~active, cause, loc)
         if undefined is None
@@ -246,7 +246,7 @@ def off(active: Array, undefined: Mark | None, cause: str, loc: Loc | None) -> M
 
 
 def load(accesses: Accesses) -> Data:
-    """The elements; those of inactive accesses are undefined. Raises UninitializedRead, races."""
+    """Read the elements; inactive accesses give undefined values. Raises UninitializedRead, races."""
     task = accesses.task
     task.reads += 1
     if not accesses.at.size:

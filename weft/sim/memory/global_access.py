@@ -1,6 +1,7 @@
-"""Checked accesses to global memory, shared by the tile and the lowered forms.
+"""Checked accesses to global memory, for tile IR and for lowered IR.
 
-Only active elements are touched and checked. What is wrong with one is found out after the fact, element by element.
+Only active elements are accessed and checked. The check covers all addresses at once; only when it fails does the error path
+look for the first bad element.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ MASKED_ATOMIC = "the atomic that gives it is masked off"
 
 
 class Request:
-    """An operation's accesses of `vec` elements each: the active addresses, and where they are (None: everywhere).
+    """An operation's accesses of `vec` elements each: the active addresses, and the mask `where` of the active accesses (None:
+    all).
 
-    `operand` numbers the operand that is the pointer."""
+    `operand`: the number of the pointer operand."""
 
     __slots__ = ("access", "all", "element", "op", "pointer", "shape", "task", "where")
 
@@ -47,7 +49,8 @@ class Request:
         self.pointer = op.operands[operand]
         self.element = pointee(op, operand)
         self.all = ptr.array
-        # In a cluster each block reads what it holds, and what happens once to an element is done by the first to hold it.
+        # In a cluster each block reads the elements that it holds. A write happens once: the first block that holds an
+        # element does it.
         self.where = task.under(own) if task.machine.blocks == 1 else self._part(own)
         if self.where is not None:
             self.all, self.where = np.broadcast_arrays(self.all, self.where)
@@ -62,8 +65,8 @@ class Request:
             wraps.check(task, op, mask, hazard.WRAPPED_MASK, self.shape, active)
 
     def _part(self, mask: Array | None) -> Array | None:
-        """The active elements that are for the task's block."""
-        # What threads do by themselves every block does.
+        """Mask of the active elements that the task's block accesses."""
+        # Every block of the cluster executes thread-level and lowered operations itself.
         of_tiles = self.op.kind.stage == "tile"
         once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
         return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
@@ -74,13 +77,13 @@ class Request:
         return self.task.machine.heap
 
     def values(self, data: Data) -> Array:
-        """The active elements of an operand with an element per access (and `vec` of them along a last axis)."""
+        """The active elements of an operand that has one element per access (or `vec`, along a last axis)."""
         shape = self.shape + ((self.access.vec,) if self.access.vec > 1 else ())
         array = np.broadcast_to(data.array, shape)
         return array if self.where is None else array[self.where]
 
     def demand(self, data: Data, sink: str) -> None:
-        """Refuse undefined elements of a value that active accesses use. Raises UndefinedValue."""
+        """Check that a value has no undefined elements where accesses are active. Raises UndefinedValue."""
         if data.undefined is None:
             return
         where = self.where[..., None] if self.where is not None and self.access.vec > 1 else self.where
@@ -89,7 +92,7 @@ class Request:
             self.task.refuse(self.op, data.undefined, sink, bad)
 
     def touches(self, places: list[Place], way: Way) -> list[Touch]:
-        """What the check for races sees of the accesses."""
+        """The accesses in the race detector's form."""
         threads, notes = self._threads(way)
         each = self.task.names.by_threads(self.op)
         return [
@@ -100,7 +103,7 @@ class Request:
         ]  # fmt: skip
 
     def _threads(self, way: Way) -> tuple[Array | int, Array | int]:
-        """The thread of each active access: as it is checked, and as it is kept for later checks."""
+        """The thread of each active access: as checked against earlier accesses, and as recorded for later checks."""
         value = self.pointer
         assert value is not None
         if isinstance(value.type, TileType) and value.type.linear is not None and self.shape == value.type.shape:
@@ -114,7 +117,7 @@ class Request:
         return (threads, notes) if self.where is None else (threads[self.where], notes[self.where])
 
     def fault(self, verb: str) -> UserError:
-        """What is wrong with these addresses: the report of the first bad one."""
+        """The error for the first bad address."""
         flat = np.ravel(self.all)
         active = np.ones(flat.shape, bool) if self.where is None else np.ravel(self.where)
         width = self.access.width
@@ -134,7 +137,7 @@ class Request:
         )  # fmt: skip
 
     def _aligned(self, start: int, width: int) -> str:
-        """What to write against an access of `width` bytes to an array at `start` which is not aligned to that."""
+        """The fix for a misaligned access of `width` bytes to an array that starts at address `start`."""
         if start % width:
             return f"pass an array whose start is aligned to {width} bytes, or access narrower elements"
         count = width // self.element.itemsize
@@ -162,7 +165,7 @@ class Request:
         )  # fmt: skip
 
     def _who(self, flat: int) -> str:
-        """Words for the thread at fault, in a kernel that is launched by threads."""
+        """The name of the faulting thread, in a kernel that is launched by threads."""
         named = self.op.kind.stage == "both" and len(self.shape) == 2
         return f" ({self.task.where(self.shape, flat)}{self._through()})" if named else ""
 
@@ -178,12 +181,12 @@ _INSTEAD = (
 
 @lru_cache(maxsize=256)
 def thread_numbers(shape: tuple[int, int]) -> Array:
-    """The number of the thread that has each element of an array of this shape."""
+    """The thread of each element of a (threads, registers) array."""
     return np.repeat(arange(shape[0])[:, None], shape[1], axis=1)
 
 
 def _part(whole: Any, which: Array | None) -> Any:
-    """What belongs to some of the accesses (None: all) of an array for all, or of a number that holds for all."""
+    """The entries for some of the accesses (None: all) of an array with one entry per access, or of a common number."""
     return whole if which is None or isinstance(whole, int) else whole[which]
 
 
@@ -195,12 +198,12 @@ def pointee(op: Op, operand: int = 0) -> DType:
 
 
 def from_bits(bits: Array, element: DType) -> Array:
-    """Memory's bits as values; any bits but 0 are True."""
+    """Bits from memory as values; a bool is True for any bits but 0."""
     return bits != 0 if element.is_bool() else bits.view(numpy_dtype(element))
 
 
 def load(request: Request, other: Data | None) -> Data:
-    """Values at the addresses; elsewhere `other` (which has their shape), or undefined."""
+    """Load the active elements. Inactive ones get `other` (of the same shape), or are undefined."""
     task = request.task
     task.reads += 1
     task.last_read = request.access
@@ -224,7 +227,7 @@ def load(request: Request, other: Data | None) -> Data:
 
 
 def scattered(request: Request, values: Array, other: Data | None, cause: str) -> Data:
-    """Values of the active elements among all: elsewhere `other`, or undefined because of `cause`."""
+    """Active values in an array of all accesses. Inactive elements get `other`, or are undefined because of `cause`."""
     where = request.where
     assert where is not None
     shape = where.shape + values.shape[1:]
@@ -274,11 +277,11 @@ COMBINE: dict[str, Change] = {
     "xor": np.bitwise_xor,
     "xchg": lambda old, value: value,
 }
-"""What an atomic makes of the old values and its own."""
+"""The new value of an atomic, from the old value and its operand."""
 
 
 def atomic(request: Request, kind: Atomic, value: Data) -> Data:
-    """Combine values into memory, element after element; the old values."""
+    """Atomically combine values into memory, element after element. Returns the old values."""
     request.demand(value, "an atomic")
     new, combine = np.ravel(request.values(value)), COMBINE[kind]
     dtype = new.dtype
@@ -286,7 +289,7 @@ def atomic(request: Request, kind: Atomic, value: Data) -> Data:
 
 
 def compare_and_swap(request: Request, compare: Data, value: Data) -> Data:
-    """Replace what equals `compare` bit by bit, element after element; the old values."""
+    """Atomic compare-and-swap, element after element; bits are compared. Returns the old values."""
     for operand in (compare, value):
         request.demand(operand, "an atomic")
     expected, new = (np.ravel(bits_of(request.values(operand))) for operand in (compare, value))
@@ -314,11 +317,11 @@ def _update(request: Request, change: Change) -> Data:
 
 
 def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
-    """What an atomic, or a load or store with an order, orders, and what it races with."""
+    """Release and acquire of an atomic or a strong load or store, and the race check of its accesses."""
     op, task = request.op, request.task
     order, looks = op.attrs["order"], reads_strongly(op)
     acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
-    # In tile IR the barriers that such an operation gets when it is lowered are not there yet.
+    # Lowering surrounds such an operation with barriers. Tile IR does not contain them yet, so their order is applied here.
     settles = op.kind.stage == "tile" and task.machine.func.attrs.sync != "none"
     if settles and releases:
         task.settled = task.clock.position
@@ -336,14 +339,14 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
 
 
 def moved_by(ptr: Data, offset: Data, itemsize: int) -> Data:
-    """An address some elements further on; it carries what is wrong with either."""
+    """`ptr + offset` in elements; the marks of both operands carry over."""
     distance = np.multiply(offset.array, np.int64(itemsize), dtype=np.int64, casting="unsafe")
     both = (ptr, offset)
     return Data(ptr.array + distance, undefined_in(both), wraps.wrapped_in(both))
 
 
 def offset_of(constants: Array, strides: Sequence[Data], factors: Sequence[Array]) -> Data:
-    """`constants + sum(stride * factor)` in 64 bits; it carries what is wrong with any stride."""
+    """`constants + sum(stride * factor)` in 64 bits; the marks of the strides carry over."""
     total = constants
     for stride, factor in zip(strides, factors, strict=True):
         total = total + stride.array.astype(np.int64) * factor

@@ -1,7 +1,7 @@
-"""Global memory: the arguments' storage under virtual addresses, read and written many elements at a time.
+"""Global memory: the arguments' storage at virtual addresses, read and written in arrays of elements.
 
-Argument k's storage starts at `(k + 1) << 44` plus the low bits that keep its real alignment, so that arithmetic which leaves
-one argument (by less than 8 TiB) never lands in another. Memory holds bits; whoever reads them knows their type.
+Argument k's storage starts at `(k + 1) << 44` plus the low bits that preserve its real alignment, so that an address which
+leaves one argument (by less than 8 TiB) never lands in another. Memory holds bits; the accessing operation knows the type.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PAGE = 4096
 
 @dataclass(slots=True)
 class Buffer:
-    """A pointer argument. `data`: the storage as a one-dimensional uint8 array; `offset`: the byte that the pointer names;
-    `address_low`: the low 12 bits of the pointer's real address, which give its alignment. `bounds`: the bytes of the storage
-    that are the argument's own, from the first to the one after the last; None for all of them. `form`: the end of a
-    report's sentence which says how the elements of the array lie in memory, where they do not follow one another."""
+    """A pointer argument. `data`: the storage as a one-dimensional uint8 array. `offset`: the byte that the pointer points to.
+    `address_low`: the low 12 bits of the pointer's real address, which determine its alignment. `bounds`: the byte range
+    `[first, end)` of the storage that belongs to the argument; None for all of it. `form`: message text about the strides of
+    an array that is not contiguous, which reports append."""
 
     name: str
     data: np.ndarray[Any, np.dtype[np.uint8]]
@@ -40,13 +40,14 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class TensorMap:
-    """A descriptor argument: the tensor that TMA requests move blocks of, dimensions outermost first.
+    """A tensor map (TMA descriptor), dimensions outermost first.
 
-    `buffer`: the tensor's memory. `shape`: extents. `strides`: in bytes, the last one too. `block_shape`: what one request
-    moves, laid out in shared memory by `layout`. `address`: where element 0 lies in the heap, known once the buffer has been
-    placed there. Of im2col (a tensor of N, spatial dimensions and C; a block of pixels by channels): `lower` and `upper` are
-    the offsets of the pixels' box from the first and the last pixel of each spatial dimension, `steps` the distance between
-    the pixels taken, one for each dimension of the tensor. `maker` is the operation of the kernel that made the descriptor.
+    `buffer`: the tensor's memory. `shape`: extents. `strides`: in bytes, the innermost included. `block_shape`: what one
+    request moves; `layout` is its layout in shared memory. `address`: the heap address of element 0, set once the buffer is
+    placed.
+    For im2col mode (a tensor of N, spatial dimensions and C; a block of pixels by channels): `lower` and `upper` are the
+    corners of the bounding box relative to the first and the last pixel of each spatial dimension, `steps` the traversal
+    strides, one for each dimension of the tensor. `maker`: the operation that made the descriptor on the device, if any.
     """
 
     buffer: Buffer
@@ -66,8 +67,8 @@ class TensorMap:
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """The descriptor that an operation made last, and the last load through it for each component of the clocks, which is over
-    when that has counted past a number."""
+    """The descriptor that an operation made last. `loads`: for each component of the clocks, the last load through it, which is
+    complete when the component has counted past the number given."""
 
     map: TensorMap
     loads: dict[int, tuple[Op, int]] = field(default_factory=dict[int, tuple[Op, int]])
@@ -75,8 +76,8 @@ class Made:
 
 @dataclass(slots=True)
 class Segment:
-    """A buffer with its virtual addresses: where its storage starts, and where its pointer points; accesses lie from `low` up
-    to `high`. `home` is the start of the first segment over the same storage, which several arguments may share."""
+    """A buffer at its virtual addresses: the start of its storage, and the pointer. Accesses must lie in `[low, high)`.
+    `home`: the start of the first segment over the same storage, which several arguments may share."""
 
     buffer: Buffer
     start: int
@@ -88,11 +89,11 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """Address after the storage."""
+        """The address one past the storage."""
         return self.start + self.buffer.data.size
 
     def view(self, itemsize: int) -> tuple[int, Array]:
-        """The storage as unsigned integers of a size, and the address of the first that is aligned."""
+        """The address of the first aligned integer of a size, and the storage from there as unsigned integers."""
         if itemsize not in self._views:
             skip = -self.start % itemsize
             count = max(self.buffer.data.size - skip, 0) // itemsize
@@ -102,7 +103,7 @@ class Segment:
 
 
 def segment_of(number: int, buffer: Buffer) -> Segment:
-    """Place argument `number`."""
+    """The segment of argument `number`."""
     start = (number + 1 << REGION) + _PAGE + (buffer.address_low - buffer.offset) % _PAGE
     low, high = buffer.bounds or (0, buffer.data.size)
     return Segment(buffer, start, start + buffer.offset, start + low, start + high)
@@ -124,8 +125,8 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Accesses that lie in one segment: element numbers in its view, and which accesses they are (None: all). `again` makes the
-    numbers anew, for who would rather not keep them."""
+    """Accesses that lie in one segment: the element numbers in its view, and which of the accesses these are (None: all).
+    `again` recomputes the numbers, so that a queued access need not keep them."""
 
     segment: Segment
     view: Array
@@ -135,11 +136,11 @@ class Place:
 
 
 class BadAddress(Exception):
-    """Some address of an access is outside, or not aligned. Whoever knows the operation says which."""
+    """Some address of an access is out of bounds or misaligned. The caller, which knows the operation, builds the report."""
 
 
 class Heap:
-    """All segments. `writes` counts operations that changed memory: who waits need not look again before it grows."""
+    """All segments. `writes` counts operations that changed memory: a polling task need not poll again before it grows."""
 
     __slots__ = ("segments", "writes")
 
@@ -152,11 +153,11 @@ class Heap:
             segment.home = homes.setdefault((data.ctypes.data, data.size), segment.start)
 
     def segment_at(self, address: int) -> Segment | None:
-        """The segment whose region holds an address (not whose storage does, or whose own bytes do)."""
+        """The segment whose 16 TiB region contains an address, whether or not the address is in its storage."""
         return self.segments.get((address + int(_HALF) >> REGION) - 1)
 
     def places(self, access: Access) -> list[Place]:
-        """Where accesses go. Raises BadAddress unless each lies in one segment's own bytes and is aligned to its width."""
+        """The places of accesses. Raises BadAddress unless each lies inside one segment and is aligned to its width."""
         if not np.size(access.addresses):
             return []
         low, high = int(access.addresses.min()), int(access.addresses.max())
@@ -174,8 +175,8 @@ class Heap:
         return [Place(segment, view, index, None)]
 
     def rectangle(self, first: int, offsets: Array, itemsize: int) -> Place | None:
-        """The place of elements at ascending `offsets`, in elements, from an address; None where they are not all in one
-        segment, or not aligned."""
+        """The place of elements at ascending `offsets` (in elements) from an address; None if they do not all lie in one
+        segment, or are misaligned."""
         low, high = first + int(offsets.flat[0]) * itemsize, first + int(offsets.flat[-1]) * itemsize
         segment = self.segment_at(low)
         if segment is None or low < segment.low or high + itemsize > segment.high or first % itemsize:
@@ -195,7 +196,8 @@ class Heap:
         return found
 
     def read(self, access: Access, places: list[Place] | None = None) -> Array:
-        """Bits at the addresses (which lie at `places`): their shape, and a last axis of `vec` where that is more than one."""
+        """The bits at the addresses, whose places are `places`. The result has the addresses' shape, and a last axis of `vec`
+        if that is more than one."""
         places = self.places(access) if places is None else places
         if len(places) == 1 and places[0].which is None:
             return places[0].view.take(places[0].index)
@@ -206,7 +208,7 @@ class Heap:
         return out
 
     def write(self, access: Access, bits: Array, places: list[Place] | None = None) -> None:
-        """Store bits of the shape that `read` gives; of several stores to one address the last counts."""
+        """Store bits of the shape that `read` returns. If several accesses have the same address, the last one wins."""
         for place in self.places(access) if places is None else places:
             if not place.segment.buffer.data.flags.writeable:
                 raise ReadOnlyStorage(place.segment)
@@ -214,9 +216,9 @@ class Heap:
             self.writes += 1
 
     def update(self, access: Access, change: Callable[[Array, Any], Array]) -> Array:
-        """Read-modify-write of single elements in row-major order, one after another where addresses repeat; the old bits.
+        """Read-modify-write of single elements in row-major order, serialised where addresses repeat. Returns the old bits.
 
-        `change(old, which)` gives the new bits; `which` selects among the accesses flattened.
+        `change(old, which)` returns the new bits; `which` selects among the flattened accesses.
         """
         addresses = np.ravel(access.addresses)
         old = np.zeros(addresses.size, bits_dtype(access.itemsize))
@@ -238,7 +240,7 @@ class ReadOnlyStorage(Exception):
 
 
 def turns(addresses: Array) -> list[Any]:
-    """Positions in groups that may act at once: the first access to each address, then the second to each, and so on."""
+    """Positions in groups without repeated addresses: the first access to each address, then the second, and so on."""
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

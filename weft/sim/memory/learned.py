@@ -1,13 +1,13 @@
-"""What a task has learned of other programs: from strong reads of global memory whose values decide what it does.
+"""Happens-before between programs: what a task has acquired by strong reads of global memory.
 
-A read that acquires what a release has published orders nothing by itself: in another run the program comes first. It orders
-what follows once its value decides something (`weft.analysis.steering`): for good when a loop ends because of it, and within
-the region of a branch or loop, or for the access, that depends on it; behind a branch where the other way waits for
-others as well.
+An acquire that reads the value of a release orders nothing by itself, because in another run the read may come first and see
+an older value. It orders what follows once its value decides control flow or an address (`weft.analysis.steering`): the rest
+of the task when a loop ends because of it; the region of a branch or loop, or the access, that depends on it; and what
+follows a branch if the other side of the branch acquires, too.
 
-What others have done is counted by task across the launch, as in `weft.sim.memory.races`; these arrays are never changed in
-place. Where threads compute by themselves, each publishes what it did and knows itself, and learns for itself: the others of
-its warp or block know of it behind a barrier.
+Events of other programs are counted per task across the launch, as in `weft.sim.memory.races`. These arrays are never changed
+in place. In code written per thread, each thread releases its own accesses and acquires for itself; the other threads of its
+warp or block are ordered only after a barrier.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from weft.sim.machine.data import Array
 from weft.sim.memory.warps import SEVERAL, is_one
 
 Key: TypeAlias = Hashable
-"""Where something is published: an address, and for whom."""
+"""Identifies a published clock: the address, and the scope."""
 Threads: TypeAlias = dict[int, int]
-"""Events of one task that come before, by the notes of threads and warps that did them; never changed in place."""
+"""Per thread or warp of one task (encoded as in `weft.sim.memory.warps`), the count of its events that happen before; never
+changed in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """Events that come before: of each task so many, and more than that of some of its threads and warps, which stand as notes
-    of accesses have them (`weft.sim.memory.warps`). By task, so that what is merged shares the tasks that did not change: an
-    atomic by every thread of a thousand programs on one counter would copy what each of them published, each time."""
+    """A vector clock over the tasks of the launch. `counts`: per task, the count for all of its threads. `threads`: larger
+    counts for single threads and warps of a task, encoded as in `weft.sim.memory.warps`. They are kept per task so that
+    merging shares the entries that did not change; otherwise an atomic by every thread of a thousand programs on one counter
+    would copy everything published so far each time."""
 
     counts: Array
     threads: dict[int, Threads] = field(default_factory=dict[int, Threads])
 
     def has(self, owners: Array, positions: Array, notes: Any) -> Array:
-        """Which events are among these, by their tasks, their numbers there, and threads."""
-        # The last count is of a task that has not started.
+        """Mask of the events that happen before, given their tasks, their numbers there, and their threads."""
+        # The last count belongs to a task that has not started.
         out: Array = np.array(self.counts.take(owners, mode="clip") > positions)
         if not self.threads or out.all():
             return out
@@ -53,7 +55,7 @@ class Known:
         return out
 
     def _count(self, task: int, note: int) -> int:
-        """How many events of a task are known where they are by threads of this note, beside those of all threads."""
+        """The count of a task's events by the thread or warp `note`, beyond the count for all threads of the task."""
         counts = self.threads.get(task)
         if counts is None:
             return 0
@@ -63,8 +65,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What was published where a read looked; `acquires` tells that the read orders what follows, if it decides anything, for
-    these of the task's threads (None: all)."""
+    """The clock that a strong read found published. `acquires`: the read orders what follows once its value decides
+    something. `threads`: mask of the task's threads that read (None: all)."""
 
     acquires: bool
     published: Known
@@ -85,10 +87,10 @@ def _single() -> list[tuple[Array, Known]]:
 
 @dataclass(slots=True, eq=False)
 class Learned:
-    """`world`: events of each task that come before what this one does now; `single`: more that do for some of its threads.
-    `pending`: what reads saw, by their numbers, that has decided nothing for good yet; `active` are the reads that decided that
-    the current region runs. `noticed`: what relaxed reads that did decide saw, which an acquire at the same place makes
-    known."""
+    """`world`: clock of the events that happen before the task's present. `single`: clocks that hold for some threads only.
+    `pending`: what strong reads saw, by the number of the read, whose values have not decided anything for good yet.
+    `active`: the reads whose values decided that the current region runs. `noticed`: what relaxed reads saw whose values did
+    decide something; a later acquire at the same address turns it into knowledge."""
 
     world: Known | None = None
     single: list[tuple[Array, Known]] = field(default_factory=_single)
@@ -97,7 +99,7 @@ class Learned:
     active: Bits = 0
 
     def see(self, reader: int, key: Key, acquires: bool, published: Known | None, threads: Array | None) -> None:
-        """These threads (None: all) look at a place where this is published (None: nothing)."""
+        """A strong read by these threads (None: all) at a key where `published` is published (None: nothing)."""
         if acquires and key in self.noticed:
             self._learn(self.noticed[key], threads)
         if published is not None:
@@ -117,7 +119,7 @@ class Learned:
         self.single.append((threads, known))
 
     def decided(self, bits: Bits) -> None:
-        """The values of these reads have decided what happens from now on."""
+        """The values of these reads have decided the control flow of everything that follows."""
         for (reader, key), seen in list(self.pending.items()):
             if bits >> reader & 1:
                 del self.pending[reader, key]
@@ -127,7 +129,7 @@ class Learned:
                     self.noticed[key] = later(self.noticed.get(key), seen.published)
 
     def meet(self, together: Callable[[Array], Array | None]) -> None:
-        """Threads have met at a barrier: what some knew those know whom `together` gives for them (None: all)."""
+        """A barrier: what a set of threads knew now holds for the set that `together` returns for it (None: all threads)."""
         single, self.single = self.single, []
         for threads, known in single:
             self._learn(known, together(threads))
@@ -137,7 +139,7 @@ class Learned:
 
     @contextmanager
     def within(self, bits: Bits) -> Generator[None, None, None]:
-        """A region runs because of what these reads gave."""
+        """The scope of a region that runs because of the values of these reads."""
         before = self.active
         self.active |= bits
         try:
@@ -146,7 +148,7 @@ class Learned:
             self.active = before
 
     def knows(self, owners: Array, positions: Array, notes: Any, threads: Any, bits: Bits = 0) -> Array | bool:
-        """Which events of other tasks come before what these threads do now, because of what is known and of these reads."""
+        """Mask of the other tasks' events that happen before what these threads do now, given `bits`, the deciding reads."""
         out: Array | bool = False
         for of, known in self._known(bits):
             has = known.has(owners, positions, notes)
@@ -154,7 +156,7 @@ class Learned:
         return out
 
     def everything(self, bits: Bits = 0, thread: int | None = None) -> Known | None:
-        """All that comes before what happens now: for one thread, or (None) for all that happens."""
+        """The joined clock of all that happens before now: for one thread, or (None) for all threads."""
         out: Known | None = None
         for of, known in self._known(bits):
             if of is None or thread is None or of[thread]:
@@ -162,7 +164,7 @@ class Learned:
         return out
 
     def _known(self, bits: Bits) -> Iterator[tuple[Array | None, Known]]:
-        """What comes before, because of these reads as well, and for which threads (None: all)."""
+        """The clocks that hold now, those of the deciding reads `bits` included, each with its threads (None: all)."""
         if self.world is not None:
             yield None, self.world
         yield from self.single
@@ -172,13 +174,13 @@ class Learned:
                 yield seen.threads, seen.published
 
     def published(self) -> Learned | None:
-        """What a barrier inside of the program hands on; None for nothing."""
+        """What a barrier inside the program publishes; None for nothing."""
         if self.world is None and not self.pending and not self.noticed:
             return None
         return Learned(self.everything(), [], dict(self.pending), dict(self.noticed))
 
     def join(self, other: Learned) -> None:
-        """Know what another task of the program has handed on."""
+        """Acquire what another task of the program has published."""
         if other.world is not None:
             self.world = later(self.world, other.world)
         self.pending.update(other.pending)
@@ -187,12 +189,12 @@ class Learned:
 
 
 def _among(some: Array, threads: Any) -> Any:
-    """Whether accesses are made by these threads only."""
+    """True where an access is by one thread, and that thread is in `some`."""
     return is_one(threads) & some.take(threads, mode="clip")
 
 
 def later(first: Known | None, second: Known) -> Known:
-    """The larger counts. Arrays end with a task that has not started, so that longer ones go on from there."""
+    """The join of two clocks. Each array ends with a task that has not started, so a shorter one is padded with zeros."""
     if first is None or first is second:
         return second
     one, other = first.counts, second.counts
@@ -203,7 +205,7 @@ def later(first: Known | None, second: Known) -> Known:
 
 
 def _merged(first: dict[int, Threads], second: dict[int, Threads]) -> dict[int, Threads]:
-    """The larger counts of threads; tasks of one side, or alike on both, are shared and not copied."""
+    """The join of the per-thread counts. Tasks that only one side has, or that are equal, are shared instead of copied."""
     if len(first) < len(second):
         first, second = second, first
     if not second:
@@ -216,7 +218,7 @@ def _merged(first: dict[int, Threads], second: dict[int, Threads]) -> dict[int, 
 
 
 def larger(first: Threads, second: Threads) -> Threads:
-    """The larger count of each note."""
+    """The larger count for each thread or warp."""
     out = first.copy()
     for note, count in second.items():
         out[note] = max(out.get(note, 0), count)

@@ -1,6 +1,7 @@
-"""Checked accesses to a block's memory, shared or tensor memory, by the tile and the lowered forms.
+"""Checked accesses to a block's shared or tensor memory, for tile IR and for lowered IR.
 
-A place is the elements that an operation touches, numbered from the handle's base, and the granules that are noted of it.
+A `Place` holds the elements that an operation accesses, numbered from the handle's base, and the granules that the shadow
+records for the access.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Elements of a handle (any shape) as their distance from `low`, the first that is accessed; `high` is one past the last.
+    """Element numbers of a handle (any shape), relative to `low`, the first accessed element; `high` is one past the last.
 
-    Elements that are not accessed stand anywhere in between. `area` is what is noted of the access. `mine`: which elements
-    the block of a cluster has (None: all); the others stand where its own do. What is written goes to each of `copies` further
-    on (lanes of tensor memory that hold the same); the first is 0, where elements are read."""
+    Elements that are not accessed have an arbitrary number in that range. `area`: the granules recorded for the access.
+    `mine`: mask of the elements that this block of the cluster holds (None: all); the others get the numbers of held ones.
+    `copies`: offsets in elements. A write goes to each of them, because several lanes of tensor memory may hold the same
+    element; a read uses the first, which is 0."""
 
     elements: Array
     low: int
@@ -47,11 +49,11 @@ class Place:
 
     @property
     def written(self) -> Array:
-        """The elements of a place that is written as a whole, in the order of `chosen`."""
+        """The element numbers of a write to the whole place, in the order of `chosen`."""
         return self.elements if self.mine is None else self.elements[self.mine]
 
     def chosen(self, values: Array) -> Array:
-        """Of an array of the elements' shape what belongs to the block."""
+        """The entries of an array of the elements' shape that belong to this block."""
         return values if self.mine is None else np.broadcast_to(values, self.mine.shape)[self.mine]
 
 
@@ -62,7 +64,7 @@ def place_at(
     base: int, elements: Array, itemsize: int, granule: int, threads: Array | int, mine: Array | None = None,
     copies: tuple[int, ...] = (0,),
 ) -> Place:  # fmt: skip
-    """The place of elements that are numbered from byte `base` on; `threads` access them (one of each element, or one all)."""
+    """The place of elements that are numbered from byte `base`. `threads`: the accessing thread of each, or one for all."""
     own = elements.ravel() if mine is None else elements[mine]
     spread = own if copies == (0,) else (own[:, None] + np.array(copies)).ravel()
     granules = pieces(base, spread, itemsize, granule)
@@ -73,7 +75,7 @@ def place_at(
 
 
 def area_of(granules: Array, threads: Array | int) -> Area:
-    """Each of some granules once, and the thread that accesses it, `MANY` for several."""
+    """The distinct granules, each with the thread that accesses it (`MANY` if several threads do)."""
     if isinstance(threads, int):
         return Area(_compact(np.unique(granules)), threads)
     order = np.argsort(granules, kind="stable")
@@ -86,7 +88,7 @@ def area_of(granules: Array, threads: Array | int) -> Area:
 
 
 def _compact(granules: Array) -> slice | Array:
-    """Sorted granules, as a slice if none is left out."""
+    """Sorted granules; a slice if they are contiguous."""
     first, last = int(granules[0]), int(granules[-1]) + 1
     return slice(first, last) if last - first == granules.size else granules
 
@@ -96,8 +98,8 @@ def tile_place(
     layout: SharedLayout | TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...],
     base: int, itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int = 0,
 ) -> Place:  # fmt: skip
-    """The place of a view of a tile at byte `base`, from coordinates `start` on. `threads`: the layout in which `warps` warps
-    hold it, or the thread that accesses all of it. `rank` numbers the block in a cluster."""
+    """The place of a view that begins at coordinates `start` of a tile at byte `base`. `threads`: the register layout of the
+    value across `warps` warps, or the one thread that accesses the whole view. `rank`: the block's rank in its cluster."""
     if isinstance(layout, TensorLayout):
         return _tensor_place(layout, alloc_shape, shape, start, base, itemsize, granule, threads, warps, reading, rank)
     elements = positions(layout, alloc_shape, tuple(np.ix_(*map(arange, shape))), start)
@@ -115,12 +117,12 @@ def _holders(threads: LinearLayout | int, shape: tuple[int, ...], reading: bool,
 def positions(
     layout: SharedLayout, alloc_shape: tuple[int, ...], coordinates: tuple[Array, ...], start: tuple[int, ...]
 ) -> Array:
-    """Where elements at some coordinates of a view lie, in elements from the tile's first on."""
+    """Offsets of the elements at some coordinates of a view, in elements from the tile's first."""
     inverse = layout.to_linear(alloc_shape).pseudo_invert()
     inverse = inverse.sublayout(inverse.in_dims, ("offset",))
     at = coordinates if not any(start) else [c + first for c, first in zip(coordinates, start, strict=True)]
     full = np.broadcast_arrays(*at)
-    # Of a tile of one element, the number alone would come back.
+    # For a tile of one element `flat` returns a plain number.
     offsets = np.broadcast_to(inverse.flat(**dict(zip(inverse.in_dims, full, strict=True))), full[0].shape)
     return layout.pad(offsets) if isinstance(layout, PaddedSharedLayout) else offsets
 
@@ -128,7 +130,7 @@ def positions(
 def _part(
     layout: SharedLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], threads: LinearLayout | int, rank: int
 ) -> Array | None:  # fmt: skip
-    """Which elements of a tile lie in a block's shared memory."""
+    """Mask of the tile's elements that lie in this block's shared memory; None for all."""
     if not isinstance(threads, int):
         held = part_of(threads, rank)
         return None if held is None else held.reshape(shape)
@@ -145,14 +147,15 @@ def _tensor_place(
     layout: TensorLayout, alloc_shape: tuple[int, ...], shape: tuple[int, ...], start: tuple[int, ...], base: int,
     itemsize: int, granule: int, threads: LinearLayout | int, warps: int, reading: bool, rank: int,
 ) -> Place:  # fmt: skip
-    """As `tile_place`, of tensor memory, which the threads of a warp access together: accesses are noted by warp."""
+    """`tile_place` for tensor memory. Accesses are recorded per warp, because `tcgen05.ld` and `tcgen05.st` are collective
+    operations of a warp (PTX ISA, "tcgen05.ld" and "tcgen05.st")."""
     linear, each = layout.to_linear(alloc_shape), granule // itemsize
     width = linear.in_size(COLUMN)
     held = linear.flat(
         row=arange(LANES)[:, None], column=arange(width)[None, :], block=rank & linear.in_size("block") - 1
     )
     held = np.broadcast_to(held, (LANES, width))
-    # Of several places of an element the first one counts.
+    # The first of an element's positions stands for the element.
     places = np.full(prod(alloc_shape), -1)
     places[held.ravel()[::-1]] = arange(held.size)[::-1]
     rows, columns = (at + first for at, first in zip(np.ix_(*map(arange, shape)), start or (0, 0), strict=True))
@@ -168,14 +171,14 @@ def _tensor_place(
     place = place_at(base, elements, itemsize, granule, holders, mine, copies)
     if isinstance(threads, int) or warps != WARPGROUP:
         return place
-    # Warp w of a warpgroup reaches its own lanes only.
+    # Warp w of a warpgroup can access lanes 32w to 32w+31 only (PTX ISA, tcgen05, "Access Restrictions").
     granules: Any = place.area.where
     touched: Array = np.r_[granules]
     return replace(place, area=Area(granules, (touched % LANES // WARP_SIZE).astype(np.int16)))
 
 
 def _copies(linear: LinearLayout) -> tuple[int, ...]:
-    """Lanes from an element's first to each that holds it."""
+    """Distances in lanes from the first lane that holds an element to each lane that does."""
     free = [1 << bit for bit, vector in enumerate(linear.columns[ROW]) if not vector]
     return tuple(sum(chosen) for chosen in product(*[(0, bit) for bit in free]))
 
@@ -198,7 +201,7 @@ def place_of(
     task: Task, type: SharedType | TensorType, handle: Handle, threads: LinearLayout | int, reading: bool,
     block: Block | None = None,
 ) -> Place:  # fmt: skip
-    """The place of a tile that a handle is a view of, in the memory of the task's block if no other is given."""
+    """The place of the view that a handle denotes, in the memory of `block` (default: the task's own block)."""
     block = block or task.block
     return tile_place(
         type.layout, type.alloc_shape, type.shape, handle.start, handle.base, type.element.itemsize,
@@ -209,7 +212,7 @@ def place_of(
 def some_place(
     task: Task, handle: Handle, element: DType, elements: Array, chosen: Array, threads: Array | int
 ) -> Place:
-    """The place of elements of any shape, of which those `chosen` (a flat array) are accessed, by a thread each."""
+    """The place of elements of any shape. Only those in `chosen` (a flat array) are accessed, one thread for each."""
     granules = pieces(handle.base, chosen, element.itemsize, task.block.store(handle.memory.space).granule)
     if not isinstance(threads, int) and granules.ndim > 1:
         threads = np.repeat(threads, granules.shape[-1])
@@ -222,7 +225,7 @@ def some_place(
 
 
 def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DType, access: str) -> None:
-    """Refuse what lies outside of the allocation. Raises OutOfBounds."""
+    """Check that the place lies inside the allocation. Raises OutOfBounds."""
     size, memory = element.itemsize, handle.memory
     first, last = handle.base + place.low * size, handle.base + place.high * size
     if first < memory.start or last > memory.start + memory.size or (memory.space.limit and last > memory.space.limit):
@@ -230,7 +233,7 @@ def check_bounds(task: Task, op: Op, handle: Handle, place: Place, element: DTyp
 
 
 def outside(task: Task, op: Op, memory: Lifetime, first: int, last: int, access: str) -> UserError:
-    """The report of bytes, from `first` up to `last`, that an allocation does not have."""
+    """The error for an access to bytes `first` to `last` (exclusive) that leaves an allocation."""
     entry: Row = hazard.SHARED_RANGE
     fields: dict[str, Any]
     if memory.space is TENSOR:
@@ -251,15 +254,15 @@ def note(
     task: Task, op: Op, handle: Handle, place: Place, mode: Mode, writes: bool, component: int = -1, value: int = 0,
     atomic: bool = False, block: Block | None = None,
 ) -> None:  # fmt: skip
-    """Check an access against earlier ones, and remember it. Raises the hazard of a clash. `block`: whose memory, if not the
-    task's own."""
+    """Check an access against earlier ones, and record it. Raises the hazard of a conflict. `block`: the block whose memory
+    is accessed (default: the task's own)."""
     shadow = (block or task.block).store(handle.memory.space).shadow
     if shadow is not None:
         shadow.access(task.clock, task.event(op, mode, writes, handle.memory, component, value, atomic), place.area)
 
 
 def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Data:
-    """The elements; those never written are an error, or undefined. Raises UninitializedRead, OutOfBounds, races."""
+    """Read the elements. Elements never written are an error or undefined. Raises UninitializedRead, OutOfBounds, races."""
     check_bounds(task, op, handle, place, element, WORDS["generic", False][0])
     task.reads += 1
     note(task, op, handle, place, "generic", writes=False)
@@ -268,7 +271,7 @@ def read(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Da
 
 
 def fetch(task: Task, handle: Handle, place: Place, element: DType, block: Block | None = None) -> Array:
-    """The elements as they are, of the task's block if no other is given."""
+    """The stored elements, unchecked, from `block` (default: the task's own)."""
     store = (block or task.block).store(handle.memory.space)
     bits = store.view(handle, bits_dtype(element.itemsize), place.low, place.high)
     if not bits.size:
@@ -281,7 +284,7 @@ def marked_values(
     task: Task, op: Op, handle: Handle, place: Place, element: DType, values: Array, block: Block | None = None,
     access: str = WORDS["generic", False][0],
 ) -> tuple[Array, Mark | None]:  # fmt: skip
-    """Values that were read, and which of them are undefined. Raises UninitializedRead."""
+    """Values that were read, and a mark on the undefined ones. Raises UninitializedRead."""
     store, memory = (block or task.block).store(handle.memory.space), handle.memory
     undefined: Mark | None = None
     if store.holds_undefined:
@@ -306,7 +309,7 @@ def demand_written(
     task: Task, op: Op, handle: Handle, place: Place, element: DType, sink: str, block: Block | None = None,
     access: str = WORDS["generic", False][0],
 ) -> None:  # fmt: skip
-    """Refuse a place with elements that have no value. Raises UninitializedRead, UndefinedValue."""
+    """Check that every element of a place has a value. Raises UninitializedRead, UndefinedValue."""
     store = (block or task.block).store(handle.memory.space)
     if store.holds_undefined or store.unwritten(handle.memory, place.area.where):
         now = fetch(task, handle, place, element, block)
@@ -314,7 +317,7 @@ def demand_written(
 
 
 def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "", access: str = "") -> None:
-    """Report a read of memory that was never written; `name` is what it calls the element, if that is known."""
+    """Report a read of memory that was never written. `name`: the element's name in the report, if it is known."""
     memory = handle.memory
     entry = memory.space.uninitialized
     if task.machine.found.known(entry, op):
@@ -327,7 +330,7 @@ def unwritten(task: Task, op: Op, handle: Handle, fresh: Array, name: str = "", 
 
 
 def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType, value: Data) -> None:
-    """Put the block's elements of a tile in their places. Raises OutOfBounds, races."""
+    """Write this block's elements of a tile. Raises OutOfBounds, races."""
     undefined = value.undefined
     if place.mine is not None:
         mark = undefined and Mark(place.chosen(undefined.mask), undefined.cause, undefined.loc)
@@ -336,7 +339,7 @@ def write_tile(task: Task, op: Op, handle: Handle, place: Place, element: DType,
 
 
 def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: Array, value: Data) -> None:
-    """Put a value's elements where `at` says (those of `place.elements` that are accessed). Raises OutOfBounds, races."""
+    """Write a value to the elements `at` (those of `place.elements` that are accessed). Raises OutOfBounds, races."""
     check_bounds(task, op, handle, place, element, WORDS["generic", True][0])
     note(task, op, handle, place, "generic", writes=True)
     put(task, handle, place, element, at, bits_of(np.asarray(value.array)))
@@ -349,7 +352,7 @@ def write(task: Task, op: Op, handle: Handle, place: Place, element: DType, at: 
 def put(
     task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
 ) -> None:  # fmt: skip
-    """Change memory where `at` says, as `change`; the whole place has values from now on."""
+    """Store bits at the elements `at`, and mark the whole place as written."""
     change(task, handle, place, element, at, bits, block)
     (block or task.block).store(handle.memory.space).written(handle.memory, place.area.where)
 
@@ -357,11 +360,12 @@ def put(
 def change(
     task: Task, handle: Handle, place: Place, element: DType, at: Array, bits: Array, block: Block | None = None
 ) -> None:  # fmt: skip
-    """Change memory (of the task's block, if no other is given) where `at` says."""
+    """Store bits at the elements `at`, in the memory of `block` (default: the task's own)."""
     store = (block or task.block).store(handle.memory.space)
     view = store.view(handle, bits_dtype(element.itemsize), place.low, place.high + place.copies[-1])
     for copy in place.copies:
         view[at + copy if copy else at] = bits
     if handle.memory.name or handle.memory.space is not SHARED:
-        # Nobody waits for a change of the compiler's memory; a loop that only passes on there what it polls does not progress.
+        # No task waits for a change of the compiler's scratch memory: a polling loop that only stages its value there does
+        # not make progress, so such a write does not count as one.
         task.machine.heap.writes += 1

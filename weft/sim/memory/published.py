@@ -1,6 +1,7 @@
-"""What programs publish for one another: by releases, at addresses of global memory where strong reads look for it.
+"""Vector clocks that releases publish at addresses of global memory, for strong reads of other programs.
 
-Who looks remembers what was published there (`weft.sim.memory.learned`); what that orders is decided later.
+A strong read remembers the clock that it found (`weft.sim.memory.learned`). What that clock orders depends on how the kernel
+uses the value read.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ if TYPE_CHECKING:
 Touched: TypeAlias = tuple[Segment, Array]
 """Addresses in a segment."""
 Address: TypeAlias = "int | tuple[int, str]"
-"""An address of the first segment over some storage; or the whole of the storage, as accesses see it that have many."""
+"""An address, relative to the first segment over the storage; or the whole storage, for accesses with many addresses."""
 Reach: TypeAlias = "int | tuple[int, int] | None"
-"""For whom something is published: all, a cluster, or one of its blocks."""
+"""The scope of a release: all programs (None), a cluster, or one block of a cluster."""
 SINGLE = 32
-"""So many addresses of an access are followed one by one; a wider one counts for the whole array."""
+"""Up to this many addresses of an access are tracked one by one; a wider access counts as one of the whole array."""
 
 
 class Published:
-    """By address and reach, the counts of events that a release there has published; and which task did so last."""
+    """By address and scope, the clock that releases there have published, and the task that released last."""
 
     __slots__ = ("_known", "_places", "_steering", "_tasks", "_tellers", "told")
 
     def __init__(self, steering: Steering, tasks: int) -> None:
         self._steering = steering
         self._tasks = tasks
-        # Counts are kept for so many tasks; one more than have started, so that the last is always 0.
+        # The length of the clocks: at least one more than the tasks that have started, so that the last count is always 0.
         self._places = tasks + 1
         self._known: dict[tuple[Address, Reach], Known] = {}
         self._tellers: dict[tuple[Address, Reach], int] = {}
         self.told = bool(steering.deciding)
 
     def looks(self, touch: Touch, addresses: Array, acquires: bool) -> None:
-        """A strong read of these addresses sees what is published there."""
+        """A strong read of these addresses finds the clocks that are published there."""
         task, op = touch.task, touch.op
         reader = self._steering.readers[op]
         for address, threads in _looked_at(touch, addresses).items():
@@ -55,18 +56,19 @@ class Published:
                 task.clock.learned.see(reader, key, acquires, self._known.get(key), threads)
 
     def tells(self, touch: Touch, addresses: Array, replaces: bool, latest: int) -> None:
-        """Whoever learns of others through these addresses learns what the task did and knows. What an atomic leaves there is
-        still what others have published; a store `replaces` it. `latest`: the last task that has started."""
+        """A release at these addresses publishes the task's clock. An atomic continues the release sequences of earlier
+        releases there, so it joins their clocks; a store `replaces` them (PTX ISA, memory consistency model, "Release and
+        Acquire Patterns"). `latest`: the highest task that has started."""
         task, op = touch.task, touch.op
         while max(latest + 1, task.place - task.slot + self._tasks) >= self._places:
             self._places *= 2
         places = _addresses(touch.place.segment, addresses, reading=False)
         threads = _threads(touch, addresses)
-        # An address of many stands for all that threads do by one operation.
+        # The entry for the whole storage gets the clock of all threads of the operation.
         single = threads is not None and len(places) == 1 + threads.size
         tellers = [None, *threads.tolist()] if single and threads is not None else [None] * len(places)
         told = {thread: self._all(task, op, thread) for thread in dict.fromkeys(tellers)}
-        # Threads that tell at one address are joined first: what has been published there is copied once.
+        # Join the threads that release at one address first, so that the clock published there is copied only once.
         made: dict[Address, Known] = {}
         for address, thread in zip(places, tellers, strict=True):
             alone = replaces and isinstance(address, int)
@@ -79,7 +81,7 @@ class Published:
                 self._tellers[key] = task.place
 
     def _all(self, task: Task, op: Op, thread: int | None) -> Known:
-        """What a task did and knows, or one of its threads by itself."""
+        """The clock that a task publishes, or one of its threads."""
         now = np.zeros(self._places, np.int32)
         clock, first = task.clock, task.place - task.slot
         learned = clock.learned.everything(self._steering.told.get(op, 0), thread)
@@ -100,7 +102,7 @@ class Published:
         return Known(now, threads)
 
     def overwrites(self, task: Task, place: Touched) -> None:
-        """A relaxed store: its value does not tell what others have published there."""
+        """A relaxed store ends the release sequences of other tasks there: who reads its value acquires nothing of theirs."""
         if not self._known:
             return
         everywhere: list[Reach] = [None, task.block.cluster.number, (task.block.cluster.number, task.rank)]
@@ -110,7 +112,7 @@ class Published:
                     del self._known[address, reach], self._tellers[address, reach]
 
     def _reaches(self, task: Task, op: Op) -> tuple[Reach, ...]:
-        """For whom an operation of some scope publishes, or of whom it learns."""
+        """The scopes at which an operation releases or acquires, according to its `scope` attribute."""
         scope, cluster = op.attrs["scope"], task.block.cluster.number
         if self._tasks == 1:
             return () if scope in ("cta", "cluster") else (None,)
@@ -119,14 +121,14 @@ class Published:
 
 
 def _threads(touch: Touch, addresses: Array) -> Array | None:
-    """The thread of each access, where threads compute by themselves."""
+    """The thread of each access in code written per thread; None in code written for tiles."""
     if not touch.each or isinstance(touch.threads, int):
         return None
     return np.ravel(np.broadcast_to(touch.threads, np.shape(addresses)))
 
 
 def _looked_at(touch: Touch, addresses: Array) -> dict[Address, Array | None]:
-    """Where to look for what is published, and for which threads (None: all)."""
+    """The entries that an acquire at these addresses consults, each with its threads (None: all)."""
     places = _addresses(touch.place.segment, addresses, reading=True)
     threads = _threads(touch, addresses)
     if threads is None:
@@ -134,7 +136,7 @@ def _looked_at(touch: Touch, addresses: Array) -> dict[Address, Array | None]:
     found: dict[Address, Array | None] = {}
     for number, address in enumerate(places):
         mask = np.zeros(touch.task.threads, np.bool_)
-        # Before the addresses that are followed one by one stands that of the accesses that have many.
+        # Entry 0 is the one of the whole storage, which concerns all threads; the tracked addresses follow.
         mask[threads[number - 1] if number else threads] = True
         before = found.get(address)
         found[address] = mask if before is None else mask | before
@@ -142,7 +144,7 @@ def _looked_at(touch: Touch, addresses: Array) -> dict[Address, Array | None]:
 
 
 def _addresses(segment: Segment, addresses: Array, reading: bool) -> list[Address]:
-    """Where to look for what is published, or where to publish it."""
+    """The entries that an acquire consults (`reading`), or to which a release publishes."""
     if np.size(addresses) > SINGLE:
         return [(segment.home, "all")] if reading else [(segment.home, "all"), (segment.home, "wide")]
     each = np.ravel(addresses + (segment.home - segment.start)).tolist()

@@ -1,12 +1,15 @@
-"""Races on global memory: between the programs of a launch, and between the threads of one.
+"""The race detector for global memory: between the programs of a launch, and between the threads of one program.
 
-Programs are ordered by atomics and by loads and stores with an order only: by an acquire of what a release has published,
-through the same memory, where what was read decides something (`weft.sim.memory.learned`). Tasks of one program are ordered by
-their clocks. Per granule of an array, which several arguments may share, the last accesses are kept: weak writes, weak reads,
-strong writes (atomics among them), strong reads, and reads of copies. Strong accesses never race with one another.
+Programs are ordered only by release and acquire: atomics, and loads and stores with an order. An acquire orders what follows
+if it reads what a release published at the same address and its value decides something (`weft.sim.memory.learned`). Tasks of
+one program are ordered by their vector clocks. For each granule of an array, which several arguments may share, the detector
+keeps the last weak write, weak read, strong write (atomics included), strong read, and read by an asynchronous copy. Strong
+accesses never race with each other (PTX ISA, memory consistency model, "Morally strong operations").
 
-A copy's read is over when the copy is known to be complete. When what a TMA store writes has arrived nobody learns before the
-launch ends, since `store_wait` waits for its source only; and no fence orders a thread's write before an access of TMA.
+An asynchronous copy's read is over once the copy is known to be complete. The completion of a TMA store's write cannot be
+observed before the launch ends, because `store_wait` waits for its reads only (PTX ISA, "cp.async.bulk.wait_group", `.read`).
+The language has no fence that orders a thread's write to global memory before an access by TMA (`sync.fence_async` covers
+shared memory only).
 """
 
 from __future__ import annotations
@@ -43,13 +46,13 @@ if TYPE_CHECKING:
     from weft.sim.machine.tasks import Task
 
 UNSETTLED = np.iinfo(np.int32).max
-"""In place of an event's number in its task: no release has published it."""
+"""In place of an event's number in its task: the completion of a copy that no release has published yet."""
 LATER = 1 << 16
-"""So many reads of an array are kept before they are put down."""
+"""Reads of an array that are queued before they are recorded."""
 
 
 class Races:
-    """All accesses to global memory of a launch."""
+    """Checks and records all accesses of a launch to global memory."""
 
     __slots__ = (
         "_components", "_count", "_latest", "_ops", "_owners", "_pids", "_positions", "_steering", "_tasks", "_tracks",
@@ -60,24 +63,24 @@ class Races:
         self.heap = heap
         self._tasks = tasks
         self._steering = steering
-        # Tasks are numbered as programs start; this one accessed memory last of all that have started.
+        # Tasks are numbered in the order in which programs start. The highest task number that has accessed memory:
         self._latest = 0
         self._tracks: dict[int, Tracks] = {}
-        # Of each event its task (numbered across the launch), its number there, what counts its end, its operation. Event 0 is
-        # none.
+        # For each event: its task (numbered across the launch), its number in the task, the component and value that complete
+        # it, and its operation. Event 0 stands for no event.
         self._pids: dict[int, tuple[int, int, int]] = {}
         self._count = 1
         self._owners = np.zeros(1024, np.int32)
         self._positions = np.full(1024, -1, np.int32)
         self._components = np.full(1024, PLAIN, np.int32)
         self._values = np.zeros(1024, np.int32)
-        # Events of copies that no release has published yet, by cluster.
+        # By cluster, events of asynchronous copies whose completion no release has published yet.
         self._unsettled: dict[int, list[int]] = {}
         self._ops: list[Op | None] = [None]
         self.published = Published(steering, tasks)
 
     def touch(self, touch: Touch, bits: Array | None = None) -> None:
-        """Check an access against earlier ones and remember it. `bits`: what is about to be written. Raises GlobalRace."""
+        """Check an access against earlier ones and record it. `bits`: the values about to be written. Raises GlobalRace."""
         segment = touch.place.segment
         tracks = self._tracks.get(segment.home)
         if tracks is None:
@@ -98,7 +101,7 @@ class Races:
         self._note(touch, tracks, index, self._number(touch))
 
     def _catch_up(self, tracks: Tracks) -> None:
-        """Put down the reads that were kept for later."""
+        """Record the queued reads."""
         later, tracks.later = tracks.later, []
         for touch, number in later:
             assert touch.place.again is not None
@@ -137,14 +140,15 @@ class Races:
         if touch.each and not isinstance(note, int):
             self._note_each(touch, channel, index, note, number)
         elif touch.way == "read" and not isinstance(note, int):
-            # Of threads that read the same granule the first counts.
+            # If several threads read the same granule, record the first: the last assignment to an index remains.
             flat = np.ravel(index)[::-1]
             channel[flat] = np.ravel(np.broadcast_to(note, np.shape(index)))[::-1]
         else:
             channel[index] = note
 
     def _note_each(self, touch: Touch, channel: Array, index: Array, note: Array, number: int) -> None:
-        """Note every thread: where several accessed a granule in this event, or since the last barrier, "several"."""
+        """Record every thread. A granule that several threads accessed in this event, or since the last barrier, gets the
+        encoding of several threads."""
         task = touch.task
         before = channel[index]
         note = np.broadcast_to(note, np.shape(index))
@@ -170,7 +174,7 @@ class Races:
             return
         first, last = int(before.min()), int(before.max())
         if first == last:
-            # One event (or none) had all of it.
+            # One event (or none) made all of these accesses.
             if first and self._owners[first >> THREAD_BITS] != touch.task.place:
                 tracks.channel(others)[index] = first
             return
@@ -214,7 +218,7 @@ class Races:
             self._clash(touch, way, bad, notes, own, bits)
 
     def _in_flight(self, task: Task, events: Array, pending: Array, own: Array, same: Array) -> Array:
-        """Which of these accesses of copies may still be under way."""
+        """Mask of the pending asynchronous copies that this access is not ordered after."""
         out = pending
         for number in np.unique(events[pending & own]).tolist():
             component, value = int(self._components[number]), int(self._values[number])
@@ -226,7 +230,7 @@ class Races:
         return out
 
     def _check_fence(self, touch: Touch, tracks: Tracks, index: Array) -> None:
-        """Refuse an access of TMA to what threads wrote in this launch. Raises MissingFence."""
+        """Report a TMA access to granules that threads wrote in this launch. Raises MissingFence."""
         for way in ("write", "atomic") if touch.way != "atomic" else ("write",):
             if way not in tracks.channels:
                 continue
@@ -258,7 +262,7 @@ class Races:
         self._report(self._rule(touch, number, here), touch, way, bad, notes)
 
     def _rule(self, touch: Touch, number: int, own: bool) -> Row:
-        """What is wrong with an access after an event that nothing orders before it."""
+        """The hazard of an access after an event that nothing orders before it."""
         component, owner = int(self._components[number]), int(self._owners[number])
         tasks = touch.task.machine.tasks
         return global_clash(
@@ -271,7 +275,7 @@ class Races:
         return self._pids[int(self._owners[number]) // self._tasks]
 
     def _report(self, entry: Row, touch: Touch, way: str, bad: Array, notes: Array) -> None:
-        """Report the hazard of a row for the first bad granule of an access."""
+        """Report a hazard at the first bad granule of an access."""
         flat = int(np.argmax(bad))
         number = int(notes.ravel()[flat]) >> THREAD_BITS
         task, op, owner = touch.task, self._ops[number], int(self._owners[number])
@@ -307,7 +311,7 @@ class Races:
         task.machine.found.add(error, *key)
 
     def _unordered(self, touch: Touch) -> str:
-        """What the author may have taken for an order: the first such read of the kernel."""
+        """A hint about the kernel's first strong read that looks like synchronisation but orders nothing."""
         deciding = self._steering.deciding
         for op, number in self._steering.readers.items():
             line = "" if op.loc is None else f" at line {op.loc.line}"
@@ -322,20 +326,20 @@ class Races:
         )
 
     def _pair(self, touch: Touch, note: int, flat: int, notes: Array) -> tuple[str, str]:
-        """Words for the earlier and the later thread of two that clash."""
+        """The names of two conflicting threads, the earlier one first."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))
         numbers = note & THREADS, int(threads.ravel()[flat])
         first, second = (touch.task.names.thread(n) if is_one(n) else "several threads" for n in numbers)
         return first, second
 
     def _in_warps(self, touch: Touch, bad: Array, notes: Array) -> bool:
-        """Whether all threads that clash by an access do so with threads of their own task and warp."""
+        """True if all conflicts of an access are between threads of the same task and warp."""
         threads = np.broadcast_to(per_granule(touch.threads, touch, notes), np.shape(notes))[bad]
         own = self._owners[notes[bad] >> THREAD_BITS] == touch.task.place
         return bool(np.all(own & of_one_warp(notes[bad] & THREADS, threads)))
 
     def stored(self, task: Task, op: Op, place: Place, itemsize: int, bits: Array) -> None:
-        """After a store: refuse one that gave an element several values. Raises GlobalRace."""
+        """After a store: report an element to which several threads stored different values. Raises GlobalRace."""
         lost = place.view[place.index] != bits
         if np.any(lost) and not task.machine.found.known(hazard.GLOBAL_STORE, op):
             name, index = element_at(place, itemsize, int(np.argmax(lost)))
@@ -345,14 +349,16 @@ class Races:
             task.machine.found.add(error, hazard.GLOBAL_STORE, op)
 
     def tells(self, touch: Touch, addresses: Array, replaces: bool) -> None:
-        """A release, at these addresses. `replaces`: a store does away with what others have published there."""
+        """A release at these addresses. `replaces`: it is a store, which ends the release sequences of earlier releases there
+        (an atomic continues them)."""
         if self.published.told:
             self.published.tells(touch, addresses, replaces, max(self._latest, touch.task.place))
             self._settle(touch.task, touch.each)
 
     def _settle(self, task: Task, each: bool) -> None:
-        """Copies that the task knows to be complete are over for whoever acquires what it publishes now. `each`: what threads
-        have not met since, every one of them publishes for itself."""
+        """A release also publishes the completion of the copies that the task knows to be complete. From now on such a copy is
+        an event of this task. `each`: the code is written per thread, so a completion that not all threads know by a barrier
+        is published by each thread for itself."""
         for tracks in self._tracks.values():
             self._catch_up(tracks)
         cluster, clock = task.block.cluster.number, task.clock
@@ -369,7 +375,7 @@ class Races:
 
 
 def _way_of(op: Op, channel: str) -> Way:
-    """How an operation accessed memory that stands in a channel."""
+    """The way in which an operation made an access that is recorded in a channel."""
     kinds = {effect.kind for effect in op.kind.effects if effect.space == "global"}
     if channel in ("atomic", "other atomic"):
         return "atomic" if "read" in kinds else "strong write"
@@ -377,5 +383,5 @@ def _way_of(op: Op, channel: str) -> Way:
 
 
 def _together(before: Array, note: Array, number: int) -> Array:
-    """Notes of an event for granules that other threads had too."""
+    """Entries of an event for granules that other threads accessed as well."""
     return number << THREAD_BITS | several(before & THREADS, note & THREADS, THREADS)

@@ -1,7 +1,7 @@
-"""Which accesses to a block's memory clash: the last ones of every granule, and whether the next is ordered after them.
+"""The shadow of a block's memory: the last accesses to each granule, against which the next access is checked.
 
-Verdicts come from happens-before alone (`weft.sim.memory.clocks`), not from when the simulator happened to move data. A granule
-is as many bytes as the smallest element of the kernel's shared memory.
+Verdicts follow from happens-before alone (`weft.sim.memory.clocks`), not from the moment at which the simulator moves data. A
+granule of shared memory has the size of the smallest element that the kernel keeps there.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from weft.sim.memory.store import Lifetime
 
 FEW = 16
-"""So few granules are looked at one by one."""
+"""Up to this many granules, the range of their events is taken from a Python list instead of by NumPy."""
 EVENTS_KEPT = 4096
-"""Above this many events of a block those that do not matter any more are dropped."""
+"""Above this many events of a block, those that no granule refers to are dropped."""
 LATER = 1024
-"""So many reads are kept before they are put down."""
+"""Reads of a plain block that are queued before they are recorded."""
 ELECTED = 0
-"""The thread of a partition that is elected for operations of one thread."""
+"""The thread of a partition that is elected for single-threaded operations."""
 
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """An access: it is known to be over when `component` has counted past `value`; `slot` is the task's own component. Atomic
-    ones do not clash with each other."""
+    """An access. It happens before a task's present if the task's clock of `component` is greater than `value`. `slot`: the
+    task that made it. Atomic accesses do not conflict with each other."""
 
     component: int
     value: int
@@ -67,9 +67,9 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Area:
-    """Granules that an access touches (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
-    several times. `excuse` is asked before a clash is reported, with the earlier event and which of the granules (a mask), and
-    says whether that is fine."""
+    """The granules of an access (a slice or numbers), and the thread of each, or of all. `repeats`: a granule may appear
+    several times. `excuse(earlier, mask)` is called before a conflict at the masked granules is reported, and returns True if
+    the conflict is benign."""
 
     where: slice | Array
     threads: Array | int
@@ -78,10 +78,10 @@ class Area:
 
 
 class Shadow:
-    """Per granule the last write, and per task the last read by threads, by a TMA store and by a product.
+    """For each granule the last write, and for each task the last read by threads, by a TMA store and by an MMA.
 
-    In a `plain` block, of one task and without the async proxy, what a barrier orders can never clash again. There reads are
-    put down only if somebody writes before the next barrier."""
+    In a `plain` block, which has one task and does not use the async proxy, an access that precedes a barrier cannot conflict
+    with any later one. Its reads are therefore recorded only if a write follows before the next barrier."""
 
     __slots__ = (
         "_copied", "_events", "_found", "_granules", "_later", "_limit", "_names", "_opened", "_plain", "_products", "_reads",
@@ -97,7 +97,7 @@ class Shadow:
         self.blocks = blocks
         self.rank = rank
         self.granule = 1
-        # Events by their number, those that a granule may still refer to; how many there were.
+        # Events by number, as long as a granule may refer to them; and how many events there were.
         self._events: dict[int, Event] = {}
         self._limit = EVENTS_KEPT
         self.count = 0
@@ -106,30 +106,30 @@ class Shadow:
         self._reads: dict[int, Channel] = {}
         self._stores: dict[int, Channel] = {}
         self._products: dict[int, Channel] = {}
-        # For each task, the first event that its last barrier does not order.
+        # For each task, the number of the first event after its last barrier.
         self._opened: dict[int, int] = {}
         self._plain = plain
         self._names = names
         self._found = Findings() if found is None else found
-        # Of a plain block: reads since the last barrier or write, the last write, and whether there were copies.
+        # For a plain block: reads since the last barrier or write, the last write, and whether there were cp.async copies.
         self._later: list[tuple[Event, Area]] = []
         self._written = 0
         self._copied = False
 
     def resize(self, granules: int) -> None:
-        """Shared memory has this many granules now."""
+        """Grow to this many granules."""
         self._granules = granules
         for channel in self._channels():
             channel.resize(granules)
 
     def barrier(self, clock: Clock, events: int | None = None) -> None:
-        """All threads of a task have arrived, when there were so many events (None: now)."""
+        """A barrier of all threads of a task; `events` is the event count when they arrived (None: now)."""
         self._later.clear()
         self._opened[clock.slot] = (self.count if events is None else events) + 1
 
     def access(self, clock: Clock, event: Event, area: Area) -> bool:
-        """An event of a task at some granules. Raises the hazard of a clash with an earlier one. Gives whether several threads
-        have written the same granule."""
+        """Check an access of a task, and record it. Raises the hazard of a conflict. Returns whether several threads wrote the
+        same granule."""
         if not self._plain:
             self.check(clock, event, area)
             return self.record(event, area)
@@ -149,20 +149,20 @@ class Shadow:
         return repeated
 
     def _catch_up(self) -> None:
-        """Put down the reads that were kept."""
+        """Record the queued reads."""
         later, self._later = self._later, []
         for event, area in later:
             self.record(event, area)
 
     def check(self, clock: Clock, event: Event, area: Area) -> None:
-        """Raise the hazard of a clash with an earlier event."""
+        """Check an access against the recorded ones. Raises the hazard of a conflict."""
         self._against(self._writes, clock, event, area)
         if event.writes:
             for channel in self._readers():
                 self._against(channel, clock, event, area)
 
     def record(self, event: Event, area: Area) -> bool:
-        """Remember an event for those to come; whether several threads have written the same granule by it."""
+        """Record an event. Returns whether several threads wrote the same granule in it."""
         if len(self._events) >= self._limit:
             self._forget()
         self.count = number = self.count + 1
@@ -174,19 +174,19 @@ class Shadow:
         elif event.mode == "store":
             self._channel(self._stores, event.slot).put(area, number, ELECTED)
         elif event.mode == "product" or event.mode in TENSOR_CORE:
-            # A task's products complete in order, so the last one stands for all.
+            # MMAs of one task complete in issue order, so the last one stands for all.
             self._channel(self._products, event.slot).put(area, number, MANY)
         else:
             self._channel(self._reads, event.slot).add(area, number, self._opened.get(event.slot, 1))
         return False
 
     def supersede(self, where: slice | Array) -> None:
-        """The last write came after all reads of these granules: what comes after it comes after them."""
+        """Drop the reads of these granules: the last write is ordered after all of them, so checking against it suffices."""
         for channel in self._readers():
             channel.events[where] = 0
 
     def by_elected(self, slot: int, where: slice | Array) -> bool:
-        """Whether of a task's threads only the elected one has read these granules lately."""
+        """True if only the elected thread of a task made the recorded reads of these granules."""
         return not np.any(self._channel(self._reads, slot).threads[where] != ELECTED)
 
     def _forget(self) -> None:
@@ -252,11 +252,11 @@ class Shadow:
             self._found.add(error, entry, earlier.op, event.op)
 
     def judge(self, earlier: Event, event: Event, clock: Clock) -> Verdict:
-        """What is wrong between two accesses to the same granule, one of them a write."""
+        """The verdict on two accesses to the same granule, at least one of them a write."""
         return clash(earlier, event, clock)
 
     def report(self, entry: Row, earlier: Event, event: Event, granule: int) -> Hazard:
-        """The exception for two accesses that clash at a granule."""
+        """The hazard of two accesses that conflict at a granule."""
         name, old = event.memory.part(granule * self.granule), earlier.memory.part(granule * self.granule)
         shown = name if name == old else f"{name} (in bytes that were {old} before)"
         access, _ = WORDS[event.mode, event.writes]
@@ -272,28 +272,28 @@ class Shadow:
         return clashing(entry, event.op.loc, earlier.op.loc, f"{names[1]} {before} it here", name, names[::-1], fields)
 
     def _wait(self, earlier: Event, event: Event) -> str:
-        """What to write so that a copy is complete."""
+        """The fix that completes an asynchronous copy."""
         if earlier.mode == "load" and earlier.slot // self.tasks != event.slot // self.tasks:
             return WAIT_FOR_OTHERS
         return WAIT_FOR_LOAD if earlier.mode == "load" else wait_for_copy(event.op, self._names)
 
     def _why(self, earlier: Event, event: Event) -> str:
-        """Why two operations that one would take to be in order are not; of shared memory there is nothing to say."""
+        """Why the hardware does not order two tcgen05 operations; empty for shared memory."""
         return ""
 
     def _order(self, earlier: Event, event: Event, partition: str, other: str) -> str:
-        """What to write so that two threads' accesses are ordered."""
+        """The fix that orders the accesses of two threads."""
         if earlier.slot // self.tasks != event.slot // self.tasks:
             return "call cluster.barrier() between the two lines, or cluster.arrive() after the first and cluster.wait() later"
         return order(earlier, event, partition, other)
 
     def partition(self, slot: int) -> str:
-        """Words for a task of the cluster."""
+        """The name of a task of the cluster in reports."""
         return task_words(slot, self.tasks, self.blocks)
 
 
 class Channel:
-    """The last event of every granule (numbers from 1 on, 0 for none) and its thread."""
+    """For each granule, the number of its last event (from 1; 0 for none) and that event's thread."""
 
     __slots__ = ("events", "threads")
 
@@ -302,13 +302,13 @@ class Channel:
         self.threads = np.zeros(granules, np.int16)
 
     def resize(self, granules: int) -> None:
-        """More granules, without events."""
+        """Grow to this many granules; the new ones have no event."""
         more = granules - self.events.size
         self.events = np.append(self.events, np.zeros(more, np.int32))
         self.threads = np.append(self.threads, np.zeros(more, np.int16))
 
     def put(self, area: Area, number: int, threads: Array | int) -> bool:
-        """Forget what was there. Whether a granule appeared several times, with several threads."""
+        """Overwrite the entries. Returns whether a granule appeared several times, with different threads."""
         self.events[area.where] = number
         self.threads[area.where] = threads
         if area.repeats and not isinstance(threads, int):
@@ -323,7 +323,8 @@ class Channel:
         return False
 
     def add(self, area: Area, number: int, opened: int) -> None:
-        """Where the last event is `opened` or later and another thread's, several threads have an event now."""
+        """Add an event. If a granule's last event is `opened` or later and of another thread, the entry becomes that of several
+        threads."""
         before = self.events[area.where]
         threads: Array | int = area.threads
         if before.size and np.maximum.reduce(before, axis=None) >= opened:
@@ -336,7 +337,7 @@ class Channel:
 
 
 def _by_threads(earlier: Event, event: Event) -> bool:
-    """Whether the threads of one task do two events, or their copies."""
+    """True if both events are by threads of one task, directly or by cp.async."""
     return earlier.slot == event.slot and earlier.mode in BY_THREADS and event.mode in BY_THREADS
 
 
@@ -345,7 +346,7 @@ def _chosen(threads: Array | int, chosen: Array) -> Array | int:
 
 
 def _granule(area: Area, position: int) -> int:
-    """A granule of an area, by its position there."""
+    """The granule at a position of an area."""
     if isinstance(area.where, slice):
         return cast("int", area.where.start) + position
     return int(np.ravel(area.where)[position])

@@ -1,9 +1,8 @@
-"""The memories of a block, shared and tensor memory: their bytes, which allocation wrote each granule last, and which elements
-are undefined.
+"""Storage of a block's shared and tensor memory: bytes, the allocation that wrote each granule last, and undefined elements.
 
-An allocation that is executed begins a *lifetime*: whatever its bytes held before counts as never written. Memory of the author
-and of the compiler is the same; an allocation lies where the compiler placed it, and without a place each `tag` gets bytes of
-its own. The last accesses of every granule are kept in a shadow (`weft.sim.memory.shadow`).
+Executing an allocation begins a *lifetime*: the previous contents of its bytes count as never written. The author's buffers and
+the compiler's scratch are treated alike. An allocation lies at the offset that the compiler assigned; before offsets are
+assigned, each `tag` gets separate bytes. A shadow (`weft.sim.memory.shadow`) holds the last accesses of each granule.
 """
 
 from __future__ import annotations
@@ -21,20 +20,19 @@ from weft.sim.machine.data import Array, Mark, arange, marked
 from weft.sim.memory.shadow import Shadow
 
 CELL = 4
-"""Bytes of a granule of tensor memory: a lane of a column."""
+"""Bytes of a granule of tensor memory: one 32-bit cell, a lane of a column (PTX ISA, "Tensor Memory Addressing")."""
 COLUMNS = 512
 COLUMN_BYTES = LANES * CELL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """A memory that each block has.
+    """A memory space that each block has.
 
-    `granule`: the bytes whose last accesses and last writer are kept together (0: as many as the smallest element that the
-    kernel has there). `unit`: the bytes of which it is kept whether they are undefined (0: a granule); elements may be smaller
-    than a granule, but not than a unit. `limit`: bytes that there are (0: as many as the kernel takes). Allocations that the
-    compiler has not placed begin at multiples of `alignment`. `part_number`, `never_written` and `uninitialized` are what
-    reports say."""
+    `granule`: bytes that share one entry for last accesses and last writer (0: the size of the kernel's smallest element
+    there). `unit`: bytes that share one undefined flag (0: a granule); elements may be smaller than a granule, but not than a
+    unit. `limit`: capacity in bytes (0: whatever the kernel needs). `alignment`: alignment of allocations without an offset.
+    `part_number`, `never_written` and `uninitialized` are message texts and the catalogue row of reports."""
 
     part_number: str
     granule: int
@@ -54,7 +52,7 @@ SHARED = Space(
     "the shared memory it was read from was never written",
     hazard.UNINITIALIZED,
 )
-# Byte `column * 512 + lane * 4`: the columns of an allocation follow one another.
+# The cell of a lane and a column lies at byte `column * 512 + lane * 4`, so that the columns of an allocation are contiguous.
 TENSOR = Space(
     "the number of a part of tensor memory", CELL, 1, COLUMNS * COLUMN_BYTES, COLUMN_BYTES,
     "the tensor memory it was read from was never written", hazard.TENSOR_UNINITIALIZED,
@@ -63,9 +61,9 @@ TENSOR = Space(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetime:
-    """An allocation that was executed: its number (from 1), its bytes, and what reports call it ('' for the compiler's own).
+    """An executed allocation: its number (from 1), its bytes, and its name in reports ('' for the compiler's scratch).
 
-    `leading` are the extents of an array of tiles or barriers, one every `stage` bytes."""
+    `leading`: the extents of an array of tiles or barriers, which lie `stage` bytes apart."""
 
     number: int
     start: int
@@ -77,7 +75,7 @@ class Lifetime:
     space: Space = SHARED
 
     def part(self, byte: int) -> str:
-        """What reports call the part that holds a byte of memory: `buffers[1]`, or the name alone where there is one."""
+        """The name in reports of the part that holds a byte: `buffers[1]`, or the plain name if there is one part only."""
         name = self.name or "the compiler's scratch memory"
         number = (byte - self.start) // self.stage if self.stage else -1
         if not 0 <= number < prod(self.leading):
@@ -87,8 +85,8 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a handle points to: an allocation, the byte at which the view's first tile starts, and the first coordinates of the
-    view within the tile (none: it begins where the tile does)."""
+    """The run-time value of a memory handle: an allocation, the byte at which the view's first tile starts, and the coordinates
+    within the tile at which the view starts (empty: at the tile's origin)."""
 
     memory: Lifetime
     base: int
@@ -96,9 +94,9 @@ class Handle:
 
 
 def pieces(base: int, elements: Array, itemsize: int, size: int) -> Array:
-    """The pieces of `size` bytes that elements lie in, counted from the memory's first; a last axis where each has several.
+    """The pieces of `size` bytes that elements occupy, numbered from byte 0; with a last axis if an element has several.
 
-    `elements` are numbered from a byte on."""
+    `elements` are numbered from byte `base`."""
     if itemsize < size:
         return (base + elements * itemsize) // size
     each = itemsize // size
@@ -107,8 +105,8 @@ def pieces(base: int, elements: Array, itemsize: int, size: int) -> Array:
 
 
 class Store:
-    """The bytes of one block's memory. `reserved`: the columns of tensor memory that the kernel has taken in the lowered
-    stage."""
+    """One block's memory of a space. `reserved`: the columns of tensor memory that `tcgen05.alloc` has given the kernel
+    (lowered stage)."""
 
     __slots__ = (
         "_causes", "_full", "_lifetimes", "_placed", "_top", "_undefined", "_unit", "_words", "data", "granule", "owner",
@@ -126,10 +124,10 @@ class Store:
         self.shadow = shadow
         self.reserved: Lifetime | None = None
         self._lifetimes = 0
-        # Lifetimes all of whose granules were found written; memory as elements of a type.
+        # Lifetimes that were found completely written, and cached views of the bytes as elements of a type.
         self._full: set[Lifetime] = set()
         self._words: dict[np.dtype[Any], Array] = {}
-        # Where allocations without a place lie, and the first byte that none has.
+        # Offsets of allocations that the compiler has not placed, and the first free byte.
         self._placed: dict[Any, int] = {}
         self._top = self._aligned(size)
         self._undefined: Array | None = None
@@ -155,8 +153,8 @@ class Store:
     def allocate(
         self, op: Op, start: int, size: int, name: str, leading: tuple[int, ...] = (), stage: int = 0
     ) -> Handle:
-        """Begin a lifetime of `size` bytes from byte `start` on (-1: the compiler has placed nothing); `leading` and `stage` as
-        in `Lifetime`. The bytes hold what they held before, which counts as never written."""
+        """Begin a lifetime of `size` bytes at byte `start` (-1: the compiler has assigned no offset). `leading` and `stage` as
+        in `Lifetime`. The bytes keep their contents, which count as never written."""
         if start < 0:
             tag = op.attrs["tag"], op.result.type
             start = self._placed.setdefault(tag, self._top)
@@ -166,18 +164,18 @@ class Store:
         return Handle(Lifetime(self._lifetimes, start, size, name, op, leading, stage, self.space), start)
 
     def view(self, handle: Handle, dtype: np.dtype[Any], low: int, high: int) -> Array:
-        """Elements `low` to `high` of a handle, which lie in memory, numbered from its base in elements of the type."""
+        """Elements `low` to `high` (exclusive) of a type, numbered from the handle's base; they must lie in memory."""
         first = handle.base + low * dtype.itemsize
         return self.data[first : handle.base + high * dtype.itemsize].view(dtype)
 
     def words(self, dtype: np.dtype[Any]) -> Array:
-        """All of memory as elements of a type."""
+        """The whole memory as elements of a type."""
         if dtype not in self._words:
             self._words[dtype] = self.data.view(dtype)
         return self._words[dtype]
 
     def is_full(self, memory: Lifetime) -> bool:
-        """Whether all of an allocation is known to be written in this lifetime, which makes looking at elements needless."""
+        """True if all granules of an allocation were written in this lifetime, so that elements need no check of their own."""
         if memory not in self._full:
             first, last = memory.start // self.granule, (memory.start + memory.size) // self.granule
             if (self.owner[first:last] != memory.number).any():
@@ -186,16 +184,16 @@ class Store:
         return True
 
     def unwritten(self, memory: Lifetime, granules: slice | Array) -> bool:
-        """Whether some of these granules were never written in an allocation's lifetime."""
+        """True if any of these granules was never written in an allocation's lifetime."""
         return bool((self.owner[granules] != memory.number).any())
 
     def never_written(self, memory: Lifetime, base: int, elements: Array, itemsize: int) -> Array:
-        """For each element, numbered from byte `base` on, whether any of it was never written in an allocation's lifetime."""
+        """Mask of the elements, numbered from byte `base`, with a byte that was never written in an allocation's lifetime."""
         fresh = self.owner[pieces(base, elements, itemsize, self.granule)] != memory.number
         return fresh.any(axis=-1) if itemsize > self.granule else fresh
 
     def written(self, memory: Lifetime, granules: slice | Array) -> None:
-        """These granules have values now."""
+        """Mark these granules as written by an allocation."""
         self.owner[granules] = memory.number
         if len(self._full) > (memory in self._full):
             self._full = {other for other in self._full if other is memory or not _overlap(other, memory)}
@@ -204,11 +202,11 @@ class Store:
 
     @property
     def holds_undefined(self) -> bool:
-        """Whether an undefined element was ever stored."""
+        """True if an undefined element was ever stored."""
         return self._undefined is not None
 
     def mark(self, base: int, elements: Array, itemsize: int, mark: Mark, undefined: Array) -> None:
-        """Elements, numbered from byte `base` on, are undefined where `undefined` holds."""
+        """Set or clear the undefined flag of elements that are numbered from byte `base`, according to `undefined`."""
         if self._undefined is None:
             self._undefined = np.zeros(self.data.size // self._unit, bool)
         units = pieces(base, elements, itemsize, self._unit)
@@ -216,7 +214,7 @@ class Store:
         self._causes = mark.cause, mark.loc
 
     def undefined(self, base: int, elements: Array, itemsize: int) -> Mark | None:
-        """The undefined ones among elements that are numbered from byte `base` on."""
+        """A mark on the undefined ones among elements that are numbered from byte `base`."""
         if self._undefined is None:
             return None
         found = self._undefined[pieces(base, elements, itemsize, self._unit)]
@@ -224,5 +222,5 @@ class Store:
 
 
 def _overlap(first: Lifetime, second: Lifetime) -> bool:
-    """Whether two allocations have bytes in common."""
+    """True if two allocations share bytes."""
     return first.start < second.start + second.size and second.start < first.start + first.size

@@ -1,9 +1,10 @@
-"""Which accesses to a block's tensor memory clash.
+"""The shadow of a block's tensor memory.
 
-Accesses of threads are noted by warp, since the threads of a warp access tensor memory together. Of the operations of tcgen05
-that one thread starts some follow one another (`weft.sim.machine.tensor_order`), and so do those of two threads where the
-second knows that the first has been started; all others wait until the first is complete. Whatever passes from one thread to
-another goes through a fence on both sides of what orders the threads, but a commit needs none before it.
+Thread accesses are recorded per warp, because `tcgen05.ld` and `tcgen05.st` are collective operations of a warp. Some pairs of
+asynchronous tcgen05 operations execute in issue order (`weft.sim.machine.tensor_order`); this holds for two threads as well, if
+the second thread's clock knows that the first operation was issued. All other pairs need the completion of the first one. An
+order between two threads needs `tcgen05.fence::before_thread_sync` ahead of the release and
+`tcgen05.fence::after_thread_sync` behind the acquire; `tcgen05.commit` implies the former (PTX ISA, "tcgen05.commit").
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weft.sim.memory.verdicts import FINE, TENSOR_CORE, TENSOR_ENDS, Verdict, ru
 
 
 class TensorShadow(Shadow):
-    """The last accesses to tensor memory. `pipes` are those of all tasks of the cluster."""
+    """The last accesses to tensor memory. `pipes`: the tcgen05 pipes of all tasks of the cluster."""
 
     __slots__ = ("_pipes",)
 
@@ -35,13 +36,13 @@ class TensorShadow(Shadow):
         self._pipes = pipes
 
     def access(self, clock: Clock, event: Event, area: Area) -> bool:
-        """As of any memory; a fence of tensor memory orders what the clock says was touched."""
+        """As for any memory; `clock.touched` also tells the next tcgen05 fence that there is something to order."""
         repeated = super().access(clock, event, area)
         clock.touched = clock.position
         return repeated
 
     def judge(self, earlier: Event, event: Event, clock: Clock) -> Verdict:
-        """What is wrong between two accesses to the same cell, one of them a write."""
+        """The verdict on two accesses to the same cell, at least one of them a write."""
         own = earlier.slot == clock.slot
         done = clock.known.get(earlier.component, 0) > earlier.value
         if earlier.mode not in TENSOR_CORE:
@@ -64,7 +65,7 @@ class TensorShadow(Shadow):
         return FINE if waited else (hazard.TENSOR_ORDER, hazard.TENSOR_ORDER)
 
     def _why(self, earlier: Event, event: Event) -> str:
-        """Why an operation of tcgen05 does not come after an earlier one that is under way; empty where it does."""
+        """Why the hardware does not order a tcgen05 operation after an earlier one in flight; empty if it does."""
         if earlier.mode not in TENSOR_CORE or event.mode not in TENSOR_CORE:
             return ""
         pipe, later = self._pipes[earlier.slot], self._pipes[event.slot].started[event.value]
@@ -72,7 +73,7 @@ class TensorShadow(Shadow):
         return disorder(pipe.started[earlier.value], earlier.writes, later, not event.writes, multiplied)
 
     def _fenced(self, clock: Clock, component: int, value: int) -> Verdict:
-        """What is wrong with an access that comes after another thread's, as far as fences go."""
+        """The verdict on an access after another thread's access, as far as tcgen05 fences are concerned."""
         if clock.ordered.get(component, 0) > value:
             return FINE
         sealed = clock.sealed.get(component, 0) > value
@@ -80,7 +81,7 @@ class TensorShadow(Shadow):
         return row, row
 
     def under_way(self, clock: Clock) -> Event | None:
-        """An operation of tcgen05 that the clock's task does not know to be complete."""
+        """A tcgen05 operation that the clock's task does not know to be complete; None for none."""
         for channel in self._channels():
             for number in np.unique(channel.events).tolist():
                 event = self._events[number] if number else None

@@ -1,4 +1,4 @@
-"""Accesses to global memory as they are checked for races, and the last ones of one array."""
+"""Accesses to global memory as the race detector sees them, and the last accesses to each granule of one array."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from weft.sim.machine.tasks import Task
 
 Way = Literal["read", "write", "atomic", "strong read", "strong write"]
-"""What threads do: weak reads and writes, atomics, and loads and stores with an order (or volatile)."""
+"""The kind of an access: weak reads and writes, atomics, and strong loads and stores (with an order, or volatile)."""
 VERBS: dict[Way, tuple[str, str]] = {
     "read": ("reads", "read"), "write": ("writes", "wrote"), "atomic": ("updates", "updated"),
     "strong read": ("reads", "read"), "strong write": ("writes", "wrote"),
 }  # fmt: skip
 CHANNELS: dict[Way, str] = {"strong write": "atomic"}
 OTHERS = {"read": "other read", "atomic": "other atomic", "strong read": "other strong read"}
-"""Channels for the last access of a way by another task than the last: those ways do not clash with themselves."""
+"""Second channels of the ways that do not conflict with themselves: the last access by a task other than the last one."""
 _READS, _UPDATES, _STRONG = (
     ("read", "flight", "other read"),
     ("atomic", "other atomic"),
@@ -32,20 +32,22 @@ AGAINST: dict[Way, tuple[str, ...]] = {
     "read": ("write", *_UPDATES), "write": ("write", *_UPDATES, *_READS, *_STRONG), "atomic": ("write", *_READS),
     "strong read": ("write",), "strong write": ("write", *_READS),
 }  # fmt: skip
-"""Channels that an access is checked against. `flight`: reads of copies. Strong writes are in that of atomics."""
+"""Channels that an access is checked against. `flight`: reads by asynchronous copies. Strong writes share the atomics'."""
 THREAD_BITS = 11
 THREADS = (1 << THREAD_BITS) - 1
-"""Threads' numbers within a granule's note; this one stands for several threads."""
+"""Mask of the thread in a granule's entry; as a value it stands for several threads."""
 PLAIN = -1
 NEVER = -2
-"""In place of a component of the clocks: an access of threads themselves, and one that no task ever knows to be over."""
+"""In place of a component of the clocks: an access that threads make themselves, and one whose completion no task can wait
+for."""
 
 
 @dataclass(slots=True, eq=False)
 class Touch:
-    """An operation's accesses to one array. `notes` are the threads as they are kept, `threads` as they are checked: a value
-    that several threads read is read by the first of them where that does not matter; `each`: it does, threads compute by
-    themselves. That of a copy is over when `component` has counted past `value`; `tma` says that the async proxy does it."""
+    """An operation's accesses to one array. `threads` are the threads to check, `notes` the threads to record: if several
+    threads read the same element of a tile, the first of them stands for all. `each`: the code is written per thread, so every
+    thread is recorded. An asynchronous copy is complete when `component` has counted past `value`. `tma`: the access is in the
+    async proxy."""
 
     task: Task
     op: Op
@@ -61,8 +63,9 @@ class Touch:
 
 
 class Tracks:
-    """The last accesses of one array: `event << 11 | thread` per granule, in a channel per way; 0 for none. `later`: reads,
-    and their numbers, that will be put there if anybody asks: most arrays that are read are never written."""
+    """The last accesses to one array: `event << 11 | thread` per granule, one channel per way, 0 for none. `later`: reads and
+    their event numbers that are recorded only when the first write comes, because most arrays that are read are never
+    written."""
 
     __slots__ = ("channels", "granule", "later", "segment")
 
@@ -74,16 +77,16 @@ class Tracks:
 
     @property
     def only_read(self) -> bool:
-        """Whether nobody has written yet."""
+        """True as long as nothing has written the array."""
         return self.channels.keys().isdisjoint(("write", "atomic"))
 
     def index(self, touch: Touch) -> Array:
-        """Granules that are touched."""
+        """The granules of an access."""
         if touch.itemsize < self.granule:
             factor = self.granule // touch.itemsize
             skip = self.segment.start // touch.itemsize % factor
             self.granule = touch.itemsize
-            # Granules are counted from the aligned address at or before the start, which may move when they become finer.
+            # Granule 0 begins at the aligned address at or before the start; a finer granule may begin later.
             self.channels = {way: np.repeat(array, factor)[skip:] for way, array in self.channels.items()}
         size = self.granule
         origin, _ = self.segment.view(touch.itemsize)
@@ -93,7 +96,7 @@ class Tracks:
         return index + shift if shift else index
 
     def channel(self, way: str) -> Array:
-        """A way's notes, made when first written."""
+        """The entries of a channel, allocated on first use."""
         if way not in self.channels:
             self.channels[way] = np.zeros(
                 (self.segment.end - 1) // self.granule - self.segment.start // self.granule + 1, np.int64
@@ -102,7 +105,7 @@ class Tracks:
 
 
 def per_granule(threads: Array | int, touch: Touch, like: Array) -> Any:
-    """Threads for the granules of an access, whose array has axes for the elements of a vector and the granules of one."""
+    """The threads of an access, with axes of size 1 for the elements of a vector and for the granules of an element."""
     if isinstance(threads, int):
         return threads
     extra = np.ndim(like) - np.ndim(threads)
@@ -110,7 +113,7 @@ def per_granule(threads: Array | int, touch: Touch, like: Array) -> Any:
 
 
 def element_at(place: Place, itemsize: int, flat: int) -> tuple[str, int]:
-    """The array's name and the number of an element, by its position in the access."""
+    """The array's name and the index of an element, given the element's position in the access."""
     segment = place.segment
     origin, _ = segment.view(itemsize)
     address = origin + int(np.ravel(place.index)[flat]) * itemsize

@@ -1,4 +1,4 @@
-"""What is wrong between two accesses to the same memory, and how reports say it."""
+"""The verdict on two conflicting accesses to the same memory, and the message text of its report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from weft.sim.memory.shadow import Event
 
 Mode = Literal["generic", "copy", "load", "store", "product", "answer", "mma", "cp"]
-"""Who accesses: threads, their cp.async copies, a TMA load (which writes), a TMA store or a warpgroup's product (both read),
-the answer to a request for a program (which writes), or a product or a copy of tcgen05 (which read shared memory)."""
+"""The kind of an access: `generic` by threads, `copy` by cp.async, `load` by a TMA load (a write), `store` by a TMA store and
+`product` by a wgmma (reads), `answer` by a clusterlaunchcontrol response (a write), `mma` and `cp` by `tcgen05.mma` and
+`tcgen05.cp` (reads of shared memory)."""
 
 BY_THREADS: tuple[Mode, ...] = ("generic", "copy")
-"""Accesses in the generic proxy, by the threads themselves."""
+"""Accesses in the generic proxy."""
 TENSOR_CORE: tuple[Mode, ...] = ("mma", "cp")
-"""Operations of tcgen05, which one thread starts and which go on in order."""
+"""Asynchronous tcgen05 operations, which one thread issues."""
 WAIT_FOR_LOAD = "call mbarrier.wait() with the mbarrier that the copy signals, and the phase that it completes,"
 WAIT_FOR_OTHERS = (
     "let the copy signal a barrier that its block shares with this one, as mbarrier.allocate_mbarrier(two_ctas=True) makes "
@@ -34,7 +35,7 @@ _WAIT_FOR_COPY = (
 )
 _WAIT_FOR_COPIES = "call gl.async_copy_wait_all(), and gl.barrier() after it where another thread copied,"
 MANY = -1
-"""In place of a thread's number: several threads, or nobody knows which."""
+"""In place of a thread's number: several threads, or unknown threads."""
 
 _WAITS: dict[Mode, str] = {
     "store": "tma.store_wait()", "copy": "async_copy.wait_group()", "product": "warpgroup_mma_wait()",
@@ -55,7 +56,7 @@ WORDS: dict[tuple[Mode, bool], tuple[str, str]] = {
 
 
 Verdict = tuple[Row | None, Row | None]
-"""What is wrong between two accesses: by different threads, and by the same thread."""
+"""The hazard of two accesses: if different threads make them, and if the same thread does. None: no hazard."""
 
 FINE: Verdict = (None, None)
 RACE: Verdict = (hazard.THREAD_RACE, None)
@@ -63,9 +64,9 @@ RACE: Verdict = (hazard.THREAD_RACE, None)
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an asynchronous access ends: for all threads that know its component to have counted past it. Until then `running` is
-    wrong with a later one that reads or that writes. The threads that have waited themselves, as far as the clock's field
-    `private` says, may go on as far as `alone` says (None: as after a thread's own access)."""
+    """When an asynchronous access is complete: once a clock's count of its component is past its value. Until then `running`
+    are the hazards of a later read and of a later write. If only some threads have waited themselves, as the clock's field
+    `private` records, the verdict for them is `alone` (None: as after a thread's own access)."""
 
     running: tuple[Row, Row]
     private: Literal["", "each", "elected"] = ""
@@ -81,7 +82,7 @@ SHARED_ENDS: Ends = {
     ("copy", True): End(_COPIES, "each"),
     ("answer", True): End((hazard.CLC_IN_FLIGHT, hazard.CLC_IN_FLIGHT)),
     ("store", False): End((hazard.STORE_SOURCE_REUSED, hazard.STORE_SOURCE_REUSED), "elected", RACE),
-    # The threads of another warpgroup may still be where theirs is under way.
+    # wgmma.wait_group covers the waiting warpgroup's own groups only: that of another warpgroup may still read its operands.
     ("product", False): End(
         (hazard.OPERAND_REUSED, hazard.OPERAND_REUSED), "each", (hazard.THREAD_RACE, hazard.THREAD_RACE)
     ),
@@ -89,12 +90,12 @@ SHARED_ENDS: Ends = {
     ("cp", False): _OPERAND,
 }
 TENSOR_ENDS: Ends = {("mma", True): _SUM, ("mma", False): _OPERAND, ("cp", True): _SUM}
-"""By mode and whether it writes, the ends of asynchronous accesses to shared and to tensor memory; threads' own are over at
-once. Global memory's are in `global_clash`."""
+"""Completion of asynchronous accesses to shared and to tensor memory, by mode and whether the access writes. Accesses that are
+not listed complete at once. `global_clash` covers global memory."""
 
 
 def running(ends: Ends, earlier: Event, event: Event, clock: Clock) -> Verdict | None:
-    """What is wrong with an event after an asynchronous access that its task does not know to be over; None if it may go on."""
+    """The verdict on an event after an asynchronous access that is not known to be complete; None if it is complete."""
     end = ends.get((earlier.mode, earlier.writes))
     if end is None or clock.known.get(earlier.component, 0) > earlier.value:
         return None
@@ -107,7 +108,7 @@ def running(ends: Ends, earlier: Event, event: Event, clock: Clock) -> Verdict |
 
 
 def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
-    """What is wrong with an event of the clock's task in shared memory, after an earlier one that it must not overlap with."""
+    """The verdict on an event of the clock's task in shared memory, after an earlier conflicting event."""
     if earlier.atomic and event.atomic:
         return FINE
     found = running(SHARED_ENDS, earlier, event, clock)
@@ -118,7 +119,7 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
     own = earlier.slot == clock.slot
     known = clock.known.get(earlier.component, 0) > earlier.value
     if earlier.mode == event.mode == "generic" and not (own or earlier.writes):
-        # What was read need not be published to another task that writes there later: it is enough that the read came first.
+        # A write after another task's read needs no release of that read: it suffices that the read came first in time.
         known = known or clock.before.get(earlier.component, 0) > earlier.value
     ordered: Verdict = FINE if known else RACE if own else (hazard.THREAD_RACE, hazard.THREAD_RACE)
     asynchronous = event.mode not in BY_THREADS
@@ -130,8 +131,9 @@ def clash(earlier: Event, event: Event, clock: Clock) -> Verdict:
 
 
 def global_clash(own: bool, same_block: bool, copies: bool, forever: bool, learned: bool) -> Row:
-    """What is wrong with an access to global memory after one that nothing orders before it: of the same program (`own`) or
-    even block, of an asynchronous copy, one that is under way `forever`; `learned`: the task knows of other programs."""
+    """The hazard of an access to global memory after an unordered one. The earlier one belongs to the same program (`own`), to
+    the same block, to an asynchronous copy (`copies`), or to one whose completion the kernel cannot observe (`forever`).
+    `learned`: the task has acquired something from other programs."""
     if forever and (own or learned):
         return hazard.GLOBAL_STORED
     if not own:
@@ -142,7 +144,7 @@ def global_clash(own: bool, same_block: bool, copies: bool, forever: bool, learn
 
 
 def order(earlier: Event, event: Event, partition: str, other: str) -> str:
-    """What to write so that two threads' accesses are ordered."""
+    """The fix that orders the accesses of two threads."""
     if earlier.slot != event.slot:
         return f"let {other} arrive on an mbarrier after the first line, and {partition} wait for it before the second"
     between = _WAITS.get(earlier.mode, "the first line")
@@ -153,8 +155,8 @@ def race_of_threads(
     earlier: Event, event: Event, byte: int, threads: tuple[int, int], names: Naming, program: tuple[int, int, int],
     warp: bool,
 ) -> Hazard:  # fmt: skip
-    """The exception for two threads, by number, which clash at a byte by what they do themselves. `warp`: no threads of
-    different warps clash by these two accesses."""
+    """The hazard of two threads, given by number, whose generic accesses conflict at a byte. `warp`: only threads of the same
+    warp conflict in these two accesses."""
     element = (byte - event.memory.start) // _element_size(event.op)
     name = f"{event.memory.name or 'shared memory'}[{element}]"
     old = earlier.memory.name if earlier.memory is not event.memory else ""
@@ -170,14 +172,14 @@ def race_of_threads(
 
 
 def wait_for_copy(access: Op, names: Naming | None) -> str:
-    """What to write so that a cp.async copy is complete: in the words of single threads or of tiles, as the access is."""
+    """The fix that completes a cp.async copy, with the thread-level or the tile-level functions, as the access uses."""
     return _WAIT_FOR_COPIES if names is not None and names.by_threads(access) else _WAIT_FOR_COPY
 
 
 def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False, warp: bool = False) -> str:
-    """What to write so that two operations of threads are in order; the earlier one may be an asynchronous copy.
+    """The fix that orders two operations of threads; the earlier one may be an asynchronous copy.
 
-    `warp`: only threads of the same warp need the order, so that a barrier of the warp suffices."""
+    `warp`: only threads of the same warp need the order, so a barrier of the warp suffices."""
     barrier, group = ("gl.syncwarp()", "warp") if warp and not copies else ("gl.barrier()", "block")
     together = f", where all threads of the {group} come by" if names.nested(earlier) or names.nested(later) else ""
     if earlier is later:
@@ -194,7 +196,7 @@ def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False,
 
 
 def _element_size(op: Op) -> int:
-    """Bytes of an element of the shared memory that an operation accesses, as its effects name it."""
+    """Bytes per element of the shared memory that an operation accesses, according to its effects."""
     for effect in op.kind.effects:
         if effect.space == "shared" and effect.operand is not None:
             value = op.operand(effect.operand)
@@ -204,7 +206,7 @@ def _element_size(op: Op) -> int:
 
 
 def task_words(slot: int, tasks: int, blocks: int) -> str:
-    """What reports call a task: of a program with so many blocks of so many tasks."""
+    """The name of a task in reports, in a program of `blocks` blocks with `tasks` tasks each."""
     words = [f"block {slot // tasks}"] if blocks > 1 else []
     if tasks > 1:
         words.append(f"partition {slot % tasks}")
@@ -220,7 +222,7 @@ def clashing(
     partitions: tuple[str, ...],
     fields: dict[str, Any],
 ) -> Hazard:
-    """The exception of a row for two places, the earlier one as related."""
+    """The exception of a catalogue row for two source locations; the earlier one is attached as related."""
     error = fail(entry, loc=loc, related=() if earlier is None else ((label, earlier),), **fields)
     assert isinstance(error, Hazard)
     error.buffer, error.partitions = name, partitions

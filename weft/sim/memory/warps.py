@@ -1,7 +1,7 @@
-"""Threads as notes of accesses keep them, and what a warp's barrier orders among those.
+"""The encoding of threads in shadows, and the order that a warp's barrier establishes among them.
 
-A note has the number of one thread, or `SEVERAL + w` for several threads of warp w, or a number of its own (`many`) for several
-threads of any warps.
+An entry of a shadow is the number of one thread, or `SEVERAL + w` for several threads of warp w, or a number that the caller
+chooses (`many`) for threads of several warps.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from weft.sim.memory.clocks import Counts
 
 SEVERAL = 1024
-"""More than there are threads in a block."""
+"""The maximum number of threads in a block."""
 WARPS = SEVERAL // WARP_SIZE
 
 
 def is_one(threads: Any) -> Any:
-    """Whether notes are of one thread each."""
+    """True for entries of one thread."""
     return (threads >= 0) & (threads < SEVERAL)
 
 
 def _warp(threads: Any) -> Any:
-    """The warp that all threads of a note are of; less than 0, or `WARPS` and more, if they are of several."""
+    """The warp of an entry's threads; below 0 or at least `WARPS` if they belong to several warps."""
     return where(threads < SEVERAL, threads // WARP_SIZE, threads - SEVERAL)
 
 
 def of_one_warp(threads: Any, others: Any) -> Array:
-    """Whether the threads of two notes are all of the same warp."""
+    """True where the threads of two entries all belong to the same warp."""
     warp = _warp(threads)
     return (warp == _warp(others)) & (warp >= 0) & (warp < WARPS)
 
 
 def several(threads: Any, others: Any, many: int) -> Array:
-    """The notes of threads that differ, put together."""
+    """The entry for the union of the threads of two different entries."""
     return where(of_one_warp(threads, others), _warp(threads) + SEVERAL, many)
 
 
 def shared_in_warps(threads: Array, warps: Iterable[int]) -> Array:
-    """These threads, as a mask, and all others of those warps that have one of them."""
+    """A mask of threads, extended to all threads of each of `warps` that has one of them."""
     out = threads.copy()
     for warp in warps:
         lanes = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
@@ -53,9 +53,9 @@ def shared_in_warps(threads: Array, warps: Iterable[int]) -> Array:
 
 
 def in_order(known: dict[int, Counts], component: int, earlier: Any, later: Any, values: Any) -> Array:
-    """Whether `known`, what the threads of each warp know, has the ends of earlier accesses before those of later ones.
+    """True where a barrier of their common warp orders earlier accesses before later ones. `known`: the clock of each warp.
 
-    `earlier` and `later` are the notes of both, `values` the numbers of the earlier ones in their `component`."""
+    `earlier` and `later` are the entries of both, `values` the event numbers of the earlier ones in `component`."""
     counts = np.array([known.get(warp, {}).get(component, 0) for warp in range(WARPS)])
     alike = of_one_warp(earlier, later)
     return alike & (counts[where(alike, _warp(earlier), 0)] > values)
