@@ -1,1 +1,1 @@
-"""What can be said about a function of the IR without running it. Analyses change nothing; passes ask them."""
+"""Static analyses of a function of the IR. They change nothing; passes and checks query them."""

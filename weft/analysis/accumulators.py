@@ -1,11 +1,13 @@
-"""Accumulators of asynchronous products: which values are one, and how far their products are.
+"""Accumulators of asynchronous wgmmas: which values share registers, and which of them may still be in flight.
 
     %a = tile.splat 0
-    %b = mma.warpgroup %x, %y, %a        in flight, 0 groups after it
-    %c = mma.warpgroup %x, %z, %d        %b: in flight, 1 group after it
-    %e = mma.warpgroup_wait %b {1}       %e has a value; %b has none, and never will
+    %b = mma.warpgroup %x, %y, %a        %b is in flight, 0 wgmma groups follow it
+    %c = mma.warpgroup %x, %z, %d        %b is in flight, 1 wgmma group follows it
+    %e = mma.warpgroup_wait %b {1}       %e is complete; %b must not be read any more, since %e has its registers
 
-Works on tile IR and on lowered IR. What an edge of control flow hands on is in flight if it may be on one of the ways there.
+A wgmma writes its accumulator registers asynchronously until a `wgmma.wait_group` covers its group (PTX ISA, "Asynchronous
+warpgroup-level matrix instructions"). The analysis works on tile IR and on lowered IR. At a join of control flow a value is in
+flight if it is in flight on any incoming edge.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from weft.ops import mma
 
 PRODUCTS = (mma.warpgroup, mma.wgmma)
 COMPLETE = 1 << 30
-"""The age of a product that some wait has completed."""
+"""The age of a wgmma that a wait has completed."""
 
 
 def links(op: Op) -> Iterator[tuple[Value, Value]]:
-    """Pairs of values that are one accumulator if one of them is one."""
+    """Pairs of values that share their registers: if one of them is an accumulator, the other is one too."""
     if op.kind in PRODUCTS:
         acc = op.operand("acc")
         assert acc is not None
@@ -36,7 +38,7 @@ def links(op: Op) -> Iterator[tuple[Value, Value]]:
 
 
 def accumulators(func: Func) -> set[Value]:
-    """Values that asynchronous products add to, or that are such a sum."""
+    """Values that are the accumulator operand or the result of a wgmma, and all values that share their registers."""
     neighbours: dict[Value, list[Value]] = {}
     found: list[Value] = []
     for op in walk(func.body):
@@ -49,8 +51,8 @@ def accumulators(func: Func) -> set[Value]:
 
 
 def alone(func: Func) -> set[Op]:
-    """Products that must be complete before anything else happens: their left operand lies in registers, which would have to
-    stay as they are until a wait that does not stand beside the product, after it."""
+    """Wgmmas that are waited for at once. Their operand A lies in registers, which nothing may overwrite before the wgmma is
+    complete, and no wait that completes it follows in the same region."""
     return {op for region in regions(func.body) for i, op in enumerate(region.ops) if _alone(op, region.ops[i + 1 :])}
 
 
@@ -69,9 +71,9 @@ def _alone(op: Op, after: tuple[Op, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A value of a product that may be under way: the product, and how many groups were certainly started after it.
+    """The state of an accumulator that may be in flight: its wgmma, and the least number of wgmma groups that follow it.
 
-    `taken`: the operation that the value was handed on to, so that its registers hold something else by now."""
+    `taken` is the operation that has claimed the accumulator's registers, if any: they hold another value after it."""
 
     product: Op
     age: int = 0
@@ -82,23 +84,23 @@ Flights = dict[Value, Flight]
 
 
 class Watcher:
-    """What a walk reports; subclasses say what becomes of it."""
+    """Callbacks of the analysis. Subclasses override the ones they need."""
 
     def used(self, value: Value, flight: Flight, op: Op) -> None:
         """An operation reads a value that may be in flight."""
 
     def taken(self, value: Value, flight: Flight, op: Op) -> None:
-        """An operation takes a value in flight that was handed on before."""
+        """An operation claims the registers of a value in flight, and another operation has claimed them before."""
 
     def handed(self, source: Value, target: Value, flight: Flight, op: Op) -> None:
-        """A value in flight goes on under another name."""
+        """A value in flight becomes another value in the same registers."""
 
     def left(self, result: Value) -> None:
-        """A wait does not complete its result, not for sure."""
+        """A wait may leave its result in flight."""
 
 
 def left_in_flight(func: Func) -> set[Value]:
-    """Results of waits whose products may be under way after them."""
+    """Results of waits whose wgmmas may still be in flight after the wait."""
     watcher = _Left()
     Flow(func, watcher)
     return watcher.found
@@ -113,7 +115,7 @@ class _Left(Watcher):
 
 
 class Flow(States[Flights]):
-    """Follows flights through a function."""
+    """The forward analysis: the state maps each value that may be in flight to its `Flight`."""
 
     def __init__(self, func: Func, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -121,11 +123,11 @@ class Flow(States[Flights]):
         self.run(func.body, {})
 
     def copy(self, state: Flights) -> Flights:
-        """A dictionary of its own."""
+        """A copy of the dictionary; flights are immutable."""
         return dict(state)
 
     def join(self, state: Flights, other: Flights) -> tuple[Flights, bool]:
-        """What may be in flight on either way, the later one's groups."""
+        """The union of both states; a value in both takes the smaller number of following groups."""
         news = False
         for value, flight in other.items():
             known = state.get(value)
@@ -138,7 +140,7 @@ class Flow(States[Flights]):
         return state, news
 
     def along(self, op: Op, edge: Edge, state: Flights) -> Flights:
-        """Hand values on at once. Workers have products of their own."""
+        """Pass all values of an edge at once, as parallel copies. A worker partition starts with no wgmma in flight."""
         if op.kind in PARALLEL and (edge.source or edge.target):
             return {}
         state = dict(state)
@@ -148,7 +150,7 @@ class Flow(States[Flights]):
         return state
 
     def visit(self, op: Op, state: Flights) -> tuple[Sequence[Op], Flights]:
-        """What an operation uses, starts or completes; what a terminator hands on, the edges take."""
+        """The transfer function of an operation. The operands of a terminator are passed on by the edges (`along`)."""
         if op.kind in PRODUCTS:
             self._product(op, state)
         elif op.kind is mma.warpgroup_wait:
@@ -158,7 +160,7 @@ class Flow(States[Flights]):
         return (op,), state
 
     def through(self, op: Op, state: Flights) -> tuple[Sequence[Op], Flights]:
-        """Functions of elements use what they take."""
+        """An elementwise function, such as a reduction's combine function, reads its operands."""
         if op.kind not in STRUCTURED:
             self._uses(op, op.uses, state)
         return super().through(op, state)
@@ -169,7 +171,7 @@ class Flow(States[Flights]):
                 self._watcher.used(value, flights[value], op)
 
     def _hand(self, op: Op, source: Value, target: Value, flights: Flights) -> Flight | None:
-        """Hand a value on; its flight, if it is in one."""
+        """Let `op` claim the registers of `source` for `target`; returns the flight of `source`, if it is in flight."""
         flight = flights.get(source)
         if flight is None:
             return None
@@ -180,11 +182,11 @@ class Flow(States[Flights]):
         return flight
 
     def _product(self, op: Op, flights: Flights) -> None:
-        """Starts a group, in place of what it adds to."""
+        """A wgmma starts a group; its result claims the registers of its accumulator operand."""
         acc = op.operand("acc")
         assert acc is not None
         if op.attrs.get("max_imprecise"):
-            # The threads themselves add to the accumulator, and wait for each part.
+            # With `max_imprecise` the threads add partial results to the accumulator themselves and wait for each wgmma.
             self._uses(op, op.uses, flights)
             self._complete(0, flights)
             _enter(op.result, None, flights)
@@ -196,10 +198,10 @@ class Flow(States[Flights]):
         _enter(op.result, Flight(op), flights)
 
     def _wait(self, op: Op, flights: Flights) -> None:
-        """Completes groups that enough others follow; the results of those have values."""
+        """A wait completes every group that at least `pendings` groups follow."""
         pendings: int = op.attrs["pendings"]
         for value, result in zip(op.uses, op.results, strict=True):
-            # Where nobody goes on with the result, the value stays what it was.
+            # An unused result claims no registers: the operand keeps them.
             flight = self._hand(op, value, result, flights) if result in self._used else None
             going = flight is not None and flight.age < pendings
             _enter(result, replace(flight, taken=None) if flight is not None and going else None, flights)
@@ -214,7 +216,7 @@ class Flow(States[Flights]):
 
 
 def _enter(value: Value, flight: Flight | None, flights: Flights) -> None:
-    """A value is made anew: what was in flight under its name in the iteration before is none of its."""
+    """Define a value. Its state of the previous iteration is overwritten."""
     if flight is None:
         flights.pop(value, None)
     else:

@@ -1,8 +1,11 @@
-"""Whether a function of scalars commutes, as far as its operations say.
+"""Whether the combine function of a reduction is commutative.
 
-A function commutes where exchanging its left and its right arguments gives the same results. That is decided by structure: both
-ways are written with the operands of commutative operations sorted, and compared. `a + b`, several of them side by side and the
-step of an online softmax are recognised; `where(a > b, a, b)` is not, since its operations do not say that ties are equal.
+    lambda a, b: a + b                      commutative
+    lambda a, b: where(a > b, a, b)         not proven: when neither compares greater (equal or NaN), the result is b
+
+A function commutes if exchanging its left and right arguments gives the same results. This is proven by value numbering:
+results are numbered for both orders of the arguments, with the operands of commutative operations sorted, and compared. Sums,
+several sums side by side and the step of an online softmax are recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ MIRRORED = {"gt": "lt", "ge": "le"}
 
 
 def commutes(combine: Region) -> bool:
-    """True of a function of which the operations say that it commutes; its arguments are all left ones, then all right ones."""
+    """Whether a function is proven to commute. Its arguments are all left ones, then all right ones."""
     if any(op.regions or not (op.kind.pure or op.kind.terminator) for op in combine.ops):
         return False
     numbers: dict[Hashable, int] = {}
@@ -26,7 +29,7 @@ def commutes(combine: Region) -> bool:
 
 
 def _results(combine: Region, order: tuple[Value, ...], numbers: dict[Hashable, int]) -> list[int]:
-    """Numbers that stand for the results, equal where the expressions are; `order` names the arguments."""
+    """Value numbers of the results when the arguments come in the given order; equal expressions have equal numbers."""
     known = {arg: numbers.setdefault(("argument", i), len(numbers)) for i, arg in enumerate(order)}
 
     def number_of(value: Value) -> int:

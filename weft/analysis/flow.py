@@ -1,21 +1,21 @@
-"""Control flow: where the regions of an operation come together, and what holds at the end of all ways.
+"""Control flow edges between the regions of an operation, and the dataflow engines that iterate over them to a fixpoint.
 
-    %r = control.while (%init) {                joints of this loop, each with values that become one another:
-    ^before(%a): ... control.condition %c, %p     enter, end of after  -->  begin of before     %init, %y  -->  %a
-    ^after(%b):  ... control.yield %y             end of before  -->  begin of after, leave     %p         -->  %b, %r
+    %r = control.while (%init) {                joints of this loop, with the values that each of them passes (its phis):
+    ^before(%a): ... control.condition %c, %p     entry, end of after  -->  begin of before     %init, %y  -->  %a
+    ^after(%b):  ... control.yield %y             end of before  -->  begin of after, exit      %p         -->  %b, %r
     }
 
-A `Joint` leads from each of its sources to each of its targets. `joints` is the one place that knows how a loop, a branch or
-a partition goes on; everything else follows from it: pairs and rows of values that are one variable, and three engines that
-repeat a loop until what they know of it is at a fixpoint.
+A `Joint` has an edge from each of its sources to each of its targets. Only `joints` knows the control flow of loops, branches
+and partitions. Everything else is derived from it: the values that are one variable (`pairs`, `Joint.rows`), and three engines
+that iterate over loops to a fixpoint.
 
-- `Values`: a fact for each value, forward (scopes, handles, value facts).
-- `States`: a state for each point of the program, forward or backward, by which operations may be replaced (synchronisation,
-  products in flight).
-- `reach`: all that follows from a start, step by step (what is needed, what belongs together).
+- `Values`: forward, one fact for each value (scopes, handles, value facts).
+- `States`: forward or backward, one state for each program point; a transfer function may also replace the operation
+  (synchronisation, wgmmas in flight).
+- `reach`: the transitive closure of a relation (live operations, connected values).
 
-A subclass says what one operation does (its transfer function) and how two ways are joined. Facts have to be a lattice of
-finite height, or `Values.join` has to widen by the number of the round.
+A subclass gives the transfer function of an operation and the join of two facts. The facts must form a lattice of finite
+height, or `Values.join` must widen by the number of the iteration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Hashable)
 
 LOOPS = (control.for_, control.while_)
 PARALLEL = (control.warp_specialize, control.partitions)
-"""Operations whose regions run side by side: all of them, where others run one of them at a time."""
+"""Operations whose regions all run concurrently. Of any other operation one region runs at a time."""
 
 
 # The structure
@@ -46,11 +46,12 @@ PARALLEL = (control.warp_specialize, control.partitions)
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where control leaves or arrives, and the values that it hands over or takes there.
+    """One end of control flow edges, and the values that are passed there.
 
-    As a source: the end of a region, or the operation's operands. As a target: the begin of a region, or the operation's
-    results. `region` is None for the operation itself. Values stand behind `first` others that are handed to nobody, as the
-    bounds of a loop are."""
+    A source is the end of a region, with operands of its terminator, or the operation's entry, with its operands. A target is
+    the begin of a region, with its arguments, or the operation's exit, with its results. `region` is None for entry and exit.
+    `first` is the index of the first of `values` in their list: the bounds of a `for`, for example, precede its initial values
+    and are passed to no target."""
 
     region: int | None
     values: Row = ()
@@ -59,20 +60,20 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Ways come together: each source leads to each target, where its values become the target's by position."""
+    """Edges from each source to each target. The values of a source become those of a target by position."""
 
     sources: tuple[Port, ...]
     targets: tuple[Port, ...]
 
     @property
     def rows(self) -> Iterator[Row]:
-        """Values that are one variable: those of the sources, then those of the targets."""
+        """For each position the values that are one variable (a phi): those of the sources, then those of the targets."""
         return zip(*(port.values for port in (*self.sources, *self.targets)), strict=True)
 
 
 def joints(op: Op) -> tuple[Joint, ...]:
-    """How control goes through an operation with regions. A function of elements runs any number of times, and hands on none
-    of the values as they are."""
+    """The control flow of an operation with regions. The region of an elementwise function runs any number of times, and its
+    edges pass no values."""
     if not op.regions:
         return ()
     described = _JOINTS.get(op.kind)
@@ -104,7 +105,7 @@ def _if(op: Op) -> tuple[Joint, ...]:
 
 
 def _parallel(op: Op) -> tuple[Joint, ...]:
-    """Only the first partition hands anything on."""
+    """Only the first partition, the default one, yields results."""
     numbers = range(len(op.regions))
     return (
         Joint((Port(None),), tuple(map(Port, numbers))),
@@ -118,9 +119,9 @@ def _end(region: Region, number: int, first: int = 0) -> Port:
 
 
 BOUNDS = 3
-"""Operands of a `for` that are its bounds and its step."""
+"""The number of operands of a `for` that precede its initial values: start, stop and step."""
 STRUCTURED = (*LOOPS, control.if_, *PARALLEL)
-"""Operations whose regions are code of the kernel; those of others are functions of elements."""
+"""Operations whose regions are statements of the kernel. The regions of all others are elementwise functions."""
 _JOINTS: dict[OpDef, Callable[[Op], tuple[Joint, ...]]] = {
     control.for_: _for,
     control.while_: _while,
@@ -139,8 +140,7 @@ def decides(op: Op) -> Row:
 
 
 def pairs(op: Op) -> Iterator[Pair]:
-    """Values of which the first becomes the second's, enough to connect each row; those inside of a loop come before those into
-    it."""
+    """Pairs of values that connect all values of each row. The pairs of back edges precede those of the entry of a loop."""
     entering: list[Pair] = []
     for joint in joints(op):
         hub, *others = joint.targets
@@ -160,7 +160,7 @@ def pairs(op: Op) -> Iterator[Pair]:
 
 
 def unchanged(loop: Op) -> dict[Value, Value]:
-    """Values that a loop carries and every iteration hands on as they are, by what enters for them."""
+    """Loop-invariant carried values: those that each iteration yields unchanged, with their initial values."""
     one = [joint for joint in joints(loop) if len(joint.sources) == 1]
     several = [joint for joint in joints(loop) if len(joint.sources) > 1]
     copies = {target: source for joint in one for source, *targets in joint.rows for target in targets}
@@ -174,7 +174,7 @@ def unchanged(loop: Op) -> dict[Value, Value]:
 
 
 def regions(region: Region) -> Iterator[Region]:
-    """A region and all in it, outer before inner."""
+    """A region and all regions nested in it, outer before inner."""
     yield region
     for op in region.ops:
         for inner in op.regions:
@@ -182,31 +182,31 @@ def regions(region: Region) -> Iterator[Region]:
 
 
 def repeated(region: Region) -> set[Op]:
-    """The operations that a loop of the region goes through."""
+    """The operations of a region that are inside a loop of it."""
     return {inner for op in walk(region) if op.kind in LOOPS for inner in inside(op)}
 
 
 def inside(op: Op) -> Iterator[Op]:
-    """The operations in the regions of one."""
+    """The operations nested in the regions of an operation."""
     return (inner for region in op.regions for inner in walk(region))
 
 
 def with_regions(op: Op, new: Sequence[Region]) -> Op:
-    """The operation with other regions; itself where they are the same."""
+    """The operation with other regions; the same object if no region changes."""
     if all(a is b for a, b in zip(new, op.regions, strict=True)):
         return op
     return Op(op.kind, op.operands, op.attrs, op.results, tuple(new), op.loc)
 
 
 def with_ops(region: Region, ops: Sequence[Op]) -> Region:
-    """The region with other operations; itself where they are the same."""
+    """The region with other operations; the same object if no operation changes."""
     if len(ops) == len(region.ops) and all(a is b for a, b in zip(ops, region.ops, strict=True)):
         return region
     return Region(region.args, tuple(ops))
 
 
 def without(op: Op, gone: Callable[[Value], bool]) -> Op:
-    """The operation without the rows of which all targets are gone; itself where there are none."""
+    """The operation without the phis whose targets are all gone; the same object if there are none."""
     operands, results = _Kept(op.operands), _Kept(op.results)
     ends = [_Kept(region.terminator.operands) for region in op.regions]
     args = [_Kept(region.args) for region in op.regions]
@@ -228,7 +228,7 @@ def without(op: Op, gone: Callable[[Value], bool]) -> Op:
 
 
 class _Kept:
-    """Operands, results or arguments, of which some are dropped by their number."""
+    """Operands, results or arguments, some of which are dropped by index."""
 
     def __init__(self, given: tuple[Value | None, ...]) -> None:
         self._given = given
@@ -251,7 +251,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One way of a joint. `source` and `target` are numbers of regions, None for the operation itself."""
+    """An edge from one source to one target. `source` and `target` are indices of regions; None is the entry or exit."""
 
     source: int | None
     target: int | None
@@ -260,17 +260,17 @@ class Edge:
 
     @property
     def back(self) -> bool:
-        """Whether it leads to a region that has run before."""
+        """Whether it is a back edge."""
         return self.source is not None and self.target is not None and self.source >= self.target
 
     @property
     def reversed(self) -> Edge:
-        """The way from its end to its begin."""
+        """The edge of the reversed control flow graph, for backward analyses."""
         return Edge(self.target, self.source, self.taken, self.handed)
 
 
 def edges(op: Op) -> list[Edge]:
-    """The ways through an operation, those of one target in the order in which their sources come together."""
+    """The edges of an operation; those into one target are in the order of the joint's sources."""
     return [
         Edge(source.region, target.region, source.values, target.values)
         for joint in joints(op)
@@ -280,9 +280,9 @@ def edges(op: Op) -> list[Edge]:
 
 
 class Values(ABC, Generic[F, C]):
-    """A fact for each value, forward. `known` has them by value.
+    """A forward analysis with one fact for each value, kept in `known`.
 
-    A context goes along with regions: what is known of the code rather than of its values, such as the conditions around it.
+    Each region has a context: what is known of the code rather than of a value, such as the conditions around it.
     """
 
     def __init__(self) -> None:
@@ -291,35 +291,36 @@ class Values(ABC, Generic[F, C]):
 
     @abstractmethod
     def visit(self, op: Op, context: C) -> None:
-        """Enter what an operation without regions says of its results."""
+        """The transfer function of an operation without regions: enter the facts of its results."""
 
     @abstractmethod
     def join(self, value: Value, old: F, new: F, number: int) -> F:
-        """What holds on either way. `number` counts the rounds of the loop that is being repeated, from 0 for what enters."""
+        """The join of two facts. `number` is the iteration of the fixpoint for the loop at hand; 0 is its entry edge."""
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> F | None:
-        """What an edge hands on of a value to its target; None where nothing is known."""
+        """The fact that an edge passes from a value to its target; None if nothing is known."""
         return self.known.get(value)
 
     def begin(self, op: Op, context: C) -> None:
-        """Enter what holds of arguments that no edge hands on, ahead of the first round."""
+        """Enter the facts of region arguments that no edge passes, such as a loop counter, before the first iteration."""
 
     def within(self, op: Op, number: int, context: C) -> C:
         """The context of one of an operation's regions."""
         return context
 
     def end(self, op: Op, context: C) -> None:
-        """Enter what holds of results that no edge hands on."""
+        """Enter the facts of results that no edge passes."""
 
     def settle(self, region: Region, context: C) -> None:
-        """As `run`, until nothing changes that goes other ways than values: a subclass counts it in `version`."""
+        """Repeat `run` until facts that flow outside of values, such as through memory, are at a fixpoint too. A subclass
+        increments `version` when such a fact changes."""
         before = None
         while before != self.version:
             before = self.version
             self.run(region, context)
 
     def run(self, region: Region, context: C) -> None:
-        """Follow the values of a region."""
+        """Apply the transfer functions of a region's operations in order."""
         for op in region.ops:
             if op.regions:
                 self.through(op, context)
@@ -327,7 +328,7 @@ class Values(ABC, Generic[F, C]):
                 self.visit(op, context)
 
     def through(self, op: Op, context: C) -> None:
-        """Follow an operation's regions, loops until nothing changes."""
+        """Analyse an operation's regions; those of a loop to a fixpoint."""
         ways = edges(op)
         back = [edge for edge in ways if edge.back]
         heads = {edge.target for edge in back}
@@ -351,7 +352,7 @@ class Values(ABC, Generic[F, C]):
         return inner
 
     def _meet(self, op: Op, ways: list[Edge]) -> None:
-        """Join afresh what these edges hand on."""
+        """Recompute the facts of the targets of these edges from scratch."""
         for edge in ways:
             for value in edge.taken:
                 self.known.pop(value, None)
@@ -359,7 +360,7 @@ class Values(ABC, Generic[F, C]):
             self._hand(op, edge, 0)
 
     def _hand(self, op: Op, edge: Edge, number: int) -> bool:
-        """Hand values on at once; whether that is news."""
+        """Pass all values of an edge at once, as parallel copies; returns whether a fact changed."""
         news = False
         found = [self.handed(op, edge, *pair) for pair in zip(edge.handed, edge.taken, strict=True)]
         for target, new in zip(edge.taken, found, strict=True):
@@ -374,36 +375,37 @@ class Values(ABC, Generic[F, C]):
 
 
 class States(ABC, Generic[S]):
-    """A state for each point of the program, forward, or backward with `backward`. A state may be changed in place."""
+    """An analysis with one state for each program point; backward if `backward` is set. States may be mutated in place."""
 
     backward = False
 
     @abstractmethod
     def visit(self, op: Op, state: S) -> tuple[Sequence[Op], S]:
-        """What stands in an operation's place, in program order, and the state past it."""
+        """The transfer function: the operations that replace this one, in program order, and the state past it."""
 
     @abstractmethod
     def join(self, state: S, other: S) -> tuple[S, bool]:
-        """The state on either way, and whether the other one is news."""
+        """The join of two states, and whether it differs from the first."""
 
     def both(self, state: S, other: S) -> S:
-        """The state behind regions that run side by side."""
+        """The state past two regions that both run, concurrently."""
         return self.join(state, other)[0]
 
     def copy(self, state: S) -> S:
-        """A state of its own, where states are changed in place."""
+        """An independent copy of a state. Subclasses that mutate states override this."""
         return state
 
     def along(self, op: Op, edge: Edge, state: S) -> S:
-        """The state that an edge leads to; does not change the one that it comes from."""
+        """The transfer function of an edge. It must not mutate the state at the edge's source."""
         return state
 
     def past(self, op: Op, number: int, state: S) -> tuple[Sequence[Op], S]:
-        """What stands at the far end of one of an operation's regions, and the state behind it."""
+        """Operations to insert at the far end of a region (its end, or its begin in a backward analysis), and the state past
+        them."""
         return (), state
 
     def run(self, region: Region, state: S) -> tuple[Region, S]:
-        """The region with what stands in place of its operations, and the state at its far end."""
+        """The region with its operations replaced, and the state at its far end."""
         ops: list[Op] = []
         for op in reversed(region.ops) if self.backward else region.ops:
             made, state = self.through(op, state) if op.regions else self.visit(op, state)
@@ -411,7 +413,7 @@ class States(ABC, Generic[S]):
         return with_ops(region, ops[::-1] if self.backward else ops), state
 
     def through(self, op: Op, state: S) -> tuple[Sequence[Op], S]:
-        """As `visit`, of an operation with regions; loops until nothing changes."""
+        """As `visit`, for an operation with regions; those of a loop are analysed to a fixpoint."""
         ways = [edge.reversed for edge in edges(op)] if self.backward else edges(op)
         back = [edge for edge in ways if edge.back]
         heads = {edge.target for edge in back}
@@ -442,12 +444,12 @@ class States(ABC, Generic[S]):
         return (with_regions(op, made),), self._met(op, [e for e in ways if e.target is None], states)
 
     def _ended(self, region: Region, ops: Sequence[Op]) -> Region:
-        """Put operations at the far end of a region, which is ahead of its terminator, or its begin."""
+        """Insert operations at the far end of a region: before its terminator, or at its begin in a backward analysis."""
         *rest, last = region.ops
         return Region(region.args, (*ops, *region.ops) if self.backward else (*rest, *ops, last))
 
     def _met(self, op: Op, ways: list[Edge], states: dict[int | None, S]) -> S:
-        """Join afresh the states of these edges."""
+        """The join of the states along these edges."""
         first, *others = ways
         state = self.copy(self.along(op, first, states[first.source]))
         for edge in others:
@@ -457,7 +459,7 @@ class States(ABC, Generic[S]):
 
 
 def reach(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> set[T]:
-    """All that follows from a start: what `onward` gives for a part of it belongs to it as well."""
+    """The transitive closure of `start` under `onward`."""
     todo = list(start)
     found = set(todo)
     while todo:

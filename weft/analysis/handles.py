@@ -1,11 +1,11 @@
-"""What each handle to shared memory may point to: bytes of allocations.
+"""Points-to analysis of handles to shared memory: the bytes of which allocation each handle may refer to.
 
-    %a = shared.alloc {shape=(3, 64)}         a: bytes 0 to 768
-    %b = shared.index %a, 1                   a: bytes 256 to 512
-    %c = shared.index %a, %i                  a: bytes 0 to 768, start unknown
+    %a = shared.alloc {shape=(3, 64)}         %a: bytes 0 to 768 of %a
+    %b = shared.index %a, 1                   %b: bytes 256 to 512 of %a
+    %c = shared.index %a, %i                  %c: bytes 0 to 768 of %a, start unknown
 
-Works on tile IR, with the author's handles, and on lowered IR, with arrays and views of them. A handle that control
-flow joins may point to what any of its sources does.
+The analysis works on tile IR, with the author's handles, and on lowered IR, with arrays and views of them. A phi of handles
+may refer to the bytes of any of its sources.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from weft.ops import arith, scratch, shared, thread
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes `first` to `end` of an allocation. `exact`: the handle starts at `first`, and not somewhere between.
+    """A byte range that a handle may refer to: bytes `first` to `end` of an allocation. In tensor memory these are columns
+    (`weft.analysis.tensor_handles`).
 
-    `own`: it starts where one of the allocation's own tiles does. (Of tensor memory columns: `weft.analysis.tensor_handles`.)
+    `exact`: the handle starts at `first`; otherwise it starts anywhere in the range. `own`: the handle starts where a tile of
+    the allocation starts.
     """
 
     alloc: Op
@@ -40,7 +42,7 @@ NOWHERE: Places = frozenset()
 
 
 def handles(func: Func) -> dict[Value, Places]:
-    """The places of every handle of a function, of either stage."""
+    """The byte ranges of every handle of a function, in tile IR or lowered IR."""
     return Tracer((SharedType, SharedArrayType), _RULES).found(func)
 
 
@@ -50,13 +52,13 @@ def is_alloc(op: Op) -> bool:
 
 
 def bytes_of(alloc: Op) -> int:
-    """Bytes that an allocation takes, padding between and behind its stages included."""
+    """The size of an allocation in bytes, with the padding between and after its stages."""
     step = alignment_of(alloc)
     return -(-_type_bytes(alloc.result) // step) * step
 
 
 def alignment_of(alloc: Op) -> int:
-    """Bytes that an allocation's offset is a multiple of."""
+    """The alignment of an allocation in bytes."""
     t = alloc.result.type
     return alignment(t.layout) if isinstance(t, SharedType) else alloc.attrs["align"]
 
@@ -71,7 +73,7 @@ def _type_bytes(handle: Value) -> int:
 
 
 def part(place: Place, offset: int | None, size: int) -> Place:
-    """`size` bytes from an offset of a place on; anywhere in it where the offset is not known, or points outside."""
+    """`size` bytes from an offset within a range. If the offset is unknown or outside, the result is the range, not exact."""
     if offset is None or not place.exact or not 0 <= offset < place.end - place.first:
         return replace(place, exact=False)
     start = place.first + offset
@@ -79,7 +81,7 @@ def part(place: Place, offset: int | None, size: int) -> Place:
 
 
 def _onward(place: Place, offset: int | None, size: int) -> Place:
-    """`size` bytes from an offset on, which may reach beyond the place but not beyond its allocation."""
+    """`size` bytes from an offset on. They may extend past the range, but not past its allocation."""
     place = replace(place, own=False)
     whole = replace(place, end=bytes_of(place.alloc))
     if offset is None and size <= place.end - place.first:
@@ -88,8 +90,8 @@ def _onward(place: Place, offset: int | None, size: int) -> Place:
 
 
 class Tracer(Values[Places, None]):
-    """Follows handles. `types` are those of the handles that are followed, `rules` what operations do to them; what has no rule
-    may hand on any handle that it takes."""
+    """The forward analysis. `types` are the types of the handles that are tracked, `rules` the transfer functions. A result of
+    an operation without a rule may refer to the bytes of any operand."""
 
     def __init__(self, types: tuple[type[Type], ...], rules: Mapping[OpDef, Rule]) -> None:
         super().__init__()
@@ -98,12 +100,12 @@ class Tracer(Values[Places, None]):
         self.constants: dict[Value, int] = {}
 
     def found(self, func: Func) -> dict[Value, Places]:
-        """The places of every handle of a function."""
+        """The byte ranges of every handle of a function."""
         self.run(func.body, None)
         return self.known
 
     def visit(self, op: Op, context: None) -> None:
-        """By the operation's rule."""
+        """Apply the operation's rule."""
         if op.kind is arith.constant:
             self.constants[op.result] = op.attrs["value"]
         rule = self.rules.get(op.kind)
@@ -115,15 +117,15 @@ class Tracer(Values[Places, None]):
                 self.known[result] = NOWHERE.union(*map(self.of, op.uses))
 
     def join(self, value: Value, old: Places, new: Places, number: int) -> Places:
-        """All places of either way."""
+        """The union."""
         return old | new
 
     def of(self, value: Value) -> Places:
-        """The places of a handle; none for what is no handle."""
+        """The byte ranges of a handle; empty for any other value."""
         return self.known.get(value, NOWHERE)
 
     def set(self, op: Op, handle: Value, part: Callable[[Place], Place]) -> None:
-        """Let a result point to parts of what a handle points to."""
+        """Let the result refer to a part of each range that a handle refers to."""
         self.known[op.result] = frozenset(map(part, self.of(handle)))
 
 
@@ -131,24 +133,24 @@ Rule = Callable[[Tracer, Op], None]
 
 
 def _alloc(found: Tracer, op: Op) -> None:
-    """All bytes of the allocation."""
+    """The handle refers to all bytes of its allocation."""
     found.known[op.result] = frozenset([Place(op, 0, bytes_of(op))])
 
 
 def same(found: Tracer, op: Op) -> None:
-    """Another way to see the same memory."""
+    """The result refers to the same bytes with another type."""
     (handle,) = op.uses
     found.known[op.result] = found.of(handle)
 
 
 def _index(found: Tracer, op: Op) -> None:
-    """One of the parts along the first dimension."""
+    """One stage of a multi-stage buffer: an index along the first dimension."""
     handle, index = op.uses
     _stages(found, op, handle, found.constants.get(index))
 
 
 def _slice(found: Tracer, op: Op) -> None:
-    """Parts of the first dimension are bytes next to each other; those of a tile lie anywhere within it."""
+    """A range of stages is contiguous. The elements of a slice of a tile may lie anywhere in the tile's bytes."""
     (handle,) = op.uses
     t = handle.type
     assert isinstance(t, SharedType)
@@ -159,7 +161,7 @@ def _slice(found: Tracer, op: Op) -> None:
 
 
 def _stages(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
-    """The result's bytes, at that many steps of the first dimension."""
+    """The result's bytes, starting at stage `number` of the first dimension; None is unknown."""
     t = handle.type
     assert isinstance(t, SharedType)
     leading = len(t.shape) - t.layout.rank
@@ -169,7 +171,7 @@ def _stages(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
 
 
 def _reinterpret(found: Tracer, op: Op) -> None:
-    """From the handle on; the start of a part of a tile is not known."""
+    """The result starts at the handle's first byte. For a slice of a tile that byte is unknown."""
     (handle,) = op.uses
     t = handle.type
     assert isinstance(t, SharedType)
@@ -178,7 +180,7 @@ def _reinterpret(found: Tracer, op: Op) -> None:
 
 
 def _view(found: Tracer, op: Op) -> None:
-    """Part of an array."""
+    """A view at a byte offset of an array."""
     memory, offset = op.uses
     found.set(op, memory, lambda place: _onward(place, found.constants.get(offset), _type_bytes(op.result)))
 

@@ -1,9 +1,11 @@
-"""How an operation ties the layouts of its tiles: which are one, and which follow from each other.
+"""Layout constraints of an operation: which of its tiles have the same layout, and which layouts determine each other.
 
-arith.add, memory.load, loops' carried values    one layout for all of them (a tie)
-tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent)
-tile.permute, tile.reshape, tile.join            one follows from the other (a link)
-tile.convert                                     free
+    arith.add, memory.load, loop-carried values      the same layout for all of them (a tie)
+    tile.expand_dims, tile.reduce                    parent <-> SliceLayout(axis, parent) (a link)
+    tile.permute, tile.reshape, tile.join            each layout is a function of the other (a link)
+    tile.convert                                     no constraint
+
+`resolve_layouts` propagates layouts over these constraints.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout
 from weft.layout.distributed import infer
 from weft.ops import control, debug, reduce, tile
 
-# A layout that follows from another one, or None where it says nothing.
+# The layout that another one determines, or None if it determines none.
 Follow = Callable[[DistributedLayout], DistributedLayout | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Values that have one layout, and the operation that says so."""
+    """Values that must have the same layout, and the operation that demands it."""
 
     values: tuple[Value, ...]
     op: Op
@@ -32,9 +34,10 @@ class Tie:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Two values whose layouts follow from each other, and the operation that says so.
+    """Two values whose layouts determine each other, and the operation that demands it.
 
-    `forward` is what the operation does, `backward` one layout of the source that gives the target's.
+    `forward` maps the source's layout to the target's, as the operation does. `backward` gives one source layout that
+    `forward` maps to the given target layout.
     """
 
     source: Value
@@ -45,7 +48,7 @@ class Link:
 
 
 def links_of(op: Op) -> Iterator[Tie | Link]:
-    """What an operation says about the layouts of its operands and results."""
+    """The layout constraints of an operation on its operands and results."""
     special = _SPECIAL.get(op.kind)
     if special is not None:
         yield from special(op)

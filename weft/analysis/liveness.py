@@ -1,14 +1,21 @@
-"""From where to where each allocation of shared memory is alive, and bytes for all of them.
+"""Liveness of shared memory allocations, and offsets for them.
 
-An allocation lives from its first access to its last, in program order. Around a loop that uses memory from before it, or whose
-memory lives on after it, it lives through the whole loop: what one iteration leaves, the next one may find. What is accessed
-asynchronously lives until a wait says that the access is complete; an mbarrier until it has been invalidated on every path.
-What a tcgen05 operation reads is free after the last wait for a barrier that a commit behind the operation arrives on.
-Partitions run side by side, so what they use lives through all of `warp_specialize`, and what different ones make never shares
-bytes.
+    %a = shared.alloc                    1
+    shared.store %a, %x                  2
+    %y = shared.load %a                  3
+    %b = shared.alloc                    4        %a is alive from 2 to 3, %b from 5 to 5, so both get offset 0
+    shared.store %b, %y                  5
 
-What threads share by themselves (`weft.ops.thread`) lives through the whole kernel, for their accesses are the author's to
-bring in order, and between those of two buffers in the same bytes nothing of the author's may stand.
+An allocation is alive from its first access to its last, in program order, with these extensions:
+
+- Through a whole loop, if it is alive at the loop's entry or past its end: an iteration may read what the previous one wrote.
+- Until the wait that completes its last asynchronous access. The operands of tcgen05 operations are alive until the last wait
+  for an mbarrier on which a later commit arrives.
+- An mbarrier until the end of the kernel, unless it is invalidated on every path.
+- Through all of `warp_specialize`, if a partition uses it, since partitions run concurrently. Allocations of different
+  partitions never share bytes.
+- Through the whole kernel, if threads access it individually (`weft.ops.thread`). The author orders those accesses, and knows
+  of no second buffer in the same bytes that would need a barrier between the two.
 """
 
 from __future__ import annotations
@@ -25,15 +32,15 @@ from weft.locks import lazy
 from weft.ops import mbarrier, shared, thread
 
 Lane = tuple[Op, int]
-"""A region of an operation whose regions run side by side."""
+"""A partition: the operation whose regions run concurrently, and the index of the region."""
 
 
 @dataclass(slots=True)
 class Lifetime:
-    """Positions, in program order, from the first access of an allocation to its last; (0, 0) for none.
+    """The live range of an allocation: the positions, in program order, of its first and last access; (0, 0) if unused.
 
-    `begins` and `ends` are the lines of these; `stays`: it ends with the kernel. `lanes` are the partitions that the allocation
-    is made in. `kept`: the author keeps it alive for what the compiler does not see.
+    `begins` and `ends` are their source lines. `stays`: it is alive until the kernel ends. `lanes` are the partitions that
+    contain the allocation. `kept`: accesses may exist that the compiler does not see, as the author keeps the handle alive.
     """
 
     first: int = 0
@@ -45,23 +52,23 @@ class Lifetime:
     stays: bool = False
 
     def use(self, first: int, last: int) -> None:
-        """Be alive from one position to another."""
+        """Extend the live range to two more positions."""
         self.first = min(self.first or first, first)
         self.last = max(self.last, last)
 
     @property
     def lines(self) -> str:
-        """From which line of the kernel to which, in words; empty where lines are not known."""
+        """The source lines of the live range, as text of a message; empty if they are not known."""
         if self.begins is None or self.ends is None:
             return ""
-        # What a helper does happens at the kernel's line that calls it.
+        # An access in a helper function is reported at the kernel's line that calls the helper.
         first, last = (list(loc.chain())[-1].line for loc in (self.begins, self.ends))
         if self.stays:
             return f"from line {first} to the end"
         return f"at line {first}" if first == last else f"from line {first} to {last}"
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether two are alive at a time."""
+        """Whether two live ranges overlap in time."""
         if self.first <= other.last and other.first <= self.last:
             return True
         return any(a is b and i != j for a, i in self.lanes for b, j in other.lanes)
@@ -69,7 +76,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An allocation, its lifetime, and the bytes it has got."""
+    """An allocation with its live range, offset and size."""
 
     alloc: Op
     lifetime: Lifetime
@@ -78,19 +85,19 @@ class Placed:
 
     @property
     def end(self) -> int:
-        """One past the last byte."""
+        """The offset one past the last byte."""
         return self.offset + self.bytes
 
 
 def lifetimes(func: Func) -> dict[Op, Lifetime]:
-    """The lifetime of every allocation, in program order."""
+    """The live range of every allocation, in program order."""
     return _Liveness(func).found()
 
 
 def place(lives: dict[Op, Lifetime]) -> list[Placed]:
-    """Each at the lowest offset that is free while it is alive; those that have an offset keep it.
+    """First-fit offsets: each allocation gets the lowest offset that is free during its live range. Given offsets stay.
 
-    The most aligned come first, which leaves no gaps between them, and among equals those that are used first.
+    Allocations with the largest alignment are placed first, which avoids padding between them; equals in order of first use.
     """
     placed = [Placed(a, life, a.attrs["offset"], bytes_of(a)) for a, life in lives.items() if a.attrs["offset"] >= 0]
     rest = [(alloc, life) for alloc, life in lives.items() if alloc.attrs["offset"] < 0]
@@ -101,12 +108,12 @@ def place(lives: dict[Op, Lifetime]) -> list[Placed]:
 
 
 def total_bytes(placed: Iterable[Placed]) -> int:
-    """Bytes of shared memory that allocations take together."""
+    """The total size of shared memory in bytes."""
     return max((p.end for p in placed), default=0)
 
 
 def bill(placed: Iterable[Placed]) -> str:
-    """What takes how many bytes, made where, and alive from which line to which: largest first."""
+    """Message text that lists each allocation's size, line and live range, largest first."""
     return "; ".join(map(_item, sorted(placed, key=lambda p: -p.bytes)))
 
 
@@ -129,7 +136,7 @@ def _lowest_gap(met: list[Placed], size: int, alignment: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Positions of an operation with regions: its own, and one after all that is in it."""
+    """The positions of an operation with regions: its own, and one past all operations in its regions."""
 
     op: Op
     first: int
@@ -138,7 +145,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """A wait for asynchronous accesses: all but the `pendings` latest groups, or (mbarriers) those that signal these places."""
+    """A wait for asynchronous accesses: for all groups but the latest `pendings`, or for the mbarriers at `places`."""
 
     position: int
     mechanism: Completion
@@ -148,7 +155,7 @@ class _Wait:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """An arrival on these barriers once all tcgen05 operations that were started before are complete."""
+    """A `tcgen05.commit`: an arrival on these mbarriers once all earlier tcgen05 operations of the thread are complete."""
 
     position: int
     bars: frozenset[Place]
@@ -156,7 +163,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Block:
-    """A region being walked: the one around it, its waits so far, and where it starts groups of each mechanism."""
+    """The region being walked: its parent, its waits so far, and the positions at which it starts asynchronous groups."""
 
     outer: _Block | None
     waits: list[_Wait] = field(default_factory=list[_Wait])
@@ -165,7 +172,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """An asynchronous access: when it starts, in which regions, and what it signals."""
+    """An asynchronous access: its position, its region, and the mbarriers that it signals."""
 
     place: Place
     position: int
@@ -175,7 +182,7 @@ class _Pending:
 
 
 class _Liveness:
-    """Numbers operations in program order and notes where allocations are used."""
+    """Numbers operations in program order and records the accesses to each allocation."""
 
     def __init__(self, func: Func) -> None:
         self.func = func
@@ -191,7 +198,7 @@ class _Liveness:
         self.arrives = False
 
     def found(self) -> dict[Op, Lifetime]:
-        """The lifetimes."""
+        """The live range of every allocation."""
         self._region(self.func.body, None, ())
         for access in self.pending:
             self.lives[access.place.alloc].use(access.position, self._completed(access))
@@ -212,7 +219,7 @@ class _Liveness:
         return self.lives
 
     def _shared_by_threads(self) -> Iterator[Op]:
-        """Allocations that threads access by themselves."""
+        """Allocations that threads access individually."""
         for op in walk(self.func.body):
             if op.kind is shared.array:
                 yield op
@@ -244,7 +251,7 @@ class _Liveness:
         first = self._end
         for number, region in enumerate(op.regions):
             if op.kind in PARALLEL:
-                # What a worker started no other partition waits for.
+                # No other partition waits for the asynchronous accesses of a worker partition.
                 self._region(region, None if number else block, (*lanes, (op, number)))
             else:
                 self._region(region, block, lanes)
@@ -282,10 +289,10 @@ class _Liveness:
         elif effect.kind == "update" and effect.completes == "tcgen05":
             self.commits.append(_Commit(position, self._of(value)))
         elif effect.kind == "update":
-            # An mbarrier tells that the copies are complete, so no wait of their own has to.
+            # `cp.async.mbarrier.arrive` signals an mbarrier once the copies are complete: no `cp.async.wait_group` need follow.
             self.arrives = True
         elif not op.attrs.get("max_imprecise"):
-            # Each operation is a group of its own, but for cp.async, whose copies are waited for all together.
+            # Each operation is an asynchronous group of its own, except for cp.async, whose waits cover all copies.
             if effect.completes != "cp.async" and (position, effect.completes) not in block.groups[-1:]:
                 block.groups.append((position, effect.completes))
             bars = [op.operand(e.operand) for e in op.kind.effects if e.kind == "update" and e.operand is not None]
@@ -297,7 +304,7 @@ class _Liveness:
 
     @lazy
     def _committed(self) -> list[tuple[int, int]]:
-        """Positions of waits for what commits arrive on, each with that of the last such commit before it."""
+        """Positions of waits for mbarriers that a commit arrives on, each with the position of the last such commit before."""
         found: list[tuple[int, int]] = []
         for wait in self.waits:
             before = (c for c in self.commits if c.position < wait.position and _overlap(wait.places, c.bars))
@@ -307,7 +314,7 @@ class _Liveness:
         return found
 
     def _completed(self, access: _Pending) -> int:
-        """The position at which an asynchronous access is complete for sure."""
+        """The earliest position at which an asynchronous access is known to be complete."""
         if access.mechanism == "mbarrier":
             after = [w.position for w in self.waits if w.position > access.position and _overlap(w.places, access.bars)]
             return max(after, default=self._end)
@@ -331,7 +338,7 @@ class _Liveness:
         return max(later, default=self._end)
 
     def _through_loops(self, made: int, life: Lifetime) -> None:
-        """Grow a lifetime that enters or leaves a loop to all of that loop: inner ones come before those around them."""
+        """Extend a live range that crosses the entry or end of a loop to the whole loop. Spans list inner loops first."""
         for span in self.spans:
             inside = span.first < made <= span.last
             if life.first <= span.last and life.last > (span.last if inside else span.first):
@@ -339,7 +346,7 @@ class _Liveness:
 
 
 def _slots(part: Place) -> Iterator[tuple[Op, int]]:
-    """The single barriers in the bytes of a place."""
+    """The mbarriers in a byte range."""
     return ((part.alloc, byte) for byte in range(part.first, part.end, BARRIER_BYTES))
 
 
@@ -348,13 +355,13 @@ def _overlap(some: Iterable[Place], others: Sequence[Place] | frozenset[Place]) 
 
 
 class _Invalidated(States[frozenset[tuple[Op, int]]]):
-    """The barriers that are invalidated on every path."""
+    """Forward analysis: the mbarriers that are invalidated on every path."""
 
     def __init__(self, places: dict[Value, frozenset[Place]]) -> None:
         self._places = places
 
     def visit(self, op: Op, state: frozenset[tuple[Op, int]]) -> tuple[Sequence[Op], frozenset[tuple[Op, int]]]:
-        """The barrier of a handle that points to one for sure."""
+        """Add the mbarrier of a handle that refers to exactly one."""
         if op.kind is mbarrier.invalidate:
             (bar,) = op.uses
             parts = self._places[bar]
@@ -365,9 +372,9 @@ class _Invalidated(States[frozenset[tuple[Op, int]]]):
     def join(
         self, state: frozenset[tuple[Op, int]], other: frozenset[tuple[Op, int]]
     ) -> tuple[frozenset[tuple[Op, int]], bool]:
-        """On both ways."""
+        """The intersection: invalidated on both paths."""
         return state & other, not state <= other
 
     def both(self, state: frozenset[tuple[Op, int]], other: frozenset[tuple[Op, int]]) -> frozenset[tuple[Op, int]]:
-        """All partitions have come to their ends."""
+        """The union: all partitions have run."""
         return state | other

@@ -1,13 +1,14 @@
-"""Who shares each scalar: the whole block, a warp, or each thread its own. And whether operations stand where they may.
+"""Divergence analysis: whether a scalar is uniform across the block, across each warp, or differs between threads.
 
-    %w = program.warp                            warp
-    %l = program.lane                            thread
-    %b = arith.cmp %l, %n                        thread
-    control.if %b { sync.barrier }               an error: the barrier needs the whole block
+    %w = program.warp                            warp scope
+    %l = program.lane                            thread scope
+    %b = arith.cmp %l, %n                        thread scope
+    control.if %b { sync.barrier }               an error: the barrier needs block-uniform control flow
 
-A result has the widest scope of its operands and of its operation's definition; what control flow yields is joined with what
-decides about it: `x` after `if lane < 4: x = 1` is a thread's own. `program.uniform` makes block scope. Operations say how
-much of the block they need; those on tiles, and writes of the whole program to global memory, need all of it.
+A result has the most divergent scope of its operands and of its operation's definition. A result of control flow also takes
+the scope of the condition: `x` after `if lane < 4: x = 1` is thread-divergent. `program.uniform` asserts block scope. Each
+operation declares the scope of control flow that it needs; operations on tiles, and writes of tiles to global memory, need
+block-uniform control flow.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SPELLED: dict[OpDef, str] = {
     regs.shuffle_xor: "a shuffle",
     regs.shuffle_idx: "a shuffle",
 }
-"""What authors write for operations that they often find under a condition."""
+"""The author's spelling of operations that are often found under a divergent condition."""
 _TOGETHER = "let all threads come to it, with an if around what some leave out instead of a return; or decide with "
 _ROUNDS = "let all threads go round equally often, with an if around what some leave out; or take bounds from "
 _OF_WARPS = "a value that a whole warp shares, such as gl.warp_id() in place of gl.thread_idx.x // 32"
@@ -57,29 +58,29 @@ _INSTEAD: dict[tuple[Scope, bool], str] = {
     ("block", False): _TOGETHER + _OF_BLOCKS,
     ("block", True): _ROUNDS + _OF_BLOCKS,
 }
-"""What to write, by the threads that an operation needs and by whether a loop or a branch keeps some from it."""
+"""The fix that a message proposes, by the scope that the operation needs and by whether a loop (or a branch) diverges."""
 NARROW = (ScalarType, RegsType, *HANDLES)
-"""Types of values that threads may differ in. An array of a thread's own differs in any case."""
+"""Types of values that may diverge. A thread-local array always diverges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The scope of what decides whether an operation runs, the line of the narrowest decision, and whether that is a loop's."""
+    """The most divergent condition around an operation: its scope, its line, and whether it belongs to a loop."""
 
     scope: Scope = BLOCK
     loc: Loc | None = None
     in_loop: bool = False
 
     def under(self, scope: Scope, loc: Loc | None, in_loop: bool = False) -> Control:
-        """Control inside a construct that a value of this scope decides."""
+        """Control inside a branch or loop whose condition has this scope."""
         return self if _join(self.scope, scope) == self.scope else Control(scope, loc, in_loop)
 
 
 def scopes(func: Func) -> dict[Value, Scope]:
     """The scope of every scalar.
 
-    Raises CompilationError: control-scope where an operation needs more threads than come, async-operand-scope where threads
-    would differ in what is done once for all of them, partitions-worker-scope.
+    Raises CompilationError: control-scope if an operation is under control flow more divergent than it allows,
+    async-operand-scope if an operand of an operation that runs once per block diverges, partitions-worker-scope.
     """
     analysis = _analysed(func)
     for op, standing in analysis.standing.items():
@@ -89,7 +90,7 @@ def scopes(func: Func) -> dict[Value, Scope]:
 
 
 def divided(func: Func) -> frozenset[Op]:
-    """Branches and loops that the threads of a block take differently, and all that stand in those."""
+    """Branches and loops with divergent conditions, and all branches and loops nested in them."""
     standing = _analysed(func).standing
     return frozenset(op for op in standing if any(standing[region.ops[0]].scope != BLOCK for region in op.regions))
 
@@ -112,7 +113,7 @@ def _of_type(type: Type, scope: Scope) -> Scope:
 
 
 def _needs(op: Op) -> Scope:
-    """The scope of control flow that an operation may stand under at most."""
+    """The most divergent control flow that an operation allows."""
     writes = op.kind.stage == "tile" and any(effect.kind == "write" for effect in op.kind.effects)
     tiles = any(isinstance(value.type, TileType) for value in (*op.uses, *op.results))
     return BLOCK if (tiles or writes) and not op.kind.terminator else op.kind.needs
@@ -130,7 +131,8 @@ def _check(op: Op, standing: Control) -> None:
 
 
 def _check_operands(op: Op, analysis: _Analysis) -> None:
-    """Memory is one for all threads, and so are the numbers in what is requested once, such as coordinates and phases."""
+    """Handles must be block-uniform, and so must scalars of operations that run once per block, such as TMA coordinates and
+    phases of mbarriers."""
     once = op.kind.needs == BLOCK and not op.regions
     for value in op.uses:
         one = isinstance(value.type, HANDLES) or (once and isinstance(value.type, ScalarType))
@@ -140,35 +142,35 @@ def _check_operands(op: Op, analysis: _Analysis) -> None:
 
 
 class _Analysis(Values[Scope, Control]):
-    """`known` are scopes, `standing` is the control flow around each operation."""
+    """The forward analysis. `known` maps values to scopes, `standing` maps operations to the control flow around them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.standing: dict[Op, Control] = {}
 
     def visit(self, op: Op, context: Control) -> None:
-        """The widest scope of the operands, and of the operation's own."""
+        """The most divergent scope of the operands and of the operation's definition."""
         self.standing[op] = context
         self._set(op.results, BLOCK if op.kind is program.uniform else _join(op.kind.scope, *self._of(op.uses)))
 
     def join(self, value: Value, old: Scope, new: Scope, number: int) -> Scope:
-        """The wider one."""
+        """The more divergent one."""
         return _of_type(value.type, _join(old, new))
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Scope:
-        """What comes out of a region has at least the scope of what decides whether and how often it runs."""
+        """A value that leaves a region is at least as divergent as the condition or trip count of the region."""
         scope = self.known[value]
         return scope if edge.source is None else _of_type(value.type, _join(scope, self._decided(op)))
 
     def through(self, op: Op, context: Control) -> None:
-        """Workers see what the whole block agrees on."""
+        """Record the control flow around an operation with regions; worker partitions may use block-uniform values only."""
         self.standing[op] = context
         if op.kind is control.warp_specialize:
             self._check_workers(op)
         super().through(op, context)
 
     def begin(self, op: Op, context: Control) -> None:
-        """A counter has the scope of its bounds; functions of elements are run by each thread for those that it holds."""
+        """A loop counter has the scope of its bounds. Each thread runs an elementwise function for its own elements."""
         for region in op.regions:
             if op.kind is control.for_:
                 self._set(region.args[:1], self._decided(op))
@@ -176,7 +178,7 @@ class _Analysis(Values[Scope, Control]):
                 self._set(region.args, THREAD)
 
     def within(self, op: Op, number: int, context: Control) -> Control:
-        """Each partition is a block of its own: its threads agree on what is of block scope in it, and on nothing narrower."""
+        """Inside a partition, block scope means uniform across the partition, so its context is the one around it."""
         if op.kind in PARALLEL:
             return context
         if op.kind not in STRUCTURED:
@@ -185,7 +187,7 @@ class _Analysis(Values[Scope, Control]):
         return context.under(self._decided(op), loc, in_loop=op.kind in LOOPS)
 
     def end(self, op: Op, context: Control) -> None:
-        """What functions of elements give is a tile."""
+        """The result of an elementwise function is a tile, or a scalar that all threads share."""
         if op.kind not in STRUCTURED:
             self._set(op.results, BLOCK)
 
@@ -193,11 +195,11 @@ class _Analysis(Values[Scope, Control]):
         return _join(*self._of(value for value in decides(op) if value in self.known))
 
     def _of(self, values: Iterable[Value]) -> tuple[Scope, ...]:
-        """Scopes of values; a tile belongs to the block."""
+        """The scopes of values; tiles have block scope."""
         return tuple([self.known[value] for value in values])
 
     def _set(self, values: Iterable[Value], scope: Scope) -> None:
-        """Enter one scope for several values."""
+        """Give several values the same scope."""
         self.known.update((value, _of_type(value.type, scope)) for value in values)
 
     def _check_workers(self, op: Op) -> None:

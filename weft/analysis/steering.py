@@ -1,9 +1,12 @@
-"""Which strong reads of global memory decide what a kernel does next.
+"""Taint analysis: which strong reads of global memory influence control flow, addresses or masks.
 
-An atomic, or a load with an order, tells its program something about others only through the value that it gives. Where no
-branch, loop, address or mask depends on that value, the program would do the same had it come first, so what happened to be
-published by then orders nothing. This is a static analysis of the function that runs: from each such read the value is followed
-through arithmetic, control flow and memory. What it decides at run time is in `weft.sim.memory.learned`.
+    %old = memory.atomic_add %counter, 1 {order="acq_rel"}
+    control.if (%old == %last) { ... }                       the atomic decides the branch: it can order the reads after it
+
+An atomic, or a load with a memory order, synchronises with another program only through the value that it returns. If no
+branch, loop, address or mask depends on that value, the program would behave the same if its read came first, so a release
+that happened to precede the read orders nothing. This static analysis follows the value of each such read through arithmetic,
+control flow and memory. `weft.sim.memory.learned` uses the result at run time.
 """
 
 from __future__ import annotations
@@ -19,20 +22,21 @@ from weft.ir.types import DType
 from weft.ops import control
 
 Bits = int
-"""A set of reads, by their numbers; while values are followed also of parameters, which come after them."""
+"""A bit set of strong reads by number. During the analysis the bits above them stand for the kernel's pointer parameters."""
 ANYWHERE = "global"
-"""In place of a parameter: global memory through a pointer that comes from somewhere else."""
+"""Stands for a parameter: global memory through a pointer of unknown origin."""
 STORED = ("value", "compare", "other")
-"""Operands that are written, compared or kept, and name no place."""
+"""Operands that are data, not part of an address or mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What is known of a function's strong reads.
+    """The strong reads of a function and what depends on them.
 
-    `readers`: the number of each. `decided`: the reads that decide which way a branch or loop goes, or where and whether an
-    operation accesses global memory. `told`: those that an operation's operands depend on at all, its value included. `joins`:
-    of a decided branch, for each of its regions whether it reads or waits for what others do."""
+    `readers`: the number of each strong read. `decided`: for a branch or loop the reads that its condition depends on, for an
+    access to global memory the reads that its address or mask depends on. `told`: for an access to global memory the reads that
+    any of its operands depends on, data included. `joins`: for a decided branch, whether each of its regions contains a strong
+    read or a wait."""
 
     readers: dict[Op, int] = field(default_factory=dict[Op, int])
     decided: dict[Op, Bits] = field(default_factory=dict[Op, Bits])
@@ -41,7 +45,7 @@ class Steering:
 
     @property
     def deciding(self) -> Bits:
-        """The reads that decide anything."""
+        """The reads that some condition, address or mask depends on."""
         out = 0
         for bits in self.decided.values():
             out |= bits
@@ -52,7 +56,7 @@ NOTHING = Steering()
 
 
 def reads_strongly(op: Op) -> bool:
-    """Whether an operation reads global memory while others may write it: an atomic, or a load with an order."""
+    """Whether an operation is a strong read of global memory: an atomic, or a load that is volatile or has a memory order."""
     if not (op.attrs.get("order") or op.attrs.get("volatile")):
         return False
     return any(effect.kind == "read" and effect.space == "global" for effect in op.kind.effects)
@@ -60,7 +64,7 @@ def reads_strongly(op: Op) -> bool:
 
 @lru_cache(maxsize=256)
 def steering_of(func: Func) -> Steering:
-    """What a function's strong reads decide."""
+    """The strong reads of a function and what depends on them."""
     readers = {op: number for number, op in enumerate(op for op in walk(func.body) if reads_strongly(op))}
     if not readers:
         return NOTHING
@@ -70,8 +74,8 @@ def steering_of(func: Func) -> Steering:
 
 
 def global_writers(func: Func) -> dict[Op, tuple[int, ...]]:
-    """The operations that may write global memory, each with the numbers of the parameters whose memory it may be; none where
-    the address may come from anywhere."""
+    """The operations that may write global memory, each with the indices of the parameters that its pointer may come from;
+    empty if the pointer's origin is unknown."""
     flow = _Flow(func, {})
     return {op: () if ANYWHERE in places else places for op, places in flow.writers.items()}
 
@@ -85,39 +89,40 @@ def _waits(effect: Effect) -> bool:
 
 
 class _Flow(Values[Bits, Bits]):
-    """The reads that each value depends on. The context of a region are the reads that say whether it runs."""
+    """The forward analysis: the reads that each value depends on. The context of a region is the set of reads that decide
+    whether it runs."""
 
     def __init__(self, func: Func, readers: dict[Op, int]) -> None:
         super().__init__()
         self.readers = readers
         self.every = (1 << len(readers)) - 1
-        # What was written, by space, and in global memory by the number of the parameter that the pointer comes from.
+        # The reads that memory contents depend on, by space; in global memory by the index of the pointer's parameter.
         self.memory: dict[str | int, Bits] = {}
         self.decided: dict[Op, Bits] = {}
         self.told: dict[Op, Bits] = {}
-        # Where operations may write global memory, by the numbers of parameters.
+        # The parameters whose memory each operation may write.
         self.writers: dict[Op, tuple[Any, ...]] = {}
         for number, param in enumerate(func.params):
             if not isinstance(param.type.element, DType):
                 self.known[param] = 1 << len(readers) + number
-        # Memory hands on what was written to reads anywhere, so the whole function is followed again.
+        # A write may reach a read that precedes it in program order, so the whole function is analysed to a fixpoint.
         self.settle(func.body, 0)
 
     def join(self, value: Value, old: Bits, new: Bits, number: int) -> Bits:
-        """All that either way depends on."""
+        """The union."""
         return old | new
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Bits:
-        """What comes out of a branch or loop depends on what decides about it."""
+        """The result of a branch or loop depends on its condition."""
         return self.of(value) | (self.decides(op) if edge.target is None else 0)
 
     def through(self, op: Op, context: Bits) -> None:
-        """Note what decides about an operation's regions."""
+        """Record the reads that decide an operation's regions."""
         super().through(op, context)
         self.note(self.decided, op, self.decides(op))
 
     def begin(self, op: Op, context: Bits) -> None:
-        """A counter depends on its bounds, and elements on the tiles that they are of."""
+        """A loop counter depends on its bounds, and the arguments of an elementwise function on its operands."""
         for region in op.regions:
             if op.kind is control.for_:
                 self.known[region.args[0]] = self.decides(op)
@@ -125,17 +130,17 @@ class _Flow(Values[Bits, Bits]):
                 self.known.update(dict.fromkeys(region.args, self.all(op.operands)))
 
     def within(self, op: Op, number: int, context: Bits) -> Bits:
-        """Where a region runs, what decides about it has said so."""
+        """A region that runs depends on the condition of its operation."""
         return context | self.decides(op)
 
     def end(self, op: Op, context: Bits) -> None:
-        """What functions of elements give depends on all that they take and hand on."""
+        """The result of an elementwise function depends on its operands and on what its region yields."""
         if op.kind not in STRUCTURED:
             handed = [value for region in op.regions for value in region.terminator.operands]
             self.known.update(dict.fromkeys(op.results, self.all([*op.operands, *handed])))
 
     def visit(self, op: Op, context: Bits) -> None:
-        """Its results depend on its operands, and on what may be in the memory that it reads."""
+        """The results of an operation depend on its operands and on the memory that it reads."""
         bits = self.all(op.operands)
         if not op.kind.effects:
             self.known.update(dict.fromkeys(op.results, bits))
@@ -161,14 +166,14 @@ class _Flow(Values[Bits, Bits]):
             self.note(self.told, op, self.all(op.operands))
 
     def places(self, op: Op, effect: Effect) -> tuple[str | int, ...]:
-        """Where an effect may be: a space, or in global memory what each parameter of the pointer points to."""
+        """The memory that an effect may touch: a space, or in global memory the parameters that the pointer may come from."""
         if effect.space != "global":
             return (effect.space,)
         roots = 0 if effect.operand is None else self.of(op.operand(effect.operand)) >> len(self.readers)
         return tuple(number for number in range(roots.bit_length()) if roots >> number & 1) or (ANYWHERE,)
 
     def decides(self, op: Op) -> Bits:
-        """The reads that decide a branch or loop."""
+        """The reads that the condition or bounds of a branch or loop depend on."""
         return self.all(decides(op)) & self.every
 
     def note(self, table: dict[Op, Bits], op: Op, bits: Bits) -> None:
@@ -192,7 +197,7 @@ class _Flow(Values[Bits, Bits]):
 
 
 def _named(op: Op) -> Iterator[tuple[str, Value | None]]:
-    """The operands of an operation with their names; those of a variable number have none."""
+    """The operands of an operation with their names; variadic operands have an empty name."""
     names = op.kind.operands
     for number, value in enumerate(op.operands):
         yield names[number] if number < len(names) else "", value

@@ -1,16 +1,22 @@
-"""What the threads of a partition know of its accesses to shared and tensor memory: what `insert_sync` decides by.
+"""The dataflow state of `insert_sync`: which accesses to shared and tensor memory still need a barrier, proxy fence or wait.
 
-Four parts: kinds of operations, by their declared effects; which thread owns which bytes of an access; the state that is
-carried along a partition's code; and how it is said to the author.
+    shared.store %a, %x            store: OPEN                  its own thread has performed it
+    proxy fence                    store: FENCED                it is visible to the async proxy, for its own thread
+    barrier                        (forgotten)                  all threads and both proxies see it
+    tma.store %d, %a               read of %a: PENDING          until `cp.async.bulk.wait_group.read`
 
-An access is known step by step. A generic one is `OPEN` until a barrier (only its own thread knows it is done), then `CLOSED`;
-a fence between the proxies makes it `FENCED`, and when it is closed and fenced nothing has to be remembered. An asynchronous
-one is `PENDING` until a wait; what only the waiting thread knows then is open. One access can be in several of these, for
-different ways lead to a program point.
+The module has four parts: predicates on operations, from their declared effects; which thread owns which bytes of an access;
+the state at a program point of a partition; and message text.
 
-A product of a warpgroup reads its operands until a wait says that its group is complete. It is complete for the warpgroup as a
-whole, so a partition of one warpgroup has nothing left to order then, and knows that all of its warps came to the product.
-What TMA loads and tcgen05 operations do is complete when an mbarrier says so, for which all threads wait; it is not remembered.
+The lattice: an access of the generic proxy is `OPEN` until a barrier makes it `CLOSED`. A proxy fence makes an open access
+`FENCED`. An access that is both closed and fenced needs no more ordering and is removed from the state. An asynchronous access
+is `PENDING` until a wait; afterwards it is open, as only the waiting thread knows that it is complete. The state of an access
+is a set of these, since several paths lead to a program point.
+
+A wgmma reads its shared memory operands until a wait completes its group. The wait completes it for the whole warpgroup. A
+partition of one warpgroup therefore needs no barrier after the wait, and it follows that all of its warps reached the wgmma.
+TMA loads and tcgen05 operations are complete when an mbarrier completes its phase. All threads wait for that mbarrier, so these
+accesses are not part of the state.
 """
 
 from __future__ import annotations
@@ -29,45 +35,45 @@ from weft.layout.shared.vectors import store_side
 from weft.ops import async_copy, mbarrier, shared, tensor_memory, tma
 from weft.ops.control import run_by
 
-# Kinds of operations
+# Predicates on operations
 
 
 def is_elected(op: Op) -> bool:
-    """Whether the elected thread does it and goes on; waits are not so."""
+    """Whether only the elected thread executes the operation, without waiting."""
     effects = op.kind.effects
     alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp") and not tma.by_several(op)
     return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
 
 
 def is_product(op: Op) -> bool:
-    """Whether an operation starts a product of a warpgroup."""
+    """Whether an operation is a wgmma."""
     return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.kind.effects)
 
 
 def touches_global(op: Op) -> bool:
-    """Whether threads access global memory themselves."""
+    """Whether an operation accesses global memory through the generic proxy."""
     return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
 
 
 def is_commit(op: Op) -> bool:
-    """Whether an mbarrier is told by it that tcgen05 operations are complete."""
+    """Whether an operation is a `tcgen05.commit`, which arrives on an mbarrier when tcgen05 operations are complete."""
     return any(effect.kind == "update" and effect.completes == "tcgen05" for effect in op.kind.effects)
 
 
 def threads_touch_tensor(op: Op) -> bool:
-    """Whether all threads access tensor memory, not the elected one alone."""
+    """Whether all threads access tensor memory, rather than the elected thread alone."""
     return any(each.space == "tensor" and each.kind != "sync" and not each.elected for each in op.kind.effects)
 
 
 def publishes(op: Op) -> bool:
-    """Whether an atomic publishes what its block did before."""
+    """Whether an operation is an atomic with release semantics."""
     return op.attrs.get("order") in ("release", "acq_rel")
 
 
-# Owners: which thread accesses which bytes, where a whole tile goes between registers and one of an allocation's own tiles.
+# Owners: which thread accesses which bytes, for accesses that move a whole tile between registers and a tile of an allocation.
 #
-# Two such accesses that spread the tile over the threads alike never meet: each byte is one thread's own, and a thread's
-# accesses happen in the order of the program. In tensor memory it is a warp that accesses the elements of its threads' own.
+# Two such accesses with the same register layout need no barrier between them: each thread accesses the same bytes in both, and
+# its own accesses happen in program order. In tensor memory the same holds for each warp.
 
 
 _TILES: dict[OpDef, Callable[[Op], Value | None]] = {
@@ -77,21 +83,22 @@ _TILES: dict[OpDef, Callable[[Op], Value | None]] = {
     tensor_memory.load: lambda op: op.result,
     tensor_memory.store: lambda op: op.operand("value"),
 }
-"""What holds the elements, or their addresses."""
+"""The tile of elements, or of their addresses, that determines which thread accesses which element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """`spread` maps register, lane and warp to the elements of a whole tile of type `memory`; each has one thread."""
+    """`spread` maps register, lane and warp to the elements of a whole tile of type `memory`; each element has one thread."""
 
     memory: SharedType | TensorType
     spread: LinearLayout
 
 
 def owners(op: Op) -> Owners | None:
-    """Who accesses which element; None where a thread accesses what another one holds, or several hold the same.
+    """Which thread accesses which element; None if a thread may access elements of another thread, or if several threads hold
+    the same element.
 
-    Matrix instructions are among these: lanes read and write for each other.
+    With ldmatrix and stmatrix the former is the case: a lane's address is that of a row whose elements other lanes hold.
     """
     held, handle = _TILES.get(op.kind, lambda _: None)(op), op.operands[0] if op.operands else None
     if held is None or handle is None:
@@ -121,24 +128,24 @@ def _by_matrices(op: Op, spread: LinearLayout, memory: SharedType) -> bool:
 
 
 Known = int
-"""How far an access is known: a set of the bits below. `OPEN` and `CLOSED` ones are not fenced; `FENCED` ones are open."""
+"""The state of an access: a set of the bits below. An `OPEN` or `CLOSED` access is not fenced; a `FENCED` one is open."""
 PENDING, OPEN, FENCED, CLOSED = 1, 2, 4, 8
 
 NONE = 0
 CLOSES = {OPEN: CLOSED, FENCED: NONE}
-"""What a barrier makes of accesses."""
+"""The transitions at a barrier."""
 UNORDERED = OPEN | FENCED
 UNFENCED = OPEN | CLOSED
 
 MOST_PENDING = 7
-"""A product that more have followed is like one that so many have."""
+"""The number of following wgmmas is counted up to this limit."""
 EVERY_WARP = 1 << 30
-"""Stands for more products than are ever under way."""
+"""The number of following wgmmas once one of them is complete: more than can ever be in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes of shared memory or columns of tensor memory, and the allocation that they belong to. `own`: see `Place`."""
+    """A range of shared memory bytes or tensor memory columns, and its allocation. `own`: see `Place`."""
 
     first: int
     end: int
@@ -146,17 +153,18 @@ class Bytes:
     own: bool
 
     def meets(self, other: Bytes) -> bool:
-        """Whether two share a byte."""
+        """Whether two ranges overlap."""
         return self.first < other.end and other.first < self.end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What an operation does to shared or tensor memory, by one of its effects. Compared by identity.
+    """An access to shared or tensor memory: one effect of an operation. Accesses are compared by identity.
 
-    `crosses`: some access of the async proxy would need a fence after this one, which is not so for most memory. `owners`: who
-    accesses which bytes, where that is one thread for each. `single`: by threads for themselves, in tile IR; the author brings
-    those in order among each other. `apart`: to tensor memory by the only warpgroup, of which each warp has lanes of its own.
+    `crosses`: some access of the async proxy touches the same bytes and needs a proxy fence after this one. `owners`: which
+    thread accesses which bytes, if each byte has one thread. `single`: a thread-level access in tile IR; the author orders
+    such accesses among each other. `apart`: an access to tensor memory by the only warpgroup, in which each warp can access
+    only its own 32 lanes.
     """
 
     op: Op
@@ -169,11 +177,11 @@ class Access:
 
     @property
     def generic(self) -> bool:
-        """Made by threads, not by a copy engine."""
+        """Whether it is an access of the generic proxy, not of the async proxy."""
         return self.effect.proxy == "generic"
 
     def meets(self, other: Access) -> tuple[Bytes, Bytes] | None:
-        """Bytes of each that overlap and are for `insert_sync` to keep apart."""
+        """The overlapping ranges of two accesses that `insert_sync` has to order, if any."""
         if self.effect.space != other.effect.space or (self.apart and other.apart):
             return None
         alike = self.owners is not None and self.owners == other.owners
@@ -190,26 +198,27 @@ class Access:
         )
 
     def needs_order(self, later: Access) -> bool:
-        """Whether a later access has to wait for this one when they overlap. The elected thread never waits for itself."""
+        """Whether a later access must be ordered after this one if they overlap. Those of the elected thread are in order."""
         if self.effect.elected and later.effect.elected:
             return False
         kinds = self.effect.kind, later.effect.kind
-        # A wait that comes late would see an update that begins the phase after the next. A warp that arrives for itself has
-        # waited before, and the phase does not end without it.
+        # An mbarrier wait is a read, an arrival is an update. `try_wait.parity` cannot tell a phase from the one two later, so
+        # a slow warp's wait must precede the arrivals that start that phase. If each warp arrives for itself, each has waited
+        # before, and the phase does not complete without it.
         return "write" in kinds or (kinds == ("read", "update") and not later.op.attrs.get("each_warp"))
 
     @property
     def group(self) -> bool:
-        """Made by a product: complete when a wait says that its group is."""
+        """Whether it is an operand read of a wgmma, complete when a wait completes the wgmma's group."""
         return self.effect.completes == "wgmma"
 
     @property
     def waits(self) -> bool:
-        """Made by a wait for a phase of an mbarrier."""
+        """Whether it is a wait for a phase of an mbarrier."""
         return self.op.kind is mbarrier.wait
 
     def needs_fence(self, later: Access) -> bool:
-        """Whether a later access has to come after a fence between the proxies when they overlap; both in shared memory."""
+        """Whether a proxy fence is needed between this access and a later one if they overlap; both are in shared memory."""
         if self.effect.space != "shared" or not self.generic or later.generic or later.effect.kind == "update":
             return False
         return later.effect.kind == "write" or self.effect.kind != "read"
@@ -217,7 +226,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What has to stand between two accesses that overlap: something that orders them, a fence, or both. Where they meet."""
+    """What two overlapping accesses need between them: ordering, a proxy fence, or both. `meeting` are the ranges."""
 
     order: bool
     fence: bool
@@ -225,7 +234,7 @@ class Conflict:
 
 
 class Accesses:
-    """The accesses of a function's operations; allocations have their offsets."""
+    """The accesses of a function's operations. Allocations must have their offsets."""
 
     def __init__(self, func: Func) -> None:
         self._tile = func.attrs.stage == "tile"
@@ -241,11 +250,11 @@ class Accesses:
             self._made[op] = [replace(access, crosses=_crosses(access, engine)) for access in each]
 
     def of(self, op: Op) -> list[Access]:
-        """What an operation does to shared and tensor memory."""
+        """The accesses of an operation to shared and tensor memory."""
         return self._made.get(op, [])
 
     def conflict(self, earlier: Access, later: Access) -> Conflict | None:
-        """What has to stand between two accesses, if anything. Found once for each two: loops are walked several times."""
+        """What two accesses need between them, if anything. Cached, since the fixpoint visits loops several times."""
         pair = earlier, later
         if pair not in self._conflicts:
             order, fence = earlier.needs_order(later), earlier.needs_fence(later)
@@ -254,13 +263,13 @@ class Accesses:
         return self._conflicts[pair]
 
     def bytes(self, handle: Value) -> tuple[Bytes, ...]:
-        """The bytes, or columns, that a handle may point to."""
+        """The bytes, or columns, that a handle may refer to."""
         places = self._columns if isinstance(handle.type, TensorType) else self._places
         return tuple(map(_bytes, places.get(handle, ())))
 
     @staticmethod
     def is_authors(access: Access) -> bool:
-        """Whether an access may be to memory of the author's."""
+        """Whether an access may touch memory that the author allocated, rather than only scratch memory of the compiler."""
         return not access.bytes or any(
             each.alloc.kind in (shared.alloc, tensor_memory.alloc) or _in_order(each.alloc) for each in access.bytes
         )
@@ -280,7 +289,7 @@ class Accesses:
 
 
 _MEMORY: dict[str, tuple[type, ...]] = {"shared": (SharedType, SharedArrayType), "tensor": (TensorType,)}
-"""Types of handles to each space; in the lowered stage tensor memory has none, and all accesses to it are in order."""
+"""The handle types of each space. In lowered IR tensor memory has no handles, and all accesses to it are already ordered."""
 
 
 def _bytes(place: Place) -> Bytes:
@@ -289,7 +298,7 @@ def _bytes(place: Place) -> Bytes:
 
 
 def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
-    """The owners of an access by handles of the type of the allocations themselves."""
+    """The owners of an access, if the handle has the element type, layout and shape of each allocation it may refer to."""
     made = owners(op)
     if made is None:
         return None
@@ -300,7 +309,7 @@ def _owners(op: Op, found: Iterable[Bytes]) -> Owners | None:
 
 
 def _in_order(alloc: Op) -> bool:
-    """Whether tile IR has the accesses of an allocation in order already: the author's, in lowered IR."""
+    """Whether accesses to an allocation were ordered in tile IR already: it is the author's memory, in lowered IR."""
     return alloc.kind is shared.array
 
 
@@ -310,14 +319,17 @@ def _crosses(access: Access, engine: list[Access]) -> bool:
 
 @dataclass(slots=True)
 class State:
-    """Accesses and how far they are known, and what happened to global memory since the last barrier.
+    """The dataflow state at a program point: the state of each access, and global memory accesses since the last barrier.
 
-    `warps` run what comes. `signals` are the mbarriers that will tell that pending copies are complete. `touched` is an access
-    to global memory, `written` one that writes; `acquired` is an atomic with an acquire. `arrived`: the accesses before the
-    last arrival at the cluster's barrier, which the wait there orders. `tensor`: threads accessed tensor memory since the last
-    barrier that tile IR had. `later` has bit n set for the operands of a product
-    that n products may have followed. `since`: how many products certainly followed a wait for an mbarrier, `EVERY_WARP` once
-    one of them is known to be complete, and with it that all warps have waited.
+    - `warps`: the number of warps that run the code.
+    - `known`: the state of each access that still needs ordering.
+    - `signals`: the mbarriers on which pending cp.async copies arrive.
+    - `touched`, `written`, `acquired`: since the last barrier, an access to global memory, a write to it, an acquiring atomic.
+    - `arrived`: the accesses before the last `barrier.cluster.arrive`, which the wait there orders.
+    - `tensor`: threads accessed tensor memory since the last barrier of tile IR.
+    - `later`: for the operand reads of a wgmma, bit n is set if n wgmmas may have followed it.
+    - `since`: for an mbarrier wait, the least number of wgmmas that followed it. It becomes `EVERY_WARP` once one of them is
+      complete: a wgmma needs all warps of its warpgroup, so all of them have passed the wait.
     """
 
     warps: int = 0
@@ -332,18 +344,18 @@ class State:
     since: dict[Access, int] = field(default_factory=dict[Access, int])
 
     def copy(self) -> State:
-        """A state of its own."""
+        """An independent copy."""
         return replace(
             self, known=dict(self.known), signals=dict(self.signals), later=dict(self.later), since=dict(self.since)
         )
 
     def become(self, other: State) -> None:
-        """Be as the other one is, which is not used any more."""
+        """Take over all fields of another state, which must not be used afterwards."""
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
 
     def join(self, other: State) -> bool:
-        """Come from there as well; whether that is news."""
+        """Join another state into this one; returns whether this one changed."""
         news = False
         for access, known in other.known.items():
             before = self.known.get(access, NONE)
@@ -370,11 +382,11 @@ class State:
         return news
 
     def add(self, access: Access) -> None:
-        """An access happens, or starts."""
+        """An access is executed, or started if it is asynchronous."""
         effect = access.effect
         self.arrived -= {access}
         if effect.completes in ("mbarrier", "tcgen05") and effect.kind != "update":
-            # A copy into shared memory, a product: all threads wait for it, and before they do nobody may touch its bytes.
+            # A TMA load or a tcgen05 operation: all threads wait for its mbarrier, and none may touch the bytes before.
             return
         if effect.kind == "update" and effect.completes == "cp.async":
             for copy, known in self.known.items():
@@ -388,36 +400,36 @@ class State:
             self.since[access] = 0
 
     def product(self) -> None:
-        """A product starts, whose accesses come next."""
+        """A wgmma starts; its accesses are added next."""
         last = 1 << MOST_PENDING
         self.later = {access: (n << 1 | n & last) & (last << 1) - 1 for access, n in self.later.items()}
         self.since = {access: min(number + 1, EVERY_WARP) for access, number in self.since.items()}
 
     def passed(self, access: Access) -> bool:
-        """Whether all warps are known to have come past a wait, though no barrier says so."""
+        """Whether all warps are known to have passed a wait, without a barrier since."""
         return self.since.get(access) == EVERY_WARP
 
     def barrier(self) -> None:
-        """All threads know what any of them did or knew."""
+        """A barrier of the partition's threads."""
         self._move(CLOSES, self.known)
         self.touched = self.written = self.acquired = None
         self.since = {}
 
     def fence(self) -> None:
-        """What each thread did or knew comes before later accesses of the async proxy."""
+        """A proxy fence: earlier generic accesses precede later accesses of the async proxy."""
         self._move({OPEN: FENCED, CLOSED: NONE}, self.known)
 
     def arrive(self, relaxed: bool) -> None:
-        """All threads come to the barrier of the cluster; with `relaxed` that orders nothing."""
+        """All threads execute `barrier.cluster.arrive`; with `.relaxed` it orders no memory accesses."""
         self.arrived = frozenset() if relaxed else frozenset(self.known)
 
     def meet(self) -> None:
-        """All threads of the cluster have come: they know what any did before."""
+        """All threads execute `barrier.cluster.wait`: accesses before the arrivals are ordered before what follows."""
         self._move(CLOSES, self.arrived)
         self.arrived = frozenset()
 
     def waited(self, mechanism: Completion, pendings: int, bars: Iterable[Bytes]) -> None:
-        """A wait for asynchronous accesses; but for products, it is not known which stay pending when some may."""
+        """A wait for asynchronous accesses. With `pendings` some may stay in flight; which ones is known for wgmmas only."""
         if mechanism == "wgmma":
             self._complete(pendings)
             return
@@ -425,7 +437,7 @@ class State:
             if not known & PENDING:
                 continue
             if access.effect.completes == mechanism:
-                # Threads wait for their own copies, the elected one for the engine's.
+                # A thread waits for its own copies only; the elected thread waits for those that the copy engine makes.
                 self.known[access] = known | _opened(access)
                 if not pendings:
                     self.known[access] &= ~PENDING
@@ -433,7 +445,7 @@ class State:
                 self.known[access] = known & ~PENDING | (CLOSED if access.crosses else NONE)
 
     def _complete(self, pendings: int) -> None:
-        """All products but the latest are complete: for the threads of their warpgroup."""
+        """All wgmmas but the latest `pendings` are complete, for the threads of their warpgroup."""
         one = self.warps == WARPGROUP
         for access, numbers in list(self.later.items()):
             known = self.known[access]
@@ -451,7 +463,7 @@ class State:
             self.since = {a: EVERY_WARP if number > pendings else number for a, number in self.since.items()}
 
     def alone(self, warps: int) -> State:
-        """What other partitions start with: nothing that this one has under way is theirs to wait for."""
+        """The entry state of a worker partition: the same without pending accesses, which it cannot wait for."""
         known = {access: rest for access, k in self.known.items() if (rest := k & ~PENDING)}
         return State(warps, known)
 
@@ -468,11 +480,11 @@ class State:
 
 
 def _opened(access: Access) -> Known:
-    """How an access is known to begin with: nothing has to be fenced that no engine touches."""
+    """The first state of a completed access. One that no async proxy access touches needs no fence, so it starts as fenced."""
     return OPEN if access.crosses else FENCED
 
 
-# In the author's words
+# Message text
 
 
 _VERBS = {
@@ -485,9 +497,8 @@ _KINDS = {"read": "read", "write": "written", "update": "updated"}
 
 
 def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
-    """As in 'before tma.store of c_smem (written at line 12)'; `meeting` are the bytes of the earlier and of the later access.
-
-    What is not known, a name or a line, is left out.
+    """The reason for a barrier, such as 'before tma.store of c_smem (written at line 12)'. `meeting` are the overlapping ranges
+    of the earlier and the later access. An unknown name or line is omitted.
     """
     if meeting is None:
         return f"before {op.name}{_place(f'after {earlier.name}', earlier)}"
@@ -500,7 +511,7 @@ def reason(op: Op, earlier: Op, meeting: tuple[Bytes, Bytes] | None) -> str:
 
 
 def verb_of(op: Op) -> str:
-    """What an operation does to shared or tensor memory."""
+    """The participle for what an operation does to shared or tensor memory."""
     if op.name in _VERBS:
         return _VERBS[op.name]
     kinds = {effect.kind for effect in op.kind.effects if effect.space in ("shared", "tensor")}
@@ -508,7 +519,7 @@ def verb_of(op: Op) -> str:
 
 
 def bytes_words(some: Bytes) -> str:
-    """A buffer by the author's name."""
+    """The author's name of a buffer."""
     return some.alloc.result.name or "shared memory"
 
 

@@ -1,12 +1,12 @@
-"""What each handle to tensor memory may point to: columns of allocations.
+"""Points-to analysis of handles to tensor memory: the columns of which allocation each handle may refer to.
 
-    %a = tmem.alloc {shape=(2, 128, 64)}      a: columns 0 to 128, where elements have 32 bits
-    %b = tmem.index %a, 1                     b: columns 64 to 128
-    %c = tmem.slice %b {start=32, dim=1}      c: columns 96 to 128
-    %d = tmem.index %a, %i                    d: columns 0 to 128, start unknown
+    %a = tmem.alloc {shape=(2, 128, 64)}      %a: columns 0 to 128 (32-bit elements)
+    %b = tmem.index %a, 1                     %b: columns 64 to 128
+    %c = tmem.slice %b {start=32, dim=1}      %c: columns 96 to 128
+    %d = tmem.index %a, %i                    %d: columns 0 to 128, start unknown
 
-Places are those of `weft.analysis.handles`, counted in 32-bit columns. Lanes are not told apart: a part of a tile's rows has
-the columns in which they lie.
+Ranges are those of `weft.analysis.handles`, in units of 32-bit columns. The analysis does not distinguish lanes: a slice of a
+tile's rows refers to all lanes of the columns that the rows occupy.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def tensor_handles(func: Func) -> dict[Value, Places]:
 
 
 def columns_of(handle: Value) -> int:
-    """Columns that the tiles of a handle take, one after another; for a part of a tile those of all of it."""
+    """The number of columns that the tiles of a handle occupy. A slice of a tile counts as the whole tile."""
     t = tensor_type(handle)
     return prod(t.shape[:-2]) * tile_columns(t)
 
 
 def tile_columns(t: TensorType) -> int:
-    """Columns of one tile."""
+    """The number of columns of one tile."""
     return t.layout.columns(t.alloc_shape, t.element.bits)
 
 
@@ -55,7 +55,7 @@ def _index(found: Tracer, op: Op) -> None:
 
 
 def _slice(found: Tracer, op: Op) -> None:
-    """Tiles lie next to each other; a part of a tile has the columns from its first element's to its last one's."""
+    """A range of tiles is contiguous. A slice of a tile refers to the columns from its first element to its last one."""
     (handle,) = op.uses
     t = tensor_type(handle)
     leading = len(t.shape) - 2
@@ -71,7 +71,7 @@ def _slice(found: Tracer, op: Op) -> None:
 
 
 def _tiles(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
-    """The result's columns, at that many steps of the first dimension."""
+    """The result's columns, starting at tile `number` of the first dimension; None is unknown."""
     t = tensor_type(handle)
     step = prod(t.shape[1:-2]) * tile_columns(t)
     offset = None if number is None else number * step
@@ -79,7 +79,7 @@ def _tiles(found: Tracer, op: Op, handle: Value, number: int | None) -> None:
 
 
 def _reinterpret(found: Tracer, op: Op) -> None:
-    """From the handle on, and maybe beyond it, but not beyond the allocation."""
+    """The result starts at the handle's first column. It may extend past the handle's columns, but not past the allocation."""
     (handle,) = op.uses
     count = columns_of(op.result)
 
@@ -91,7 +91,7 @@ def _reinterpret(found: Tracer, op: Op) -> None:
 
 
 def _span(t: TensorType, start: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
-    """The first column of a part of a tile, and one past the last."""
+    """The first column of a slice of a tile, and one past its last column."""
     linear = t.layout.to_linear(t.alloc_shape)
     within = linear.in_size(COLUMN) - 1
     places = Span((*linear.columns[COLUMN], *linear.columns[ROW], *linear.columns["block"]))

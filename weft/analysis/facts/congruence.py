@@ -1,11 +1,11 @@
-"""Integers modulo a power of two: what the low bits of a number are known to be.
+"""The lattice of integers modulo a power of two: the known low bits of a number.
 
     arange(0, 64)[::4]        0 modulo 4
     pid * 64 + 5              5 modulo 64
     the constant 12           12 modulo `MOST`
 
-Integers wrap modulo a power of two, so a congruence that holds for the exact number holds for the wrapped one as far as the
-type's width. A lattice of finite height: `join` halves the modulus at least once or changes nothing.
+Integers wrap modulo a power of two, so a congruence of the exact number also holds for the wrapped one, up to the modulus of
+the type's width. The lattice has finite height: `join` either changes nothing or at least halves the modulus.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 MOST_BITS = 64
 MOST = 1 << MOST_BITS
-"""The largest modulus: that of a number known in full, for no type is wider."""
+"""The largest modulus, that of a constant. No integer type is wider."""
 
 
 def power_of_two_part(value: int) -> int:
@@ -44,11 +44,11 @@ class Congruence(NamedTuple):
         return residue & -residue if residue else self.modulus
 
     def modulo(self, modulus: int) -> Congruence:
-        """The same numbers, known no further than a modulus."""
+        """The congruence weakened to a smaller modulus."""
         return self if modulus >= self.modulus else Congruence(modulus, self.residue % modulus)
 
     def join(self, other: Congruence) -> Congruence:
-        """What holds of both."""
+        """The strongest congruence that both imply."""
         return (
             self if self == other else self.modulo(min(other.modulus, power_of_two_part(self.residue - other.residue)))
         )
@@ -59,7 +59,7 @@ UNKNOWN = Congruence()
 
 @lru_cache(maxsize=4096)
 def exactly(value: int) -> Congruence:
-    """One number."""
+    """The congruence of a constant."""
     return Congruence(MOST, value % MOST)
 
 
@@ -100,23 +100,24 @@ def shifted_right(a: Congruence, bits: int) -> Congruence:
 
 
 def and_(a: Congruence, b: Congruence) -> Congruence:
-    """Bits of both: a zero of one of them decides."""
+    """Bitwise AND: a known 0 of one operand decides the bit."""
     zeros = (a.modulus - 1 & ~a.residue) | (b.modulus - 1 & ~b.residue)
     return _of_bits(a, b, zeros, a.residue & b.residue)
 
 
 def or_(a: Congruence, b: Congruence) -> Congruence:
-    """Bits of either: a one of one of them decides."""
+    """Bitwise OR: a known 1 of one operand decides the bit."""
     return _of_bits(a, b, a.residue | b.residue, a.residue | b.residue)
 
 
 def xor(a: Congruence, b: Congruence) -> Congruence:
-    """Bits of one of the two."""
+    """Bitwise XOR: a bit is known where both operands' bits are."""
     return _of_bits(a, b, 0, a.residue ^ b.residue)
 
 
 def _of_bits(a: Congruence, b: Congruence, decided: int, bits: int) -> Congruence:
-    """Bit by bit: known where both are, or where one of them alone decides; as far as the first bit that is not."""
+    """The congruence of known low bits. A bit is known if both operands' bits are, or if it is `decided` by one of them; the
+    modulus ends at the lowest unknown bit."""
     known = (a.modulus - 1 & b.modulus - 1) | decided
     modulus = min(~known & -~known, MOST)
     return Congruence(modulus, bits % modulus)

@@ -1,12 +1,12 @@
-"""What is known of a value is found when it is asked for: of all that it is computed from, and of nothing else.
+"""Lazy inference of value facts: a query evaluates the transfer functions of the values that it depends on, and no others.
 
-What a loop carries is joined until it holds in every iteration; bounds that move are widened to zero or the end of the type, so
-that this takes a few iterations. Facts found in an iteration that did not hold are forgotten with it. An inner loop is entered
-again with what it ended with in the last iteration of the outer one: facts only become weaker.
+The facts of loop-carried values are joined to a fixpoint. A bound that moves is widened to zero or to the limit of the type, so
+a few iterations suffice. Facts derived in an iteration that was not yet the fixpoint are discarded. In the next iteration of an
+outer loop an inner loop starts from its last fixpoint, which is sound since facts only get weaker.
 
-Everything holds for numbers that wrap. With `addresses`, sums and products of int32 are taken as if they never wrapped: the
-simulator follows one that does to the access whose address or mask depends on it, and reports it there. Pointers may be judged
-by that; masks are not, for a mask that wraps is computed as it stands.
+All facts hold for integers that wrap. With `addresses`, sums and products of int32 are assumed not to overflow. The simulator
+tracks an int32 that does overflow to the access whose address or mask depends on it, and reports it there. Only contiguity and
+alignment of pointers may be derived under this assumption. Masks may not: the emitted code evaluates a mask with wrapping.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Carried = tuple[Facts, ...]
 
 @dataclass(slots=True, eq=False)
 class _Loop:
-    """Numbers and addresses that a loop carries: as its regions see them, before the first iteration, after each."""
+    """The integers and addresses that a loop carries: the region's arguments, their initial values and the yielded values."""
 
     args: tuple[Value, ...]
     inits: tuple[Value, ...]
     yielded: tuple[Value, ...]
     around: _Loop | None
     ended: Carried | None = None
-    """What held when the loop was last gone through, in an iteration of the one around it."""
+    """The last fixpoint of the loop, from the previous iteration of the loop around it."""
 
 
 class ValueFacts:
-    """The facts of a function's values, in either stage."""
+    """The facts of a function's values, in tile IR or lowered IR."""
 
     def __init__(self, func: Func, addresses: bool = False) -> None:
         self._addresses = addresses
@@ -50,7 +50,7 @@ class ValueFacts:
         self._known: dict[Value, Facts] = {}
         self._made: dict[Value, Op] = {}
         self._handed: dict[Value, tuple[Value, ...]] = {}
-        """What flows into a value by another way than an operation: along the edges of control flow."""
+        """The sources of each phi: the values that control flow edges pass to it."""
         self._counters: dict[Value, Op] = {}
         self._loops: dict[Value, _Loop] = {}
         for arg, given in zip(func.params, func.attrs.params, strict=True):
@@ -65,19 +65,19 @@ class ValueFacts:
         return self._find(value) if found is None else found
 
     def hull(self, value: Value) -> Scalar | None:
-        """What holds of each of a value's integers; None for what is no integer."""
+        """The interval and congruence of all elements of a value; None if it is not an integer."""
         element = value.type.element
         return self[value].hull if isinstance(element, DType) and element.kind in ("int", "uint") else None
 
     def exact(self, op: Op) -> bool:
-        """Whether an operation on integers is computed without wrapping."""
+        """Whether an integer operation is known not to overflow."""
         word, rule = word_of(op.results[0].type.element), RULES.get(op.kind)
         if word is None or rule is None:
             return False
         exact = rule.hull(op, [self[value].hull for value in op.uses], word)
         return word.low <= exact.low and exact.high <= word.high
 
-    # Where values come from.
+    # Definitions of values.
 
     def _enter(self, region: Region, around: _Loop | None) -> None:
         for op in region.ops:
@@ -99,7 +99,7 @@ class ValueFacts:
                 self._enter(region, inner)
 
     def _loop(self, joint: Joint, around: _Loop | None) -> _Loop:
-        """What a loop carries: where its last values and its initial ones come together."""
+        """The loop-carried values of the joint at a loop's head, where yielded and initial values meet."""
         rows = list(joint.rows)
         for _, _, arg, *results in rows:
             self._handed.update(dict.fromkeys(results, (arg,)))
@@ -108,7 +108,7 @@ class ValueFacts:
         self._loops.update(dict.fromkeys(loop.args, loop))
         return loop
 
-    # Finding.
+    # Inference.
 
     def _find(self, value: Value) -> Facts:
         known, made = self._known, self._made
@@ -136,7 +136,7 @@ class ValueFacts:
         return known[value]
 
     def _sources(self, value: Value) -> Sequence[Value]:
-        """What flows into a value that no operation makes."""
+        """The values that a phi or a loop counter depends on."""
         loop = self._counters.get(value)
         return self._handed.get(value, ()) if loop is None else list(loop.uses)[:3]
 
@@ -155,7 +155,7 @@ class ValueFacts:
             self._known[value] = unknown(value.type)
 
     def _found(self, op: Op, operands: Sequence[Value], given: list[Facts]) -> Facts:
-        """The facts of an operation's result (of each that has the type of the first)."""
+        """The facts of an operation's first result, and of all results of the same type."""
         kind, type = op.kind, op.results[0].type
         rule = RULES.get(kind)
         if rule is None:
@@ -170,7 +170,8 @@ class ValueFacts:
         return rule.tile(op, given, hull)
 
     def _cut(self, x: Facts, operand: Value) -> Facts:
-        """Facts of numbers that a wider type takes: runs that may go over the point where the narrow one wraps are cut."""
+        """Facts of an operand that is extended to a wider type. A contiguous run that may contain the narrow type's wrap point
+        is cut to aligned runs that do not."""
         word = word_of(operand.type.element, ASSUMED if self._addresses else WORDS)
         if word is None or word.bits == 64 or word.assumed or x.hull.low > word.low or x.hull.high < word.high:
             return x
@@ -181,7 +182,7 @@ class ValueFacts:
         return Facts(x.hull, tuple(axes), x.step)
 
     def _go_through(self, loop: _Loop) -> None:
-        """Find what holds of values carried by a loop in every iteration, and by those around it before."""
+        """Iterate the facts of a loop's carried values to a fixpoint, after those of the loops around it."""
         known, around = self._known, loop.around
         if around is not None and any(arg not in known for arg in around.args):
             self._go_through(around)
@@ -206,10 +207,10 @@ class ValueFacts:
             known.update(zip(loop.args, held, strict=True))
         loop.ended = held
 
-    # Promises.
+    # Assumptions.
 
     def _assume(self, condition: Value | None) -> None:
-        """Take a promise of the author's for what it says of a value."""
+        """Refine facts by a condition that the author asserts with `gl.assume`."""
         op = None if condition is None else self._made.get(condition)
         if op is None:
             return
@@ -245,11 +246,12 @@ class ValueFacts:
 
 
 _ITERATIONS = 64
-"""Iterations after which a loop is given up; each weakens a fact of finitely many, and widening leaves few of the bounds."""
+"""The limit of fixpoint iterations, after which nothing is assumed of a loop's values. It is a safeguard: each iteration
+weakens a fact of a lattice of finite height, and widening leaves few bounds."""
 
 
 def _is_integer(value: Value) -> bool:
-    """Whether there may be facts about a carried value: not of floats, nor of handles."""
+    """Whether a carried value has facts: it is an integer or pointer, not a float and not a handle."""
     type = value.type
     return isinstance(type, (ScalarType, TileType, RegsType)) and not type.element.is_floating()
 
@@ -259,7 +261,7 @@ def _joined(a: Carried, b: Carried) -> Carried:
 
 
 def _widened(before: Facts, after: Facts, arg: Value) -> Facts:
-    """Facts whose bounds go on to where they cannot move further, in the direction in which they moved."""
+    """Widening: a bound that moved goes to zero or to the limit of the type."""
     word = word_of(arg.type.element)
     old, new = before.hull, after.hull
     if word is None or (old.low <= new.low and new.high <= old.high):
@@ -270,7 +272,7 @@ def _widened(before: Facts, after: Facts, arg: Value) -> Facts:
 
 
 def _counter(op: Op, lower: Scalar, upper: Scalar, step: Scalar) -> Scalar:
-    """From the first bound to the last, either way where nothing is known of the step."""
+    """The facts of a loop counter. If the sign of the step is unknown, they cover both directions."""
     descending: bool | None = op.attrs["descending"]
     if descending is None:
         descending = False if step.low >= 0 else True if step.high <= 0 else None

@@ -1,6 +1,6 @@
-"""What a rule of facts is: the numbers of an operation's result, and where it is a tile what they do along its axes.
+"""The transfer function of an operation for value facts: the interval of its result, and a tile result's runs along each axis.
 
-The rules themselves stand in `rules/`, one file for each file of `weft.ops`.
+The rules themselves are in `rules/`, one file for each file of `weft.ops`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.ir.core import Op
 Known = Sequence[Facts]
 Hulls = Sequence[Scalar]
 HullRule = Callable[[Op, Hulls, Word], Scalar]
-"""Numbers of the result before they wrap."""
+"""The interval and congruence of the exact result, before it wraps."""
 TileRule = Callable[[Op, Known, Scalar], Facts]
-"""Facts of a tile, from those of the operands and the numbers of the result."""
+"""The facts of a tile result, from those of the operands and the wrapped interval of the result."""
 
 
 def anything(op: Op, known: Hulls, word: Word) -> Scalar:
@@ -28,7 +28,7 @@ def anything(op: Op, known: Hulls, word: Word) -> Scalar:
 
 
 def where_equal(op: Op, known: Known, hull: Scalar) -> Facts:
-    """A function of each element by itself: equal operands give equal results."""
+    """An elementwise function: equal operands give equal results."""
     type = op.results[0].type
     if hull.low == hull.high:
         return whole(op, known, hull)
@@ -38,8 +38,8 @@ def where_equal(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 class Rule(NamedTuple):
-    """`hull` are the numbers of a result, `tile` its facts where it is a tile. With `sums`, they are taken as if they never
-    wrapped where addresses are judged; with `widens`, the result's type takes the last operand on to where its own wraps."""
+    """`hull` gives the interval of a result, `tile` the facts of a tile result. `sums`: facts for addresses assume that the
+    operation does not overflow. `widens`: the operation extends its last operand to a wider type."""
 
     hull: HullRule
     tile: TileRule = where_equal
@@ -48,27 +48,27 @@ class Rule(NamedTuple):
 
 
 def two(rule: Callable[[Scalar, Scalar], Scalar]) -> HullRule:
-    """A function of two numbers, whatever their type."""
+    """A rule of two operands that does not depend on their type."""
     return lambda op, known, word: rule(known[0], known[1])
 
 
 def two_of(rule: Callable[[Scalar, Scalar, Word], Scalar]) -> HullRule:
-    """A function of two numbers of a type."""
+    """A rule of two operands that depends on their type."""
     return lambda op, known, word: rule(known[0], known[1], word)
 
 
 def first(op: Op, known: Hulls, word: Word) -> Scalar:
-    """The numbers of the first operand."""
+    """The interval of the first operand."""
     return known[0]
 
 
 def joined(op: Op, known: Hulls, word: Word) -> Scalar:
-    """The numbers of all operands."""
+    """The join of all operands' intervals."""
     return any_of(known)
 
 
 def any_of(known: Hulls) -> Scalar:
-    """Numbers of any of these."""
+    """The join of several intervals."""
     found = known[0]
     for other in known[1:]:
         found = found.join(other)
@@ -76,7 +76,7 @@ def any_of(known: Hulls) -> Scalar:
 
 
 def along(rule: AxisRule) -> TileRule:
-    """A function of two elements, by what it does along an axis."""
+    """The tile rule that applies a rule for one axis to each axis."""
 
     def apply(op: Op, known: Known, hull: Scalar) -> Facts:
         a, b = known
@@ -88,12 +88,13 @@ def along(rule: AxisRule) -> TileRule:
 
 
 def lifted(op: Op, facts: Facts) -> Facts:
-    """What is known of a scalar holds for each element."""
+    """The facts of a scalar operand as those of a tile with equal elements."""
     return facts if facts.axes else tile.equal(facts.hull, shape_of(op.results[0].type), facts.step)
 
 
 def of_axes(op: Op, axes: Sequence[Axis], hull: Scalar) -> Facts:
-    """Facts of a tile, from exact first numbers of runs: of wrapped ones they hold as far as the type's width."""
+    """The facts of a tile from its axes. The congruences of run starts are of exact numbers; for wrapped ones they are cut to
+    the modulus of the type's width."""
     type = op.results[0].type
     if hull.low == hull.high:
         return tile.equal(hull, shape_of(type), step_of(type))
@@ -103,11 +104,11 @@ def of_axes(op: Op, axes: Sequence[Axis], hull: Scalar) -> Facts:
 
 
 def whole(op: Op, known: Known, hull: Scalar) -> Facts:
-    """All elements are one number."""
+    """All elements are equal."""
     type = op.results[0].type
     return tile.equal(hull, shape_of(type), step_of(type))
 
 
 def same(op: Op, known: Known, hull: Scalar) -> Facts:
-    """The tile of the first operand."""
+    """The facts of the first operand."""
     return known[0]

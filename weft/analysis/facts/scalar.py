@@ -1,11 +1,11 @@
-"""Between which numbers an integer lies and what it is modulo a power of two, through every operation.
+"""The lattice of intervals with a congruence modulo a power of two, and the transfer functions of integer operations on it.
 
     program_id(0)                    0 to 2147483646                  UNKNOWN
     program_id(0) & 7                0 to 7                           UNKNOWN
     (program_id(0) & 7) * 12 + 1     1 to 85                          1 modulo 4
 
-The functions here give the result before it wraps; `Word.wrap` takes it into a type. So they hold for every width, and the
-tests try all numbers of narrow ones.
+The functions here give the exact result, before it wraps; `Word.wrap` applies a type's wrapping. They are therefore independent
+of the width, and tests can check them exhaustively at 4 bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.analysis.facts.congruence import UNKNOWN, Congruence, exactly, multipl
 
 
 class Scalar(NamedTuple):
-    """Integers from `low` to `high`, both included and `rest.residue` modulo `rest.modulus` like all between them."""
+    """The integers from `low` to `high`, inclusive, that are `rest.residue` modulo `rest.modulus`; both bounds are."""
 
     low: int
     high: int
@@ -28,7 +28,7 @@ class Scalar(NamedTuple):
 
     @property
     def value(self) -> int | None:
-        """The number, where there is only one."""
+        """The number, if the set has exactly one."""
         return self.low if self.low == self.high else None
 
     @property
@@ -38,17 +38,17 @@ class Scalar(NamedTuple):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether none is below zero."""
+        """Whether all of them are >= 0."""
         return self.low >= 0
 
     def join(self, other: Scalar) -> Scalar:
-        """Numbers of either."""
+        """The smallest set of this kind that contains both."""
         if self == other:
             return self
         return between(min(self.low, other.low), max(self.high, other.high), self.rest.join(other.rest))
 
     def within(self, other: Scalar) -> bool:
-        """Whether the interval lies in the other's."""
+        """Whether the interval is a subset of the other's."""
         return other.low <= self.low and self.high <= other.high
 
 
@@ -57,12 +57,12 @@ ZERO = Scalar(0, 0, exactly(0))
 
 @lru_cache(maxsize=4096)
 def constant(value: int) -> Scalar:
-    """One number."""
+    """The set of one number."""
     return Scalar(value, value, exactly(value))
 
 
 def between(low: int, high: int, rest: Congruence = UNKNOWN) -> Scalar:
-    """Numbers between two bounds, which are moved to the first and the last number with that rest.
+    """The integers between two bounds with a congruence. The bounds are tightened to numbers that satisfy it.
 
     >>> between(1, 10, multiple_of(4))
     Scalar(low=4, high=8, rest=Congruence(modulus=4, residue=0))
@@ -70,15 +70,15 @@ def between(low: int, high: int, rest: Congruence = UNKNOWN) -> Scalar:
     if rest.modulus == 1 and low < high:
         return Scalar(low, high, rest)
     first, last = low + (rest.residue - low) % rest.modulus, high - (high - rest.residue) % rest.modulus
-    if first > last:  # there is no such number: the code is never reached
+    if first > last:  # no number satisfies the congruence: the code is unreachable
         return Scalar(low, high, rest)
     return constant(first) if first == last else Scalar(first, last, rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """The integers of a type of so many bits, from `low` to `high`; `whole` is all of them. With `assumed`, sums and products
-    are taken as if they never wrapped."""
+    """An integer type of `bits` bits, with values from `low` to `high`; `whole` is the set of all of them. With `assumed`,
+    results are assumed not to overflow."""
 
     bits: int
     signed: bool
@@ -95,7 +95,7 @@ class Word:
             object.__setattr__(self, name, value)
 
     def wrap(self, exact: Scalar) -> Scalar:
-        """Exact numbers as those of the type."""
+        """Exact results wrapped to the type."""
         size = 1 << self.bits
         if self.low <= exact.low and exact.high <= self.high:
             return exact
@@ -137,7 +137,7 @@ def scaled(a: Scalar, factor: int) -> Scalar:
 
 
 def div(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Quotients, rounded towards zero. A division by zero gives anything."""
+    """Quotients, truncated towards zero. The result of a division by zero is undefined."""
     if b.low <= 0 <= b.high and not (b.rest.residue % b.rest.modulus):
         return word.whole
     divisors = {y for y in (b.low, b.high, -1, 1) if b.low <= y <= b.high and y}
@@ -157,7 +157,7 @@ def _truncated(x: int, y: int) -> int:
 
 
 def rem(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Remainders, which have the dividend's sign. A remainder by zero is anything."""
+    """Remainders, with the sign of the dividend. The remainder of a division by zero is undefined."""
     if b.low <= 0 <= b.high and not (b.rest.residue % b.rest.modulus):
         return word.whole
     most = max(abs(b.low), abs(b.high)) - 1
@@ -171,7 +171,7 @@ def rem(a: Scalar, b: Scalar, word: Word) -> Scalar:
 
 
 def shl(a: Scalar, n: Scalar, word: Word) -> Scalar:
-    """Shifts to the left; by the width or more, or by a negative amount, everything is shifted out."""
+    """Left shifts. PTX `shl` clamps the amount to the width, as an unsigned number: such shifts, and negative ones, give 0."""
     amounts = _inside(n, word)
     if amounts is None:
         return ZERO
@@ -183,7 +183,8 @@ def shl(a: Scalar, n: Scalar, word: Word) -> Scalar:
 
 
 def shr(a: Scalar, n: Scalar, word: Word) -> Scalar:
-    """Shifts to the right, which round down; by the width or more, or by a negative amount, the sign is left."""
+    """Right shifts, which round down. PTX `shr` clamps the amount to the width, as an unsigned number: such shifts, and
+    negative ones, give the sign (0 or -1)."""
     amounts = _inside(n, word)
     signs = between(min(a.low, 0) and -1, -1 if a.high < 0 else 0)
     if amounts is None:
@@ -195,7 +196,7 @@ def shr(a: Scalar, n: Scalar, word: Word) -> Scalar:
 
 
 def _inside(n: Scalar, word: Word) -> Scalar | None:
-    """The amounts by which something is left of a word; None where there are none."""
+    """The shift amounts below the width; None if there are none."""
     found = between(max(n.low, 0), min(n.high, word.bits - 1), n.rest)
     return None if found.low > found.high or n.high < 0 or n.low >= word.bits else found
 
@@ -215,7 +216,7 @@ def maximum(a: Scalar, b: Scalar) -> Scalar:
 
 
 def absolute(a: Scalar) -> Scalar:
-    """Numbers without their sign."""
+    """Absolute values."""
     if a.low >= 0:
         return a
     negated = sub(constant(0), a)
@@ -230,7 +231,7 @@ def high_half(a: Scalar, b: Scalar, word: Word) -> Scalar:
 
 
 def compare(predicate: str, a: Scalar, b: Scalar) -> Scalar:
-    """1 where the comparison holds for all numbers, 0 where it holds for none."""
+    """1 if the comparison holds for all pairs, 0 if it holds for none, else both."""
     swapped = {"gt": "lt", "le": "ge"}.get(predicate)
     if swapped is not None:
         return compare(swapped, b, a)
@@ -254,7 +255,7 @@ def _decided(always: bool, never: bool) -> Scalar:
 
 
 def and_(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Bits of both. A mask of low bits is a remainder, one of high bits rounds down to a multiple."""
+    """Bitwise AND. With a mask of low bits it is a remainder; with a mask of high bits it rounds down to a multiple."""
     mask = b.value
     rest = congruence.and_(a.rest, b.rest)
     if mask is not None and mask >= 0 and mask & (mask + 1) == 0:
@@ -266,12 +267,12 @@ def and_(a: Scalar, b: Scalar, word: Word) -> Scalar:
 
 
 def or_(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Bits of either."""
+    """Bitwise OR."""
     return _bitwise(a, b, word, congruence.or_(a.rest, b.rest), _least_or, _most_or)
 
 
 def xor(a: Scalar, b: Scalar, word: Word) -> Scalar:
-    """Bits of one of the two."""
+    """Bitwise XOR."""
     return _bitwise(a, b, word, congruence.xor(a.rest, b.rest), _least_xor, _most_xor)
 
 
@@ -280,7 +281,7 @@ Bound = Callable[[int, int, int, int, int], int]
 
 
 def _halves(a: Scalar, size: int) -> list[Bounds]:
-    """The numbers below zero and the others, as bits of the word."""
+    """The negative and the nonnegative numbers, as two intervals of unsigned bit patterns."""
     below = [(a.low + size, min(a.high, -1) + size)] if a.low < 0 else []
     return below + ([(max(a.low, 0), a.high)] if a.high >= 0 else [])
 

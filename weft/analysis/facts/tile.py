@@ -1,11 +1,11 @@
-"""What is known of the elements of a tile, axis by axis, beside what holds of all of them.
+"""The lattice of tile facts: contiguous and constant runs along each axis, next to the interval of all elements.
 
-    %o = tile.arange {start = 0, end = 64}        runs of 64 count up, and start at 0
-    %p = memory.addptr (tile.splat %in), %o       runs of 64 elements count up, and start at 0 modulo 16 bytes
-    %m = arith.cmp %o, (tile.splat %n)            runs of 16 are equal                                (%n is a multiple of 16)
+    %o = tile.arange {start = 0, end = 64}        contiguous runs of 64 that start at 0
+    %p = memory.addptr (tile.splat %in), %o       contiguous runs of 64 elements, 16-byte aligned
+    %m = arith.cmp %o, (tile.splat %n)            constant runs of 16                          (%n is a multiple of 16)
 
-Runs are aligned: a run of 4 starts at an index that is a multiple of 4. They count up modulo the width of the type, so a run
-whose first number is a multiple of its length never contains the point where the type wraps.
+Runs are aligned: a run of 4 starts at an index that is a multiple of 4. A run is contiguous modulo the width of the type. If
+its first number is a multiple of its length, it does not contain the type's wrap point.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weft.analysis.facts.scalar import Scalar
 
 
 class Axis(NamedTuple):
-    """Along one axis: runs of `contiguous` elements count up by one (pointers: by one element), the first of each is `start`;
-    runs of `constant` elements are equal."""
+    """The runs along one axis: the elements of a run of length `contiguous` increase by one (pointers: by one element) from a
+    first number that satisfies `start`. The elements of a run of length `constant` are equal."""
 
     contiguous: int = 1
     constant: int = 1
@@ -29,27 +29,27 @@ class Axis(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts about a value. `hull` holds of each element (of a pointer: its address in bytes), `axes` of a tile's axes; a scalar
-    has none. `step` is what counting up by one means in the unit of `hull`."""
+    """The facts of a value. `hull` is the interval of all elements (of byte addresses, for pointers). `axes` are the runs along
+    a tile's axes; a scalar has none. `step` is the difference of neighbours in a contiguous run, in the unit of `hull`."""
 
     hull: Scalar
     axes: tuple[Axis, ...] = ()
     step: int = 1
 
     def at(self, axis: int, run: int = 1) -> Congruence:
-        """What the elements at multiples of `run` along the axis are (by default all)."""
+        """The congruence of the elements whose index along the axis is a multiple of `run` (by default all elements)."""
         (contiguous, _, start), rest = self.axes[axis], self.hull.rest
         if run < contiguous:
             start = start.modulo(run * self.step)
         return start if start.modulus >= rest.modulus else rest
 
     def multiple(self, axis: int, run: int = 1) -> int:
-        """What divides the elements at multiples of `run` along the axis."""
+        """The largest known divisor of the elements whose index along the axis is a multiple of `run`."""
         return max(self.at(axis, run).divisor, self.hull.divisor)
 
     @property
     def every(self) -> int:
-        """What divides every element."""
+        """The largest known divisor of every element."""
         return self.hull.divisor
 
     @property
@@ -68,7 +68,7 @@ class Facts(NamedTuple):
         return tuple([self.multiple(d, axis.contiguous) for d, axis in enumerate(self.axes)])
 
     def join(self, other: Facts) -> Facts:
-        """What holds of both."""
+        """The facts that hold for both."""
         if self == other:
             return self
         axes: list[Axis] = []
@@ -79,7 +79,7 @@ class Facts(NamedTuple):
 
 
 def of(hull: Scalar, axes: tuple[Axis, ...], step: int = 1) -> Facts:
-    """Facts of a tile, of which each axis may say something that holds of all elements."""
+    """The facts of a tile. A congruence of an axis that holds for all elements strengthens the hull."""
     rest = hull.rest
     for axis in axes:
         if axis.start.modulus > rest.modulus:
@@ -89,7 +89,7 @@ def of(hull: Scalar, axes: tuple[Axis, ...], step: int = 1) -> Facts:
 
 
 def equal(hull: Scalar, shape: tuple[int, ...], step: int = 1) -> Facts:
-    """All elements are one number."""
+    """The facts of a tile whose elements are equal."""
     return Facts(hull, _whole(shape), step)
 
 
@@ -99,16 +99,16 @@ def _whole(shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 
 AxisRule = Callable[[int, Facts, Facts], Axis]
-"""The axis of a result, from its number and both operands."""
+"""The runs of a result along one axis, from the index of the axis and the facts of both operands."""
 
 
 def elementwise(d: int, a: Facts, b: Facts) -> Axis:
-    """Equal operands give equal results, whatever the function."""
+    """Any elementwise function: equal operands give equal results."""
     return Axis(1, min(a.axes[d].constant, b.axes[d].constant))
 
 
 def add(d: int, a: Facts, b: Facts) -> Axis:
-    """One operand counts up while the other stays."""
+    """The sum is contiguous where one operand is contiguous and the other is constant."""
     (up, same, _), (other_up, other_same, _) = a.axes[d], b.axes[d]
     run, other_run = min(up, other_same), min(other_up, same)
     if other_run > run:
@@ -117,7 +117,8 @@ def add(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def sub(d: int, a: Facts, b: Facts) -> Axis:
-    """The first counts up while the second stays; where both count up the difference stays."""
+    """The difference is contiguous where the first operand is contiguous and the second constant; it is constant where both are
+    contiguous."""
     x, y = a.axes[d], b.axes[d]
     run = min(x.contiguous, y.constant)
     same = max(min(x.constant, y.constant), min(x.contiguous, y.contiguous))
@@ -125,49 +126,50 @@ def sub(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def mul(d: int, a: Facts, b: Facts) -> Axis:
-    """By one nothing changes."""
+    """Multiplication by one keeps the runs."""
     return a.axes[d] if b.hull.value == 1 else b.axes[d] if a.hull.value == 1 else elementwise(d, a, b)
 
 
 def shl(d: int, a: Facts, b: Facts) -> Axis:
-    """By nothing nothing changes."""
+    """A shift by zero keeps the runs."""
     return a.axes[d] if b.hull.value == 0 else elementwise(d, a, b)
 
 
 def minimum(d: int, a: Facts, b: Facts) -> Axis:
-    """Where one is always the smaller one, the result is that."""
+    """If one operand is always the smaller one, the result is that operand."""
     if a.hull.high <= b.hull.low:
         return a.axes[d]
     return b.axes[d] if b.hull.high <= a.hull.low else elementwise(d, a, b)
 
 
 def maximum(d: int, a: Facts, b: Facts) -> Axis:
-    """Where one is always the larger one, the result is that."""
+    """If one operand is always the larger one, the result is that operand."""
     if a.hull.high <= b.hull.low:
         return b.axes[d]
     return a.axes[d] if b.hull.high <= a.hull.low else elementwise(d, a, b)
 
 
 def _counts_within(d: int, a: Facts, b: Facts, block: int) -> int:
-    """Runs of `a` that count up from a multiple of their length, no longer than `block`, while `b` stays."""
+    """The length of contiguous runs of `a` that start at a multiple of their length, limited to `block` and to constant runs of
+    `b`."""
     x = a.axes[d]
     return min(x.contiguous, a.multiple(d, x.contiguous), b.axes[d].constant, block)
 
 
 def div(d: int, a: Facts, b: Facts) -> Axis:
-    """Below zero truncation breaks runs: -8 ... -1 divided by 8 gives -1 once and then zeros."""
+    """Truncating division. Negative dividends break runs: -8 ... -1 divided by 8 gives one -1 and then zeros."""
     return quotient(d, a, b) if b.hull.value == 1 or a.hull.nonnegative else elementwise(d, a, b)
 
 
 def quotient(d: int, a: Facts, b: Facts) -> Axis:
-    """A quotient that is rounded down stays while the dividend counts up within one multiple of the divisor."""
+    """Floor division: the quotient is constant while the dividend is contiguous within one multiple of the divisor."""
     if b.hull.value == 1:
         return a.axes[d]
     return Axis(1, max(min(a.axes[d].constant, b.axes[d].constant), _counts_within(d, a, b, b.multiple(d))))
 
 
 def rem(d: int, a: Facts, b: Facts) -> Axis:
-    """A remainder counts up with the dividend, within one multiple of the divisor."""
+    """The remainder is contiguous with the dividend, within one multiple of the divisor."""
     if -b.hull.low < a.hull.low and a.hull.high < b.hull.low:
         return a.axes[d]
     run = _counts_within(d, a, b, b.multiple(d)) if a.hull.nonnegative else 1
@@ -175,7 +177,7 @@ def rem(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def and_(d: int, a: Facts, b: Facts) -> Axis:
-    """Low bits that are kept count up, low bits that are cleared make what is left stay."""
+    """A mask that keeps the low bits keeps contiguous runs; one that clears the low bits makes them constant."""
     pairs = (a, b), (b, a)
     kept = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
     cleared = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
@@ -185,7 +187,7 @@ def and_(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def or_(d: int, a: Facts, b: Facts) -> Axis:
-    """Low bits that are free count up, low bits that are set make what is left stay."""
+    """Where the other operand's low bits are 0, contiguous runs stay contiguous; where they are 1, runs become constant."""
     pairs = (a, b), (b, a)
     free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in pairs)
     covered = max(_counts_within(d, x, y, _ones(y.at(d))) for x, y in pairs)
@@ -195,7 +197,7 @@ def or_(d: int, a: Facts, b: Facts) -> Axis:
 
 
 def xor(d: int, a: Facts, b: Facts) -> Axis:
-    """Low bits that are free count up."""
+    """Where the other operand's low bits are 0, contiguous runs stay contiguous."""
     free = max(_counts_within(d, x, y, y.multiple(d)) for x, y in ((a, b), (b, a)))
     return Axis(free, min(a.axes[d].constant, b.axes[d].constant), congruence.xor(a.at(d, free), b.at(d, free)))
 
@@ -206,7 +208,8 @@ def _ones(rest: Congruence) -> int:
 
 
 def lower(d: int, a: Facts, b: Facts) -> int:
-    """Runs in which a < b holds for all or for none: `a` counts up to a multiple of the run, or `b` from one less."""
+    """The length of runs in which a < b is constant: `a` is contiguous and `b` a multiple of the run length, or `b` is
+    contiguous and `a` is one less than a multiple of it."""
     x, y = a.axes[d], b.axes[d]
     up = max(_counts_within(d, a, b, b.multiple(d)), _counts_within(d, b, a, _ones(a.at(d))))
     if _between_two(a.hull, b.at(d), 0):
@@ -217,13 +220,13 @@ def lower(d: int, a: Facts, b: Facts) -> int:
 
 
 def _between_two(numbers: Scalar, limit: Congruence, above: int) -> bool:
-    """Whether no number with the limit's rest, plus `above`, lies among these, so that a limit is over all of them or none."""
+    """Whether a limit with the given congruence, plus `above`, never splits the interval: all numbers are on one side of it."""
     rest = limit.residue + above
     return (numbers.low - rest) // limit.modulus == (numbers.high - rest) // limit.modulus
 
 
 def select(d: int, condition: Facts, a: Facts, b: Facts) -> Axis:
-    """One of the two for a whole run; one of them everywhere where it is known which."""
+    """A run of the result comes from one operand where the condition is constant; a known condition selects one operand."""
     if condition.hull.value is not None:
         return a.axes[d] if condition.hull.value else b.axes[d]
     run = min(a.axes[d].contiguous, b.axes[d].contiguous, condition.axes[d].constant)
@@ -232,7 +235,7 @@ def select(d: int, condition: Facts, a: Facts, b: Facts) -> Axis:
 
 
 def hinted(own: Axis, size: int, contiguous: int, divisible: int, constant: int) -> Axis:
-    """An axis with the author's promise."""
+    """The runs along an axis with the author's hints `gl.max_contiguous`, `gl.multiple_of` and `gl.max_constancy`."""
     run = min(max(own.contiguous, power_of_two_part(contiguous)), size)
     promised = multiple_of(divisible)
     start = promised if promised.modulus > own.start.modulus else own.start

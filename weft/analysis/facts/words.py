@@ -1,4 +1,4 @@
-"""Which integers an element type holds, and what is known of a value before anything is known."""
+"""The range of integers of each element type, and the top of the lattice for each type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.analysis.facts.tile import Axis, Facts
 from weft.ir.types import DTYPES, Element, Pointer, TileType, Type, int32
 
 ANYTHING = Scalar(-MOST, MOST)
-"""What is said of floats."""
+"""The facts of floats: none."""
 ADDRESS = Word(64, signed=False)
 """Addresses are in bytes."""
 WORDS: dict[str, Word] = {
@@ -16,11 +16,11 @@ WORDS: dict[str, Word] = {
 }
 """By the code of an element type."""
 ASSUMED = {**WORDS, int32.code: Word(32, signed=True, assumed=True)}
-"""Of sums and products where addresses are judged."""
+"""As `WORDS`, for facts about addresses: int32 sums and products are assumed not to overflow."""
 
 
 def word_of(element: Element, words: dict[str, Word] = WORDS) -> Word | None:
-    """The integers of an element type; None for floats."""
+    """The integer range of an element type; None for floats."""
     return ADDRESS if isinstance(element, Pointer) else words.get(element.code)
 
 
@@ -30,13 +30,13 @@ def shape_of(type: Type) -> tuple[int, ...]:
 
 
 def step_of(type: Type) -> int:
-    """Bytes by which addresses of neighbours differ; 1 of numbers."""
+    """The difference of neighbours in a contiguous run: the element size in bytes for pointers, 1 for integers."""
     element = type.element
     return element.element_ty.itemsize if isinstance(element, Pointer) else 1
 
 
 def unknown(type: Type, rest: Congruence = UNKNOWN) -> Facts:
-    """Nothing is known, but perhaps of the low bits."""
+    """The facts of a value of which nothing is known except perhaps a congruence."""
     word = word_of(type.element)
     hull = ANYTHING if word is None else between(word.low, word.high, rest)
     return Facts(hull, (Axis(),) * len(shape_of(type)), step_of(type))

@@ -1,4 +1,4 @@
-"""Tile IR to lowered IR: what each thread does, with every choice spelled. See `lower_tiles`."""
+"""Lowering of tile IR to per-thread operations on register arrays, one module per family. See `lower_tiles`."""
 
 from weft.passes.lower.lower_tiles import lower_tiles
 

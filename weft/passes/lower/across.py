@@ -1,4 +1,8 @@
-"""Lowering of gathers and histograms (through scratch memory) and of dots by fused multiply-adds (inside each thread)."""
+"""Lowering of gathers and histograms, through scratch shared memory, and of FMA dots, within each thread.
+
+%y = tile.gather %x, %i    -->    shared.store_regs %scratch, %x         in row-major order
+                                  %y = shared.load_at %scratch, %i       after a barrier
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def gather(lo: Lowering, op: Op) -> None:
-    """The source goes to scratch memory in row-major order; each register reads where its index points."""
+    """Store the source to scratch memory in row-major order; each register loads the element that its index selects."""
     source, index = op.uses
     axis: int = op.attrs["axis"]
     shape, linear = shape_of(source), linear_of(index)
@@ -49,7 +53,7 @@ def _scaled(lo: Lowering, value: Value, factor: int) -> Value:
 
 
 def histogram(lo: Lowering, op: Op) -> None:
-    """Counts in scratch memory, added up by atomics of the elements' owners."""
+    """Count in scratch memory: the owner of each element adds 1 to its bin with a shared memory atomic."""
     x, mask = op.operands
     assert x is not None
     bins: int = op.attrs["bins"]
@@ -71,7 +75,7 @@ def histogram(lo: Lowering, op: Op) -> None:
 
 
 def _inside(lo: Lowering, index: Value, bins: int) -> Value:
-    """Where a number is one of the bins: as an unsigned one it is below their count."""
+    """Where an index is a valid bin: one unsigned comparison also excludes negative indices."""
     wide = index if index.type.element.bits >= 32 else lo.emit(arith.cast, index, dtype=int32)
     unsigned = lo.emit(arith.bitcast, wide, element=uint32 if wide.type.element.bits == 32 else uint64)
     return lo.emit(arith.cmp, unsigned, _everywhere(lo, bins, unsigned), predicate="lt")
@@ -79,7 +83,7 @@ def _inside(lo: Lowering, index: Value, bins: int) -> Value:
 
 @cache
 def _line(linear: LinearLayout, axis: int, k: int) -> dict[int, Table]:
-    """For each register part of the coordinate along `axis`, the registers along the other axis, k = 0 ... `k` - 1."""
+    """For each coordinate along `axis` that a thread holds, its registers along the other axis, from 0 to `k` - 1."""
     rows, others = register_table(linear, axis), register_table(linear, 1 - axis)
     first: dict[tuple[int, int], int] = {}
     for register, at in enumerate(zip(rows, others, strict=True)):
@@ -88,7 +92,7 @@ def _line(linear: LinearLayout, axis: int, k: int) -> dict[int, Table]:
 
 
 def dot_fma(lo: Lowering, op: Op) -> None:
-    """Each thread multiplies the rows of `a` and the columns of `b` that it holds whole."""
+    """Each thread multiplies the rows of `a` with the columns of `b`; it holds both along all of K."""
     a, b, acc = op.uses
     k = shape_of(a)[1]
     a_lines, b_lines = _line(linear_of(a), 0, k), _line(linear_of(b), 1, k)

@@ -1,4 +1,8 @@
-"""Lowering of asynchronous copies: cp.async by each thread, mbarriers, and TMA by the elected thread."""
+"""Lowering of asynchronous copies: cp.async by each thread, mbarriers, and TMA by the elected thread.
+
+tma.load %desc, %bar, %tile, %x, %y    -->    tma.load %desc, %bar, %memory, %x, %y {boxes=((start, offset), ...)}
+mbarrier.init %bars {count=1}          -->    mbarrier.init %memory {count=1}
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ LEAST_BYTES = 4
 
 
 def global_to_shared(lo: Lowering, op: Op) -> None:
-    """Copies as wide as both memories and the mask allow. Elements that several threads hold are copied once."""
+    """Copies of the widest vectors that are contiguous in both memories and uniformly masked. An element that several threads
+    hold is copied once."""
     handle, ptr, mask = op.operands
     assert handle is not None and ptr is not None
     require(lo, op, lo.target.has_cp_async, "cp.async", "sm_80")
@@ -55,9 +60,10 @@ def global_to_shared(lo: Lowering, op: Op) -> None:
 def _vectors(
     lo: Lowering, op: Op, registers: tuple[Table, ...], address: Form, masked: Form | None
 ) -> tuple[Vectors, list[int]]:
-    """Vectors that are neighbours in both memories, and which part of `registers`, cut to their width, each of them is.
+    """Vectors that are contiguous in global and shared memory. The list gives the index of each vector among the groups of
+    `registers` when those are split to the same width.
 
-    Raises CompilationError (async-copy-width)."""
+    cp.async copies 4, 8 or 16 bytes. Raises CompilationError (async-copy-width) if no vector has at least 4."""
     _, ptr, mask = op.operands
     assert ptr is not None
     element = pointer_of(ptr).element_ty
@@ -78,7 +84,7 @@ def _vectors(
 
 
 def mbarrier_arrive(lo: Lowering, op: Op) -> None:
-    """On the barrier's memory."""
+    """An arrival of the cp.async copies on the mbarrier's memory."""
     require(lo, op, lo.target.has_cp_async and lo.target.has_mbarrier, "cp.async and mbarriers", "sm_80")
     lo.emit(op.kind, view(lo, op.operands[0]), **op.attrs)
 
@@ -87,7 +93,7 @@ def mbarrier_arrive(lo: Lowering, op: Op) -> None:
 
 
 def on_barrier(lo: Lowering, op: Op) -> None:
-    """The same operation on the barrier's memory."""
+    """The same operation on the mbarrier's memory."""
     require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     if op.kind is mbarrier.expect:
         require(lo, op, lo.target.has_mbarrier_tx, "mbarriers that count bytes", "sm_90a")
@@ -102,7 +108,7 @@ def _shared_by(op: Op) -> int:
 
 
 def init(lo: Lowering, op: Op) -> None:
-    """In the first of the blocks that share the barrier, for the arrivals of all of them."""
+    """Initialise in the first of the blocks that share the mbarrier, for the arrivals of all of them."""
     require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     blocks = _shared_by(op)
     with where(lo, in_first(lo, blocks)):
@@ -110,14 +116,15 @@ def init(lo: Lowering, op: Op) -> None:
 
 
 def invalidate(lo: Lowering, op: Op) -> None:
-    """In the first of the blocks that share the barrier."""
+    """Invalidate in the first of the blocks that share the mbarrier."""
     require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     with where(lo, in_first(lo, _shared_by(op))):
         lo.emit(op.kind, view(lo, op.operands[0]))
 
 
 def wait(lo: Lowering, op: Op) -> None:
-    """On the barrier's memory, in the first of the blocks that share it; what the wait keeps alive has its place already."""
+    """Wait in the first of the blocks that share the mbarrier. The other operands only extended live ranges, and shared memory
+    is allocated already."""
     require(lo, op, lo.target.has_mbarrier, "mbarriers", "sm_80")
     bar, phase, pred, *_ = op.operands
     blocks = _shared_by(op)
@@ -129,7 +136,7 @@ def wait(lo: Lowering, op: Op) -> None:
 
 
 def _coordinates(lo: Lowering, op: Op, coords: Sequence[Value | None]) -> list[Value]:
-    """Where what the block has of a request begins. Blocks of an im2col request are not split."""
+    """The coordinates at which this block's part of a TMA request begins. An im2col request cannot be split among blocks."""
     t, given = _descriptor(op), [lo.scalar(c) for c in coords]
     vectors = block_bases(t.layout.cga, t.block_shape)
     parts = [tuple([vector[d] for vector in vectors]) for d in range(len(t.block_shape))]
@@ -141,7 +148,7 @@ def _coordinates(lo: Lowering, op: Op, coords: Sequence[Value | None]) -> list[V
 
 
 def _linear(op: Op) -> LinearLayout:
-    """How the blocks of a cluster share the descriptor's block."""
+    """How the descriptor's block is distributed over the blocks of a cluster."""
     t = _descriptor(op)
     return t.layout.to_linear(t.block_shape)
 
@@ -153,7 +160,7 @@ def _descriptor(op: Op) -> DescriptorType:
 
 
 def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
-    """The operation's attributes with its boxes, what the hardware moves in one instruction each: see `weft.layout.shared.tma`.
+    """The operation's attributes with its boxes; one TMA instruction moves one box (see `weft.layout.shared.tma`).
 
     Raises CompilationError (tma-im2col-pixels)."""
     require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
@@ -166,7 +173,7 @@ def _attrs(lo: Lowering, op: Op) -> dict[str, Any]:
 
 
 def tma_load(lo: Lowering, op: Op) -> None:
-    """One request per box, all on one barrier. One for several blocks is made by one of them."""
+    """One TMA load per box, all on one mbarrier. A multicast load is issued by one of the receiving blocks."""
     attrs = _attrs(lo, op)
     desc, bar, handle, pred, *coords = op.operands
     shared = receivers(_linear(op), lo.num_ctas) if op.attrs["multicast"] else 0
@@ -179,7 +186,7 @@ def tma_load(lo: Lowering, op: Op) -> None:
 
 
 def tma_store(lo: Lowering, op: Op) -> None:
-    """One request per box, all in one group. Of blocks that hold copies the first one stores."""
+    """One TMA store per box, all in one bulk group. If several blocks hold the same data, the first of them stores it."""
     attrs = _attrs(lo, op)
     desc, handle, *coords = op.operands
     with where(lo, in_first(lo, copies(_linear(op), lo.num_ctas))):
@@ -187,9 +194,10 @@ def tma_store(lo: Lowering, op: Op) -> None:
 
 
 def make_descriptor(lo: Lowering, op: Op) -> None:
-    """Each place in the code has bytes of its own in the workspace: in a loop, a descriptor takes the place of the one before.
+    """Each operation in the code has its own slot in the workspace; in a loop, each iteration overwrites the descriptor of the
+    previous one.
 
-    Partitions make the descriptors that they use themselves (see `split_partitions`), and no others."""
+    Each partition makes the descriptors that it uses (see `split_partitions`), so unused ones are dropped here."""
     require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     if op.result not in lo.used:
         return
@@ -204,7 +212,8 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
 
 
 def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
-    """Assertions of a debug build: what TMA takes of addresses, extents and strides. The language has checked constants."""
+    """Assertions of a debug build: the alignment of addresses and strides, and the extents, that TMA requires (PTX ISA,
+    "Tensor map"). The language has checked constants already."""
     base, *numbers = operands
     rank = len(numbers) // 2
     zero, granule = lo.constant(0, int64), lo.constant(15, int64)
@@ -229,7 +238,7 @@ def _assert_describable(lo: Lowering, op: Op, operands: list[Value]) -> None:
 
 
 def fence_async(lo: Lowering, op: Op) -> None:
-    """Only GPUs that have an async proxy have the fence."""
+    """`fence.proxy.async` exists from sm_90 on, where the async proxy does."""
     require(lo, op, lo.target.has_tma, "TMA", "sm_90a")
     lo.emit(op.kind, **op.attrs)
 

@@ -1,4 +1,9 @@
-"""What happens once in a program of several blocks: which block does it. Programs of one block need no such test."""
+"""Predicates that select one block of a cluster for operations that a program executes once.
+
+    tma.store %desc, %t    -->    control.if (rank & 2 == 0) { tma.store ... }      blocks 0 and 2 hold the same data
+
+A program of one block needs no predicate.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,10 @@ from weft.passes.lower.state import Lowering
 
 
 def in_first(lo: Lowering, bits: int = -1, chosen: int = 0) -> Value | None:
-    """The predicate of blocks in whose numbers these bits are clear (all of them: the first block); None when all are.
+    """The predicate of blocks whose cluster rank has all of these bits clear, or None if that is every block. The default -1
+    selects rank 0.
 
-    Of the numbers that the bits tell apart another than 0 may be `chosen`."""
+    `chosen` is the value of the bits to select instead of 0."""
     mask = bits & lo.num_ctas - 1
     if not mask:
         return None
@@ -28,7 +34,7 @@ def in_first(lo: Lowering, bits: int = -1, chosen: int = 0) -> Value | None:
 
 
 def both(lo: Lowering, first: Value | None, second: Value | None) -> Value | None:
-    """The predicate that two predicates of the entry hold, None being always."""
+    """The conjunction of two predicates that are computed at the entry. None is true."""
     if first is None or second is None:
         return second if first is None else first
     with lo.at_entry():
@@ -36,13 +42,13 @@ def both(lo: Lowering, first: Value | None, second: Value | None) -> Value | Non
 
 
 def owns_first(lo: Lowering, linear: LinearLayout) -> Value | None:
-    """The predicate that picks one thread of the whole program for each element of a tile, or None when all own theirs."""
+    """The predicate that selects one thread of all blocks for each element of a tile, or None if every thread is selected."""
     return both(lo, lo.owns(linear), in_first(lo, copies(linear, lo.num_ctas)))
 
 
 @contextmanager
 def where(lo: Lowering, condition: Value | None) -> Iterator[None]:
-    """What is emitted inside happens where a scalar predicate holds, None being always. It has no results."""
+    """Emit the operations of the `with` block under a scalar predicate; None is true. They yield no results."""
     if condition is None:
         yield
         return

@@ -1,4 +1,7 @@
-"""Lowering of cluster launch control: the same operations on memory, requests by the first block of a cluster."""
+"""Lowering of cluster launch control: the handles become memory, and the first block of a cluster issues the request.
+
+clc.try_cancel %result, %bar    -->    control.if (rank == 0) { clc.try_cancel %result_memory, %bar_memory }
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def _require(lo: Lowering, op: Op) -> None:
 
 
 def try_cancel(lo: Lowering, op: Op) -> None:
-    """One request for the whole cluster. Raises CompilationError (lower-target)."""
+    """Issue one request for the whole cluster. Raises CompilationError (lower-target)."""
     _require(lo, op)
     result, bar = op.uses
     with where(lo, in_first(lo)):
@@ -23,7 +26,7 @@ def try_cancel(lo: Lowering, op: Op) -> None:
 
 
 def load(lo: Lowering, op: Op) -> None:
-    """Every thread reads the answer."""
+    """Every thread loads the response."""
     _require(lo, op)
     (result,) = op.uses
     halves = lo.emit_all(op.kind, view(lo, result))

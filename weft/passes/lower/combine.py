@@ -1,4 +1,7 @@
-"""Applying an author's combine function to register arrays, and exchanging values between warps for it."""
+"""The author's combine function of reductions and scans, applied to register arrays, and the exchange of values between warps.
+
+^(%a, %b): arith.add %a, %b    -->    %c = arith.add %earlier, %later       on arrays of n registers
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ Values = list[Value]
 
 
 def combine(lo: Lowering, region: Region, earlier: Values, later: Values) -> Values:
-    """The function on arrays, register by register: all operands of the earlier elements, then all of the later ones."""
+    """Apply the function register by register. Its arguments are all operands of the earlier elements, then those of the later
+    ones. A function with control flow or side effects is kept as the region of a `map_elements`."""
     arguments = [*earlier, *later]
     if any(op.regions or not (op.kind.pure or op.kind.terminator) for op in region.ops):
         return list(lo.emit_all(reduce.map_elements, *arguments, regions=(lo.copy_region(region),), pack=1))
@@ -30,7 +34,7 @@ def _as_array(lo: Lowering, value: Value, count: int) -> Value:
 
 
 def _apply(lo: Lowering, op: Op) -> None:
-    """A scalar operation of the function on arrays; one whose operands are uniform stays scalar."""
+    """Apply one scalar operation of the function to arrays. If all operands are scalars, it stays scalar."""
     operands = [lo.env[value] for value in op.uses]
     counts = [v.type.count for v in operands if isinstance(v.type, RegsType)]
     if counts:
@@ -40,12 +44,12 @@ def _apply(lo: Lowering, op: Op) -> None:
 
 
 def gathered(lo: Lowering, values: Values, table: tuple[int, ...]) -> Values:
-    """The same registers of each operand's array."""
+    """Gather the same registers of each operand's array."""
     return [lo.gather(value, table) for value in values]
 
 
 def selected(lo: Lowering, condition: Value, lhs: Values, rhs: Values) -> Values:
-    """`lhs` in threads where the condition holds, else `rhs`."""
+    """`lhs` in threads in which the condition holds, else `rhs`."""
     return [lo.emit(arith.select, condition, a, b) for a, b in zip(lhs, rhs, strict=True)]
 
 
@@ -59,7 +63,7 @@ def bit_test(lo: Lowering, index: Value, mask: int, flip: int = 0) -> Value:
 
 
 def slots(lo: Lowering, step: WarpStep, values: Values) -> list[Values]:
-    """What each slot holds after every warp wrote its values: per slot, an array per operand."""
+    """Store each warp's values to its slot of scratch memory and load all slots: per slot, one array per operand."""
     count = lo.count(Array(values[0]))
     cells = step.cells.columns
     within = [0]
@@ -88,14 +92,14 @@ def slots(lo: Lowering, step: WarpStep, values: Values) -> list[Values]:
 
 
 def slot_of(lo: Lowering, step: WarpStep) -> Value:
-    """The slot that this thread's warp writes."""
+    """The index of the slot that this thread's warp stores to."""
     with lo.at_entry():
         slot = lo.of_thread((), step.slot_bases)
         return lo.emit(arith.xor, slot, lo.constant(step.flip, int32)) if step.flip else slot
 
 
 def finish(lo: Lowering, region_op: Op, values: Values) -> None:
-    """Record the results: tiles as arrays, scalars as the first register."""
+    """Define the results: tiles as arrays, scalars as the first register."""
     for result, value in zip(region_op.results, values, strict=True):
         if isinstance(result.type, ScalarType):
             lo.env[result] = lo.emit(regs.extract, value, index=0, name=result.name)

@@ -1,9 +1,13 @@
-"""Lowering of control flow: what its edges hand on.
+"""Lowering of control flow: the types of the values that loops carry and branches yield.
 
-A tile becomes a register array, unless a loop only moves it (`weft.passes.lower.roots`) and it is base and constants where it
-enters: then only the base is carried. Of a handle it is carried where it begins, or its memory where allocations differ
-(`weft.passes.lower.views`). All of this is known beforehand, and what is known of numbers as well
-(`weft.analysis.facts`), so that each region is lowered once.
+    %p = control.for (%at) {^(%i, %a): ... control.yield (memory.addptr %a, (tile.splat %s))}
+-->
+    %b = control.for (%base) {^(%i, %c): ... control.yield (memory.addptr %c, %s)}       one pointer, not one per register
+
+A tile is carried as a register array. There is one exception: if a `for` only adds uniform values to it
+(`weft.passes.lower.roots`), and its initial value is affine (a base plus constants), only the base is carried. A handle is
+carried as its byte offset, or as its memory if its sources belong to different allocations (`weft.passes.lower.views`). These
+decisions and the value facts (`weft.analysis.facts`) are made on tile IR, so each region is lowered only once.
 """
 
 from __future__ import annotations
@@ -23,15 +27,15 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value on the edges of control flow: its type there and, of a tile that is carried as its base, base and constants as
-    they enter."""
+    """How a control flow edge carries a value: its lowered type, and the initial affine form of a tile that is carried as its
+    base."""
 
     type: Type
     around: Affine | None = None
 
 
 def _carried(lo: Lowering, target: Value, enters: Value | None) -> Carried:
-    """How what becomes `target` is carried; `enters` is a loop's initial value."""
+    """How the phi `target` is carried. `enters` is its initial value, if it is carried by a `for`."""
     t = target.type
     if isinstance(t, SharedType):
         whole = lo.views.known[target].room is target
@@ -48,7 +52,7 @@ def _carried(lo: Lowering, target: Value, enters: Value | None) -> Carried:
 
 
 def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
-    """Behind the edge `new` stands for the value."""
+    """Record that past the edge the lowered value `new` represents `old`."""
     if isinstance(old.type, SharedType):
         whole = isinstance(new.type, SharedArrayType)
         room = new if whole else lo.handles[lo.views.known[old].room].room
@@ -66,7 +70,7 @@ def _enter(lo: Lowering, old: Value, carried: Carried, new: Value) -> None:
 
 
 def _leave(lo: Lowering, value: Value, target: Value, carried: Carried) -> Value:
-    """What is handed on for `value`, where it becomes `target`."""
+    """The lowered value that an edge passes for `value` to the phi `target`."""
     if isinstance(value.type, SharedType | TensorType):
         form = memory_from if isinstance(carried.type, SharedArrayType) else begin_from
         return form(lo, value, lo.start(target))
@@ -81,21 +85,21 @@ def _leave(lo: Lowering, value: Value, target: Value, carried: Carried) -> Value
 
 
 def structured(lo: Lowering, op: Op) -> None:
-    """Lower each region, with what its edges hand on."""
+    """Lower a loop or branch with its regions."""
     carried: dict[Value, Carried] = {}
     leaving: dict[int | None, list[Pair]] = {None: [], **{number: [] for number in range(len(op.regions))}}
     for joint in joints(op):
         hub, *_ = joint.targets
         for port in joint.sources:
             leaving[port.region] += zip(port.values, hub.values, strict=True)
-        # Where several values come together in a `while`, or in a branch, tiles are arrays.
+        # The phis of a `while` and of a branch carry tiles as arrays.
         enters = [port.values for port in joint.sources if port.region is None and op.kind is control.for_]
         for row, number in zip(joint.rows, range(len(hub.values)), strict=True):
             how = _carried(lo, hub.values[number], enters[0][number] if enters else None)
             carried.update(dict.fromkeys(row[len(joint.sources) :], how))
 
     def handed(number: int | None, operands: tuple[Value | None, ...]) -> list[Value]:
-        """Operands that stay in the region, and what the others hand on."""
+        """The lowered operands: those that no edge passes (bounds, conditions), then those that the edges pass."""
         own = operands[: len(operands) - len(leaving[number])]
         moved = (_leave(lo, value, target, carried[target]) for value, target in leaving[number])
         return [*map(lo.scalar, own), *moved]
@@ -121,7 +125,7 @@ def structured(lo: Lowering, op: Op) -> None:
 
 
 def map_elements(lo: Lowering, op: Op) -> None:
-    """The function stays a region over scalars, run for each register."""
+    """The function stays a region over scalars, which is executed for each register."""
     if not isinstance(op.results[0].type, TileType):
         lo.env.update(zip(op.results, lo.keep(op, tuple([lo.scalar(v) for v in op.uses])), strict=True))
         return
@@ -133,7 +137,7 @@ def map_elements(lo: Lowering, op: Op) -> None:
 
 
 def partitions(lo: Lowering, op: Op) -> None:
-    """Each region is lowered as a kernel of its own."""
+    """Each partition is lowered like a kernel: it has its own entry, number of warps and thread indices."""
     regions: list[Region] = []
     for region, warps in zip(op.regions, op.attrs["num_warps"], strict=True):
         with lo.partition(warps) as opened:

@@ -1,4 +1,9 @@
-"""Lowering of layout conversions: the plan of `weft.layout.convert`, spelled in operations."""
+"""Lowering of layout conversions by the plan of `weft.layout.convert`: register moves, warp shuffles, or shared memory.
+
+%y = tile.convert %x    -->    %y = regs.gather %x              the same thread holds each element
+                               %y = regs.shuffle_xor %x ...     the same warp does
+                               shared.store_regs, load_regs     any thread of the block does
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,13 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def convert(lo: Lowering, op: Op) -> None:
-    """Move a tile to another layout by the cheapest plan."""
+    """Convert a tile to another layout by the cheapest plan."""
     (source,) = op.uses
     lo.define(op, converted(lo, lo.form(source), linear_of(source), linear_of(op.result), source.type.element.bits))
 
 
 def converted(lo: Lowering, form: Form, source: LinearLayout, target: LinearLayout, bits: int) -> Form:
-    """The form of a tile of elements of `bits` bits in another layout."""
+    """The form, in the target layout, of a tile with elements of `bits` bits."""
     if isinstance(form, Splat):
         return Splat(form.value, target.in_size("register"))
     plan = plan_conversion(source, target, bits)
@@ -35,7 +40,7 @@ def converted(lo: Lowering, form: Form, source: LinearLayout, target: LinearLayo
 
 
 def _swap(lo: Lowering, value: Value, bit: int, mask: int) -> Value:
-    """Registers r and r ^ (1 << bit) change places in threads where parity(thread & mask) is odd."""
+    """Swap registers r and r ^ (1 << bit) in threads for which parity(thread & mask) is odd."""
     lanes, warps = (tuple([mask >> i & 1 for i in range(first, first + 5)]) for first in (0, 5))
     parity = lo.of_thread(lanes, warps)
     odd = lo.emit(arith.cmp, parity, lo.constant(0, int32), predicate="ne")
@@ -45,7 +50,7 @@ def _swap(lo: Lowering, value: Value, bit: int, mask: int) -> Value:
 
 
 def shuffle(lo: Lowering, plan: WarpShuffle, value: Value) -> Value:
-    """Conditional swaps, rounds of shuffles (those from one lane together), conditional swaps."""
+    """Conditional swaps of registers, shuffles (one array per source lane), and conditional swaps again."""
     value = lo.gather(value, plan.registers)
     for bit, mask in plan.pre:
         value = _swap(lo, value, bit, mask)
@@ -65,7 +70,7 @@ def shuffle(lo: Lowering, plan: WarpShuffle, value: Value) -> Value:
 
 
 def _round(lo: Lowering, plan: WarpShuffle, value: Value, lane: int) -> Value:
-    """All registers of `value` from the lane that this thread reads in rounds of the constant `lane`."""
+    """Shuffle all registers of `value` from the source lane of this thread for the constant `lane`."""
     if plan.own_lanes:
         return lo.emit(regs.shuffle_xor, value, mask=lane) if lane else value
     source = lo.of_thread(plan.lane_map[:5], plan.lane_map[5:])
@@ -75,7 +80,7 @@ def _round(lo: Lowering, plan: WarpShuffle, value: Value, lane: int) -> Value:
 
 
 def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:
-    """Store to scratch memory in one layout, load in the other. `insert_sync` places the barriers."""
+    """Store to scratch memory in one layout and load in the other. `insert_sync` inserts the barriers."""
     memory = allocate(lo, value, plan.elements)
     lo.emit(
         shared.store_regs, memory, _thread_offset(lo, plan.store), value,

@@ -1,4 +1,7 @@
-"""Lowering of printing, assertions and breakpoints: each element is reported once, with its place in the tile."""
+"""Lowering of print, assert and breakpoint: each element is printed once, with its coordinates in the tile.
+
+debug.print %x    -->    control.if %owner { debug.print %x_registers, %row, %column }
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def print_(lo: Lowering, op: Op) -> None:
-    """The owners print their registers with their coordinates; thread 0 prints scalars, or in a launch of threads each does."""
+    """Each element's owner prints it with its coordinates. Thread 0 prints scalars; in a kernel with an explicit thread block
+    each thread prints its own."""
     operands = tuple(op.uses)
     tiles = [value for value in operands if isinstance(value.type, TileType)]
     if not tiles:
@@ -42,7 +46,7 @@ def _array(lo: Lowering, value: Value, registers: tuple[int, ...], count: int) -
 
 
 def assert_(lo: Lowering, op: Op) -> None:
-    """Every thread checks the registers it holds; without `debug` nothing does (the simulator checks tile IR, always)."""
+    """Each thread checks the registers that it holds, in a debug build only. The simulator checks tile IR in any build."""
     if not lo.source.attrs.debug:
         return
     condition, mask = op.operands
@@ -54,7 +58,7 @@ def assert_(lo: Lowering, op: Op) -> None:
 
 
 def breakpoint_(lo: Lowering, op: Op) -> None:
-    """A GPU does not stop."""
+    """Dropped: breakpoints stop the simulator only."""
 
 
 RULES: dict[OpDef, LowerRule] = {

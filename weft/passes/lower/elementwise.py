@@ -1,4 +1,9 @@
-"""Lowering of elementwise operations: uniform ones stay scalar, integer sums base and constants, others become arrays."""
+"""Lowering of elementwise operations to the cheapest form (`weft.passes.lower.forms`).
+
+arith.add (tile.splat %a), (tile.splat %b)    -->    one scalar addition                        (Splat)
+arith.add (tile.arange), (tile.splat %b)      -->    one scalar addition to the thread's base   (Affine)
+arith.add %x, %y                              -->    one addition per register                  (Array)
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def elementwise(lo: Lowering, op: Op) -> None:
-    """Any operation that works element by element: on scalars where all operands are uniform, else on register arrays."""
+    """The default rule: one scalar operation if all operands are uniform, else an operation on register arrays."""
     tiles = [lo.form(v) if isinstance(v.type, TileType) else None for v in op.uses]
     attrs: dict[str, Any] = {k: _lowered_type(v) if k == "type" else v for k, v in op.attrs.items()}
     if op.kind.pure and attrs.get("pack", 1) == 1 and all(isinstance(form, Splat | None) for form in tiles):
@@ -44,14 +49,14 @@ def _affine(base: Value, const: Table, strides: Strides, exact: Exact | None = N
 
 
 def _exactly(lo: Lowering, kind: OpDef, *forms: Affine) -> Exact | None:
-    """The exact value of a sum or product, where one of its operands has one that differs from base and constants."""
+    """The exact value of a sum or product, if an operand has one that may differ from its base plus constants."""
     if all(form.exact is None for form in forms):
         return None
     return lambda registers: lo.emit(kind, *(lo.array(lo.picked(form, registers)) for form in forms))
 
 
 def _integers(lo: Lowering, op: Op) -> tuple[Affine, Affine] | None:
-    """Both operands as base and constants, when they are integers and not both uniform."""
+    """Both operands as affine forms, if they are integers and not both uniform."""
     element = op.result.type.element
     if not isinstance(element, DType) or not element.is_int() or element.is_bool():
         return None
@@ -72,7 +77,7 @@ def _scalar_op(lo: Lowering, op: Op) -> bool:
 
 
 def add(lo: Lowering, op: Op) -> None:
-    """Sum or difference: bases, constants and strides do what the operation says."""
+    """Sum or difference: the operation is applied to bases, constants and strides separately."""
     if _scalar_op(lo, op):
         return
     both = _integers(lo, op)
@@ -88,7 +93,7 @@ def add(lo: Lowering, op: Op) -> None:
 
 
 def mul(lo: Lowering, op: Op) -> None:
-    """Product with a uniform factor: it multiplies the base and becomes a stride of the constants."""
+    """Product with a uniform factor: it multiplies the base, and becomes a stride of the constants if it is not constant."""
     if _scalar_op(lo, op):
         return
     both = _integers(lo, op)
@@ -112,7 +117,7 @@ def _times(lo: Lowering, form: Affine, factor: Value, exact: Exact | None) -> Af
 
 
 def shl(lo: Lowering, op: Op) -> None:
-    """A shift by a constant is a product."""
+    """A left shift by a constant is a product."""
     if _scalar_op(lo, op):
         return
     both = _integers(lo, op)
@@ -127,7 +132,8 @@ def shl(lo: Lowering, op: Op) -> None:
 
 
 def divided(lo: Lowering, op: Op) -> None:
-    """Quotient and remainder of a tile's coordinate by a constant power of two are some of the coordinate's bits."""
+    """Quotient and remainder of a coordinate by a constant power of two. They select bits of the coordinate, so the result is
+    again a linear map of the thread's index."""
     if _scalar_op(lo, op):
         return
     part = _bits_of(lo, op)
@@ -138,7 +144,7 @@ def divided(lo: Lowering, op: Op) -> None:
 
 
 LARGEST = int32.max_value
-"""The largest constant of a form that is a number of its type; larger ones are numbers that wrap."""
+"""The largest constant of an affine form that does not overflow its type."""
 
 
 def _bits_of(lo: Lowering, op: Op) -> Affine | None:
@@ -161,7 +167,9 @@ def _bits_of(lo: Lowering, op: Op) -> Affine | None:
 
 
 def cast(lo: Lowering, op: Op) -> None:
-    """Widening an integer keeps base and constants for addresses; its exact value is made where that is asked for."""
+    """A widening integer cast keeps the affine form for addresses. `exact` computes the wrapped value if it is needed itself.
+
+    A cast of an even number of FP32 registers to a narrow float uses the packed `cvt` instructions."""
     if _scalar_op(lo, op):
         return
     dtype: DType = op.attrs["dtype"]
@@ -187,7 +195,7 @@ def cast(lo: Lowering, op: Op) -> None:
 
 
 def addptr(lo: Lowering, op: Op) -> None:
-    """Address arithmetic: the base moves, constants and strides (as int64) are kept for the access."""
+    """Address arithmetic: the base pointer advances; constants and strides (as int64) stay until the access."""
     if _scalar_op(lo, op):
         return
     ptr, offset = (lo.form(v) for v in op.uses)
@@ -203,7 +211,7 @@ def addptr(lo: Lowering, op: Op) -> None:
 
 
 def cmp(lo: Lowering, op: Op) -> None:
-    """A comparison of integers waits until it is known which registers need it."""
+    """An integer comparison is deferred until it is known for which registers it is needed."""
     if _scalar_op(lo, op):
         return
     lhs, rhs = (lo.form(v) for v in op.uses)
@@ -216,7 +224,7 @@ def cmp(lo: Lowering, op: Op) -> None:
 
 
 def and_(lo: Lowering, op: Op) -> None:
-    """A conjunction of masks waits like its parts."""
+    """A conjunction of deferred comparisons is deferred too."""
     if _scalar_op(lo, op):
         return
     lhs, rhs = (lo.form(v) for v in op.uses)
@@ -228,7 +236,7 @@ def and_(lo: Lowering, op: Op) -> None:
 
 
 def hint(lo: Lowering, op: Op) -> None:
-    """Tiles keep their form: what was promised about them is among their facts. Of equal elements each is divisible."""
+    """A tile keeps its form, as value facts include the hint. If all elements are equal, the hint applies to the scalar."""
     if _scalar_op(lo, op):
         return
     (source,) = op.uses

@@ -1,4 +1,7 @@
-"""Values that one thread has and others need: through shuffles inside a warp, through scratch memory across warps."""
+"""Broadcast of values from one thread to others: by shuffles within a warp, through scratch shared memory across warps.
+
+%v of thread 0    -->    shared.store_regs %scratch, %v (thread 0); shared.load_regs %scratch (all threads)
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from weft.passes.lower.state import Lowering
 
 
 def storable(lo: Lowering, value: Value) -> Value:
-    """An array as scratch memory and shuffles can hold it: pointers become uint64, bools uint8."""
+    """An array in a type that scratch memory and shuffles support: pointers become uint64, bools uint8."""
     element = value.type.element
     if not isinstance(element, DType):
         return lo.emit(arith.bitcast, value, element=uint64)
@@ -37,7 +40,7 @@ def allocate(lo: Lowering, value: Value, count: int) -> Value:
 
 
 def broadcast_scalar(lo: Lowering, value: Value, used: bool) -> Value:
-    """A scalar for all threads from the one-register array of thread 0."""
+    """Broadcast thread 0's value, a one-register array, to a scalar of all threads."""
     if not used:
         return lo.emit(regs.extract, value, index=0)
     stored = storable(lo, value)
@@ -49,7 +52,7 @@ def broadcast_scalar(lo: Lowering, value: Value, used: bool) -> Value:
 
 
 def broadcast_from_owner(lo: Lowering, value: Value, linear: LinearLayout, used: bool) -> Value:
-    """All registers of a tile for all threads, from the owned registers of owning threads."""
+    """Broadcast the elements of a tile from their owners to all threads that hold them."""
     registers = owned(linear)
     lanes, warps = free_threads(linear)
     if used and (warps or not _repeats_whole_lanes(linear)):
@@ -62,18 +65,18 @@ def broadcast_from_owner(lo: Lowering, value: Value, linear: LinearLayout, used:
 
 
 def _repeats_whole_lanes(linear: LinearLayout) -> bool:
-    """Lanes that own nothing hold what the lane holds whose number has those bits cleared."""
+    """Whether a lane that owns nothing holds the same elements as the lane whose index has the free bits cleared."""
     mask, _ = free_threads(linear)
     return not any(column for bit, column in enumerate(linear.columns["lane"]) if mask >> bit & 1)
 
 
 def row_major(lo: Lowering, linear: LinearLayout) -> tuple[Value, Table]:
-    """Row-major numbers of a tile's elements: the thread's part, and each register's (joined by exclusive or)."""
+    """Row-major indices of a tile's elements: the thread's part, and each register's part, which are combined by XOR."""
     return lo.of_thread(*(linear.columns[d] for d in ("lane", "warp", "block"))), flat_table(linear)
 
 
 def store_row_major(lo: Lowering, memory: Value, value: Value, linear: LinearLayout) -> None:
-    """Owners store what they own; `value` holds all registers of the tile, or the owned ones only."""
+    """Owners store their elements. `value` holds all registers of the tile, or the owned ones only."""
     base, table = row_major(lo, linear)
     registers = owned(linear)
     assert isinstance(value.type, RegsType)
@@ -85,14 +88,14 @@ def store_row_major(lo: Lowering, memory: Value, value: Value, linear: LinearLay
 
 
 def load_row_major(lo: Lowering, memory: Value, linear: LinearLayout) -> Value:
-    """All registers of a tile."""
+    """Load all registers of a tile."""
     base, table = row_major(lo, linear)
     every = tuple([(r,) for r in range(len(table))])
     return lo.emit(shared.load_regs, memory, base, offsets=table, registers=every, vec=1)
 
 
 def _through_scratch(lo: Lowering, value: Value, linear: LinearLayout) -> Value:
-    """Owners store their elements, everybody loads what it holds."""
+    """Owners store their elements to scratch memory, and every thread loads the elements that it holds."""
     stored = storable(lo, value)
     memory = allocate(lo, stored, prod(linear.out_sizes))
     store_row_major(lo, memory, stored, linear)

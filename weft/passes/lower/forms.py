@@ -1,11 +1,13 @@
-"""How a tile's elements are known while it is lowered.
+"""The forms in which a tile's elements are represented during lowering.
 
-A thread holds one element of a tile per register. What is known about them decides the code: all equal (`Splat`), a base of
-the thread's own plus constants per register (`Affine`: one base instead of n registers), a comparison of such (`Compare`,
-`Both`: computed only for the registers that need it), or nothing (`Array`: n registers).
+    tile.splat %s               Splat(%s, n)                      one scalar
+    tile.arange                 Affine(lane * 4, (0, 1, 2, 3))    one base per thread, constants per register
+    arith.cmp of two Affines    Compare                           computed only for the registers that need it
+    memory.load                 Array(%registers)                 n registers
 
-An `Affine` of 32-bit integers may be split into base and constants as if it never wrapped when it becomes an address. Where
-its exact value is needed after a widening, `exact` makes it. Constants wrap once they have left what addresses can need.
+An `Affine` of 32-bit integers is split into base and constants as if it never overflowed when it is used as an address. If its
+exact value is needed after a widening cast, `exact` emits it. Constants are wrapped to the type only beyond the range that
+differences of addresses can have (`bounded`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Splat:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Register r holds `base + const[r] + sum(stride * table[r])`: integers, or a pointer base with offsets in elements."""
+    """Register r holds `base + const[r] + sum(stride * table[r])`. They are integers, or a pointer plus offsets in elements."""
 
     base: Value
     const: Table
@@ -68,7 +70,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`lhs predicate rhs`, register by register, not computed yet."""
+    """`lhs predicate rhs`, register by register, not emitted yet."""
 
     predicate: Predicate
     lhs: Affine
@@ -86,7 +88,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """`lhs and rhs` of two masks, not computed yet."""
+    """`lhs and rhs` of two masks, not emitted yet."""
 
     lhs: Mask
     rhs: Mask
@@ -100,7 +102,7 @@ Form = Array | Splat | Affine | Compare | Both
 def sum_strides(
     lhs: tuple[tuple[Value, Table], ...], rhs: tuple[tuple[Value, Table], ...], sign: int = 1
 ) -> tuple[tuple[Value, Table], ...]:
-    """Terms of `lhs + sign * rhs`, one per stride, without those that are zero everywhere."""
+    """The terms of `lhs + sign * rhs`, one per stride, without terms whose table is all zero."""
     terms = dict(lhs)
     for stride, table in rhs:
         before = terms.get(stride, (0,) * len(table))
@@ -109,7 +111,7 @@ def sum_strides(
 
 
 def bounded(table: Table, bits: int) -> Table:
-    """Constants of integers of `bits` bits: reduced to them once one is greater than a difference of two numbers can be.
+    """Constants wrapped to integers of `bits` bits, if one of them is out of the range of differences of two such integers.
 
     >>> bounded((3, 1 << 31), 32), bounded((3, 5 << 31), 32)
     ((3, 2147483648), (3, -2147483648))

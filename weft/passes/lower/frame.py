@@ -1,4 +1,4 @@
-"""The threads that run what is being lowered: the kernel's, or a partition's."""
+"""The threads that execute the code being lowered, the kernel's or a partition's, and values computed once at its entry."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ LANE_BITS = WARP_SIZE.bit_length() - 1
 
 
 class Frame:
-    """The threads that run what is being lowered, and what is known at the entry to their code.
+    """The threads that execute the code being lowered, and the values that are computed at its entry.
 
-    `thread_bits` of a thread's number. `entry` takes what depends on the thread only; `constants` and `threads` remember it,
-    and `maps` the linear map that a value of `threads` is of the thread's number.
+    `thread_bits` is the number of bits of a thread's index. `entry` are operations that depend on the thread only, hoisted to
+    the entry. `constants` and `threads` are caches of their results; `maps` gives the linear map of the thread's index that a
+    value of `threads` computes.
     """
 
     __slots__ = ("constants", "entry", "maps", "thread_bits", "threads")

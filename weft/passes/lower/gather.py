@@ -1,9 +1,9 @@
-"""Lowering of rows that TMA gathers and scatters: requests for four rows each, by the thread that is elected.
+"""Lowering of TMA gathers and scatters of rows: instructions for four rows each, issued by the elected thread.
 
     tma.gather %desc, %bar, %t, %rows, %c    -->    %r = all rows in each thread's registers
                                                     tma.gather4 %desc, %bar, %t, %r, %c {steps=((0, 0, 0), (4, 0, 512))}
 
-The elected thread may be any of its warp's, so all threads have all rows.
+`elect.sync` may elect any thread of the warp, so every thread gets all row indices.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def _descriptor(desc: Value) -> tuple[DescriptorType, NVMMASharedLayout]:
 
 
 def _blocks(desc: Value, handle: Value, dim: int) -> Table:
-    """Where each bit of a block's number moves what the block has of a gathered tile, along a dimension."""
+    """The offset along a dimension of a block's part of a gathered tile, for each bit of the block's cluster rank."""
     _, layout = _descriptor(desc)
     return tuple([basis[dim] for basis in block_bases(layout.cga, type_of(handle).shape)])
 
 
 def _steps(desc: Value, handle: Value) -> tma.GatherSteps:
-    """Requests for each four rows of each box of the whole tile: within a box, rows lie one after another."""
+    """One instruction for each four rows of each box. Within a box, rows are contiguous in shared memory."""
     d, layout = _descriptor(desc)
     split = tma_layout.boxes(type_of(handle).shape, layout, d.element.bits)
     rows = split.box[0]
@@ -56,9 +56,9 @@ def _steps(desc: Value, handle: Value) -> tma.GatherSteps:
 
 
 def _rows(lo: Lowering, op: Op, desc: Value, handle: Value, rows: Value) -> Value:
-    """An array of all rows that the block has of the tile, in each of its threads.
+    """An array of all row indices of the block's part of the tile, in each of its threads.
 
-    Raises LayoutError (convert-blocks) where other blocks have them."""
+    Raises LayoutError (convert-blocks) if other blocks hold them."""
     source = linear_of(rows)
     _, layout = _descriptor(desc)
     own, *_ = block_shape(layout.cga, type_of(handle).shape)
@@ -75,14 +75,15 @@ def _rows(lo: Lowering, op: Op, desc: Value, handle: Value, rows: Value) -> Valu
 
 
 def _column(lo: Lowering, desc: Value, handle: Value, column: Value) -> Value:
-    """The first column that the block has of the tile."""
+    """The first column of the block's part of the tile."""
     parts = _blocks(desc, handle, 1)
     first = lo.scalar(column)
     return lo.add(first, lo.of_thread((), (), parts)) if any(parts) else first
 
 
 def gather(lo: Lowering, op: Op) -> None:
-    """All on one barrier. Blocks that hold copies fetch one each. Raises CompilationError (lower-target)."""
+    """All loads complete on one mbarrier. Blocks with the same data load one copy each. Raises CompilationError
+    (lower-target)."""
     _require(lo, op)
     desc, bar, handle, pred, rows, column = op.operands
     assert desc is not None and handle is not None and rows is not None and column is not None
@@ -93,7 +94,8 @@ def gather(lo: Lowering, op: Op) -> None:
 
 
 def scatter(lo: Lowering, op: Op) -> None:
-    """All in one group. Of blocks that hold copies the first one stores. Raises CompilationError (lower-target)."""
+    """All stores are in one bulk group. If several blocks hold the same data, the first of them stores it. Raises
+    CompilationError (lower-target)."""
     _require(lo, op)
     desc, handle, rows, column = op.uses
     whole = _rows(lo, op, desc, handle, rows)

@@ -1,12 +1,12 @@
-"""Lowering of handles to shared and tensor memory: where a tile lies is a byte in an allocation, or an address of tensor
-memory, and a start within the tile.
+"""Lowering of handles to shared and tensor memory: a handle becomes a byte offset in an allocation, or a tensor memory address,
+and a constant start within its tile.
 
     %t = shared.index %bufs, %i          -->    %b = arith.mul %i, 16384
     shared.store %t, %x                         %t = shared.view %bufs, %b {element=f16, count=8192}
                                                 shared.store_regs %t, ...
 
-Forming a handle costs at most the arithmetic of its run-time indices. What is inside of a tile (slices, permutations, other
-shapes) is known while compiling and ends in the offsets of accesses.
+A handle costs only the arithmetic of its run-time indices. Slices, permutations and reshapes within a tile are known at compile
+time and end in the constant offsets of accesses.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from weft.passes.lower.views import Tiled, first_step, steps_from, tiled
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a handle's tiles lie; where a view begins within its tile, `Lowering.start` says.
+    """The address of a handle's first tile. `Lowering.start` has the start of a view within that tile.
 
-    `room`: shared memory, mostly an allocation; None in tensor memory, of which a kernel has all columns together. `begin`:
-    where the first tile begins, an int32 scalar: a byte of the room, or an address of tensor memory (lane << 16 | column)."""
+    `room`: the shared memory array, usually an allocation; None for tensor memory, where all columns are one allocation.
+    `begin`: an int32 scalar, a byte offset in the array or a tensor memory address (lane << 16 | column)."""
 
     room: Value | None
     begin: Value
@@ -45,25 +45,25 @@ def type_of(value: Value) -> SharedType:
 
 
 def shared_side(lo: Lowering, value: Value) -> SharedSide:
-    """The memory of a handle to shared memory, as plans see it."""
+    """The shared memory operand that layout plans take, from a handle."""
     t = type_of(value)
     return SharedSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
 
 
 def tensor_side(lo: Lowering, value: Value) -> TensorSide:
-    """The memory of a handle to tensor memory, as plans see it."""
+    """The tensor memory operand that layout plans take, from a handle."""
     t = tensor_type(value)
     return TensorSide(t.layout, t.alloc_shape, t.shape, lo.start(value))
 
 
 def address_of(lo: Lowering, value: Value) -> Value:
-    """The address in tensor memory of a handle's first tile."""
+    """The tensor memory address of a handle's first tile."""
     assert isinstance(value.type, TensorType)
     return lo.handles[value].begin
 
 
 def view(lo: Lowering, value: Value | None) -> Value:
-    """The memory of a handle's tile."""
+    """The memory of a handle's first tile, as an array of its elements."""
     assert value is not None
     t = type_of(value)
     count = tile_bytes(t.layout, t.alloc_shape, t.element.bits) // t.element.itemsize
@@ -71,7 +71,7 @@ def view(lo: Lowering, value: Value | None) -> Value:
 
 
 def memory_as(lo: Lowering, value: Value, type: SharedArrayType) -> Value:
-    """The memory from a handle's first tile on, as so many elements."""
+    """The memory from a handle's first tile on, as an array of the given type."""
     return _memory(lo, value, lo.handles[value].begin, type)
 
 
@@ -84,7 +84,8 @@ def _memory(lo: Lowering, value: Value, begin: Value, type: SharedArrayType) -> 
 
 
 def _define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) -> None:
-    """Record a handle, so many steps further on. Shared memory of one tile is formed here, so that later uses share it."""
+    """Record a result handle, `steps` bytes or columns past `handle`. The view of a single shared memory tile is emitted here,
+    where it dominates all uses."""
     moved = handle if steps is None else Handle(handle.room, lo.add(handle.begin, steps))
     lo.handles[op.result] = moved
     t = tiled(op.result)
@@ -93,7 +94,7 @@ def _define(lo: Lowering, op: Op, handle: Handle, steps: Value | None = None) ->
 
 
 def _stride(t: Tiled) -> int:
-    """Steps from one part along the first dimension to the next: bytes of shared memory, or columns of tensor memory."""
+    """The stride of the first dimension, in bytes of shared memory or columns of tensor memory."""
     if isinstance(t, SharedType):
         each = stage_bytes(t.layout, t.alloc_shape, t.element.bits)
     else:
@@ -102,7 +103,7 @@ def _stride(t: Tiled) -> int:
 
 
 def alloc(lo: Lowering, op: Op) -> None:
-    """The author's memory is an allocation like the compiler's, with an offset of its own."""
+    """The author's allocation becomes an array at its assigned offset."""
     t = type_of(op.result)
     count = allocation_bytes(t.layout, t.shape, t.element.bits) // t.element.itemsize
     offset: int = op.attrs["offset"]
@@ -111,28 +112,28 @@ def alloc(lo: Lowering, op: Op) -> None:
 
 
 def index(lo: Lowering, op: Op) -> None:
-    """A multiple of the stride further on."""
+    """Advance by a multiple of the stride."""
     source, number = op.uses
     _define(lo, op, lo.handles[source], lo.scaled(lo.scalar(number), _stride(tiled(source))))
 
 
 def slice_(lo: Lowering, op: Op) -> None:
-    """Along the first of the leading dimensions some steps further on; within a tile it begins later."""
+    """A slice of the stages advances the offset; a slice within a tile changes the start (`weft.passes.lower.views`)."""
     (source,) = op.uses
     t = tiled(source)
-    # Of the other leading dimensions a slice is all there is, from 0 on.
+    # Slices of the other leading dimensions are always the whole dimension.
     leading = op.attrs["dim"] < len(t.shape) - t.layout.rank
     _define(lo, op, lo.handles[source], lo.constant(op.attrs["start"] * _stride(t), int32) if leading else None)
 
 
 def renamed(lo: Lowering, op: Op) -> None:
-    """Dimensions change, and no byte does."""
+    """Permutations and reshapes keep the address."""
     (source,) = op.uses
     _define(lo, op, lo.handles[source])
 
 
 def reinterpret(lo: Lowering, op: Op) -> None:
-    """Other tiles from the handle's first byte or column on. Raises CompilationError (tmem-reinterpret)."""
+    """Tiles of another type from the handle's first byte or column on. Raises CompilationError (tmem-reinterpret)."""
     (source,) = op.uses
     t = tiled(source)
     first = first_step(t, lo.start(source))
@@ -142,14 +143,14 @@ def reinterpret(lo: Lowering, op: Op) -> None:
 
 
 def keep_alive(lo: Lowering, op: Op) -> None:
-    """Only `allocate_shared` takes note of it."""
+    """Dropped: it only extends the live range for `allocate_shared`."""
 
 
-# Handles that come together at the edges of control flow.
+# Handles on control flow edges.
 
 
 def begin_from(lo: Lowering, value: Value, start: Table) -> Value:
-    """Where a handle begins, that begins at another start within its tile."""
+    """The offset of a handle for a phi whose view has another start within the tile."""
     own, begin = lo.start(value), lo.handles[value].begin
     if own == start:
         return begin
@@ -159,7 +160,7 @@ def begin_from(lo: Lowering, value: Value, start: Table) -> Value:
 
 
 def memory_type(t: SharedType) -> SharedArrayType:
-    """All memory of a handle: what is carried for one that may lie in different rooms."""
+    """The type of all memory of a handle, which is carried for a phi of handles to different allocations."""
     leading = t.shape[: len(t.shape) - t.layout.rank]
     bits = t.element.bits
     return SharedArrayType(
@@ -168,7 +169,7 @@ def memory_type(t: SharedType) -> SharedArrayType:
 
 
 def memory_from(lo: Lowering, value: Value, start: Table) -> Value:
-    """The memory of a handle, in which it begins at another start."""
+    """The memory of a handle for a phi whose view has another start within the tile."""
     return _memory(lo, value, begin_from(lo, value, start), memory_type(type_of(value)))
 
 

@@ -7,7 +7,7 @@
     %t = lane * 4 + warp * 128
     %v = memory.load_regs (memory.addptr %in, %t) {offsets=((0,),), registers=((0, 1, 2, 3),), vec=4}
 
-Each family of operations has its rules in a module beside this one; whatever has none works element by element.
+Each family of operations has its rules in a module of this folder. An operation without a rule is elementwise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RULES: dict[OpDef, LowerRule] = {
 def lower_tiles(func: Func, target: Target, widths: list[Width] | None = None) -> Func:
     """Replace tiles by register arrays and per-thread scalars, and memory operations by instructions of the target.
 
-    `widths` takes down how wide each access to global memory became, and why not wider.
+    The vector width of each global memory access, and the reason why it is not wider, is appended to `widths`.
     """
     lowering = Lowering(func, target, RULES, elementwise.elementwise)
     lowering.widths = widths

@@ -1,4 +1,7 @@
-"""Lowering of global memory: loads, stores and atomics become instructions of a chosen width, each element once."""
+"""Lowering of global memory accesses: vector loads and stores, and atomics, with each element accessed once.
+
+%v = memory.load %p, %mask    -->    %v = memory.load_regs %base, %predicates {offsets=..., registers=..., vec=4}
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def operand_form(lo: Lowering, value: Value | None) -> Form | None:
 
 
 def predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | None) -> Value | None:
-    """One predicate per access (or one for all): the mask at `registers`, and the owner's test."""
+    """One predicate per access, or one for all: the mask at `registers` and the owner's predicate."""
     if mask is None:
         return owner
     picked = lo.picked(mask, registers)
@@ -37,21 +40,23 @@ def predicate(lo: Lowering, mask: Form | None, registers: Table, owner: Value | 
 
 
 def _scalar_owner(lo: Lowering, op: Op) -> Value | None:
-    """The test of the one thread that accesses memory at a scalar address for its block; None where each does for itself."""
+    """The predicate of the thread that accesses a scalar address for its block; None if the operands diverge, so that each
+    thread accesses its own."""
     return lo.first_thread() if all(lo.scopes[value] == "block" for value in op.uses) else None
 
 
 def _owner(lo: Lowering, op: Op, ptr: Value) -> Value | None:
-    """The test of the thread that does for the whole program what happens once at an address."""
+    """The predicate of the thread that performs a write or atomic at an address for the whole program."""
     if isinstance(ptr.type, ScalarType):
         return both(lo, _scalar_owner(lo, op), in_first(lo))
     return owns_first(lo, linear_of(ptr))
 
 
 def load(lo: Lowering, op: Op) -> None:
-    """Each thread reads the elements it holds, each register that differs once.
+    """Each thread loads the elements that it holds; registers with equal elements are loaded once.
 
-    A volatile scalar of the block is read by one thread for all: memory may change between two reads, and the block must agree.
+    A block-uniform volatile scalar is loaded by one thread and broadcast: memory may change between two loads, and all threads
+    must have the same value.
     """
     if op.attrs["order"]:
         _ordered_load(lo, op)
@@ -83,14 +88,15 @@ def load(lo: Lowering, op: Op) -> None:
 
 
 def _ordered_load(lo: Lowering, op: Op) -> None:
-    """One thread per element reads it, in an instruction of its own, and the other holders get the value from it."""
+    """A load with a memory order: one thread loads each element, with one instruction per element, and broadcasts it to the
+    other threads that hold it."""
     ptr, mask, other = op.operands
     assert ptr is not None
     scalar = isinstance(ptr.type, ScalarType)
     address, masked, default = (operand_form(lo, v) for v in (ptr, mask, other))
     assert address is not None
     registers = (0,) if scalar else owned(linear_of(ptr))
-    # Unlike what is written, a scalar is read in every block of a cluster.
+    # Unlike a store, a scalar load is executed in every block of a cluster.
     owner = _scalar_owner(lo, op) if scalar else lo.owns(linear_of(ptr))
     base, strides, offsets = address_operands(lo, address, registers)
     value: Value = lo.emit(
@@ -106,9 +112,9 @@ def _ordered_load(lo: Lowering, op: Op) -> None:
 
 
 def store(lo: Lowering, op: Op) -> None:
-    """Elements that several registers or threads hold are written once.
+    """An element that several registers or threads hold is stored once.
 
-    A scalar is, too, unless threads have an address, a value or a mask of their own: then each thread writes.
+    A block-uniform scalar is stored once too. If address, value or mask diverges, each thread stores its own.
     """
     ptr, value, mask = op.operands
     assert ptr is not None and value is not None
@@ -126,16 +132,17 @@ def store(lo: Lowering, op: Op) -> None:
 
 
 def atomic(lo: Lowering, op: Op) -> None:
-    """One thread per element does it; where the old values are used, the other holders get them from it.
+    """One thread executes the atomic for each element. If the old value is used, it is broadcast to the other threads that hold
+    the element.
 
-    Of scalars that threads have of their own, as in `store`, each thread does it and keeps its old value.
+    If the operands of a scalar atomic diverge, each thread executes its own and keeps its old value, as in `store`.
     """
     ptr, value, mask = op.operands
     _exchange(lo, op, (ptr, value), mask)
 
 
 def atomic_cas(lo: Lowering, op: Op) -> None:
-    """As `atomic`."""
+    """Compare-and-swap, as `atomic`."""
     _exchange(lo, op, op.operands, None)
 
 

@@ -1,4 +1,4 @@
-"""Lowering of products on tensor cores: the instructions that `weft.layout.tensor_cores.mma` plans, on memory and registers.
+"""Lowering of wgmma and mma.sync: the instructions that `weft.layout.tensor_cores.mma` plans, on shared memory and registers.
 
 %d = mma.warpgroup %a, %b, %c    -->    %d = mma.wgmma %a, %b, %c {n=256, k=16, steps=((0, 0, 0, True), ...)}
 """
@@ -29,20 +29,20 @@ def _dtype(value: Value) -> DType:
 
 
 def _shape(a: Value, b: Value) -> tuple[int, int, int]:
-    """M, N and K of a product."""
+    """M, N and K of an MMA."""
     (m, k), (_, n) = (v.type.shape for v in (a, b) if isinstance(v.type, SharedType | TileType))
     return m, n, k
 
 
 def _side(lo: Lowering, value: Value) -> SharedSide | DistributedLayout:
-    """Where an operand lies: memory, or the layout of registers."""
+    """An operand as layout plans take it: shared memory, or a register layout."""
     if isinstance(value.type, TileType):
         return value.type.layout
     return shared_side(lo, value)
 
 
 def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value) -> ProductPlan:
-    """The instructions. Raises LayoutError (layout-mma-*) at the product's line."""
+    """The instructions. Raises LayoutError (layout-mma-*) at the operation's line."""
     right = _side(lo, b)
     assert isinstance(right, SharedSide)
     try:
@@ -52,7 +52,8 @@ def _plan(lo: Lowering, op: Op, a: Value, b: Value, acc: Value) -> ProductPlan:
 
 
 def warpgroup(lo: Lowering, op: Op) -> None:
-    """One group of instructions; with `max_imprecise` one for each part along k, waited for and added by the threads.
+    """One wgmma group. With `max_imprecise` one group for each part along K: the threads wait for each and add it to the
+    accumulator themselves.
 
     Raises CompilationError (lower-target)."""
     a, b, acc, use_acc = op.operands
@@ -75,7 +76,7 @@ def warpgroup(lo: Lowering, op: Op) -> None:
     count = lo.count(Array(total))
     zeros = lo.emit(regs.splat, lo.emit(arith.constant, value=0, type=ScalarType(_dtype(acc))), count=count)
     if condition is not None and lo.constants.get(condition) is False:
-        # What the accumulator holds does not matter, so it need not be held.
+        # The accumulator's old value is ignored, so its registers need not be live before the wgmma.
         total = zeros
     limit: int = op.attrs["max_imprecise"]
     if not limit:
@@ -92,7 +93,7 @@ def warpgroup(lo: Lowering, op: Op) -> None:
 
 
 def _parts(steps: tuple[mma.Step, ...], most: int) -> list[tuple[mma.Step, ...]]:
-    """The steps of each part along k, of at most so many instructions for each accumulator register."""
+    """The steps split into parts along K, with at most `most` instructions per accumulator tile in each."""
     lines: dict[int, list[mma.Step]] = {}
     for step in steps:
         lines.setdefault(step[0], []).append(step)
@@ -104,7 +105,8 @@ def _parts(steps: tuple[mma.Step, ...], most: int) -> list[tuple[mma.Step, ...]]
 
 
 def warpgroup_wait(lo: Lowering, op: Op) -> None:
-    """Accumulators that somebody reads afterwards go through the wait; those still under way nobody may touch."""
+    """Accumulators that are complete after the wait and used later become operands and results of the wait, which keeps their
+    reads after it. Accumulators still in flight must not be touched, so they pass by."""
     through: list[tuple[Value, Value]] = []
     for value, result in zip(op.uses, op.results, strict=True):
         if result in lo.used and result not in lo.left_in_flight:
@@ -119,7 +121,7 @@ def warpgroup_wait(lo: Lowering, op: Op) -> None:
 
 
 def warp(lo: Lowering, op: Op) -> None:
-    """Instructions on registers. Raises CompilationError (lower-target), LayoutError (layout-mma-*)."""
+    """`mma.sync` instructions on registers. Raises CompilationError (lower-target), LayoutError (layout-mma-*)."""
     a, b, acc = op.uses
     needs = lo.target.has_mma_fp8 if _dtype(a).is_fp8() else lo.target.has_mma
     if not needs:

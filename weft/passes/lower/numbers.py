@@ -1,4 +1,7 @@
-"""Linear maps of a thread's number and of its block's, as arithmetic."""
+"""Linear maps over F2 of a thread's index and its block's cluster rank, emitted as shifts, masks and additions or XORs.
+
+(4, 8, 16, 0, 0, 1)    -->    (thread & 7) * 4 + (thread >> 5 & 1)
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def mapped(lo: Lowering, threads: Table, thread_bits: int, blocks: Table) -> Value:
-    """The exclusive or of `threads[i]` over the set bits i of the thread's number in its block, which has so many bits, and of
-    `blocks[i]` over those of the block's number in its cluster. An int32."""
+    """The XOR of `threads[i]` over the set bits i of the thread's index, which has `thread_bits` bits, and of `blocks[i]` over
+    those of the block's cluster rank. An int32; parts with disjoint bits are added."""
     within = _mapped_bits(lo, threads, lo.thread, thread_bits)
     if not any(blocks):
         return within
@@ -25,8 +28,8 @@ def mapped(lo: Lowering, threads: Table, thread_bits: int, blocks: Table) -> Val
 
 
 def mapped_warp(lo: Lowering, warps: Table) -> Value:
-    """The sum of `warps[i]` over the set bits i of the warp's number, none of which has a bit of another. An int32 of the
-    warp's, computed at the entry."""
+    """The sum of `warps[i]` over the set bits i of the warp's index, as a warp-uniform int32 that is computed at the entry. The
+    images must be disjoint."""
     assert splits(*warps)
     with lo.at_entry():
         return _mapped_bits(lo, warps, lambda: lo.emit(program.warp_id, name="warp"), lo.num_warps.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""What many rules ask for: a target that can do it, and operands that may be left out."""
+"""Helpers of several lowering rules: checks of the target's features, and optional operands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.passes.lower.state import Lowering
 
 
 def require(lo: Lowering, op: Op, has: bool, needs: str, since: str) -> None:
-    """Refuse an operation that the target has no instruction for. Raises CompilationError (lower-target)."""
+    """Reject an operation that the target has no instruction for. Raises CompilationError (lower-target)."""
     if not has:
         raise fail(errors.TARGET, loc=op.loc, what=op.name, needs=needs, target=lo.target.name, since=since)
 
 
 def optional(lo: Lowering, value: Value | None) -> Value | None:
-    """A scalar, or None where it was left out."""
+    """The lowered value of an optional scalar operand."""
     return None if value is None else lo.scalar(value)

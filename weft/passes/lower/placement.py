@@ -1,4 +1,4 @@
-"""Facts of linear layouts that lowering asks for again and again, as tables."""
+"""Cached tables of linear layouts: coordinates, row-major indices and owners of elements, by register, lane, warp and block."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def register_table(linear: LinearLayout, dim: int) -> Table:
 
 @cache
 def thread_columns(linear: LinearLayout, dim: int) -> tuple[Table, Table, Table]:
-    """What each lane bit, each warp bit and each bit of the block's number adds to the tile coordinate along `dim`."""
+    """The contribution of each lane bit, warp bit and bit of the block's cluster rank to the tile coordinate along `dim`."""
     lanes, warps, blocks = (tuple([basis[dim] for basis in linear.bases(d)]) for d in ("lane", "warp", "block"))
     return lanes, warps, blocks
 
 
 @cache
 def free_threads(linear: LinearLayout) -> tuple[int, int]:
-    """The lane bits and the warp bits that are clear in threads which own elements of their block."""
+    """The lane bits and warp bits that do not select elements. A thread owns its elements if these bits are clear."""
     free = linear.free_variables()
     return free["lane"], free["warp"]
 
 
 @cache
 def flat_table(linear: LinearLayout) -> Table:
-    """For each register, its part of the element's row-major number."""
+    """For each register, its part of the element's row-major index."""
     table = [0]
     for column in linear.columns["register"]:
         table += [entry ^ column for entry in table]
@@ -64,7 +64,7 @@ def owned(linear: LinearLayout) -> Table:
 
 @cache
 def bit_terms(column: Table) -> list[tuple[int, int, int, int]]:
-    """Runs of input bits that a linear map shifts together: (first bit, how many, factor, union of their images).
+    """Runs of input bits that a linear map multiplies by one factor: (first bit, number of bits, factor, union of images).
 
     >>> bit_terms((4, 8, 0, 1))
     [(0, 2, 4, 12), (3, 1, 1, 1)]
@@ -83,7 +83,7 @@ def bit_terms(column: Table) -> list[tuple[int, int, int, int]]:
 
 
 def splits(*images: int) -> bool:
-    """True when no bit is in two of the images, so that adding parts equals their exclusive or."""
+    """True if the images are disjoint, so that the sum of parts equals their XOR."""
     seen = 0
     for image in images:
         if seen & image:
@@ -93,7 +93,7 @@ def splits(*images: int) -> bool:
 
 
 def union(values: Table) -> int:
-    """Bits that are in any of the values."""
+    """The bitwise OR of the values."""
     image = 0
     for value in values:
         image |= value

@@ -1,7 +1,10 @@
-"""Lowering of reductions and scans: the plans of `weft.layout.reduction`, spelled in operations.
+"""Lowering of reductions and scans by the plans of `weft.layout.reduction`.
 
-All steps work on whole arrays, so a step over n registers is one operation. The simulator follows the same plans on whole
-tiles, which is why numbers agree bit for bit.
+    %s = tile.reduce %x    -->    registers are combined within the thread, then lanes by regs.shuffle_xor, then warps through
+                                  scratch shared memory
+
+Each step operates on whole register arrays. The simulator executes the same plans on whole tiles, so its results agree bit for
+bit with those of the lowered code.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def lower_reduce(lo: Lowering, op: Op) -> None:
-    """Registers, then lanes, then warps."""
+    """Combine registers, then lanes, then warps."""
     operands = tuple(op.uses)
     (region,) = op.regions
     plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(
@@ -52,7 +55,7 @@ def lower_reduce(lo: Lowering, op: Op) -> None:
 
 
 def _in_order(lo: Lowering, region: Region, plan: OrderedPlan, x: Values) -> Values:
-    """Neighbours first, wherever they lie."""
+    """A reduction in element order: neighbouring elements are combined first, whichever registers, lanes or warps hold them."""
     for step in plan.steps:
         if isinstance(step, RegisterScan):
             x = _neighbours(lo, region, x, step.half)
@@ -67,20 +70,20 @@ def _in_order(lo: Lowering, region: Region, plan: OrderedPlan, x: Values) -> Val
 
 
 def _neighbours(lo: Lowering, region: Region, totals: Values, half: int) -> Values:
-    """Totals of neighbouring groups of one thread."""
+    """Combine the totals of neighbouring groups within a thread."""
     low, high = tuple(range(half)), tuple(range(half, 2 * half))
     return combine(lo, region, gathered(lo, totals, low), gathered(lo, totals, high))
 
 
 def _meet(lo: Lowering, region: Region, totals: Values, mask: int, flip: int) -> tuple[Values, Values, Value]:
-    """Totals of two lanes, what the partner's were, and whether this lane is the later one."""
+    """Combine the totals of two lanes. Also returns the partner's totals, and whether this lane is the later of the two."""
     u: Values = [lo.emit(regs.shuffle_xor, value, mask=mask) for value in totals]
     later = bit_test(lo, lo.lane(), mask, flip)
     return combine(lo, region, selected(lo, later, u, totals), selected(lo, later, totals, u)), u, later
 
 
 def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
-    """Every lane combines its values with its partner's, the earlier lane's first."""
+    """Each lane combines its values with its partner's. Operands are put in order of the lanes unless the function commutes."""
     partner: Values = [lo.emit(regs.shuffle_xor, value, mask=step.mask) for value in x]
     if step.registers:
         count = lo.count(Array(x[0]))
@@ -92,7 +95,8 @@ def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
 
 
 def lower_scan(lo: Lowering, op: Op) -> None:
-    """The totals of ever larger runs of elements go up the hierarchy; what lies before an element comes down to it."""
+    """An inclusive scan: totals of groups are combined up the hierarchy of registers, lanes and warps, and at each level the
+    total of the preceding groups is combined into the values."""
     operands = tuple(op.uses)
     plan = plan_scan(linear_of(operands[0]), op.attrs["axis"], op.attrs["reverse"])
     scan = _Scan(lo, op.regions[0], plan, [lo.array(lo.form(value)) for value in operands])
@@ -107,7 +111,7 @@ def lower_scan(lo: Lowering, op: Op) -> None:
 
 
 class _Scan:
-    """A scan under way: the values `x`, and the totals `t` of the groups that are left."""
+    """The state of a scan: the values `x`, and the totals `t` of the groups that are left to combine."""
 
     def __init__(self, lo: Lowering, region: Region, plan: ScanPlan, values: Values) -> None:
         self.lo = lo
@@ -120,11 +124,11 @@ class _Scan:
         return combine(self.lo, self.region, earlier, later)
 
     def for_values(self, totals: Values) -> Values:
-        """For each value, its group's entry."""
+        """For each value, the entry of its group."""
         return gathered(self.lo, totals, tuple(i % self.left for i in range(self.count)))
 
     def registers(self, step: RegisterScan) -> None:
-        """Totals of neighbouring groups meet in the thread."""
+        """Scan neighbouring groups within the thread."""
         lo, half, left = self.lo, step.half, self.left
         upper = [i for i in range(self.count) if i % left >= half]
         before = gathered(lo, self.t, tuple(i % left - half for i in upper))
@@ -137,7 +141,7 @@ class _Scan:
         self.left = half
 
     def lanes(self, step: LaneScan) -> None:
-        """Totals meet across lanes; a lane keeps what lies before it as a prefix."""
+        """Scan across lanes by shuffles; `prefix` is the total of the preceding lanes."""
         lo = self.lo
         prefix: Values = []
         has: Value | None = None
@@ -155,7 +159,7 @@ class _Scan:
             self.x = selected(lo, has, self.combine(self.for_values(prefix), self.x), self.x)
 
     def warps(self, step: WarpStep) -> None:
-        """Totals meet in scratch memory; a warp takes what the slots before its own hold."""
+        """Scan across warps through scratch memory; `prefix` is the total of the slots before the warp's own."""
         lo = self.lo
         mine = slot_of(lo, step)
         running, *others = slots(lo, step, self.t)

@@ -1,9 +1,9 @@
-"""Which tiles a loop may carry as one base for each thread, known on tile IR.
+"""Forward analysis of tile IR: which loop-carried tiles differ from their initial value by a uniform offset only.
 
-    %p = control.for (%at) {^(%i, %a): ... control.yield (arith.add %a, (tile.splat %s))}      %a, %p: %at, moved
+    %p = control.for (%at) {^(%i, %a): ... control.yield (arith.add %a, (tile.splat %s))}      %a and %p have the root %at
 
-A tile whose registers are a base of the thread's plus constants stays so while it only moves: while the same is added to all of
-its registers. Then a loop carries the base alone.
+If the initial value is affine (a base per thread plus constants per register), adding a uniform value changes only the base.
+The loop then carries one base per thread instead of one register per element.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ops import arith, control, memory, tile
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """All registers of a thread hold the same. `scalar`: it is a scalar for the lowering, too, and not a base."""
+    """All registers of a thread are equal. `scalar`: the lowered form is a `Splat`; otherwise it is an affine base."""
 
     scalar: bool
 
@@ -27,14 +27,14 @@ class Equal:
 SPLAT: Final = Equal(True)
 BASE: Final = Equal(False)
 Root = Value | Equal
-"""The tile that another one is, but for what was added to all registers alike; a tile that is no such is its own."""
+"""The tile from which another one differs by a uniform offset. A tile without such a tile is its own root."""
 _SHAPES = (tile.expand_dims, tile.broadcast, tile.permute, tile.reshape)
 _ELEMENTWISE = frozenset(kind for kind in vars(arith).values() if isinstance(kind, OpDef)) | {memory.addptr}
 _SUMS = (arith.add, arith.sub, memory.addptr)
 
 
 class Roots(Values[Root, None]):
-    """The root of each tile. `arrays` are tiles that are registers in any case."""
+    """The root of each tile. `arrays` are tiles that are always register arrays (accumulators)."""
 
     def __init__(self, func: Func, arrays: set[Value]) -> None:
         super().__init__()
@@ -42,21 +42,21 @@ class Roots(Values[Root, None]):
         self.run(func.body, None)
 
     def of(self, value: Value) -> Root:
-        """The root of a tile; a scalar is equal for all registers."""
+        """The root of a tile; a scalar counts as a splat."""
         return self.known.get(value, value if isinstance(value.type, TileType) else SPLAT)
 
     def visit(self, op: Op, context: None) -> None:
-        """Sums of a tile and what is equal have the tile's root."""
+        """The sum of a tile and a uniform value has the tile's root."""
         for result in op.results:
             if isinstance(result.type, TileType) and result not in self._arrays:
                 self.known[result] = self._root(op, result)
 
     def join(self, value: Value, old: Root, new: Root, number: int) -> Root:
-        """Of different roots something of its own."""
+        """Values with different roots join to a root of their own."""
         return old if old == new else value
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> Root | None:
-        """Only a `for` carries bases, which are integers or addresses."""
+        """Only a `for` carries bases, and only of integer and pointer tiles."""
         t = target.type
         if not isinstance(t, TileType):
             return None
@@ -82,6 +82,6 @@ class Roots(Values[Root, None]):
 
 
 def is_index(type: Type) -> bool:
-    """Whether elements are integers or addresses."""
+    """Whether the elements are integers or pointers."""
     element = type.element
     return not isinstance(element, DType) or (element.is_int() and not element.is_bool())

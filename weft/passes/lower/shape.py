@@ -1,8 +1,10 @@
-"""Lowering of operations that give the same values another shape or layout.
+"""Lowering of shape operations: each is a permutation, repetition or selection of a thread's registers.
 
-A tile's register r holds the element at the tile coordinates that the layout gives (r, lane, warp). A shape operation maps
-coordinates of the result to coordinates of the operand without touching lane and warp, so it is a register table, found by
-looking up coordinates.
+    %y = tile.permute %x    -->    %y = regs.gather %x {table=(0, 2, 1, 3)}
+
+The layout maps (register, lane, warp) to the tile coordinates of an element. A shape operation maps coordinates of the result
+to coordinates of the operand without changing lane and warp. It is therefore a register table, which is computed by looking up
+coordinates.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def shape_of(value: Value) -> tuple[int, ...]:
 
 @cache
 def lookup(linear: LinearLayout, wanted: tuple[Table, ...]) -> Table:
-    """For each wanted coordinate (of the register part), the first register that holds it."""
+    """For each wanted coordinate (the register's part of it), the first register that holds it."""
     first: dict[Table, int] = {}
     for register, coordinate in enumerate(register_coordinates(linear)):
         first.setdefault(coordinate, register)
@@ -82,7 +84,7 @@ def _broadcast(source: LinearLayout, target: LinearLayout) -> Table:
 
 
 def permute(lo: Lowering, op: Op) -> None:
-    """Coordinates change places."""
+    """Coordinates are permuted."""
     _moved(lo, op, _permuted, op.attrs["order"])
 
 
@@ -93,7 +95,7 @@ def _permuted(source: LinearLayout, target: LinearLayout, order: Table) -> Table
 
 
 def reshape(lo: Lowering, op: Op) -> None:
-    """The row-major number stays."""
+    """The row-major index of each element stays the same."""
     _moved(lo, op, _reshaped)
 
 
@@ -106,7 +108,7 @@ def _reshaped(source: LinearLayout, target: LinearLayout) -> Table:
 
 
 def join(lo: Lowering, op: Op) -> None:
-    """The last coordinate says which operand; the two arrays stand one after the other."""
+    """The last coordinate selects the operand, in the concatenation of both register arrays."""
     lhs, rhs = op.uses
     both = lo.emit(regs.concat, lo.array(lo.form(lhs)), lo.array(lo.form(rhs)))
     count = lo.count(lo.form(lhs))
@@ -129,7 +131,7 @@ def split(lo: Lowering, op: Op) -> None:
 
 
 def extract(lo: Lowering, op: Op) -> None:
-    """The only element: all threads hold it."""
+    """The only element, which all threads hold."""
     (source,) = op.uses
     form = lo.form(source)
     if isinstance(form, Splat):

@@ -1,4 +1,8 @@
-"""Lowering of accesses to the author's shared memory: the plan of `weft.layout.shared.load_store`, spelled in operations."""
+"""Lowering of accesses to the author's shared memory by the plan of `weft.layout.shared.load_store`.
+
+%x = shared.load %tile    -->    %x = shared.load_regs %memory, %base {offsets=(0, 512), vec=4}
+                                 %x = shared.load_matrix %memory, %base {matrices=4}              ldmatrix, if it fits
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,24 @@ from weft.passes.lower.views import pads_of
 
 
 def plan(lo: Lowering, handle: Value, tile: Value, store: bool) -> SharedAccess:
-    """How a tile meets the memory of a handle."""
+    """The access plan between a tile in registers and a handle."""
     t, start = type_of(handle), lo.start(handle)
     return plan_access(linear_of(tile), t.layout, t.alloc_shape, t.shape, start, t.element.bits, store)
 
 
 def places(lo: Lowering, access: Access) -> tuple[Value, Table, Table]:
-    """The thread's base, and what is XORed with it and added to it for each access."""
+    """The thread's base offset, and the constants that are XORed with it and added to it for each vector access."""
     xored, added = zip(*access.parts, strict=True)
     return lo.of_thread(access.lane_bases, access.warp_bases), xored, added if any(added) else ()
 
 
 def _slots(registers: tuple[Table, ...]) -> dict[int, int]:
-    """The registers that are loaded, numbered from 0."""
+    """The index of each loaded register in the loaded array."""
     return {register: i for i, register in enumerate(sorted(r for group in registers for r in group))}
 
 
 def load(lo: Lowering, op: Op) -> None:
-    """Each thread reads the elements it holds, each register that differs once."""
+    """Each thread loads the elements that it holds; registers with equal elements are loaded once."""
     (handle,) = op.uses
     found = plan(lo, handle, op.result, store=False)
     matrix = found.matrix if lo.target.has_ldmatrix else None
@@ -60,7 +64,7 @@ def load(lo: Lowering, op: Op) -> None:
 
 
 def store(lo: Lowering, op: Op) -> None:
-    """Elements that several registers or threads hold are written once."""
+    """An element that several registers or threads hold is stored once."""
     handle, value = op.uses
     found = plan(lo, handle, value, store=True)
     matrix = found.matrix if lo.target.has_stmatrix else None
@@ -68,7 +72,8 @@ def store(lo: Lowering, op: Op) -> None:
     base, offsets, added = places(lo, access)
     memory, data = view(lo, handle), lo.array(lo.form(value))
     if matrix:
-        # The mask of lanes tells which give no address; all of a warp that takes part are needed.
+        # stmatrix is `.sync.aligned`: all lanes of a warp must execute it, so only whole warps are predicated off. The lane
+        # mask marks lanes whose addresses it ignores.
         lo.emit(
             shared.store_matrix, memory, base, data, lo.has_clear(0, access.warp_mask),
             offsets=offsets, registers=access.registers, matrices=matrix.matrices, transposed=matrix.transposed,
@@ -85,7 +90,7 @@ def store(lo: Lowering, op: Op) -> None:
 
 
 def gather(lo: Lowering, op: Op) -> None:
-    """Each register reads the element that its index names."""
+    """Each register loads the element that its index selects."""
     handle, indices = op.uses
     every = tuple(range(linear_of(indices).in_size("register")))
     elements = _elements(lo, handle, indices, op.attrs["axis"], every)
@@ -94,7 +99,7 @@ def gather(lo: Lowering, op: Op) -> None:
 
 
 def scatter(lo: Lowering, op: Op) -> None:
-    """The owner of each index writes the element that it names."""
+    """The owner of each index stores the element that it selects."""
     handle, value, indices = op.uses
     linear = linear_of(indices)
     registers = owned(linear)
@@ -105,9 +110,9 @@ def scatter(lo: Lowering, op: Op) -> None:
 
 
 def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers: Table) -> Value:
-    """Where the chosen elements lie, before padding: an array of offsets.
+    """The offsets of the selected elements, before padding, as an array.
 
-    The layout is linear: the offset of a sum of coordinates is the XOR of their offsets.
+    The layout is linear over F2: the offset of an element is the XOR of the offsets of its coordinates' bits.
     """
     t, start, linear = type_of(handle), lo.start(handle), linear_of(indices)
     rank = len(start)
@@ -135,7 +140,7 @@ def _elements(lo: Lowering, handle: Value, indices: Value, axis: int, registers:
 
 
 def _mapped(lo: Lowering, number: Value, column: Table) -> list[Value]:
-    """Arrays whose XOR is the linear map of an array of numbers; bits beyond the map's are ignored."""
+    """Arrays whose XOR is the linear map of an array of indices; bits above the map's inputs are ignored."""
     count = lo.count(Array(number))
 
     def everywhere(value: int) -> Value:

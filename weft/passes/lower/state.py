@@ -1,7 +1,7 @@
-"""The state of one lowering: forms of tiles, facts about scalars, and where code goes.
+"""The state of one lowering: the forms of tiles, facts about scalars, and the insertion point.
 
-Values that depend on the thread only (its coordinates in a layout) are computed once, at the entry of the kernel or of each
-of its partitions.
+Values that depend on the thread only, such as its coordinates in a layout, are computed once, at the entry of the kernel or of
+a partition, where they dominate all uses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LowerRule = Callable[["Lowering", Op], None]
 
 
 class Lowering(Rebuilder):
-    """Rewrites tile operations one by one; scalars map to scalars (`env`), tiles to forms (`forms`)."""
+    """Rewrites tile operations one by one. Scalars map to scalars (`env`), tiles to forms (`forms`)."""
 
     __slots__ = (
         "_facts", "_frame", "_gathers", "_scopes", "accumulators", "alone", "block_bits", "constants", "default",
@@ -92,7 +92,7 @@ class Lowering(Rebuilder):
         return self.source.with_body(body, stage="lowered", workspace_bytes=self.workspace)
 
     def copy_op(self, op: Op) -> None:
-        """Lower one operation by its rule, keep it if no tile is involved, else treat it as elementwise."""
+        """Lower one operation by its rule. Without a rule, an operation on tiles is elementwise, and any other is copied."""
         self.loc = op.loc
         rule = self.rules.get(op.kind)
         if rule is not None:
@@ -108,7 +108,7 @@ class Lowering(Rebuilder):
     def emit(
         self, kind: OpDef, /, *operands: Value | None, regions: tuple[Region, ...] = (), name: str = "", **attrs: Any
     ) -> Any:
-        """As `Rebuilder.emit`, noting constants and what is known of scalar results."""
+        """As `Rebuilder.emit`; also records constants and the facts of scalar results."""
         result = super().emit(kind, *operands, regions=regions, name=name, **attrs)
         if kind in RULES and isinstance(result.type, ScalarType) and result not in self.numbers:
             self._note(result)
@@ -117,26 +117,26 @@ class Lowering(Rebuilder):
         return result
 
     def _note(self, result: Value) -> None:
-        """Note what is known of an integer that was just computed; of one that was there already it is noted."""
+        """Record the facts of an integer if its operation is new; value numbering may have returned an older result."""
         word, ops = word_of(result.type.element), self._open[-1]
         if word is not None and ops and result in ops[-1].results:
             known = tuple([self.hull(value) for value in ops[-1].uses])
             self.numbers[result] = word.wrap(RULES[ops[-1].kind].hull(ops[-1], known, word))
 
     def hull(self, value: Value) -> Scalar:
-        """What is known of a scalar of the lowered function."""
+        """The interval and congruence of a scalar of the lowered function."""
         found = self.numbers.get(value)
         return unknown(value.type).hull if found is None else found
 
     def divisor(self, value: Value) -> int:
-        """The power of two known to divide a scalar; of a pointer, in elements."""
+        """The largest power of two known to divide a scalar; for a pointer, in elements."""
         return max(self.hull(value).divisor // step_of(value.type), 1)
 
     def base_of(self, tile: Value, form: Affine) -> Scalar:
-        """What facts about a tile of the source say of the base of its form: of its first register, less the constants."""
+        """The facts of an affine form's base, from those of the tile: the base is the first register minus its constants."""
         assert isinstance(tile.type, TileType) and tile.type.linear is not None
         known = self.facts(addresses=isinstance(tile.type.element, Pointer))[tile]
-        # Wherever a thread lies, the index of its first register is a multiple of this along each axis.
+        # In every thread the index of the first register along each axis is a multiple of this.
         runs = [power_of_two_part(sum(map(union, thread_columns(tile.type.linear, d)))) for d in range(len(known.axes))]
         rest = max([known.hull.rest, *(known.at(d, run) for d, run in enumerate(runs))], key=lambda rest: rest.modulus)
         rest = congruence.sub(rest, exactly(form.const[0] * known.step))
@@ -145,26 +145,26 @@ class Lowering(Rebuilder):
         return unknown(form.base.type, rest).hull
 
     def facts(self, addresses: bool = False) -> ValueFacts:
-        """Facts about the source's values (`addresses`: those that pointers are judged by), found when first asked for."""
+        """The facts of the source's values, created on first use. `addresses`: see `weft.analysis.facts`."""
         if addresses not in self._facts:
             self._facts[addresses] = facts(self.source, addresses)
         return self._facts[addresses]
 
     @property
     def scopes(self) -> dict[Value, Scope]:
-        """Who shares each scalar of the source, found when it is first asked for."""
+        """The scope of each scalar of the source, computed on first use."""
         if not self._scopes:
             self._scopes = scopes(self.source)
         return self._scopes
 
     def tag(self) -> int:
-        """A fresh number, which keeps scratch allocations apart."""
+        """A fresh number, so that value numbering does not merge scratch allocations."""
         self.tags += 1
         return self.tags
 
     @contextmanager
     def partition(self, num_warps: int) -> Iterator[OpenRegion]:
-        """Open the region of a partition of so many warps, which has an entry of its own, until the block ends."""
+        """Open the region of a partition with `num_warps` warps and its own entry, until the `with` block ends."""
         around, numbers = self._frame, self._numbers
         self._frame, self._numbers = Frame(num_warps), [{}]
         try:
@@ -176,7 +176,7 @@ class Lowering(Rebuilder):
 
     @contextmanager
     def at_entry(self) -> Iterator[None]:
-        """Emit at the entry of the kernel or partition; only values of the entry may be used."""
+        """Emit at the entry of the kernel or partition. Only values that are defined there may be used."""
         numbers, loc = self._numbers, self.loc
         self._open.append(self._frame.entry)
         self._numbers, self.loc = numbers[:1], self.source.loc
@@ -188,7 +188,7 @@ class Lowering(Rebuilder):
 
     @contextmanager
     def nested(self, args: tuple[Value, ...]) -> Iterator[OpenRegion]:
-        """Open a region of fresh arguments; operations go into it until the block ends."""
+        """Open a region with the given arguments; operations are emitted into it until the `with` block ends."""
         opened = OpenRegion(args)
         self._open.append(opened.ops)
         self._numbers.append({})
@@ -207,10 +207,10 @@ class Lowering(Rebuilder):
             return ()
         return (made,) if isinstance(made, Value) else made
 
-    # Old values to new ones.
+    # Lowered values of the source's values.
 
     def scalar(self, value: Value | None) -> Value:
-        """The new value of a scalar."""
+        """The lowered value of a scalar."""
         assert value is not None
         return self.env[value]
 
@@ -227,10 +227,10 @@ class Lowering(Rebuilder):
             self.forms[result] = form
 
     def start(self, handle: Value) -> Table:
-        """Where a view begins within its tile."""
+        """The coordinates in its tile at which a view begins."""
         return self.views.known[handle].start
 
-    # Scalar arithmetic, folded.
+    # Scalar arithmetic, with constant folding.
 
     def constant(self, value: int, element: DType) -> Value:
         """An integer scalar, defined at the entry."""
@@ -270,7 +270,7 @@ class Lowering(Rebuilder):
         return self.mul(value, self.constant(wrap(factor, element), element))
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """A scalar as another type."""
+        """A scalar cast to another type."""
         known = self.constants.get(value)
         if value.type.element == dtype:
             return value
@@ -278,15 +278,15 @@ class Lowering(Rebuilder):
             return self.constant(wrap(known, dtype), dtype)
         return self.emit(arith.cast, value, dtype=dtype)
 
-    # Where a thread is.
+    # Thread indices.
 
     @property
     def num_warps(self) -> int:
-        """Warps that run what is being lowered: the kernel's, or a partition's."""
+        """The number of warps that execute the code being lowered, the kernel's or a partition's."""
         return 1 << self._frame.thread_bits - LANE_BITS
 
     def thread(self) -> Value:
-        """The thread's index in its block: its lane in the low bits, its warp above."""
+        """The thread's index in its block: the lane in the low 5 bits, the warp above."""
         return self.emit(program.thread_id, name="thread")
 
     def lane(self) -> Value:
@@ -295,12 +295,12 @@ class Lowering(Rebuilder):
             return self.emit(arith.and_, self.thread(), self.constant(WARP_SIZE - 1, int32), name="lane")
 
     def rank(self) -> Value:
-        """The number of the thread's block in its cluster."""
+        """The rank of the thread's block in its cluster."""
         return self.emit(cluster.rank, name="rank")
 
     def of_thread(self, lanes: Table, warps: Table, blocks: Table = ()) -> Value:
-        """The linear map of a thread's number: the exclusive or of `lanes[i]` over the set bits i of its lane, of `warps[i]`
-        over those of its warp, and of `blocks[i]` over those of its block's number. An int32, computed at the entry."""
+        """A linear map of the thread's index: the XOR of `lanes[i]` over the set bits i of its lane, of `warps[i]` over those
+        of its warp, and of `blocks[i]` over those of its block's cluster rank. An int32, computed at the entry."""
         key = (lanes, warps, blocks)
         known = self._frame.threads.get(key)
         if known is None:
@@ -312,11 +312,11 @@ class Lowering(Rebuilder):
         return known
 
     def map_of(self, value: Value) -> tuple[Table, Table, Table] | None:
-        """What `of_thread` made a value of, if it did."""
+        """The arguments of the `of_thread` call that returned a value, if one did."""
         return self._frame.maps.get(value)
 
     def has_clear(self, lanes: int, warps: int) -> Value | None:
-        """The predicate of threads whose lane and warp have no bit of these masks set; None when that is all threads."""
+        """The predicate of threads whose lane and warp have no bit of these masks set; None if that is all threads."""
         key = (lanes, warps)
         if key not in self._frame.threads:
             with self.at_entry():
@@ -330,7 +330,7 @@ class Lowering(Rebuilder):
         return self.emit(arith.cmp, masked, self.constant(0, int32), predicate="eq")
 
     def coordinate(self, linear: LinearLayout, dim: int, start: int = 0) -> Form:
-        """The form of a tile's own coordinate along `dim`, plus `start`."""
+        """The form of the coordinates along `dim` of a tile's elements, plus `start`."""
         table = register_table(linear, dim)
         columns = thread_columns(linear, dim)
         base = self.of_thread(*columns)
@@ -343,7 +343,7 @@ class Lowering(Rebuilder):
         return Array(self.emit(arith.add, exclusive, shift))
 
     def owns(self, linear: LinearLayout) -> Value | None:
-        """The predicate that picks one thread of a block for each element of a tile that the block holds, or None when every
+        """The predicate that selects one thread of a block for each element of a tile that the block holds; None if every
         thread owns its elements."""
         return self.has_clear(*free_threads(linear))
 
@@ -378,7 +378,7 @@ class Lowering(Rebuilder):
         return self.emit(regs.affine, base, *strides, offsets=(form.const, *(table for _, table in form.strides)))
 
     def picked(self, form: Form, registers: Table) -> Form:
-        """Only some registers of a form, in the given order; what is not computed yet is computed for these only."""
+        """Some registers of a form, in the given order. Deferred comparisons are computed for these only."""
         if registers == tuple(range(self.count(form))):
             return form
         if isinstance(form, Splat):
@@ -394,7 +394,7 @@ class Lowering(Rebuilder):
         return Array(self.gather(self.array(form), registers))
 
     def gather(self, value: Value, table: Table) -> Value:
-        """Registers of an array by a table; a gather of a gather is one, and taking all in order is none."""
+        """Select registers of an array by a table. Gathers of gathers are composed, and the identity emits nothing."""
         source, before = self._gathers.get(value, (value, None))
         if before is not None:
             table = tuple([before[r] for r in table])
@@ -406,14 +406,14 @@ class Lowering(Rebuilder):
         return made
 
     def count(self, form: Form) -> int:
-        """Registers of a form."""
+        """The number of registers of a form."""
         if not isinstance(form, Array):
             return form.count
         assert isinstance(form.value.type, RegsType)
         return form.value.type.count
 
     def as_affine(self, form: Form) -> Affine | None:
-        """An integer or pointer form as base and constants, if it is one."""
+        """An integer or pointer form as an affine form, if it is one."""
         if isinstance(form, Affine):
             return form
         if isinstance(form, Splat):

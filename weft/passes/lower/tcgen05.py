@@ -1,8 +1,8 @@
-"""Lowering of tcgen05: products and copies become the instructions that `weft.layout` plans, on memory and addresses.
+"""Lowering of tcgen05 MMAs and copies to the instructions that `weft.layout` plans, on shared memory and addresses.
 
     tcgen05.mma %a, %b, %acc, %use    -->    tcgen05.issue %a, %b, %address, %use {steps=((0, 0, 0, True, ...), ...)}
 
-Where two blocks multiply together all of it is done by the first of the two.
+With `.cta_group::2` the first block of each pair issues the instructions for both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.passes.lower.tensor_memory import require_tcgen05
 
 
 def _first_of_two(lo: Lowering) -> Value | None:
-    """The predicate of blocks that work for two; None where each works for itself."""
+    """The predicate of the first block of each pair with `.cta_group::2`; None if each block issues its own instructions."""
     return in_first(lo, 1) if lo.two_ctas else None
 
 
@@ -39,7 +39,7 @@ def _side(lo: Lowering, value: Value) -> SharedSide | TensorSide:
 
 
 def _memory(lo: Lowering, value: Value) -> Value:
-    """What an instruction takes for an operand: memory, or an address."""
+    """An operand as instructions take it: shared memory, or a tensor memory address."""
     return view(lo, value) if isinstance(value.type, SharedType) else address_of(lo, value)
 
 
@@ -71,13 +71,13 @@ def _issue(
 
 
 def mma(lo: Lowering, op: Op) -> None:
-    """All instructions of a product, by one thread. Raises CompilationError (lower-target)."""
+    """All instructions of an MMA, issued by one thread. Raises CompilationError (lower-target)."""
     require_tcgen05(lo, op)
     _issue(lo, op, op.operands, None, None)
 
 
 def mma_scaled(lo: Lowering, op: Op) -> None:
-    """As `mma`, with scales. Raises CompilationError (lower-target)."""
+    """A block-scaled MMA. Raises CompilationError (lower-target)."""
     require_tcgen05(lo, op)
     a, b, acc, a_scale, b_scale, use_acc, pred = op.operands
     assert a_scale is not None and b_scale is not None
@@ -87,7 +87,7 @@ def mma_scaled(lo: Lowering, op: Op) -> None:
 
 
 def copy(lo: Lowering, op: Op) -> None:
-    """All instructions of a copy. Raises CompilationError (lower-target), LayoutError (tcgen05-copy-layouts)."""
+    """All instructions of a `tcgen05.cp`. Raises CompilationError (lower-target), LayoutError (tcgen05-copy-layouts)."""
     require_tcgen05(lo, op)
     src, dst = op.uses
     s, d = type_of(src), tensor_type(dst)
@@ -105,7 +105,7 @@ def copy(lo: Lowering, op: Op) -> None:
 
 
 def commit(lo: Lowering, op: Op) -> None:
-    """On the barrier's memory, by who started what it is for. Raises CompilationError (lower-target)."""
+    """Commit on the mbarrier's memory, in the block that issued the operations. Raises CompilationError (lower-target)."""
     require_tcgen05(lo, op)
     bar, pred = op.operands
     with where(lo, _first_of_two(lo)):
@@ -113,7 +113,7 @@ def commit(lo: Lowering, op: Op) -> None:
 
 
 def fence(lo: Lowering, op: Op) -> None:
-    """As it is. Raises CompilationError (lower-target)."""
+    """The fence stays as it is. Raises CompilationError (lower-target)."""
     require_tcgen05(lo, op)
     lo.emit(op.kind, **op.attrs)
 

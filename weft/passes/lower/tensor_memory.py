@@ -1,4 +1,4 @@
-"""Lowering of tensor memory: the kernel's columns, handles to it, and what moves its tiles to registers and back.
+"""Lowering of tensor memory: the kernel's allocation of columns, and loads and stores between its tiles and registers.
 
     %acc = tmem.alloc {column=64}    -->    %base = tmem.reserve ...           at the kernel's entry
                                             %acc = arith.add %base, 64
@@ -26,7 +26,7 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def require_tcgen05(lo: Lowering, op: Op) -> None:
-    """Raises CompilationError (lower-target)."""
+    """Require a target with tcgen05. Raises CompilationError (lower-target)."""
     require(lo, op, lo.target.has_tcgen05, "tensor memory and tcgen05", "sm_100a")
 
 
@@ -34,7 +34,7 @@ def require_tcgen05(lo: Lowering, op: Op) -> None:
 
 
 def reserve(lo: Lowering) -> None:
-    """Take all columns that the kernel has at its entry."""
+    """Allocate all columns of the kernel at its entry, with one `tcgen05.alloc`."""
     columns = lo.source.attrs.tensor_columns
     if not columns:
         return
@@ -46,7 +46,7 @@ def reserve(lo: Lowering) -> None:
 
 
 def leave(lo: Lowering, op: Op) -> None:
-    """The kernel gives its columns back when all else is done."""
+    """Deallocate the kernel's columns before it returns."""
     if lo.tensor_memory is not None:
         columns = lo.source.attrs.tensor_columns
         lo.emit(tensor_memory.release, lo.tensor_memory, columns=columns, two_ctas=lo.two_ctas)
@@ -57,7 +57,7 @@ def leave(lo: Lowering, op: Op) -> None:
 
 
 def alloc(lo: Lowering, op: Op) -> None:
-    """Columns of the kernel's, at the place that `allocate_tensor_memory` has found."""
+    """The address of the columns that `allocate_tensor_memory` has assigned."""
     require_tcgen05(lo, op)
     assert lo.tensor_memory is not None
     lo.handles[op.result] = Handle(None, lo.add(lo.tensor_memory, lo.constant(op.attrs["column"], int32)))
@@ -78,12 +78,12 @@ def _plan(lo: Lowering, op: Op, handle: Value, tile: Value) -> TensorAccess:
 
 
 def _own(lo: Lowering, handle: Value, access: TensorAccess) -> Value:
-    """The address from which the warp accesses the tile."""
+    """The address at which the warp accesses the tile: a warp can access only its own 32 lanes."""
     return lo.add(address_of(lo, handle), mapped_warp(lo, access.warps))
 
 
 def load(lo: Lowering, op: Op) -> None:
-    """Each warp reads its lanes, each register that differs once."""
+    """Each warp loads from its lanes; registers with equal elements are loaded once."""
     (handle,) = op.uses
     access = _plan(lo, op, handle, op.result)
     slot = {register: i for i, register in enumerate(sorted(r for group in access.registers for r in group))}
@@ -97,7 +97,7 @@ def load(lo: Lowering, op: Op) -> None:
 
 
 def store(lo: Lowering, op: Op) -> None:
-    """Each warp writes its lanes."""
+    """Each warp stores to its lanes."""
     handle, value, pred = op.operands
     assert handle is not None and value is not None
     access = _plan(lo, op, handle, value)

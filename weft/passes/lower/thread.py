@@ -1,4 +1,7 @@
-"""Lowering of what threads do by themselves: nearly all stays as it is, but for where tiles and threads meet."""
+"""Lowering of thread-level code. Most of it is copied unchanged; these rules are the conversions between tiles and threads.
+
+%r = thread.fragment %x    -->    %r = the register array of tile %x
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,26 @@ from weft.passes.lower.state import Lowering, LowerRule
 
 
 def shared_of(lo: Lowering, op: Op) -> None:
-    """The memory of the handle's tile, from its first byte on."""
+    """The memory from the first byte of the handle's tile on."""
     (handle,) = op.uses
     assert isinstance(op.result.type, SharedArrayType)
     lo.env[op.result] = memory_as(lo, handle, op.result.type)
 
 
 def fragment(lo: Lowering, op: Op) -> None:
-    """A tile is an array of registers already, or becomes one here."""
+    """The register array of a tile; other forms are converted to one."""
     (x,) = op.uses
     lo.env[op.result] = lo.array(lo.form(x))
 
 
 def assemble(lo: Lowering, op: Op) -> None:
-    """The registers are the tile."""
+    """A tile whose form is the given register array."""
     (x,) = op.uses
     lo.define(op, Array(lo.scalar(x)))
 
 
 def bounds(lo: Lowering, op: Op) -> None:
-    """A check as an assertion is: without `debug` nothing (the simulator checks tile IR, always)."""
+    """A bounds check, in a debug build only. The simulator checks tile IR in any build."""
     if lo.source.attrs.debug:
         lo.emit(thread.bounds, *(lo.scalar(value) for value in op.uses), **op.attrs)
 

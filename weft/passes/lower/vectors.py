@@ -1,9 +1,11 @@
-"""Which registers of a tile move together in one memory instruction.
+"""Vectorization of memory accesses: which registers of a tile one instruction loads or stores.
 
-Registers form a vector when their addresses are consecutive, the first is aligned to the whole, and the mask is known to be
-equal for all of them. Bases and constants of the thread's own tell that in most kernels. Where they do not (loaded offsets,
-quotients and remainders, promises of the author), facts about the whole tile may. The widest vector that the target has and
-that holds for every register of the access is taken.
+    16 fp16 registers at base + 0 ... 15, base a multiple of 8    -->    2 accesses of 8 elements (16 bytes)
+
+Registers form a vector if their addresses are consecutive, the first address is aligned to the vector's size (as PTX requires
+of vector accesses), and the mask is known to be the same for all of them. In most kernels the affine form of the address proves
+this. Where it cannot (loaded offsets, quotients and remainders, the author's hints), the value facts of the tile may. The
+result is the widest vector of the target that fits every register of the access.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ class Vectors:
 
 
 Reason = Literal["elements", "neighbours", "stride", "offsets", "alignment", "mask"]
-"""What keeps an access narrow: a thread holds too few elements; they are not neighbours in memory; how far apart they are is
-known at run time only; their offsets are numbers of which too little is known; the first address is not known to be a
-multiple of the width; the mask is not known to be equal for all."""
+"""Why an access is not wider: the thread holds too few elements; they are not consecutive in memory; their stride is known at
+run time only; too little is known of their offsets; the first address is not known to be aligned to the width; the mask is not
+known to be the same for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """How wide an access became, for reports: `vec` elements of `itemsize` bytes, and what refused twice as many, if it was."""
+    """The vector width of an access, for reports: `vec` elements of `itemsize` bytes, and the reason against twice as many."""
 
     loc: Loc | None
     vec: int
@@ -55,13 +57,13 @@ class Width:
 
     @property
     def bytes(self) -> int:
-        """What a thread moves at once."""
+        """The bytes that a thread moves per access."""
         return self.vec * self.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of an access as values of the source: pointers, and the mask where there is one."""
+    """The tiles of an access as values of the source: pointers, and the optional mask."""
 
     ptr: Value
     mask: Value | None
@@ -97,7 +99,7 @@ def _widest(
 def _reason(
     lo: Lowering, tiles: Tiles, address: Form, mask: Form | None, registers: Table, itemsize: int, vec: int
 ) -> Reason:
-    """What refuses vectors of `vec` elements, by the way that knows more of the address."""
+    """The reason against vectors of `vec` elements, from the affine form of the address if it has one, else from its facts."""
     if vec > len(registers):
         return "elements"
     if isinstance(address, Affine):
@@ -110,7 +112,7 @@ def _reason(
     return "mask" if any(known.multiple(axis, vec) % (vec * itemsize) == 0 for axis in runs) else "alignment"
 
 
-# By base and constants of the thread.
+# From affine forms.
 
 
 def _by_forms(lo: Lowering, address: Affine, mask: Form | None, registers: Table, widest: int) -> Vectors | None:
@@ -123,7 +125,7 @@ def _by_forms(lo: Lowering, address: Affine, mask: Form | None, registers: Table
 
 
 def _refused(lo: Lowering, address: Affine, mask: Form | None, registers: Table, vec: int) -> Reason | None:
-    """Why registers form no vectors of `vec` elements; None where they do."""
+    """Why registers form no vectors of `vec` elements; None if they do."""
     groups = _aligned_groups(address.const, _tables(address), registers, vec)
     if not groups:
         return "stride" if any(len(set(table)) > 1 for table in _tables(address)) else "neighbours"
@@ -138,7 +140,8 @@ def _tables(form: Affine) -> Groups:
 
 @cache
 def _aligned_groups(const: Table, strides: Groups, registers: Table, vec: int) -> Groups:
-    """`registers` cut into aligned runs of `vec` consecutive constants, in the order of their first registers, or nothing."""
+    """`registers` split into aligned runs of `vec` consecutive constants, in order of their first registers; empty if they
+    cannot be."""
     rows: dict[Table, dict[int, int]] = {}
     for register in registers:
         row = tuple([table[register] for table in strides])
@@ -153,14 +156,14 @@ def _aligned_groups(const: Table, strides: Groups, registers: Table, vec: int) -
 
 
 def _base_divides(lo: Lowering, form: Affine, vec: int) -> bool:
-    """True when base and strides are known to be multiples of `vec`."""
+    """True if base and strides are known to be multiples of `vec`."""
     return lo.divisor(form.base) % vec == 0 and all(
         lo.divisor(stride) * min(map(power_of_two_part, table)) % vec == 0 for stride, table in form.strides
     )
 
 
 def _equal(lo: Lowering, mask: Form, groups: Groups, vec: int) -> bool:
-    """True when the mask is known to be equal within each of the aligned groups."""
+    """True if the mask is known to be constant within each of the aligned groups."""
     if isinstance(mask, Both):
         return _equal(lo, mask.lhs, groups, vec) and _equal(lo, mask.rhs, groups, vec)
     if not isinstance(mask, Compare):
@@ -169,7 +172,7 @@ def _equal(lo: Lowering, mask: Form, groups: Groups, vec: int) -> bool:
         return True
     if mask.predicate not in ("lt", "ge", "gt", "le"):
         return False
-    # Both `n < limit` and `n >= limit` change at multiples of `vec` only, where `limit` is one.
+    # If `limit` is a multiple of `vec`, both `n < limit` and `n >= limit` change at multiples of `vec` only.
     counting, limit = (mask.lhs, mask.rhs) if mask.predicate in ("lt", "ge") else (mask.rhs, mask.lhs)
     return (
         _counts_up(counting.const, _tables(counting), groups)
@@ -191,7 +194,7 @@ def _all_equal(tables: Groups, groups: Groups) -> bool:
 
 @cache
 def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
-    """In each group constants count up from a multiple of its length, the rest is equal."""
+    """Whether in each group the constants are consecutive from a multiple of its length, and the stride tables are equal."""
     return _all_equal(strides, groups) and all(
         const[group[0]] % len(group) == 0 and const[r] == const[group[0]] + i
         for group in groups
@@ -199,7 +202,7 @@ def _counts_up(const: Table, strides: Groups, groups: Groups) -> bool:
     )
 
 
-# By facts about tiles.
+# From value facts of tiles.
 
 
 def _by_facts(lo: Lowering, tiles: Tiles, registers: Table, widest: int, itemsize: int) -> Vectors | None:
@@ -219,7 +222,7 @@ def _by_facts(lo: Lowering, tiles: Tiles, registers: Table, widest: int, itemsiz
 
 @cache
 def _runs(linear: LinearLayout, axis: int, registers: Table, vec: int) -> Groups:
-    """`registers` cut into aligned runs of `vec` neighbours along an axis that lie in one thread, or nothing."""
+    """`registers` split into aligned runs of `vec` neighbours along an axis; empty if they cannot be."""
     if any(union(columns) % vec for columns in thread_columns(linear, axis)):
         return ()
     coordinates = register_coordinates(linear)
@@ -233,7 +236,7 @@ def _runs(linear: LinearLayout, axis: int, registers: Table, vec: int) -> Groups
     return tuple([tuple([row[i] for i in range(vec)]) for row in rows.values()])
 
 
-# Spelling.
+# Operands.
 
 
 def address_operands(lo: Lowering, address: Form, leaders: Table) -> tuple[Value, tuple[Value, ...], tuple[Table, ...]]:

@@ -1,10 +1,10 @@
-"""Where views of shared and tensor memory begin within their tiles, known on tile IR.
+"""Forward analysis of tile IR: the start of each view of shared or tensor memory within its tile.
 
-    %h = shared.slice %tile {start=16, dim=0}                            begins at (16, 0)
-    %r = control.if %c {control.yield %tile} {control.yield %h}          begins at (0, 0), some bytes further on
+    %h = shared.slice %tile {start=16, dim=0}                            starts at (16, 0)
+    %r = control.if %c {control.yield %tile} {control.yield %h}          starts at (0, 0), at a run-time byte offset
 
-Of a handle a branch or a loop hands on its bytes, or its memory where allocations come together; where a view begins has to
-agree, or to be a matter of bytes.
+A phi of handles carries a byte offset, or the memory if its sources belong to different allocations. The starts of its sources
+must be equal, or differ by a constant number of bytes for all elements.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Tiled = SharedType | TensorType
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A handle: `start` is the view's first element in its tile, `room` the allocation, or a value that may be in several."""
+    """A view: `start` is its first element in the tile; `room` the allocation, or a phi of several allocations."""
 
     start: Table
     room: Value
 
 
 class Views(Values[View, None]):
-    """The view of each handle. Raises CompilationError (lower-handles) where views come together that differ."""
+    """The view of each handle. Raises CompilationError (lower-handles) for a phi whose views are incompatible."""
 
     def __init__(self, func: Func) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Views(Values[View, None]):
         self.run(func.body, None)
 
     def visit(self, op: Op, context: None) -> None:
-        """What an operation on a handle does to its start."""
+        """The transfer function of operations on handles."""
         if op.kind in (shared.alloc, tensor_memory.alloc):
             self.known[op.result] = View((0,) * tiled(op.result).layout.rank, op.result)
         elif op.kind in _VIEWS:
@@ -53,7 +53,8 @@ class Views(Values[View, None]):
             self.known[op.result] = View(_VIEWS[op.kind](op, view.start), view.room)
 
     def handed(self, op: Op, edge: Edge, value: Value, target: Value) -> View | None:
-        """Memory that only a region knows is handed on by it."""
+        """A view of memory that is allocated inside the region is passed as the phi's own memory, as it does not dominate the
+        target."""
         view = self.known.get(value)
         source = None if edge.source is None else op.regions[edge.source]
         self._loc = op.loc if source is None else source.terminator.loc
@@ -63,7 +64,7 @@ class Views(Values[View, None]):
         return View(view.start, target) if view.room in made else view
 
     def join(self, value: Value, old: View, new: View, number: int) -> View:
-        """Starts that differ become bytes."""
+        """Different starts are expressed as byte offsets if possible."""
         start = old.start
         if start != new.start:
             first, second = (_levelled(value, view.start) for view in (old, new))
@@ -74,7 +75,7 @@ class Views(Values[View, None]):
 
 
 def _levelled(handle: Value, start: Table) -> Table:
-    """The tile's first element, where that is a matter of steps."""
+    """The tile's first element, if the start can be expressed as a constant offset; else the start."""
     return start if steps_from(tiled(handle), start) is None else (0,) * len(start)
 
 
@@ -94,7 +95,7 @@ def _same(op: Op, start: Table) -> Table:
 
 
 def _sliced(op: Op, start: Table) -> Table:
-    """Within a tile a later start."""
+    """A slice within a tile advances the start."""
     dim: int = op.attrs["dim"] - _leading(next(op.uses))
     return tuple([at + op.attrs["start"] if d == dim else at for d, at in enumerate(start)])
 
@@ -121,11 +122,12 @@ _VIEWS: dict[OpDef, Callable[[Op, Table], Table]] = {
 }
 
 
-# Places of elements. A step is a byte of shared memory, or a column of tensor memory.
+# Offsets of elements. A step is a byte of shared memory, or a column of tensor memory.
 
 
 def steps_from(t: Tiled, start: Table) -> int | None:
-    """Steps to go on, if elements lie the same from there on as from the tile's first: else None."""
+    """The offset of a start in steps, if the elements from there on have the same relative offsets as from the tile's first
+    element; else None."""
     rank, others = t.layout.rank, 0
     for d, size in enumerate(t.shape[len(t.shape) - rank :]):
         for bit in range(size.bit_length() - 1):
@@ -134,7 +136,7 @@ def steps_from(t: Tiled, start: Table) -> int | None:
 
 
 def first_step(t: Tiled, start: Table) -> int | None:
-    """The step of an element; None in tensor memory, unless it is in the tile's first lane, at the beginning of a column."""
+    """The offset of an element in steps. In tensor memory it is None unless the element begins a column of the first lane."""
     place = _place(t, start)
     if isinstance(t, SharedType):
         return padded(place, pads_of(t.layout)) * t.element.itemsize
@@ -151,7 +153,7 @@ def pads_of(layout: SharedLayout) -> Pads:
 
 
 def _place(t: Tiled, start: Table) -> int:
-    """The bits of an element's place before padding: of its offset, or of its row (lowest) and column; then of its block."""
+    """The position of an element before padding, as bits: its offset, or its row (lowest) and column; then its block."""
     columns = t.layout.to_linear(t.alloc_shape).columns
     dims = ("offset", "block") if isinstance(t, SharedType) else ("row", "column", "block")
     return solved(Span(tuple([column for dim in dims for column in columns[dim]])), join(start, t.alloc_shape))

@@ -1,4 +1,4 @@
-"""The facts of each operation's result from those of its operands: a file for each file of `weft.ops`, of the same name."""
+"""The transfer functions of value facts: one file for each file of `weft.ops`, with the same name."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from weft.ir.core import OpDef
 FAMILIES = (arith, cluster, control, memory, program, reduce, regs, tile)
 RULES: dict[OpDef, Rule] = {op: rule for family in FAMILIES for op, rule in family.RULES.items()}
 NOTHING: dict[OpDef, str] = {op: why for family in FAMILIES for op, why in family.NOTHING.items()}
-"""Operations of whose results nothing is known, with what those are."""
+"""Operations whose results have no facts, each with the reason."""

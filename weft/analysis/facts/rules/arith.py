@@ -53,7 +53,7 @@ def _function(op: Op, known: Hulls, word: Word) -> Scalar:
 
 
 def _shifted_right(op: Op, known: Known, hull: Scalar) -> Facts:
-    """By a known amount it is a quotient; by the width or more the sign is left, as of the largest divisor."""
+    """A right shift by a constant is a floor division. By the width or more only the sign remains, as if divided by `MOST`."""
     x, amount = (lifted(op, facts) for facts in known)
     bits = amount.hull.value
     if bits is None:
@@ -68,7 +68,7 @@ def _mask(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 def _equal(predicate: str, d: int, a: Facts, b: Facts) -> int:
-    # i < n holds for all or none of an aligned run of i where n is a multiple of the run, i <= n where n is one less.
+    # i < n is constant in an aligned run of i if n is a multiple of the run length; i <= n if n is one less than a multiple.
     if predicate in ("lt", "ge"):
         return tile.lower(d, a, b)
     if predicate in ("gt", "le"):
@@ -82,7 +82,7 @@ def _selected(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 def _taken(op: Op, known: Known, hull: Scalar) -> Facts:
-    """What counts up modulo the width of a type does so modulo a smaller one."""
+    """An integer cast keeps runs: a run that is contiguous modulo one width is so modulo a smaller one too."""
     (x,), (operand,) = known, op.uses
     source, target = operand.type.element, op.attrs["dtype"]
     if not isinstance(source, DType) or not (source.is_int() and target.is_int()) or target.is_bool():

@@ -1,4 +1,4 @@
-"""Facts of `weft.ops.control`; what flows along its edges is joined by `weft.analysis.facts.infer`."""
+"""Facts of `weft.ops.control`. The phis of control flow are joined by `weft.analysis.facts.infer`."""
 
 from __future__ import annotations
 

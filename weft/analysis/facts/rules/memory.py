@@ -22,14 +22,14 @@ def _addresses(op: Op, known: Known, hull: Scalar) -> Facts:
 
 
 def _scaled(offset: Facts, step: int) -> Facts:
-    """An offset in elements as one in bytes."""
+    """Converts the facts of an offset in elements to those of an offset in bytes."""
     axes = [Axis(axis.contiguous, axis.constant, congruence.scaled(axis.start, step)) for axis in offset.axes]
     return Facts(scalar.scaled(offset.hull, step), tuple(axes), step)
 
 
 RULES: dict[OpDef, Rule] = {
     memory.addptr: Rule(_address, _addresses, widens=True),
-    memory.load: Rule(anything),  # equal addresses hold equal values
+    memory.load: Rule(anything),  # the default tile rule applies: loads of equal addresses give equal values
 }
 NOTHING: dict[OpDef, str] = dict.fromkeys(
     (memory.atomic, memory.atomic_cas, memory.load_regs, memory.atomic_regs, memory.atomic_cas_regs), "what memory held"

@@ -1,4 +1,4 @@
-"""Facts of `weft.ops.program`: where a thread is, by how the kernel is launched."""
+"""Facts of `weft.ops.program`: the ranges of thread, warp and block indices, from the kernel's launch attributes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.layout import WARP_SIZE
 from weft.ops import program
 
 MOST_ALONG = (int32.max_value, 65535, 65535)
-"""Blocks along the axes of a grid, at most."""
+"""The largest grid dimensions: 2**31 - 1, 65535, 65535 (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 
 def _most(op: Op, func: Func) -> int:
-    # A grid has less than 2**31 threads along an axis: their numbers are int32.
+    # A grid has less than 2**31 threads along an axis, since global thread indices are int32.
     axis: int = op.attrs["axis"]
     threads: int = (func.attrs.block or (1, 1, 1))[axis]
     return min(int32.max_value // threads, MOST_ALONG[axis])

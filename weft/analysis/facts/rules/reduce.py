@@ -15,7 +15,7 @@ def _counts(op: Op, known: Hulls, word: Word) -> Scalar:
 
 
 def _scattered(op: Op, known: Known, hull: Scalar) -> Facts:
-    """Nothing is known of neighbours."""
+    """The result has no runs."""
     type = op.results[0].type
     return Facts(hull, (Axis(),) * len(shape_of(type)), step_of(type))
 

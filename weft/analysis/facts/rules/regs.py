@@ -1,4 +1,4 @@
-"""Facts of `weft.ops.regs`: what holds of every register of an array."""
+"""Facts of `weft.ops.regs`: the interval that holds for every register of an array."""
 
 from __future__ import annotations
 

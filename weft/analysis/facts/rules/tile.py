@@ -1,4 +1,4 @@
-"""Facts of `weft.ops.tile`: where elements are, and the author's promises."""
+"""Facts of `weft.ops.tile`: index tiles, shape operations, and the author's hints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ops import tile as tiles
 
 
 def _promised(op: Op, known: Hulls, word: Word) -> Scalar:
-    """A scalar with the author's promise; those about a tile are about its runs."""
+    """A hint about a scalar strengthens its congruence; hints about a tile are about its runs (`_hint`)."""
     (x,) = known
     rest = multiple_of(max([1, *map(power_of_two_part, op.attrs["divisible"])]))
     raised = not shape_of(op.results[0].type) and rest.modulus > x.rest.modulus
