@@ -208,7 +208,7 @@ def _reads(op: Op, values: Sequence[Value]) -> bool:
 
 def _acts(op: Op) -> bool:
     """Whether an operation has an effect, or one inside it has."""
-    return bool(op.kind.effects) or any(_acts(inner) for region in op.regions for inner in region.ops)
+    return bool(op.effects) or any(_acts(inner) for region in op.regions for inner in region.ops)
 
 
 def _computing(op: Op, between: Sequence[Op]) -> list[Op]:

@@ -193,7 +193,7 @@ def _words(op: Op) -> list[str]:
         return [("!" if op.attrs["reason"] else "") + names[op.kind]]
     if op.kind is tcgen05.fence:
         return [("!" if op.attrs["reason"] else "") + ("before" if op.attrs["before"] else "after")]
-    if not op.kind.effects:
+    if not op.effects:
         return []
     return [op.name.partition(".")[2] if op.name.startswith(("shared", "mbarrier")) else op.name]
 

@@ -147,7 +147,7 @@ def test_a_barrier_between_the_making_of_an_mbarrier_and_others_requests():
     (found,) = inserted(func)
     assert "before tma.load of bars (initialised at" in found
     assert issuers(func) == [(1, 0), (4, 1)]
-    ops = [op.name for op in func.body.ops if op.kind.effects]
+    ops = [op.name for op in func.body.ops if op.effects]
     row = ["mbarrier.init", "mbarrier.init", "mbarrier.expect", "tma.load", "sync.barrier", "tma.load", "mbarrier.wait"]
     assert ops == row
 
@@ -177,7 +177,7 @@ def ring(*before: str, ahead: bool = True) -> Func:
 
 def in_loop(func: Func) -> list[str]:
     (loop,) = (op for op in walk(func.body) if op.kind is control.for_)
-    return [op.name for op in walk(loop.regions[0]) if op.kind.effects]
+    return [op.name for op in walk(loop.regions[0]) if op.effects]
 
 
 def test_no_barrier_in_a_loop_is_for_the_sake_of_other_warps():

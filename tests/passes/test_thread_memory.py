@@ -61,7 +61,7 @@ def order(func: Func) -> list[str]:
 
     def visit(ops: tuple[Op, ...]) -> None:
         for op in ops:
-            shares = any(effect.space == "shared" for effect in op.kind.effects)
+            shares = any(effect.space == "shared" for effect in op.effects)
             if shares or op.kind in (program.barrier, program.fence_async):
                 found.append(op.name.split(".")[1])
             for region in op.regions:

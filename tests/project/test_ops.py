@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -61,12 +63,27 @@ def test_is_documented(op):
     assert op.doc[0].isupper() or not op.doc[0].isalpha()
 
 
+def samples(op: OpDef) -> Iterator[dict[str, object]]:
+    """Attributes that decide an operation's effects: both bools, every literal, some numbers."""
+    hints = get_type_hints(op.rule)
+    values: dict[object, tuple[object, ...]] = {bool: (False, True), int: (0, 1, 4)}
+    kinds = {
+        name: get_args(hints[name]) if get_origin(hints[name]) is Literal else values.get(hints[name], ((),))
+        for name in op.attributes
+    }
+    decisive = [name for name in kinds if callable(op.effects)]
+    for chosen in product(*[kinds[name] for name in decisive]):
+        yield dict(zip(decisive, chosen, strict=True))
+
+
 @each_op
 def test_declares_its_effects(op):
     known = {*op.operands, op.variadic}
-    for effect in op.effects:
-        assert effect.operand is None or effect.operand in known, f"{effect.operand} is no operand of {op.name}"
-        assert effect.kind != "write" or effect.space != "threads"
+    for attrs in samples(op):
+        for effect in op.effects(attrs) if callable(op.effects) else op.effects:
+            assert effect.operand is None or effect.operand in known, f"{effect.operand} is no operand of {op.name}"
+            assert effect.kind != "write" or effect.space != "threads"
+            assert effect.kind == "sync" or (effect.waits and not effect.pendings), f"{op.name} waits, and is no sync"
     if op.pure:
         assert not re.match(r"(?i)(store|write|atomic|print|wait)\b", op.doc), f"{op.name} reads as if it had an effect"
 

@@ -242,7 +242,7 @@ class _Liveness:
             if is_alloc(op):
                 self.lives[op] = Lifetime(lanes=lanes)
                 self.made[op] = position, region
-            if op.kind.effects:
+            if op.effects:
                 self._accesses(op, position, block)
             if op.regions:
                 self._inside(op, block, lanes)
@@ -261,9 +261,7 @@ class _Liveness:
 
     def _accesses(self, op: Op, position: int, block: _Block) -> None:
         used = [value for value in op.uses if value in self.places]
-        accessed = {
-            op.operand(effect.operand) for effect in op.kind.effects if effect.operand and effect.kind != "sync"
-        }
+        accessed = {op.operand(effect.operand) for effect in op.effects if effect.operand and effect.kind != "sync"}
         for value in used:
             for part in self.places[value]:
                 self.lives[part.alloc].use(position, position)
@@ -271,19 +269,19 @@ class _Liveness:
         if op.kind is mbarrier.init:
             for part in self.places[used[0]]:
                 self.barriers.setdefault(part.alloc, []).append(part)
-        for effect in op.kind.effects:
+        for effect in op.effects:
             self._asynchronous(op, effect, position, block)
 
     def _waited(self, op: Op) -> list[Value | None]:
         """The mbarrier that an operation waits for."""
-        return [op.operand(e.operand) for e in op.kind.effects if e.completes is not None and e.operand is not None]
+        return [op.operand(e.operand) for e in op.effects if e.completes is not None and e.operand is not None]
 
     def _asynchronous(self, op: Op, effect: Effect, position: int, block: _Block) -> None:
         if effect.completes is None or effect.space != "shared":
             return
         value = op.operand(effect.operand) if effect.operand is not None else None
         if effect.kind == "sync":
-            wait = _Wait(position, effect.completes, op.attrs.get("pendings", 0), self._of(value))
+            wait = _Wait(position, effect.completes, effect.pendings, self._of(value))
             self.waits.append(wait)
             block.waits.append(wait)
         elif effect.kind == "update" and effect.completes == "tcgen05":
@@ -295,7 +293,7 @@ class _Liveness:
             # Each operation is an asynchronous group of its own, except for cp.async, whose waits cover all copies.
             if effect.completes != "cp.async" and (position, effect.completes) not in block.groups[-1:]:
                 block.groups.append((position, effect.completes))
-            bars = [op.operand(e.operand) for e in op.kind.effects if e.kind == "update" and e.operand is not None]
+            bars = [op.operand(e.operand) for e in op.effects if e.kind == "update" and e.operand is not None]
             signalled = frozenset[Place]().union(*map(self._of, bars))
             self.pending += [_Pending(p, position, block, effect.completes, signalled) for p in self._of(value)]
 

@@ -114,7 +114,7 @@ def _of_type(type: Type, scope: Scope) -> Scope:
 
 def _needs(op: Op) -> Scope:
     """The most divergent control flow that an operation allows."""
-    writes = op.kind.stage == "tile" and any(effect.kind == "write" for effect in op.kind.effects)
+    writes = op.kind.stage == "tile" and any(effect.kind == "write" for effect in op.effects)
     tiles = any(isinstance(value.type, TileType) for value in (*op.uses, *op.results))
     return BLOCK if (tiles or writes) and not op.kind.terminator else op.kind.needs
 

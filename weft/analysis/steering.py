@@ -57,9 +57,7 @@ NOTHING = Steering()
 
 def reads_strongly(op: Op) -> bool:
     """Whether an operation is a strong read of global memory: an atomic, or a load that is volatile or has a memory order."""
-    if not (op.attrs.get("order") or op.attrs.get("volatile")):
-        return False
-    return any(effect.kind == "read" and effect.space == "global" for effect in op.kind.effects)
+    return any(effect.kind == "read" and effect.space == "global" and effect.order for effect in op.effects)
 
 
 @lru_cache(maxsize=256)
@@ -81,11 +79,11 @@ def global_writers(func: Func) -> dict[Op, tuple[int, ...]]:
 
 
 def _meets(region: Region) -> bool:
-    return any(reads_strongly(op) or any(_waits(effect) for effect in op.kind.effects) for op in walk(region))
+    return any(reads_strongly(op) or any(_waits(effect) for effect in op.effects) for op in walk(region))
 
 
 def _waits(effect: Effect) -> bool:
-    return effect.kind == "sync" and effect.space not in ("warp", "io")
+    return effect.kind == "sync" and effect.space not in ("warp", "io", "cluster")
 
 
 class _Flow(Values[Bits, Bits]):
@@ -142,11 +140,11 @@ class _Flow(Values[Bits, Bits]):
     def visit(self, op: Op, context: Bits) -> None:
         """The results of an operation depend on its operands and on the memory that it reads."""
         bits = self.all(op.operands)
-        if not op.kind.effects:
+        if not op.effects:
             self.known.update(dict.fromkeys(op.results, bits))
             return
         bits &= self.every
-        for effect in op.kind.effects:
+        for effect in op.effects:
             places = self.places(op, effect)
             if effect.kind == "write":
                 if effect.space == "global":
@@ -160,7 +158,7 @@ class _Flow(Values[Bits, Bits]):
         if op in self.readers:
             bits |= 1 << self.readers[op]
         self.known.update(dict.fromkeys(op.results, bits))
-        if any(effect.space == "global" for effect in op.kind.effects):
+        if any(effect.space == "global" for effect in op.effects):
             named = [value for name, value in _named(op) if name not in STORED]
             self.note(self.decided, op, self.all(named))
             self.note(self.told, op, self.all(op.operands))

@@ -32,7 +32,7 @@ from weft.layout import LinearLayout, plan_access
 from weft.layout.base import WARPGROUP
 from weft.layout.linear.columns import columns
 from weft.layout.shared.vectors import store_side
-from weft.ops import async_copy, mbarrier, shared, tensor_memory, tma
+from weft.ops import async_copy, shared, tensor_memory
 from weft.ops.control import run_by
 
 # Predicates on operations
@@ -40,34 +40,39 @@ from weft.ops.control import run_by
 
 def is_elected(op: Op) -> bool:
     """Whether only the elected thread executes the operation, without waiting."""
-    effects = op.kind.effects
-    alone = any(effect.elected for effect in effects) and not op.attrs.get("each_warp") and not tma.by_several(op)
-    return alone and all((e.elected and e.kind != "sync") or e.kind == "release" for e in effects)
+    effects = op.effects
+    alone = any(effect.by == "elected" for effect in effects)
+    return alone and all((e.by == "elected" and e.kind != "sync") or e.kind == "release" for e in effects)
 
 
 def is_product(op: Op) -> bool:
     """Whether an operation is a wgmma."""
-    return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.kind.effects)
+    return any(effect.completes == "wgmma" and effect.kind == "read" for effect in op.effects)
 
 
 def touches_global(op: Op) -> bool:
     """Whether an operation accesses global memory through the generic proxy."""
-    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.kind.effects)
+    return any(effect.space == "global" and effect.proxy == "generic" for effect in op.effects)
 
 
 def is_commit(op: Op) -> bool:
     """Whether an operation is a `tcgen05.commit`, which arrives on an mbarrier when tcgen05 operations are complete."""
-    return any(effect.kind == "update" and effect.completes == "tcgen05" for effect in op.kind.effects)
+    return any(effect.kind == "update" and effect.completes == "tcgen05" for effect in op.effects)
 
 
 def threads_touch_tensor(op: Op) -> bool:
     """Whether all threads access tensor memory, rather than the elected thread alone."""
-    return any(each.space == "tensor" and each.kind != "sync" and not each.elected for each in op.kind.effects)
+    return any(each.space == "tensor" and each.kind != "sync" and each.by != "elected" for each in op.effects)
 
 
 def publishes(op: Op) -> bool:
     """Whether an operation is an atomic with release semantics."""
-    return op.attrs.get("order") in ("release", "acq_rel")
+    return touches_global(op) and any(effect.order in ("release", "acq_rel") for effect in op.effects)
+
+
+def acquires(op: Op) -> bool:
+    """Whether an operation is an atomic with acquire semantics."""
+    return touches_global(op) and any(effect.order in ("acquire", "acq_rel") for effect in op.effects)
 
 
 # Owners: which thread accesses which bytes, for accesses that move a whole tile between registers and a tile of an allocation.
@@ -199,13 +204,13 @@ class Access:
 
     def needs_order(self, later: Access) -> bool:
         """Whether a later access must be ordered after this one if they overlap. Those of the elected thread are in order."""
-        if self.effect.elected and later.effect.elected:
+        if self.effect.by == later.effect.by == "elected":
             return False
         kinds = self.effect.kind, later.effect.kind
         # An mbarrier wait is a read, an arrival is an update. `try_wait.parity` cannot tell a phase from the one two later, so
         # a slow warp's wait must precede the arrivals that start that phase. If each warp arrives for itself, each has waited
         # before, and the phase does not complete without it.
-        return "write" in kinds or (kinds == ("read", "update") and not later.op.attrs.get("each_warp"))
+        return "write" in kinds or (kinds == ("read", "update") and later.effect.by != "each warp")
 
     @property
     def group(self) -> bool:
@@ -215,7 +220,7 @@ class Access:
     @property
     def waits(self) -> bool:
         """Whether it is a wait for a phase of an mbarrier."""
-        return self.op.kind is mbarrier.wait
+        return any(effect.kind == "sync" and effect.completes == "mbarrier" for effect in self.op.effects)
 
     def needs_fence(self, later: Access) -> bool:
         """Whether a proxy fence is needed between this access and a later one if they overlap; both are in shared memory."""
@@ -244,7 +249,7 @@ class Accesses:
         self._warps = dict(run_by(func)) if self._columns else dict[Op, int]()
         self._made: dict[Op, list[Access]] = {}
         self._conflicts: dict[tuple[Access, Access], Conflict | None] = {}
-        found = {op: list(self._of(op)) for op in walk(func.body) if op.kind.effects}
+        found = {op: list(self._of(op)) for op in walk(func.body) if op.effects}
         engine = [access for each in found.values() for access in each if not access.generic]
         for op, each in found.items():
             self._made[op] = [replace(access, crosses=_crosses(access, engine)) for access in each]
@@ -275,17 +280,15 @@ class Accesses:
         )
 
     def _of(self, op: Op) -> Iterator[Access]:
-        for effect in op.kind.effects:
+        for effect in op.effects:
             if effect.operand is None or effect.kind == "sync":
                 continue
             value = op.operand(effect.operand)
             if value is not None and isinstance(value.type, _MEMORY.get(effect.space, ())):
                 found = self.bytes(value)
-                spread = op.attrs.get("each_warp") or tma.by_several(op)
-                one = replace(effect, elected=False) if spread else effect
                 single = self._tile and isinstance(value.type, SharedArrayType)
-                apart = effect.space == "tensor" and not effect.elected and self._warps[op] == WARPGROUP
-                yield Access(op, one, found, _owners(op, found), single=single, apart=apart)
+                apart = effect.space == "tensor" and effect.by != "elected" and self._warps[op] == WARPGROUP
+                yield Access(op, effect, found, _owners(op, found), single=single, apart=apart)
 
 
 _MEMORY: dict[str, tuple[type, ...]] = {"shared": (SharedType, SharedArrayType), "tensor": (TensorType,)}
@@ -514,7 +517,7 @@ def verb_of(op: Op) -> str:
     """The participle for what an operation does to shared or tensor memory."""
     if op.name in _VERBS:
         return _VERBS[op.name]
-    kinds = {effect.kind for effect in op.kind.effects if effect.space in ("shared", "tensor")}
+    kinds = {effect.kind for effect in op.effects if effect.space in ("shared", "tensor")}
     return next((verb for kind, verb in _KINDS.items() if kind in kinds), "accessed")
 
 

@@ -36,7 +36,6 @@ from weft.errors import Loc
 from weft.ir.core import Func, Op, OpDef, Region, Value, walk
 from weft.ir.types import RegsType
 from weft.loading import Registry
-from weft.ops import tma
 from weft.targets import Target
 
 Number = int | float | bool
@@ -494,7 +493,7 @@ def write_elected(e: Emitter, ops: list[Op]) -> None:
 
 def _kind_of_branch(e: Emitter, op: Op) -> tuple[Op | None, bool, str | None]:
     """The key of operations that share a branch; a load issued by several warps has its own."""
-    return op if tma.by_several(op) else None, bool(op.attrs.get("each_warp")), _predicate_of(e, op)
+    return op if op.by == "several warps" else None, op.by == "each warp", _predicate_of(e, op)
 
 
 def _requests(e: Emitter, load: Op, on: str | None) -> None:

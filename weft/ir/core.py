@@ -22,6 +22,10 @@ Completion = Literal["cp.async", "mbarrier", "bulk", "wgmma", "tcgen05"]
 """Completion mechanisms of asynchronous accesses: a thread's cp.async groups, an mbarrier's phase, the elected thread's bulk
 groups, a warpgroup's wgmma groups, and the elected thread's tcgen05 operations, whose commit arrives on an mbarrier."""
 SCOPES: tuple[Scope, ...] = ("block", "warp", "thread")
+By = Literal["threads", "elected", "each warp", "several warps"]
+"""Who carries something out: all threads of the partition, its elected thread, the elected thread of each warp, or those of
+several warps that share the work."""
+Order = Literal["", "relaxed", "acquire", "release", "acq_rel"]
 
 
 class Value:
@@ -61,16 +65,27 @@ class Effect:
 
     `operand` names the pointer or handle parameter (None: memory internal to the operation, or all memory). `space` is the
     memory space, `proxy` the proxy of the access, `completes` the completion mechanism of an asynchronous access (None:
-    synchronous). `elected`: one elected thread of the partition performs it instead of all threads.
+    synchronous), or the one that a wait waits for, with at most `pendings` groups left.
+
+    `by` is who performs it. `order` is the memory order of a strong access (PTX's .sem; a volatile one is relaxed) or of an
+    arrival. `waits` is False for a barrier at which threads arrive without waiting. `remote`: the memory may be another CTA's.
+    Effects stand in the order in which they happen.
     """
 
     kind: Literal["read", "write", "update", "release", "sync"]
-    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp"]
+    space: Literal["global", "shared", "tensor", "local", "io", "threads", "warp", "cluster"]
     operand: str | None = None
     proxy: Literal["generic", "async"] = "generic"
     completes: Completion | None = None
-    elected: bool = False
+    by: By = "threads"
+    order: Order = ""
+    waits: bool = True
+    pendings: int = 0
+    remote: bool = False
 
+
+Effects = tuple[Effect, ...] | Callable[[Attrs], tuple[Effect, ...]]
+"""Effects of an operation, or the function that gives them from its attributes."""
 
 Fold = Callable[[tuple[int, ...], Attrs, DType], int | None]
 """The result of an operation on constant integers, of its attributes and of their type, before it wraps; None: not known."""
@@ -114,7 +129,7 @@ class OpDef:
     variadic_region: str | None
     attributes: tuple[str, ...]
     defaults: Attrs
-    effects: tuple[Effect, ...]
+    effects: Effects
     stage: OpStage
     removed_by: str | None
     scope: Scope
@@ -170,6 +185,20 @@ class Op:
     def uses(self) -> Iterator[Value]:
         """Operands that are present."""
         return (value for value in self.operands if value is not None)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What it does to memory, with its attributes."""
+        declared = self.kind.effects
+        return declared(self.attrs) if callable(declared) else declared
+
+    @property
+    def by(self) -> By:
+        """Who carries it out: not all threads where one of its effects says so."""
+        for effect in self.effects:
+            if effect.by != "threads":
+                return effect.by
+        return "threads"
 
     def operand(self, name: str) -> Value | None:
         """The operand of a named parameter (not of a variadic one)."""

@@ -1,6 +1,6 @@
 """The definition of operations: each is one Python function.
 
-    @op("arith.add", pure=True)
+    @op("arith.add")
     def add(lhs: Value, rhs: Value) -> Type:
         '''Sum ...'''
         same_type(lhs, rhs)
@@ -18,19 +18,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from weft.ir.core import NO_LAWS, Effect, Fold, Laws, OpDef, OpStage, Scope
+from weft.ir.core import NO_LAWS, Effect, Effects, Fold, Laws, OpDef, OpStage, Order, Scope
 from weft.ir.types import Type
 from weft.loading import Registry
 
 
-def reads(operand: str, space: Literal["global", "shared"] = "global") -> Effect:
+def reads(operand: str, space: Literal["global", "shared"] = "global", order: Order = "") -> Effect:
     """A generic-proxy read through an operand."""
-    return Effect("read", space, operand)
+    return Effect("read", space, operand, order=order)
 
 
-def writes(operand: str, space: Literal["global", "shared"] = "global") -> Effect:
+def writes(operand: str, space: Literal["global", "shared"] = "global", order: Order = "") -> Effect:
     """A generic-proxy write through an operand."""
-    return Effect("write", space, operand)
+    return Effect("write", space, operand, order=order)
 
 
 def exact(compute: Callable[..., int | None]) -> Fold:
@@ -44,7 +44,7 @@ OPS: Registry[str, OpDef] = Registry("operation")
 def op(
     name: str,
     *,
-    effects: tuple[Effect, ...] = (),
+    effects: Effects = (),
     stage: OpStage = "both",
     removed_by: str | None = None,
     scope: Scope = "block",

@@ -6,7 +6,7 @@ threads need a barrier after that.
 
 from __future__ import annotations
 
-from weft.ir.core import Effect, Value
+from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op, reads
 from weft.ir.types import RegsType, SharedArrayType
 from weft.layout.shared.layouts import Pads
@@ -16,7 +16,10 @@ from weft.ops.regs import Table
 from weft.ops.tile import LOWER
 
 WRITES = Effect("write", "shared", "handle", completes="cp.async")
-WAITS = Effect("sync", "shared", completes="cp.async")
+
+
+def _waits(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "shared", completes="cp.async", pendings=attrs["pendings"]),)
 
 
 @op("async_copy.global_to_shared", effects=(reads("ptr"), WRITES), stage="tile", removed_by=LOWER)
@@ -64,7 +67,7 @@ def commit() -> None:
     """Each thread's copies since the last commit become a group, which may be empty."""
 
 
-@op("async_copy.wait", effects=(WAITS,))
+@op("async_copy.wait", effects=_waits)
 def wait(pendings: int) -> None:
     """Each thread waits until at most `pendings` of its groups are still under way, the latest ones."""
     require(pendings >= 0, "at least 0 groups stay pending")

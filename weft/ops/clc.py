@@ -19,8 +19,8 @@ ANSWER_BYTES = 16
 """Bytes of an answer, and its alignment."""
 
 ASKS = (
-    Effect("write", "shared", "result", "async", "mbarrier", elected=True),
-    Effect("update", "shared", "bar", "async", elected=True),
+    Effect("write", "shared", "result", "async", "mbarrier", by="elected"),
+    Effect("update", "shared", "bar", "async", by="elected"),
 )
 
 

@@ -6,12 +6,18 @@ One program is a cluster of func.attrs.num_ctas blocks. Tiles span the blocks by
 
 from __future__ import annotations
 
-from weft.ir.core import Effect
+from weft.ir.core import Attrs, Effect
 from weft.ir.define import op
 from weft.ir.types import ScalarType, Type, int32
 
-MEETS = (Effect("sync", "io"),)
-"""What it orders depends on the pair of an arrival and a wait: see `passes.insert_sync`."""
+# An arrival orders what came before it ahead of what follows the wait (see `passes.insert_sync`).
+
+
+def _arrives(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "cluster", waits=False, order="relaxed" if attrs["relaxed"] else "release"),)
+
+
+WAITS = (Effect("sync", "cluster", order="acquire"),)
 
 
 @op("cluster.rank", stage="lowered")
@@ -20,13 +26,13 @@ def rank() -> Type:
     return ScalarType(int32)
 
 
-@op("cluster.arrive", effects=MEETS, needs="block")
+@op("cluster.arrive", effects=_arrives, needs="block")
 def arrive(relaxed: bool = False, reason: str = "") -> None:
     """Each thread comes to the barrier of the cluster and goes on; with `relaxed` its memory accesses are not ordered by that.
 
     `reason` says what it is for when a pass placed it; the author's own have none."""
 
 
-@op("cluster.wait", effects=MEETS, needs="block")
+@op("cluster.wait", effects=WAITS, needs="block")
 def wait(reason: str = "") -> None:
     """Each thread waits until all threads of all blocks have arrived: what they did before is visible to it."""

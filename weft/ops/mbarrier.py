@@ -8,7 +8,9 @@ In a cluster blocks may share a barrier: that of the first of them, which makes 
 
 from __future__ import annotations
 
-from weft.ir.core import Effect, Value
+from functools import cache
+
+from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import SharedType, int32
 from weft.layout import MBarrierLayout
@@ -17,10 +19,26 @@ from weft.ops.check import barrier, boolean, require, scalar
 COUNT_LIMIT = (1 << 20) - 1
 """Arrivals, and bytes, that a phase can count (PTX ISA, mbarrier: valid ranges)."""
 
-WRITES = Effect("write", "shared", "bar", elected=True)
-UPDATES = Effect("update", "shared", "bar", elected=True)
-RELEASES = Effect("release", "threads")
-WAITS = (Effect("read", "shared", "bar"), Effect("sync", "shared", "bar", completes="mbarrier"))
+WRITES = Effect("write", "shared", "bar", by="elected")
+
+
+def _arrives(attrs: Attrs) -> tuple[Effect, ...]:
+    """Of `expect` and `arrive`: the barrier is updated, perhaps another block's, and tells what all threads did."""
+    return _arrival(bool(attrs.get("each_warp")), bool(attrs["shared_by"] or attrs.get("everywhere")))
+
+
+@cache
+def _arrival(each_warp: bool, remote: bool) -> tuple[Effect, ...]:
+    update = Effect("update", "shared", "bar", by="each warp" if each_warp else "elected", remote=remote)
+    return update, Effect("release", "threads", by="each warp" if each_warp else "threads")
+
+
+def _waits(attrs: Attrs) -> tuple[Effect, ...]:
+    remote = bool(attrs["shared_by"])
+    return (
+        Effect("read", "shared", "bar", remote=remote),
+        Effect("sync", "shared", "bar", completes="mbarrier", remote=remote),
+    )
 
 
 @op("mbarrier.init", effects=(WRITES,), needs="block")
@@ -36,7 +54,7 @@ def invalidate(bar: Value) -> None:
     barrier(bar)
 
 
-@op("mbarrier.expect", effects=(UPDATES, RELEASES), needs="block")
+@op("mbarrier.expect", effects=_arrives, needs="block")
 def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> None:
     """One arrival, and the current phase waits for this many more bytes, where `pred` holds. `shared_by` as for `arrive`."""
     barrier(bar)
@@ -44,7 +62,7 @@ def expect(bar: Value, pred: Value | None, bytes: int, shared_by: int = 0) -> No
     require(0 <= bytes <= COUNT_LIMIT, "a phase counts up to {} bytes", COUNT_LIMIT)
 
 
-@op("mbarrier.arrive", effects=(UPDATES, RELEASES), needs="block")
+@op("mbarrier.arrive", effects=_arrives, needs="block")
 def arrive(
     bar: Value, pred: Value | None, count: int = 1, shared_by: int = 0, each_warp: bool = False, everywhere: bool = False
 ) -> None:  # fmt: skip
@@ -61,7 +79,7 @@ def arrive(
     require(1 <= count <= COUNT_LIMIT, "1 to {} arrivals", COUNT_LIMIT)
 
 
-@op("mbarrier.wait", effects=WAITS, needs="block")
+@op("mbarrier.wait", effects=_waits, needs="block")
 def wait(bar: Value, phase: Value, pred: Value | None, *deps: Value, shared_by: int = 0) -> None:
     """Wait until the phase of parity `phase` (0 or 1) is complete, where `pred` holds. On a fresh barrier parity 1 is.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-from weft.ir.core import Laws, Value
+from weft.ir.core import Attrs, Effect, Laws, Order, Value
 from weft.ir.define import op, reads, writes
 from weft.ir.types import RegsType, Type, with_element
 from weft.ops.check import boolean, dtype_of, integer, pointer_of, regs, require, same_form
@@ -31,7 +31,25 @@ def addptr(ptr: Value, offset: Value) -> Type:
     return ptr.type
 
 
-@op("memory.load", effects=(reads("ptr"),), stage="tile", removed_by=LOWER)
+ORDERS: tuple[Order, ...] = get_args(Order)
+READS = {order: (reads("ptr", order=order),) for order in ORDERS}
+WRITES = {order: (writes("ptr", order=order),) for order in ORDERS}
+
+
+def _loads(attrs: Attrs) -> tuple[Effect, ...]:
+    """A volatile load is relaxed."""
+    return READS[attrs["order"] or ("relaxed" if attrs["volatile"] else "")]
+
+
+def _stores(attrs: Attrs) -> tuple[Effect, ...]:
+    return WRITES[attrs["order"]]
+
+
+def _updates(attrs: Attrs) -> tuple[Effect, ...]:
+    return READS[attrs["order"]] + WRITES[attrs["order"]]
+
+
+@op("memory.load", effects=_loads, stage="tile", removed_by=LOWER)
 def load(
     ptr: Value, mask: Value | None, other: Value | None,
     cache: Cache = "", eviction: Eviction = "", volatile: bool = False, order: LoadOrder = "", scope: MemoryScope = "gpu",
@@ -47,7 +65,7 @@ def load(
     return with_element(ptr.type, element)
 
 
-@op("memory.store", effects=(writes("ptr"),), stage="tile", removed_by=LOWER)
+@op("memory.store", effects=_stores, stage="tile", removed_by=LOWER)
 def store(
     ptr: Value, value: Value, mask: Value | None,
     cache: Cache = "", eviction: Eviction = "", order: StoreOrder = "", scope: MemoryScope = "gpu",
@@ -58,7 +76,7 @@ def store(
     same_form(ptr, value, mask)
 
 
-@op("memory.atomic", effects=(reads("ptr"), writes("ptr")), stage="tile", removed_by=LOWER)
+@op("memory.atomic", effects=_updates, stage="tile", removed_by=LOWER)
 def atomic(
     ptr: Value, value: Value, mask: Value | None,
     kind: Atomic, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu",
@@ -73,7 +91,7 @@ def atomic(
     return value.type
 
 
-@op("memory.atomic_cas", effects=(reads("ptr"), writes("ptr")), stage="tile", removed_by=LOWER)
+@op("memory.atomic_cas", effects=_updates, stage="tile", removed_by=LOWER)
 def atomic_cas(
     ptr: Value, compare: Value, value: Value, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu"
 ) -> Type:
@@ -112,7 +130,7 @@ def _accesses(
     require(mask is None or not isinstance(mask.type, RegsType) or mask.type.count == n, "one predicate per access")
 
 
-@op("memory.load_regs", effects=(reads("ptr"),), scope="thread")
+@op("memory.load_regs", effects=_loads, scope="thread")
 def load_regs(
     ptr: Value, mask: Value | None, other: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int, count: int,
@@ -126,7 +144,7 @@ def load_regs(
     return RegsType(pointer_of(ptr).element_ty, count)
 
 
-@op("memory.store_regs", effects=(writes("ptr"),))
+@op("memory.store_regs", effects=_stores)
 def store_regs(
     ptr: Value, value: Value, mask: Value | None, *strides: Value,
     offsets: tuple[Table, ...], registers: tuple[Table, ...], vec: int,
@@ -138,7 +156,7 @@ def store_regs(
     require(regs(value).element == pointer_of(ptr).element_ty, "stored through a pointer to another type")
 
 
-@op("memory.atomic_regs", effects=(reads("ptr"), writes("ptr")), scope="thread")
+@op("memory.atomic_regs", effects=_updates, scope="thread")
 def atomic_regs(
     ptr: Value, value: Value, mask: Value | None, kind: Atomic, order: MemoryOrder, scope: MemoryScope
 ) -> Type:
@@ -148,7 +166,7 @@ def atomic_regs(
     return value.type
 
 
-@op("memory.atomic_cas_regs", effects=(reads("ptr"), writes("ptr")), scope="thread")
+@op("memory.atomic_cas_regs", effects=_updates, scope="thread")
 def atomic_cas_regs(
     ptr: Value, compare: Value, value: Value, mask: Value | None, order: MemoryOrder, scope: MemoryScope
 ) -> Type:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Effect, Value
+from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import RegsType, SharedArrayType, SharedType, TileType, Type
 from weft.layout.tensor_cores.shared_operands import Operand
@@ -28,10 +28,19 @@ READS = (
     Effect("read", "shared", "a", "async", "wgmma"),
     Effect("read", "shared", "b", "async", "wgmma"),
 )
-WAITS = Effect("sync", "shared", completes="wgmma")
 
 
-@op("mma.warpgroup", effects=READS, needs="block", stage="tile", removed_by=LOWER)
+def _products(attrs: Attrs) -> tuple[Effect, ...]:
+    """With `max_imprecise` parts are waited for as they are summed up."""
+    waits = (Effect("sync", "shared", completes="wgmma"),) if attrs["max_imprecise"] else ()
+    return *READS, *waits
+
+
+def _waits(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "shared", completes="wgmma", pendings=attrs["pendings"]),)
+
+
+@op("mma.warpgroup", effects=_products, needs="block", stage="tile", removed_by=LOWER)
 def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_imprecise: int = 0) -> Type:
     """Start acc + a @ b, or a @ b where the scalar `use_acc` does not hold (None: it holds).
 
@@ -45,7 +54,7 @@ def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_impreci
     return acc.type
 
 
-@op("mma.warpgroup_wait", effects=(WAITS,), needs="block")
+@op("mma.warpgroup_wait", effects=_waits, needs="block")
 def warpgroup_wait(*values: Value, pendings: int, reason: str = "") -> tuple[Type, ...]:
     """Wait until at most the `pendings` latest groups are under way. The results are `values`; those complete are readable.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from weft.ir.core import Effect, Func, Value
+from weft.ir.core import Attrs, Effect, Func, Value
 from weft.ir.define import op
 from weft.ir.types import ScalarType, Type, int32
 from weft.layout import WARP_SIZE
@@ -73,7 +73,11 @@ def warp_barrier() -> None:
     """All threads of the warp arrive before any goes on; their accesses are ordered, those of other warps are not."""
 
 
-@op("sync.named", effects=(Effect("sync", "threads"),), needs="block")
+def _named(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "threads", waits=not attrs["arrive"]),)
+
+
+@op("sync.named", effects=_named, needs="block")
 def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
     """The author's barrier of a number: it waits until `warps` warps of the block have come (PTX bar.sync).
 

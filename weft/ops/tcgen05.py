@@ -14,7 +14,7 @@ each block has half of the rows of a and of the accumulator, and half of the col
 
 from __future__ import annotations
 
-from weft.ir.core import Effect, Value
+from weft.ir.core import Attrs, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import SharedArrayType, SharedType, TensorType, int32
 from weft.layout.tensor_cores.shared_operands import Operand
@@ -25,16 +25,20 @@ from weft.ops.check import barrier, boolean, require, scalar, shared, shared_arr
 from weft.ops.tile import LOWER
 
 A = (
-    Effect("read", "shared", "a", "async", "tcgen05", elected=True),
-    Effect("read", "tensor", "a", "async", "tcgen05", elected=True),
+    Effect("read", "shared", "a", "async", "tcgen05", by="elected"),
+    Effect("read", "tensor", "a", "async", "tcgen05", by="elected"),
 )
-B = Effect("read", "shared", "b", "async", "tcgen05", elected=True)
-ACC = Effect("write", "tensor", "acc", "async", "tcgen05", elected=True)
-SCALES = tuple(Effect("read", "tensor", name, "async", "tcgen05", elected=True) for name in ("a_scale", "b_scale"))
+B = Effect("read", "shared", "b", "async", "tcgen05", by="elected")
+ACC = Effect("write", "tensor", "acc", "async", "tcgen05", by="elected")
+SCALES = tuple(Effect("read", "tensor", name, "async", "tcgen05", by="elected") for name in ("a_scale", "b_scale"))
 COPIES = (
-    Effect("read", "shared", "src", "async", "tcgen05", elected=True),
-    Effect("write", "tensor", "dst", "async", "tcgen05", elected=True),
+    Effect("read", "shared", "src", "async", "tcgen05", by="elected"),
+    Effect("write", "tensor", "dst", "async", "tcgen05", by="elected"),
 )
+
+
+def _commits(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("update", "shared", "bar", "async", "tcgen05", by="elected", remote=bool(attrs["receivers"])),)
 
 
 @op("tcgen05.mma", effects=(*A, B, ACC), needs="block", stage="tile", removed_by=LOWER)
@@ -75,7 +79,7 @@ def copy(src: Value, dst: Value) -> None:
     require((s.element, s.shape) == (d.element, d.shape), "{} copied to {}", s, d)
 
 
-@op("tcgen05.commit", effects=(Effect("update", "shared", "bar", "async", "tcgen05", elected=True),), needs="block")
+@op("tcgen05.commit", effects=_commits, needs="block")
 def commit(bar: Value, pred: Value | None, receivers: tuple[int, ...] = ()) -> None:
     """One arrival on the barrier when all tcgen05 operations that the elected thread started before are complete, where `pred`
     holds.

@@ -85,7 +85,7 @@ def store(handle: Value, value: Value, pred: Value | None) -> None:
 
 @op(
     "tmem.reserve",
-    effects=(Effect("write", "shared", "room"), Effect("sync", "threads")),
+    effects=(Effect("sync", "threads"), Effect("write", "shared", "room")),
     needs="block",
     stage="lowered",
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.ir.core import Effect, Op, Value
+from weft.ir.core import Attrs, By, Effect, Value
 from weft.ir.define import op
 from weft.ir.types import DescriptorType, DType, SharedArrayType, Type, int16, int32, int64
 from weft.layout import SharedLayout
@@ -26,19 +26,27 @@ Boxes = tuple[tuple[tuple[int, ...], int], ...]
 DESCRIPTOR_BYTES = 128
 """Size and alignment of a descriptor that a kernel makes."""
 
-LOADS = (
-    Effect("read", "global", "desc", "async", "mbarrier", elected=True),
-    Effect("write", "shared", "handle", "async", "mbarrier", elected=True),
-    Effect("update", "shared", "bar", "async", elected=True),
-)
+
+def _loads(attrs: Attrs) -> tuple[Effect, ...]:
+    by: By = "several warps" if attrs.get("issuers", 1) > 1 else "elected"
+    return (
+        Effect("read", "global", "desc", "async", "mbarrier", by=by),
+        Effect("write", "shared", "handle", "async", "mbarrier", by=by),
+        Effect("update", "shared", "bar", "async", by=by, remote=bool(attrs.get("shared_by"))),
+    )
+
+
 STORES = (
-    Effect("read", "shared", "handle", "async", "bulk", elected=True),
-    Effect("write", "global", "desc", "async", "bulk", elected=True),
+    Effect("read", "shared", "handle", "async", "bulk", by="elected"),
+    Effect("write", "global", "desc", "async", "bulk", by="elected"),
 )
-WAITS = Effect("sync", "shared", completes="bulk", elected=True)
 
 
-@op("tma.load", effects=LOADS, needs="block")
+def _waits(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "shared", completes="bulk", by="elected", pendings=attrs["pendings"]),)
+
+
+@op("tma.load", effects=_loads, needs="block")
 def load(
     desc: Value,
     bar: Value,
@@ -65,7 +73,7 @@ def load(
     _common(bar, pred, issuers, first)
 
 
-@op("tma.load_im2col", effects=LOADS, needs="block")
+@op("tma.load_im2col", effects=_loads, needs="block")
 def load_im2col(
     desc: Value,
     bar: Value,
@@ -112,7 +120,7 @@ GatherSteps = tuple[tuple[int, int, int], ...]
 """Requests for four rows: the first of four registers of rows, what is added to the column, byte in shared memory."""
 
 
-@op("tma.gather", effects=LOADS, needs="block", stage="tile", removed_by=LOWER)
+@op("tma.gather", effects=_loads, needs="block", stage="tile", removed_by=LOWER)
 def gather(desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value) -> None:
     """Start to copy the parts from `column` (int32) on of some rows of a matrix to shared memory, where `pred` holds.
 
@@ -130,7 +138,7 @@ def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
     _rows(desc, handle, rows, column)
 
 
-@op("tma.gather4", effects=LOADS, needs="block", stage="lowered")
+@op("tma.gather4", effects=_loads, needs="block", stage="lowered")
 def gather4(
     desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps
 ) -> None:
@@ -145,13 +153,13 @@ def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: G
     _four(rows, steps)
 
 
-@op("tma.store_wait", effects=(WAITS,), needs="block")
+@op("tma.store_wait", effects=_waits, needs="block")
 def store_wait(pendings: int) -> None:
     """The elected thread waits until the sources of all but its `pendings` latest stores and reductions have been read."""
     require(pendings >= 0, "at least 0 stores stay pending")
 
 
-@op("tma.prefetch", effects=(Effect("read", "global", "desc", "async", elected=True),), stage="lowered", needs="block")
+@op("tma.prefetch", effects=(Effect("read", "global", "desc", "async", by="elected"),), stage="lowered", needs="block")
 def prefetch(desc: Value) -> None:
     """Have a descriptor at hand before the first request names it."""
     descriptor(desc)
@@ -165,7 +173,7 @@ def make_descriptor(
     return _made(ptr, shape_and_strides, block_shape, layout)
 
 
-@op("tma.write_descriptor", effects=(Effect("write", "shared", "room", elected=True),), needs="block", stage="lowered")
+@op("tma.write_descriptor", effects=(Effect("write", "shared", "room", by="elected"),), needs="block", stage="lowered")
 def write_descriptor(
     room: Value, ptr: Value, *shape_and_strides: Value, block_shape: tuple[int, ...], layout: SharedLayout, padding: Padding,
     slot: int, again: bool,
@@ -175,11 +183,6 @@ def write_descriptor(
     `again`: an earlier one may lie there, of which stores have to be read first. Loads through it must be complete."""
     require(room.type == SharedArrayType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
     return _made(ptr, shape_and_strides, block_shape, layout)
-
-
-def by_several(load: Op) -> bool:
-    """Whether threads of several warps issue the requests of a load. Of other operations that is never so."""
-    return load.attrs.get("issuers", 1) > 1
 
 
 def _made(ptr: Value, shape_and_strides: tuple[Value, ...], block_shape: tuple[int, ...], layout: SharedLayout) -> Type:

@@ -69,6 +69,6 @@ class _Needs:
 
 def _has_effect(op: Op) -> bool:
     """True when the operation does more than read. A `while` may never end, and an ordered load orders: they stay."""
-    if op.kind is control.while_ or op.attrs.get("volatile") or op.attrs.get("order"):
+    if op.kind is control.while_:
         return True
-    return any(effect.kind != "read" or effect.space == "io" for effect in op.kind.effects)
+    return any(effect.kind != "read" or effect.space == "io" or effect.order for effect in op.effects)

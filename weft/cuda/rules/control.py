@@ -49,7 +49,7 @@ def _keep_rolled(e: Emitter, loop: Op) -> None:
     branches. Loops of plain loads and arithmetic are left to NVRTC, since unrolling them overlaps several loads.
     """
     inside = (op for region in loop.regions for op in walk(region))
-    if any(effect.completes in UNITS for op in inside for effect in op.kind.effects):
+    if any(effect.completes in UNITS for op in inside for effect in op.effects):
         e.out.bare("#pragma unroll 1")
 
 

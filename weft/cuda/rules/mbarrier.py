@@ -104,7 +104,7 @@ def _publishes_global(e: Emitter) -> bool:
     """True if arrivals from other CTAs may publish writes of global memory, which requires a fence of gpu scope.
 
     Shared memory needs none: other CTAs write it by TMA only, after this CTA's accesses are complete."""
-    effects = (effect for op in walk(e.func.body) for effect in op.kind.effects)
+    effects = (effect for op in walk(e.func.body) for effect in op.effects)
     return any((x.kind, x.proxy) == ("write", "generic") and x.space in ("global", "io") for x in effects)
 
 

@@ -53,6 +53,6 @@ def _on_tiles(op: Op) -> bool:
 
 def _by_warps(op: Op) -> bool:
     """Whether the threads of a warp act together: they exchange values, or elect one of them."""
-    elects = any(effect.elected for effect in op.kind.effects)
+    elects = any(effect.by != "threads" for effect in op.effects)
     handles = any(isinstance(value.type, SharedType | TensorType) for value in op.uses)
     return elects or op.kind.needs == "warp" or handles

@@ -52,12 +52,12 @@ def _reaches(op: Op, blocks: int) -> bool:
         return blocks > 1 and op.attrs["multicast"]
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
         # What two blocks multiply together is in the memory of both; threads access their own block's.
-        return any(effect.elected for effect in op.kind.effects)
-    return any(op.attrs.get(name) for name in ("shared_by", "everywhere", "receivers"))
+        return any(effect.by == "elected" for effect in op.effects)
+    return any(effect.remote for effect in op.effects)
 
 
 def _meets(ops: Sequence[Op]) -> bool:
-    return any(op.kind is cluster.wait for op in ops)
+    return any(effect.space == "cluster" and effect.waits for op in ops for effect in op.effects)
 
 
 def _meeting(reason: str, loc: Loc | None) -> list[Op]:

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 from weft.analysis.flow import States
 from weft.ir.core import Func, Op, walk
-from weft.ops import cluster, control, tcgen05
+from weft.ir.define import Effect
+from weft.ops import control, tcgen05
 
 
 def fence_tensor_memory(func: Func) -> Func:
@@ -36,26 +37,32 @@ def fence_tensor_memory(func: Func) -> Func:
 
 
 def _accesses(op: Op) -> bool:
-    return any(effect.space == "tensor" and effect.kind != "sync" for effect in op.kind.effects)
+    return any(effect.space == "tensor" and effect.kind != "sync" for effect in op.effects)
 
 
 def _by_elected(op: Op) -> bool:
-    return any(effect.elected for effect in op.kind.effects)
+    return any(effect.by == "elected" for effect in op.effects)
 
 
 def _is_barrier(op: Op) -> bool:
-    return any(effect.kind == "sync" and effect.space == "threads" for effect in op.kind.effects)
+    return any(effect.kind == "sync" and effect.space == "threads" for effect in op.effects)
 
 
 def _tells(op: Op) -> bool:
     """Whether other threads learn from an operation what its own did before."""
-    return op.kind is cluster.arrive or _is_barrier(op) or any(e.kind == "release" for e in op.kind.effects)
+    arrives = any(effect.space == "cluster" and not effect.waits for effect in op.effects)
+    return arrives or _is_barrier(op) or any(effect.kind == "release" for effect in op.effects)
 
 
 def _learns(op: Op) -> bool:
     """Whether threads learn from an operation what others did."""
-    waits = any(effect.kind == "sync" and effect.completes == "mbarrier" for effect in op.kind.effects)
-    return waits or op.kind is cluster.wait or (_is_barrier(op) and not op.attrs.get("arrive"))
+    return any(_waits(effect) for effect in op.effects)
+
+
+def _waits(effect: Effect) -> bool:
+    if effect.kind != "sync" or not effect.waits:
+        return False
+    return effect.space in ("threads", "cluster") or effect.completes == "mbarrier"
 
 
 def _fence(before: bool, where: Op, reason: str) -> Op:

@@ -50,6 +50,7 @@ from weft.analysis.synchronisation import (
     Accesses,
     Bytes,
     State,
+    acquires,
     bytes_words,
     is_commit,
     is_elected,
@@ -61,8 +62,8 @@ from weft.analysis.synchronisation import (
 )
 from weft.errors import compiler as errors
 from weft.errors import fail
-from weft.ir.core import Func, Op, OpDef, Region, walk
-from weft.ops import cluster, control, program, thread, tma
+from weft.ir.core import Effect, Func, Op, OpDef, Region, walk
+from weft.ops import control, program, thread
 from weft.passes.sync.spread_requests import gathered
 
 
@@ -96,7 +97,7 @@ def unneeded(func: Func) -> list[Op]:
 
 
 def _uses_memory(func: Func) -> bool:
-    return any(effect.space in ("shared", "tensor") for op in walk(func.body) for effect in op.kind.effects)
+    return any(effect.space in ("shared", "tensor") for op in walk(func.body) for effect in op.effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class _Inserter(States[State]):
         """An operation behind what it needs."""
         if self._done_by_now(op, state):
             return (), state
-        if not op.kind.effects:
+        if not op.effects:
             return (op,), state
         before = self._before(self.rows.get(op, (op,)), state)
         self._do(op, state)
@@ -180,13 +181,15 @@ class _Inserter(States[State]):
                 passed = access.effect.kind == "update" and state.passed(earlier)
                 if conflict.order and known & UNORDERED and not passed and (barrier is None or barrier.spread):
                     # The elected thread would not wait for itself.
-                    barrier = _Need(earlier.op, conflict.meeting, tma.by_several(op) and earlier.effect.elected)
+                    spread = access.effect.by == "several warps" and earlier.effect.by == "elected"
+                    barrier = _Need(earlier.op, conflict.meeting, spread)
         return fence, barrier or self._published(op, state)
 
     def _published(self, op: Op, state: State) -> _Need | None:
         """What the threads did that an operation must not overtake because it tells others, or was told by them."""
-        if any(effect.kind == "release" for effect in op.kind.effects):
-            if op.attrs.get("each_warp"):
+        release = next((effect for effect in op.effects if effect.kind == "release"), None)
+        if release is not None:
+            if release.by == "each warp":
                 return None
             accessed = next((a.op for a in self._open(state)), state.written)
             return None if accessed is None else _Need(accessed)
@@ -206,8 +209,7 @@ class _Inserter(States[State]):
         """Whether an arrival tells others that an access is over: one of all threads to memory of the author's.
 
         Of the loads of several warps the phase tells that they complete."""
-        alone = access.effect.elected or tma.by_several(access.op)
-        return not alone and self.accesses.is_authors(access)
+        return access.effect.by in ("threads", "each warp") and self.accesses.is_authors(access)
 
     def _may_fence(self, op: Op, need: _Need) -> bool:
         """False where the author has to. Raises CompilationError (sync-fence).
@@ -242,40 +244,36 @@ class _Inserter(States[State]):
             touched = op.kind is program.barrier and state.touched is not None
             if not op.attrs["reason"]:
                 self.needed[op] = self.needed.get(op, False) or open_now or touched
-        self._synchronise(op, state)
         if is_product(op):
             state.product()
-        for access in self.accesses.of(op):
-            state.add(access)
+        accesses = {access.effect: access for access in self.accesses.of(op)}
+        for effect in op.effects:
+            if effect.kind == "sync":
+                self._synchronise(op, effect, state)
+            elif effect in accesses:
+                state.add(accesses[effect])
         state.tensor = state.tensor or threads_touch_tensor(op)
-        if op.attrs.get("max_imprecise"):
-            # Its parts are waited for as they are summed up.
-            state.waited("wgmma", 0, ())
         if touches_global(op):
             state.touched = state.touched or op
-            if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.kind.effects):
+            if any(e.space == "global" and e.kind == "write" and e.proxy == "generic" for e in op.effects):
                 state.written = state.written or op
-            if not self.tile and op not in self.alone and op.attrs.get("order") in ("acquire", "acq_rel"):
+            if not self.tile and op not in self.alone and acquires(op):
                 state.acquired = op
 
-    def _synchronise(self, op: Op, state: State) -> None:
+    def _synchronise(self, op: Op, effect: Effect, state: State) -> None:
         """What an operation waits for, or orders."""
-        for effect in op.kind.effects:
-            if effect.kind != "sync":
-                continue
-            if effect.completes is not None:
-                bar = op.operand(effect.operand) if effect.operand is not None else None
-                bars = () if bar is None else self.accesses.bytes(bar)
-                state.waited(effect.completes, op.attrs.get("pendings", 0), bars)
-            elif effect.space == "threads" and not op.attrs.get("arrive"):
-                state.barrier()
-                state.tensor = False
-            elif effect.proxy == "async":
-                state.fence()
-        if op.kind is cluster.arrive:
-            state.arrive(op.attrs["relaxed"])
-        elif op.kind is cluster.wait:
+        if effect.completes is not None:
+            bar = op.operand(effect.operand) if effect.operand is not None else None
+            state.waited(effect.completes, effect.pendings, () if bar is None else self.accesses.bytes(bar))
+        elif effect.space == "threads" and effect.waits:
+            state.barrier()
+            state.tensor = False
+        elif effect.proxy == "async":
+            state.fence()
+        elif effect.space == "cluster" and effect.waits:
             state.meet()
+        elif effect.space == "cluster":
+            state.arrive(relaxed=effect.order == "relaxed")
 
     # Control flow.
 
@@ -306,7 +304,7 @@ class _Inserter(States[State]):
         if state.acquired is not None and op not in self.alone and any(map(touches_global, inside(op))):
             before += self._insert(program.barrier, op, _Need(state.acquired), state)
         if op in self.divided:
-            before += self._before((inner for inner in inside(op) if inner.kind.effects), state)
+            before += self._before((inner for inner in inside(op) if inner.effects), state)
         if op.kind is control.warp_specialize:
             # All threads meet before and after.
             state.barrier()

@@ -16,7 +16,7 @@ from typing import Literal
 from weft.analysis.handles import handles
 from weft.errors import Loc
 from weft.ir.core import Func, OpDef, walk
-from weft.ops import cluster, mbarrier, mma, program, tcgen05
+from weft.ops import cluster, mma, program, tcgen05
 from weft.ops.control import run_by
 from weft.passes.sync.insert_sync import unneeded
 
@@ -71,7 +71,7 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
             found.append(Sync(KINDS[op.kind], op.loc, op.attrs["reason"], needed))
         elif op.kind is tcgen05.fence:
             found.append(Sync(FENCES[op.attrs["before"]], op.loc, op.attrs["reason"]))
-        elif op.kind is mbarrier.arrive and op.attrs["each_warp"]:
+        elif op.by == "each warp":
             (bar, *_) = op.uses
             name = min(place.alloc.result.name for place in places[bar])
             found.append(Sync("arrive", op.loc, f"on {name or 'a barrier'}, each of {warps} warps for itself"))

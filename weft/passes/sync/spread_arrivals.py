@@ -97,15 +97,14 @@ def _uses(func: Func) -> Iterator[_Group]:
     places = handles(func)
     workers = {op: region for each in specialisations(func) for region in each.regions[1:] for op in walk(region)}
     for op, warps in run_by(func):
-        for effect in op.kind.effects:
+        for effect in op.effects:
             bar = op.operand(effect.operand) if effect.operand is not None and effect.kind == "update" else None
             if op.kind is mbarrier.init:
                 bar = op.operand("bar")
             if bar is None:
                 continue
             allocs = {place.alloc for place in places[bar]}
-            crosses = op.attrs.get("shared_by") or op.attrs.get("everywhere")
-            shared = bool(crosses or mbarrier.blocks_sharing(bar))
+            shared = bool(effect.remote or mbarrier.blocks_sharing(bar))
             if op.kind is mbarrier.init:
                 yield _Group(allocs, inits=[op], plain=not shared)
             elif op.kind is mbarrier.arrive:

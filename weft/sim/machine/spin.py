@@ -37,7 +37,7 @@ def deciding(loop: Op) -> tuple[int, ...]:
 
 def _with_effects(region: Region) -> Iterator[Value]:
     for op in region.ops:
-        if op.kind.effects or any(inner.kind.effects for nested in op.regions for inner in walk(nested)):
+        if op.effects or any(inner.effects for nested in op.regions for inner in walk(nested)):
             yield from _inputs(op)
 
 

@@ -147,7 +147,7 @@ def _task_count(func: Func) -> int:
 
 def _uses_async_proxy(func: Func) -> bool:
     """True if the async proxy (TMA, wgmma) may access shared memory."""
-    effects = (effect for op in walk(func.body) for effect in op.kind.effects)
+    effects = (effect for op in walk(func.body) for effect in op.effects)
     return any(effect.proxy == "async" or effect.completes in ("mbarrier", "bulk", "wgmma") for effect in effects)
 
 

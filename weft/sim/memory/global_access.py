@@ -68,7 +68,7 @@ class Request:
         """Mask of the active elements that the task's block accesses."""
         # Every block of the cluster executes thread-level and lowered operations itself.
         of_tiles = self.op.kind.stage == "tile"
-        once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.kind.effects)
+        once = of_tiles and any(effect.kind == "write" and effect.space == "global" for effect in self.op.effects)
         return self.task.own(self.pointer, mask) if once else self.task.held(self.pointer, mask)
 
     @property

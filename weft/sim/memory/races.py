@@ -376,7 +376,7 @@ class Races:
 
 def _way_of(op: Op, channel: str) -> Way:
     """The way in which an operation made an access that is recorded in a channel."""
-    kinds = {effect.kind for effect in op.kind.effects if effect.space == "global"}
+    kinds = {effect.kind for effect in op.effects if effect.space == "global"}
     if channel in ("atomic", "other atomic"):
         return "atomic" if "read" in kinds else "strong write"
     return "write" if channel == "write" else "read"

@@ -197,7 +197,7 @@ def barrier_between(earlier: Op, later: Op, names: Naming, copies: bool = False,
 
 def _element_size(op: Op) -> int:
     """Bytes per element of the shared memory that an operation accesses, according to its effects."""
-    for effect in op.kind.effects:
+    for effect in op.effects:
         if effect.space == "shared" and effect.operand is not None:
             value = op.operand(effect.operand)
             assert value is not None and isinstance(value.type.element, DType)

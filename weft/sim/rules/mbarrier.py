@@ -131,7 +131,7 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
 
 def _share(task: Task, bar: Handle, count: int) -> int:
     """How many of a phase's `count` arrivals stand for one of the author's: as many as warps that arrive each for itself."""
-    spread = {op for op in _arriving(task, bar) if op.attrs.get("each_warp")}
+    spread = {op for op in _arriving(task, bar) if op.by == "each warp"}
     share = max((warps for op, warps in run_by(task.machine.func) if op in spread), default=1)
     return 1 if count % share else share
 
@@ -163,7 +163,7 @@ def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
             barrier_at(task, op, bar, block=peer(task, op, rank)).arrive(op, task.clock, count, released)
     else:
         barrier = barrier_at(task, op, bar, block=block_of(task, op, op.attrs["shared_by"]))
-        if op.attrs["each_warp"]:
+        if op.by == "each warp":
             barrier.arrive(op, task.clock, count * task.warps, task.clock.release_all())
         else:
             barrier.arrive(op, task.clock, count, task.clock.release())

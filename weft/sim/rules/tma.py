@@ -153,7 +153,7 @@ class Request:
     def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
         """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
         elements inside will be."""
-        races, threads = self.task.machine.races, THREADS if tma.by_several(self.op) else ELECTED
+        races, threads = self.task.machine.races, THREADS if self.op.by == "several warps" else ELECTED
         for source in () if races is None else self.sources:
             part = None if bits is None or source.which is None else bits[source.which]
             touch = Touch(
@@ -226,7 +226,7 @@ def _place(task: Task, op: Op, handle: Handle) -> Place:
 
 def _threads(op: Op) -> int:
     """Who makes the requests of an operation: the elected thread, or threads of several warps."""
-    return MANY if tma.by_several(op) else ELECTED
+    return MANY if op.by == "several warps" else ELECTED
 
 
 @rule(tma.load)
