@@ -14,6 +14,7 @@ import pytest
 import weft.errors
 import weft.ops
 from tests.docs.test_reference import PAGES, SHOWN, shown_by
+from tests.project.effects import possible
 from weft import language
 from weft.errors import CATALOGUE
 from weft.ir.core import OpDef
@@ -46,7 +47,8 @@ def stage(op: OpDef) -> str:
 
 
 def effects(op: OpDef) -> str:
-    return ", ".join(f"{e.kind} {e.space}" + (" (async)" if e.proxy == "async" else "") for e in op.effects) or "-"
+    found = [f"{e.kind} {e.space}" + (" (async)" if e.proxy == "async" else "") for e in possible(op)]
+    return ", ".join(dict.fromkeys(found)) or "-"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 import weft.cuda.emitter
 import weft.sim.rule
-from tests.project import tree
+from tests.project import effects, tree
 from weft import ops
 from weft.analysis.facts import rules as facts
 from weft.analysis.facts.rules.control import FLOW
 from weft.analysis.facts.rules.program import PLACES
-from weft.ir.core import OpDef
+from weft.ir.core import OpDef, Value
 from weft.ir.define import OPS
+from weft.ir.types import DType, ScalarType, int1, int32
+from weft.ops import arith, program, regs, tile
 
 LOWER = "lower_tiles"
 PASSES = tree.PACKAGE / "passes"
@@ -63,29 +65,45 @@ def test_is_documented(op):
     assert op.doc[0].isupper() or not op.doc[0].isalpha()
 
 
-def samples(op: OpDef) -> Iterator[dict[str, object]]:
-    """Attributes that decide an operation's effects: both bools, every literal, some numbers."""
-    hints = get_type_hints(op.rule)
-    values: dict[object, tuple[object, ...]] = {bool: (False, True), int: (0, 1, 4)}
-    kinds = {
-        name: get_args(hints[name]) if get_origin(hints[name]) is Literal else values.get(hints[name], ((),))
-        for name in op.attributes
-    }
-    decisive = [name for name in kinds if callable(op.effects)]
-    for chosen in product(*[kinds[name] for name in decisive]):
-        yield dict(zip(decisive, chosen, strict=True))
-
-
 @each_op
 def test_declares_its_effects(op):
     known = {*op.operands, op.variadic}
-    for attrs in samples(op):
-        for effect in op.effects(attrs) if callable(op.effects) else op.effects:
-            assert effect.operand is None or effect.operand in known, f"{effect.operand} is no operand of {op.name}"
-            assert effect.kind != "write" or effect.space != "threads"
-            assert effect.kind == "sync" or (effect.waits and not effect.pendings), f"{op.name} waits, and is no sync"
+    for effect in effects.possible(op):
+        assert effect.operand is None or effect.operand in known, f"{effect.operand} is no operand of {op.name}"
+        assert effect.kind != "write" or effect.space != "threads"
+        assert effect.kind == "sync" or (effect.waits and not effect.pendings), f"{op.name} waits, and is no sync"
     if op.pure:
         assert not re.match(r"(?i)(store|write|atomic|print|wait)\b", op.doc), f"{op.name} reads as if it had an effect"
+
+
+UNFOLDED = {
+    arith.select: "`simplify` picks an operand",
+    program.uniform: "`simplify` drops what is said of a constant",
+    tile.hint: "`simplify` drops what is said of a constant",
+    regs.shuffle_xor: "threads exchange",
+    regs.shuffle_idx: "threads exchange",
+}
+"""Operations that give integers for integers and have no `fold`, with the reason."""
+
+
+def numbers_from_numbers(op: OpDef) -> bool:
+    """Whether an operation computes an integer from integers, and from nothing else."""
+    if not (op.pure and op.operands) or op.variadic is not None:
+        return False
+    values = [[Value(ScalarType(element)) for element in (int1, int32)] for _ in op.operands]
+    for attrs, operands in product(effects.attributes(op), product(*values)):
+        with suppress(Exception):
+            types = op.infer(operands, {**op.defaults, **attrs}, ())
+            if all(isinstance(t, ScalarType) and isinstance(t.element, DType) and t.element.is_int() for t in types):
+                return True
+    return False
+
+
+@each_op
+def test_folds_constants(op):
+    folds, number = op.fold is not None, numbers_from_numbers(op)
+    assert (folds or op in UNFOLDED) == number, f"{op.name}: `fold` at its definition says what it makes of constants"
+    assert not (folds and op in UNFOLDED)
 
 
 @each_op
