@@ -140,6 +140,18 @@ def test_comparisons_are_decided_where_they_can_be(word):
                 assert values == set(numbers(found)), (a, predicate, b)
 
 
+@pytest.mark.parametrize("word", [*WORDS, *FOUR], ids=str)
+def test_set_bits_are_counted(word):
+    """Every number that may come is in the facts of the count, and often they say no more than that."""
+    every, tight = domains(word), 0
+    for a in every:
+        values = {(x & (1 << word.bits) - 1).bit_count() for x in numbers(a)}
+        found = scalar.popcount(a, word.bits)
+        assert values <= set(numbers(found)) <= set(range(word.bits + 1)), (a, found)
+        tight += (min(values), max(values)) == (found.low, found.high)
+    assert tight >= 0.6 * len(every)
+
+
 @pytest.mark.parametrize("word", WORDS, ids=str)
 def test_joins_and_signs(word):
     every = domains(word)

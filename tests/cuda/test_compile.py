@@ -67,7 +67,7 @@ def combinations(k, dtype, x, y, z):
     else:
         same += [e(kind, x, y) for kind in (arith.and_, arith.or_, arith.xor, arith.shl, arith.shr)]
         if dtype.bits >= 32:
-            same.append(e(arith.umulhi, x, y))
+            same += [e(arith.umulhi, x, y), e(arith.cast, e(arith.popcount, x), dtype=dtype)]
         if dtype.kind == "int":
             same += [e(arith.math, x, fn=fn) for fn in ("abs", "neg")]
     same += [e(arith.select, flag, x, y) for flag in flags]

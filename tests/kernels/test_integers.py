@@ -165,6 +165,23 @@ def test_high_halves_of_products(run, rng, dtype):
     same(found, each(lambda a, b: (a & mask) * (b & mask) >> dtype.bits, x, y))
 
 
+@weft.jit
+def counted(out, x, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout)
+    gl.store(out + at, gl.popcount(gl.load(x + at, mask=at < n)), mask=at < n)
+    gl.store(out + n, gl.popcount(gl.load(x)))
+    gl.store(out + n + 1, gl.popcount(-1) + gl.popcount(gl.program_id(0) & 7))
+
+
+@pytest.mark.parametrize("dtype", [d for d in INTEGERS if d.bits >= 32], ids=str)
+def test_set_bits(run, rng, dtype):
+    x = values(rng, NUMPY[dtype], SIZE)
+    out = np.empty(SIZE + 2, np.int32)
+    run(counted, 1, out, x, SIZE, BLOCK, LINE)
+    bits = [(int(each) & (1 << dtype.bits) - 1).bit_count() for each in x]
+    same(out, np.array([*bits, bits[0], 32], np.int32))
+
+
 # Divisors known at compile time
 
 DIVISORS = (1, 2, 3, 7, 8, 10, 64, 100, 255, 641, 65537, 2**31 - 1, -1, -3, -8)

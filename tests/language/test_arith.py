@@ -272,6 +272,15 @@ def test_fma_and_quotients(kernel):
         gl.fma(kernel.tile(gl.int32), 2, 3)
 
 
+def test_popcount(kernel):
+    assert gl.popcount(kernel.tile(gl.uint32)).dtype == gl.int32
+    assert gl.popcount(kernel.scalar(gl.int64)).dtype == gl.int32
+    assert gl.popcount(255).dtype == gl.int32
+    for refused in (gl.int16, gl.float32):
+        with mistake("language-popcount"):
+            gl.popcount(kernel.tile(refused))
+
+
 def test_umulhi(kernel):
     assert gl.umulhi(kernel.tile(gl.uint32), 3).dtype == gl.uint32
     with mistake("language-umulhi"):

@@ -148,6 +148,12 @@ UMULHI = row(
     "umulhi multiplies 32- or 64-bit integers, not {dtype}",
     "cast with .to(gl.uint32)",
 )
+POPCOUNT = row(
+    "language-popcount",
+    CompilationError,
+    "popcount counts bits of 32- or 64-bit integers, not of {dtype}",
+    "cast with .to(gl.uint32); a negative integer is extended with its sign",
+)
 PROPAGATE_NAN = row(
     "language-propagate-nan",
     CompilationError,

@@ -103,6 +103,7 @@ from weft.language.math import (
     fma,
     log,
     log2,
+    popcount,
     rsqrt,
     sin,
     sqrt,
@@ -204,7 +205,7 @@ __all__ = [
     "sub", "truediv", "logical_and", "logical_not", "logical_or", "where",
     # Mathematics
     "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "extra", "fdiv", "floor", "fma", "log", "log2", "math", "rsqrt",
-    "sin", "sqrt", "sqrt_rn", "tanh", "umulhi",
+    "sin", "sqrt", "sqrt_rn", "tanh", "popcount", "umulhi",
     # Shapes
     "broadcast", "broadcast_to", "expand_dims", "join", "permute", "ravel", "reshape", "split", "trans",
     # Combining elements

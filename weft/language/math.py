@@ -132,6 +132,15 @@ def umulhi(x: Operand, y: Operand) -> tensor:
     return apply(arith.umulhi, *unify("umulhi", x, y, dtype=dtype))
 
 
+@builtin
+def popcount(x: Operand) -> tensor:
+    """Number of bits that are set in a 32- or 64-bit integer, as int32; of a negative one those of its two's complement."""
+    dtype = arithmetic_dtype("popcount", x)
+    if dtype.is_floating() or dtype.bits < 32:
+        raise fail(errors.POPCOUNT, dtype=dtype.name)
+    return apply(arith.popcount, *unify("popcount", x, dtype=dtype))
+
+
 def _function(fn: str, x: Operand) -> tensor:
     value = to_tensor(x)
     if not (value.element.is_floating() and value.element.bits >= 32):

@@ -13,7 +13,7 @@ from typing import Literal
 
 from weft.ir.core import Attrs, Laws, Value
 from weft.ir.define import exact, op
-from weft.ir.types import DType, Pointer, ScalarType, Type, int1, with_element
+from weft.ir.types import DType, Pointer, ScalarType, Type, int1, int32, with_element
 from weft.ops.check import (
     boolean,
     dtype_of,
@@ -168,6 +168,14 @@ def umulhi(lhs: Value, rhs: Value) -> Type:
     integer(lhs)
     require(dtype_of(lhs).bits in (32, 64), "umulhi needs 32- or 64-bit integers")
     return same_type(lhs, rhs)
+
+
+@op("arith.popcount", fold=lambda numbers, attrs, dtype: (numbers[0] & (1 << dtype.bits) - 1).bit_count())
+def popcount(x: Value) -> Type:
+    """Number of bits that are set in a 32- or 64-bit integer, as int32."""
+    integer(x)
+    require(dtype_of(x).bits in (32, 64), "popcount needs 32- or 64-bit integers")
+    return with_element(x.type, int32)
 
 
 @op("arith.cmp", fold=lambda numbers, attrs, dtype: COMPARE[attrs["predicate"]](*numbers), laws=Laws(itself="constant"))

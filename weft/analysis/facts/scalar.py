@@ -230,6 +230,18 @@ def high_half(a: Scalar, b: Scalar, word: Word) -> Scalar:
     return between(a.low * b.low >> word.bits, a.high * b.high >> word.bits)
 
 
+def popcount(x: Scalar, bits: int) -> Scalar:
+    """Numbers of set bits, of integers of `bits` bits."""
+    if x.value is not None:
+        return constant((x.value & (1 << bits) - 1).bit_count())
+    width = bits if x.low < 0 else x.high.bit_length()
+    known, low_ones = min(x.rest.modulus.bit_length() - 1, width), x.rest.residue.bit_count()
+    sign = int(x.high < 0 and known < bits)
+    # Only 2**n - 1 has n bits set.
+    short = int(x.low >= 0 and x.high & (x.high + 1) != 0)
+    return between(max(low_ones + sign, int(x.low > 0)), min(low_ones + width - known, width - short))
+
+
 def compare(predicate: str, a: Scalar, b: Scalar) -> Scalar:
     """1 if the comparison holds for all pairs, 0 if it holds for none, else both."""
     swapped = {"gt": "lt", "le": "ge"}.get(predicate)

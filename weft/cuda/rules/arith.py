@@ -107,6 +107,13 @@ def _umulhi(e: Emitter, op: Op, x: str, y: str) -> str:
     return f"{name}({x}, {y})" if dtype.kind == "uint" else f"({c_type(dtype)}){name}(({word}){x}, ({word}){y})"
 
 
+@spells(arith.popcount)
+def _popcount(e: Emitter, op: Op, x: str) -> str:
+    source = op.operands[0]
+    assert source is not None
+    return f"__popc({x})" if dtype_of(source).bits == 32 else f"__popcll({x})"
+
+
 # Minimum and maximum
 
 

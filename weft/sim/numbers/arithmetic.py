@@ -79,6 +79,11 @@ def high_product(lhs: Array, rhs: Array) -> Array:
     return (ah * bh + (middle >> half) + ((middle & low) + al * bh >> half)).view(lhs.dtype)
 
 
+def popcount(x: Array) -> Array:
+    """Number of set bits, as int32; of negative integers those of their two's complement."""
+    return np.bitwise_count(bits_of(x)).astype(np.int32)
+
+
 def overflow(name: str, lhs: Array, rhs: Array, result: Array) -> Array:
     """Where a wrapping signed `add`, `sub` or `mul` left its type's range."""
     if name == "add":

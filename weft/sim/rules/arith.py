@@ -104,6 +104,7 @@ rule(arith.div_rn)(_pure(numbers.divide_floats))
 rule(arith.xor)(_pure(np.bitwise_xor, wrapped_in))
 rule(arith.shr)(_pure(np.right_shift, lambda operands: wraps.shifted_right(*operands)))
 rule(arith.umulhi)(_pure(numbers.high_product))
+rule(arith.popcount)(_pure(numbers.popcount))
 rule(arith.fma)(_pure(numbers.fma))
 
 

@@ -90,6 +90,11 @@ def _taken(op: Op, known: Known, hull: Scalar) -> Facts:
     return of_axes(op, x.axes, hull)
 
 
+def _set_bits(op: Op, known: Hulls, word: Word) -> Scalar:
+    (x,), (operand,) = known, op.uses
+    return scalar.popcount(x, operand.type.element.bits)
+
+
 RULES: dict[OpDef, Rule] = {
     arith.constant: Rule(_constant, whole),
     arith.add: Rule(two(scalar.add), along(tile.add), sums=True),
@@ -104,6 +109,7 @@ RULES: dict[OpDef, Rule] = {
     arith.xor: Rule(two_of(scalar.xor), along(tile.xor)),
     arith.minimum: Rule(two(scalar.minimum), along(tile.minimum)),
     arith.maximum: Rule(two(scalar.maximum), along(tile.maximum)),
+    arith.popcount: Rule(_set_bits),
     arith.umulhi: Rule(two_of(scalar.high_half)),
     arith.cmp: Rule(_compared, _mask),
     arith.select: Rule(_chosen, _selected),
