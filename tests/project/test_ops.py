@@ -156,3 +156,18 @@ def test_facts_know_it(op):
         return
     ways = [op in FACTS[family].RULES, op in FACTS[family].NOTHING, op in PLACES, op in FLOW]
     assert ways.count(True) == 1, f"{op.name}: give it a rule in weft/analysis/facts/rules/{family}.py, or a reason"
+
+
+@each_op
+def test_an_elementwise_operation_is_spelled_one_element_at_a_time(op):
+    """A register of an operand may then be overwritten as soon as the result's register of the same number is computed."""
+    if op.elementwise:
+        assert op.pure and op in CUDA and CUDA[op].form in ("element", "reference"), (
+            f"{op.name} writes statements of its own"
+        )
+
+
+@pytest.mark.parametrize("folder", ["passes", "analysis", "sim", "cuda"])
+def test_no_operation_is_told_by_the_start_of_its_name(folder):
+    """What a family has in common is a property or an effect of its definitions."""
+    assert ".name.startswith(" not in source(tree.PACKAGE / folder)

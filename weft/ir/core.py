@@ -35,6 +35,8 @@ class Value:
 
     def __init__(self, type: Type, name: str = "") -> None:
         self.type = type
+        # Assigned after construction: a value exists before the author's assignment statement names it, and a pass gives its
+        # name to the value that replaces it. Names appear in IR text, messages and CUDA identifiers.
         self.name = name
 
     def __repr__(self) -> str:
@@ -116,8 +118,8 @@ class OpDef:
 
     `pure` is True when results depend only on operands and attributes, without effects. `scope` is the minimum scope of the
     results, joined with the operands' scopes; `needs` is the scope of control flow that the operation requires. `removed_by`
-    names the pass that eliminates the operation, which then has no CUDA rule. `fold` and `laws` are for operations
-    on integers.
+    names the pass that eliminates the operation, which then has no CUDA rule. `elementwise`: element i of the result depends on
+    element i of each operand alone (a scalar is the same for all). `fold` and `laws` are for operations on integers.
     """
 
     name: str
@@ -136,12 +138,18 @@ class OpDef:
     needs: Scope
     terminator: bool
     pure: bool
+    elementwise: bool
     fold: Fold | None
     laws: Laws
     operand_index: dict[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    @property
+    def family(self) -> str:
+        """The first part of the name: `arith` of `arith.add`."""
+        return self.name.partition(".")[0]
 
     def infer(self, operands: tuple[Value | None, ...], attrs: Attrs, regions: tuple[Region, ...]) -> tuple[Type, ...]:
         """Result types, by the typing rule. Raises what the rule raises."""

@@ -50,6 +50,7 @@ def op(
     scope: Scope = "block",
     needs: Scope = "thread",
     terminator: bool = False,
+    elementwise: bool = False,
     fold: Fold | None = None,
     laws: Laws = NO_LAWS,
 ) -> Callable[[Callable[..., Type | tuple[Type, ...] | None]], OpDef]:
@@ -78,6 +79,7 @@ def op(
             needs=needs,
             terminator=terminator,
             pure=not (effects or terminator or {"region", "regions"} & set(kinds.values())),
+            elementwise=elementwise,
             fold=fold,
             laws=laws,
             operand_index={n: i for i, n in enumerate(operands)},

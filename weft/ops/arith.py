@@ -62,91 +62,111 @@ def _high_half(numbers: tuple[int, ...], attrs: Attrs, dtype: DType) -> int:
     return (numbers[0] & mask) * (numbers[1] & mask) >> dtype.bits
 
 
-@op("arith.constant")
+@op("arith.constant", elementwise=True)
 def constant(value: int | float | bool, type: Type) -> Type:
     """A number known at compile time: a scalar, or every element of a tile or register array."""
     require(isinstance(type.element, DType), "a constant has no pointer type")
     return type
 
 
-@op("arith.add", fold=exact(int.__add__), laws=Laws(commutes=True, neutral=0))
+@op("arith.add", elementwise=True, fold=exact(int.__add__), laws=Laws(commutes=True, neutral=0))
 def add(lhs: Value, rhs: Value) -> Type:
     """Sum of two numbers of one type."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.sub", fold=exact(int.__sub__), laws=Laws(neutral=0, itself="constant"))
+@op("arith.sub", elementwise=True, fold=exact(int.__sub__), laws=Laws(neutral=0, itself="constant"))
 def sub(lhs: Value, rhs: Value) -> Type:
     """Difference of two numbers of one type."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.mul", fold=exact(int.__mul__), laws=Laws(commutes=True, neutral=1, floats=True, absorbing=0))
+@op(
+    "arith.mul",
+    elementwise=True,
+    fold=exact(int.__mul__),
+    laws=Laws(commutes=True, neutral=1, floats=True, absorbing=0),
+)
 def mul(lhs: Value, rhs: Value) -> Type:
     """Product of two numbers of one type; of integers the low half."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.div", fold=exact(_quotient), laws=Laws(neutral=1, floats=True))
+@op("arith.div", elementwise=True, fold=exact(_quotient), laws=Laws(neutral=1, floats=True))
 def div(lhs: Value, rhs: Value) -> Type:
     """Quotient. Integers truncate towards zero; float32 may be off by 2 ulp (PTX `div.full`), float64 is rounded correctly."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.div_rn")
+@op("arith.div_rn", elementwise=True)
 def div_rn(lhs: Value, rhs: Value) -> Type:
     """Float quotient, correctly rounded."""
     floating(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.rem", fold=exact(_remainder), laws=Laws(absorbing=1))
+@op("arith.rem", elementwise=True, fold=exact(_remainder), laws=Laws(absorbing=1))
 def rem(lhs: Value, rhs: Value) -> Type:
     """Remainder with the sign of the dividend: `lhs - trunc(lhs / rhs) * rhs`, exact for floats (C `fmod`)."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.min", fold=exact(min), laws=Laws(commutes=True, itself="same"))
+@op("arith.min", elementwise=True, fold=exact(min), laws=Laws(commutes=True, itself="same"))
 def minimum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
     """Smaller of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.max", fold=exact(max), laws=Laws(commutes=True, itself="same"))
+@op("arith.max", elementwise=True, fold=exact(max), laws=Laws(commutes=True, itself="same"))
 def maximum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
     """Larger of two numbers; -0 < +0. A NaN gives the other operand, or NaN when `nan` is set."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.and", fold=exact(int.__and__), laws=Laws(commutes=True, neutral=-1, absorbing=0, itself="same"))
+@op(
+    "arith.and",
+    elementwise=True,
+    fold=exact(int.__and__),
+    laws=Laws(commutes=True, neutral=-1, absorbing=0, itself="same"),
+)
 def and_(lhs: Value, rhs: Value) -> Type:
     """Bitwise and of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.or", fold=exact(int.__or__), laws=Laws(commutes=True, neutral=0, absorbing=-1, itself="same"))
+@op(
+    "arith.or",
+    elementwise=True,
+    fold=exact(int.__or__),
+    laws=Laws(commutes=True, neutral=0, absorbing=-1, itself="same"),
+)
 def or_(lhs: Value, rhs: Value) -> Type:
     """Bitwise or of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.xor", fold=exact(int.__xor__), laws=Laws(commutes=True, neutral=0, itself="constant"))
+@op("arith.xor", elementwise=True, fold=exact(int.__xor__), laws=Laws(commutes=True, neutral=0, itself="constant"))
 def xor(lhs: Value, rhs: Value) -> Type:
     """Bitwise exclusive or of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
-@op("arith.shl", fold=lambda numbers, attrs, dtype: numbers[0] << _amount(numbers[1], dtype), laws=Laws(neutral=0))
+@op(
+    "arith.shl",
+    elementwise=True,
+    fold=lambda numbers, attrs, dtype: numbers[0] << _amount(numbers[1], dtype),
+    laws=Laws(neutral=0),
+)
 def shl(lhs: Value, rhs: Value) -> Type:
     """Shift left; an amount of the bit width or more (or negative) gives 0, as PTX `shl` clamps."""
     numeric(lhs)
@@ -154,7 +174,12 @@ def shl(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.shr", fold=lambda numbers, attrs, dtype: numbers[0] >> _amount(numbers[1], dtype), laws=Laws(neutral=0))
+@op(
+    "arith.shr",
+    elementwise=True,
+    fold=lambda numbers, attrs, dtype: numbers[0] >> _amount(numbers[1], dtype),
+    laws=Laws(neutral=0),
+)
 def shr(lhs: Value, rhs: Value) -> Type:
     """Shift right: arithmetic for signed integers, logical for unsigned ones; amounts clamp to the bit width (PTX `shr`)."""
     numeric(lhs)
@@ -162,7 +187,7 @@ def shr(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.umulhi", fold=_high_half, laws=Laws(commutes=True))
+@op("arith.umulhi", elementwise=True, fold=_high_half, laws=Laws(commutes=True))
 def umulhi(lhs: Value, rhs: Value) -> Type:
     """High half of the product of two 32- or 64-bit integers taken as unsigned."""
     integer(lhs)
@@ -170,7 +195,11 @@ def umulhi(lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.popcount", fold=lambda numbers, attrs, dtype: (numbers[0] & (1 << dtype.bits) - 1).bit_count())
+@op(
+    "arith.popcount",
+    elementwise=True,
+    fold=lambda numbers, attrs, dtype: (numbers[0] & (1 << dtype.bits) - 1).bit_count(),
+)
 def popcount(x: Value) -> Type:
     """Number of bits that are set in a 32- or 64-bit integer, as int32."""
     integer(x)
@@ -178,13 +207,18 @@ def popcount(x: Value) -> Type:
     return with_element(x.type, int32)
 
 
-@op("arith.cmp", fold=lambda numbers, attrs, dtype: COMPARE[attrs["predicate"]](*numbers), laws=Laws(itself="constant"))
+@op(
+    "arith.cmp",
+    elementwise=True,
+    fold=lambda numbers, attrs, dtype: COMPARE[attrs["predicate"]](*numbers),
+    laws=Laws(itself="constant"),
+)
 def cmp(lhs: Value, rhs: Value, predicate: Predicate) -> Type:
     """Compare; the result is int1. With a NaN every predicate but `ne` is false."""
     return with_element(same_type(lhs, rhs), int1)
 
 
-@op("arith.select")
+@op("arith.select", elementwise=True)
 def select(condition: Value, lhs: Value, rhs: Value) -> Type:
     """`lhs` where the condition holds, else `rhs`. The condition has their form, or is a scalar."""
     boolean(condition)
@@ -193,14 +227,14 @@ def select(condition: Value, lhs: Value, rhs: Value) -> Type:
     return same_type(lhs, rhs)
 
 
-@op("arith.fma", laws=Laws(commutes=True))
+@op("arith.fma", elementwise=True, laws=Laws(commutes=True))
 def fma(x: Value, y: Value, z: Value) -> Type:
     """`x * y + z` of floats with one rounding."""
     floating(x)
     return same_type(x, y, z)
 
 
-@op("arith.cast", fold=exact(int))
+@op("arith.cast", elementwise=True, fold=exact(int))
 def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
     """Convert the value: integers wrap or extend, floats round to nearest even (or towards zero), float to integer truncates
     and clamps to the type's range (NaN gives 0), anything to bool is `!= 0`. To fp8, magnitudes clamp to the largest finite
@@ -209,14 +243,14 @@ def cast(x: Value, dtype: DType, rounding: Rounding = "rn") -> Type:
     return with_element(x.type, dtype)
 
 
-@op("arith.bitcast")
+@op("arith.bitcast", elementwise=True)
 def bitcast(x: Value, element: DType | Pointer) -> Type:
     """The same bits as another type of the same size; also int64 and uint64 to pointer and back."""
     require(x.type.element.bits == element.bits, "{} and {} differ in size", x.type.element, element)
     return with_element(x.type, element)
 
 
-@op("arith.math", fold=lambda numbers, attrs, dtype: SIGN[attrs["fn"]](*numbers))
+@op("arith.math", elementwise=True, fold=lambda numbers, attrs, dtype: SIGN[attrs["fn"]](*numbers))
 def math(x: Value, fn: str) -> Type:
     """A function of one float (`abs` and `neg` also of signed integers); `MATH` lists them with their error bounds."""
     require(fn in MATH, "no function {}", fn)
@@ -226,7 +260,7 @@ def math(x: Value, fn: str) -> Type:
     return x.type
 
 
-@op("arith.clamp")
+@op("arith.clamp", elementwise=True)
 def clamp(x: Value, low: Value, high: Value, nan: bool = False) -> Type:
     """`min(max(x, low), high)` of floats; a NaN in `x` gives `low`, or NaN when `nan` is set."""
     floating(x)

@@ -22,7 +22,7 @@ MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
 """Among whose threads: those of the block, of its cluster, of the GPU, or of the GPU, others and the host."""
 
 
-@op("memory.addptr", laws=Laws(neutral=0))
+@op("memory.addptr", elementwise=True, laws=Laws(neutral=0))
 def addptr(ptr: Value, offset: Value) -> Type:
     """Address `offset` elements (not bytes) further on."""
     pointer_of(ptr)

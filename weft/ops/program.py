@@ -43,7 +43,7 @@ def thread_id() -> Type:
     return ScalarType(int32)
 
 
-@op("program.uniform")
+@op("program.uniform", elementwise=True)
 def uniform(x: Value) -> Type:
     """The same scalar, claimed by the author to be equal in all threads of the block; the simulator checks it."""
     return x.type

@@ -102,7 +102,7 @@ def extract(x: Value) -> Type:
     return ScalarType(t.element)
 
 
-@op("value.hint")
+@op("value.hint", elementwise=True)
 def hint(
     x: Value, divisible: tuple[int, ...] = (), contiguous: tuple[int, ...] = (), constant: tuple[int, ...] = ()
 ) -> Type:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from weft.analysis.flow import Edge, Values
-from weft.ir.core import Func, Op, OpDef, Value
+from weft.ir.core import Func, Op, Value
 from weft.ir.types import DType, TileType, Type
 from weft.ops import arith, control, memory, tile
 
@@ -29,7 +29,6 @@ BASE: Final = Equal(False)
 Root = Value | Equal
 """The tile from which another one differs by a uniform offset. A tile without such a tile is its own root."""
 _SHAPES = (tile.expand_dims, tile.broadcast, tile.permute, tile.reshape)
-_ELEMENTWISE = frozenset(kind for kind in vars(arith).values() if isinstance(kind, OpDef)) | {memory.addptr}
 _SUMS = (arith.add, arith.sub, memory.addptr)
 
 
@@ -67,7 +66,7 @@ class Roots(Values[Root, None]):
 
     def _root(self, op: Op, result: Value) -> Root:
         roots = [self.of(value) for value in op.uses]
-        if op.kind is tile.splat or (op.kind in _ELEMENTWISE and all(root == SPLAT for root in roots)):
+        if op.kind is tile.splat or (op.kind.elementwise and all(root == SPLAT for root in roots)):
             return SPLAT
         if op.kind is tile.hint:
             return roots[0]

@@ -24,18 +24,14 @@ from collections.abc import Iterable, Iterator
 
 from weft.analysis.flow import Pair, pairs
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ir.define import OPS
-from weft.ops import arith, control, memory, mma, program, reduce, regs, scratch, shared, thread, tile
+from weft.ops import arith, control, mma, reduce, regs, scratch, shared, thread
 
 Live = frozenset[Value]
 
 # Written inline by whoever uses them, so that they have no variable to share.
 _NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, scratch.alloc, thread.alloc_local})
-# Read register `i` of their operands before they write register `i` of their result, and nothing else.
-_ELEMENTWISE = frozenset(
-    {kind for name, kind in OPS.items() if name.startswith("arith.")}
-    | {memory.addptr, regs.shuffle_xor, regs.shuffle_idx, tile.hint, program.uniform}
-)
+# As elementwise operations: they read register `i` of their operand before they write register `i` of their result.
+_EXCHANGES = frozenset({regs.shuffle_xor, regs.shuffle_idx})
 # Write their result over their third operand, their accumulator, and read the others to the end.
 _PRODUCTS = frozenset({regs.dot, mma.wgmma, mma.mma_sync})
 # Leave each operand where it is, as the result of the same number.
@@ -180,7 +176,7 @@ class _Interference:
 
 def _read_to_the_end(op: Op, result: Value) -> list[Value]:
     """Operands that are still read when the first register of a result is written."""
-    if op.kind in _ELEMENTWISE:
+    if op.kind.elementwise or op.kind in _EXCHANGES:
         return []
     if op.kind in _IN_PLACE:
         return [value for value, own in zip(op.uses, op.results, strict=True) if own is not result]

@@ -39,7 +39,7 @@ class Naming:
 
     def by_threads(self, op: Op) -> bool:
         """True if the author wrote an operation per thread; False if it belongs to a tile operation."""
-        if op.name.startswith("thread."):
+        if op.kind.family == "thread":
             return True
         alike = op.kind in BY_REGISTER or op.kind is async_copy.copy
         return alike and (self._block is not None or not self._lowered)

@@ -297,7 +297,7 @@ class Races:
             "program": task.pid, "access": verb, "name": name, "index": index, "before": before, "partition": names[0],
             "block": task.rank, "other": slot // task.machine.tasks if own else program,
             "unordered": self._unordered(touch),
-            "wait": WAIT_FOR_LOAD if op.kind.name.startswith("tma.") else wait_for_copy(touch.op, task.names),
+            "wait": WAIT_FOR_LOAD if _by_tma(op) else wait_for_copy(touch.op, task.names),
         }  # fmt: skip
         if entry is hazard.GLOBAL_THREADS and touch.each:
             entry, names = hazard.GLOBAL_PAIR, self._pair(touch, int(notes.ravel()[flat]), flat, notes)
@@ -372,6 +372,11 @@ class Races:
             else:
                 still.append(number)
         self._unsettled[cluster] = still
+
+
+def _by_tma(op: Op) -> bool:
+    """Whether an operation accesses global memory through the async proxy."""
+    return any(effect.space == "global" and effect.proxy == "async" for effect in op.effects)
 
 
 def _way_of(op: Op, channel: str) -> Way:
