@@ -47,7 +47,7 @@ def _waiters() -> dict[int, list[Waiter]]:
 @dataclass(slots=True, eq=False)
 class Barrier:
     """One initialised mbarrier. `component` of the clocks counts its completed phases. `pending`: arrivals that the current
-    phase still lacks. `expected` and `brought`: bytes of the transaction count that were announced, and that copies complete.
+    phase still lacks. `expected` and `brought`: the bytes announced by expect_tx, and the bytes of the copies that signal it.
     `flights`: the agents that signal the current phase."""
 
     program: tuple[int, int, int]

@@ -25,7 +25,7 @@ class Report:
     """Programs run, seconds taken, operations executed (a tile operation counts once), advice, and printed lines.
 
     `canceled`: the number of programs that others claimed, which are not among those run. `order`: the order in which programs
-    started; another order may reveal further races. `hazards`: those after which the run continued
+    started; another order may reveal further races. `hazards`: the hazards after which the run continued
     (`weft.simulate(keep_going=True)`)."""
 
     programs: int = 0

@@ -102,7 +102,7 @@ class Published:
         return Known(now, threads)
 
     def overwrites(self, task: Task, place: Touched) -> None:
-        """A relaxed store ends the release sequences of other tasks there: who reads its value acquires nothing of theirs."""
+        """A relaxed store ends other tasks' release sequences there: a read of its value acquires nothing from them."""
         if not self._known:
             return
         everywhere: list[Reach] = [None, task.block.cluster.number, (task.block.cluster.number, task.rank)]

@@ -1,7 +1,7 @@
 """The race detector for global memory: between the programs of a launch, and between the threads of one program.
 
 Programs are ordered only by release and acquire: atomics, and loads and stores with an order. An acquire orders what follows
-if it reads what a release published at the same address and its value decides something (`weft.sim.memory.learned`). Tasks of
+if it reads from a release at the same address and its value decides something (`weft.sim.memory.learned`). Tasks of
 one program are ordered by their vector clocks. For each granule of an array, which several arguments may share, the detector
 keeps the last weak write, weak read, strong write (atomics included), strong read, and read by an asynchronous copy. Strong
 accesses never race with each other (PTX ISA, memory consistency model, "Morally strong operations").

@@ -1,1 +1,1 @@
-"""Numbers as a GPU computes them, bit for bit: arithmetic, rounding, tensor cores, inline PTX."""
+"""Numerics that equal a GPU's bit for bit: arithmetic, rounding, tensor cores, inline PTX."""

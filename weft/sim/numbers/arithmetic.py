@@ -1,7 +1,7 @@
-"""Arithmetic that gives a GPU's bits: NumPy's where it agrees, and what has to be done where it does not.
+"""Arithmetic with a GPU's results, bit for bit: NumPy's functions where they agree, replacements where they do not.
 
-Functions take arrays (or NumPy scalars) of one element type and return the same. Warnings of NumPy are the caller's to
-silence. NaN payloads are not modelled: a NaN is a NaN.
+Functions take and return arrays (or NumPy scalars) of one element type. The caller has to silence NumPy's warnings. NaN
+payloads are not modelled.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 @cache
 def numpy_dtype(element: Element) -> np.dtype[Any]:
-    """The NumPy dtype of an element; an address is an int64."""
+    """The NumPy dtype of an element type; int64 for an address."""
     return np.dtype(np.int64) if isinstance(element, Pointer) else np.dtype(_NUMPY[element.code])
 
 
 @cache
 def bits_dtype(itemsize: int) -> np.dtype[Any]:
-    """The unsigned integer of a size in bytes."""
+    """The unsigned integer dtype of a size in bytes."""
     return np.dtype(f"u{itemsize}")
 
 
@@ -69,7 +69,7 @@ def divide_integers(lhs: Array, rhs: Array) -> Array:
 
 
 def high_product(lhs: Array, rhs: Array) -> Array:
-    """High half of the product of 32- or 64-bit integers taken as unsigned, in the operands' type."""
+    """The high half of the unsigned product of 32- or 64-bit integers, in the operands' type."""
     a, b = bits_of(lhs), bits_of(rhs)
     if a.dtype.itemsize == 4:
         return (a.astype(np.uint64) * b.astype(np.uint64) >> np.uint64(32)).astype(np.uint32).view(lhs.dtype)
@@ -85,7 +85,7 @@ def popcount(x: Array) -> Array:
 
 
 def overflow(name: str, lhs: Array, rhs: Array, result: Array) -> Array:
-    """Where a wrapping signed `add`, `sub` or `mul` left its type's range."""
+    """Mask of the elements where a signed `add`, `sub` or `mul` wrapped."""
     if name == "add":
         return ((lhs ^ result) & (rhs ^ result)) < 0
     if name == "sub":
@@ -97,12 +97,13 @@ def overflow(name: str, lhs: Array, rhs: Array, result: Array) -> Array:
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """True for floats that are computed with in float32: of these, +, -, *, / and sqrt round once even so."""
+    """True for types of at most 16 bits, which are computed in float32. Rounding the float32 result of +, -, *, / and sqrt
+    again equals a single rounding, because float32 has at least 2p + 2 bits of precision."""
     return dtype.itemsize < 4
 
 
 def through32(function: Callable[..., Array], *operands: Array) -> Array:
-    """A float function computed in the operands' type, or in float32 and rounded where the type is narrower."""
+    """A float function computed in the operands' type; for narrower types in float32, then rounded."""
     dtype = operands[0].dtype
     if not is_narrow(dtype):
         return function(*operands)
@@ -110,7 +111,7 @@ def through32(function: Callable[..., Array], *operands: Array) -> Array:
 
 
 def from32(x: Array, dtype: np.dtype[Any]) -> Array:
-    """float32 rounded to a narrower float, saturating for fp8."""
+    """Round float32 to a narrower float type; fp8 saturates."""
     if dtype.itemsize > 1:
         return x.astype(dtype)
     largest: Any = np.float32(FP8_MAX[dtype.name])
@@ -138,31 +139,31 @@ def fma(x: Array, y: Array, z: Array) -> Array:
 
 
 def narrow(x: Array, dtype: np.dtype[Any]) -> Array:
-    """float64 rounded once to a float of 16 or 8 bits, to nearest even, saturating for fp8."""
+    """Round float64 once to a float type of 16 or 8 bits, to nearest even; fp8 saturates."""
     return from32(odd32(x), dtype)
 
 
 def minimum(lhs: Array, rhs: Array, nan: bool = False) -> Array:
-    """Smaller operand; -0 < +0. A NaN gives the other one, or NaN when `nan` is set."""
+    """The smaller operand; -0 < +0. If one operand is NaN, the result is the other one, or NaN if `nan` is set."""
     if lhs.dtype.kind in "iub":
         return np.minimum(lhs, rhs)
     return through32(_with_zeros(np.minimum if nan else np.fmin, _least_zero), lhs, rhs)
 
 
 def maximum(lhs: Array, rhs: Array, nan: bool = False) -> Array:
-    """Larger operand; -0 < +0. A NaN gives the other one, or NaN when `nan` is set."""
+    """The larger operand; -0 < +0. If one operand is NaN, the result is the other one, or NaN if `nan` is set."""
     if lhs.dtype.kind in "iub":
         return np.maximum(lhs, rhs)
     return through32(_with_zeros(np.maximum if nan else np.fmax, np.add), lhs, rhs)
 
 
 def _least_zero(a: Array, b: Array) -> Array:
-    """-0 unless both zeros are +0; as `a + b` is +0 unless both are -0."""
+    """The minimum of two zeros: -0 unless both are +0. (`a + b` is their maximum: +0 unless both are -0.)"""
     return -(-a - b)
 
 
 def _with_zeros(function: Binary, of_zeros: Binary) -> Binary:
-    """The function, with another for pairs of zeros, whose signs NumPy does not look at."""
+    """A function with a special case for two zeros, because NumPy's minimum and maximum ignore the sign of zero."""
 
     def run(a: Array, b: Array) -> Array:
         result = function(a, b)
@@ -173,12 +174,12 @@ def _with_zeros(function: Binary, of_zeros: Binary) -> Binary:
 
 
 def clamp(x: Array, low: Array, high: Array, nan: bool = False) -> Array:
-    """`min(max(x, low), high)`; a NaN in `x` gives `low`, or NaN when `nan` is set."""
+    """`min(max(x, low), high)`; for a NaN `x` the result is `low`, or NaN if `nan` is set."""
     return minimum(maximum(x, low, nan), high, nan)
 
 
 _erf: Callable[[Array], Array] = np.frompyfunc(math.erf, 1, 1)
-# Functions that are computed in float64 and rounded: closer to the true value than any bound in `arith.MATH`.
+# Functions that are computed in float64 and then rounded, which is within every error bound in `arith.MATH`.
 _TRANSCENDENTAL: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     "rsqrt": lambda x: 1.0 / np.sqrt(x), "erf": lambda x: np.asarray(_erf(x), F64)[()],
@@ -189,7 +190,7 @@ _EXACT: dict[str, Callable[[Array], Array]] = {
 
 
 def function(name: str, x: Array) -> Array:
-    """A function of `arith.MATH`."""
+    """Evaluate a function of `arith.MATH`."""
     if name == "neg":
         return np.negative(x)
     if name == "abs":
@@ -207,7 +208,7 @@ def function(name: str, x: Array) -> Array:
 
 
 def cast(x: Array, source: DType, target: DType, rounding: str = "rn") -> Array:
-    """`arith.cast`: one rounding whatever the two types."""
+    """`arith.cast`, which rounds once for every pair of types."""
     dtype = numpy_dtype(target)
     if source == target:
         return x
@@ -219,12 +220,12 @@ def cast(x: Array, source: DType, target: DType, rounding: str = "rn") -> Array:
 
 
 def float_to_float(x: Array, dtype: np.dtype[Any], rounding: str = "rn") -> Array:
-    """Round to nearest even, or towards zero; magnitudes clamp to the largest finite fp8."""
+    """Round to nearest even, or towards zero; fp8 saturates at its largest finite magnitude (`.satfinite`)."""
     nearest = _nearest(x, dtype)
     if rounding == "rn":
         return nearest
     beyond = np.abs(nearest.astype(F64)) > np.abs(x.astype(F64))
-    # One unit in the last place less in magnitude is one less in the bits.
+    # Decrementing the bit pattern decreases the magnitude by one ulp.
     return (bits_of(nearest) - beyond.astype(bits_dtype(dtype.itemsize))).view(dtype)
 
 
@@ -240,7 +241,7 @@ def integer_to_float(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def float_to_integer(x: Array, target: DType) -> Array:
-    """Truncate and clamp to the integer's range; NaN gives 0."""
+    """Truncate and clamp to the integer type's range; NaN becomes 0."""
     dtype = numpy_dtype(target)
     whole = np.trunc(x.astype(F64))
     above, below = whole > float(target.max_value), whole < float(target.min_value)

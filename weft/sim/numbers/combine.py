@@ -1,7 +1,7 @@
-"""Reductions and scans in the order of their plans (`weft.layout.reduction`), so that they give a GPU's bits.
+"""Reductions and scans in the order of their plans (`weft.layout.reduction`), so that results equal a GPU's bit for bit.
 
-Operands are (threads, values) arrays; the author's combine function runs on whole arrays, one step of the plan at a time.
-Exchange between lanes and warps is indexing.
+Operands are (threads, values) arrays. The author's combine function runs on whole arrays, one step of the plan at a time.
+Shuffles and exchange through shared memory are indexing.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ Running = Generator[Wait, None, Values]
 
 
 def combine(task: Task, region: Region, earlier: Values, later: Values) -> Running:
-    """The combine function on arrays; results have the operands' shape."""
+    """Apply the combine function to arrays; results have the operands' shape."""
     shape = np.shape(earlier[0].array)
     results = yield from execute(task, region, (*earlier, *later))
     return tuple(moved(data, lambda array: np.broadcast_to(array, shape)) for data in results)
 
 
 def picked(values: Values, index: object) -> Values:
-    """The same part of every operand."""
+    """The same index of every operand."""
     return tuple(moved(data, lambda array: array[index]) for data in values)
 
 
 def joined(parts: Sequence[Values]) -> Values:
-    """Parts of every operand side by side, along the last axis."""
+    """Concatenate every operand's parts along the last axis."""
     columns = zip(*parts, strict=True)
     return tuple(stacked(list(column), lambda arrays: np.concatenate(arrays, axis=1)) for column in columns)
 
 
 def either(condition: Array, first: Values, second: Values) -> Values:
-    """Of every operand the first where the condition (threads, 1) holds, else the second."""
+    """For every operand, `first` where the condition (threads, 1) is True, else `second`."""
     return tuple(chosen(condition, a, b) for a, b in zip(first, second, strict=True))
 
 
 def count_of(values: Values) -> int:
-    """Values of each thread."""
+    """The number of values per thread."""
     return values[0].array.shape[1]
 
 
@@ -54,7 +54,7 @@ def _threads(values: Values) -> Array:
 
 
 def reduce(task: Task, region: Region, plan: ReductionPlan | OrderedPlan, values: Values) -> Running:
-    """The plan's steps on the tile's registers; result i of a thread is register i of the plan's `result` layout."""
+    """Execute a reduction plan on the tile's registers. Result i of a thread is register i of the plan's `result` layout."""
     x = picked(values, np.s_[:, list(plan.registers)])
     if isinstance(plan, OrderedPlan):
         for step in plan.steps:
@@ -74,7 +74,7 @@ def reduce(task: Task, region: Region, plan: ReductionPlan | OrderedPlan, values
 
 
 def _totals(task: Task, region: Region, step: RegisterScan | LaneScan | WarpStep, totals: Values) -> Running:
-    """Totals of neighbouring groups combined."""
+    """Combine the totals of neighbouring groups."""
     if isinstance(step, RegisterScan):
         return (yield from _neighbours(task, region, step.half, totals))
     if isinstance(step, LaneScan):
@@ -88,7 +88,7 @@ def _totals(task: Task, region: Region, step: RegisterScan | LaneScan | WarpStep
 
 
 def _neighbours(task: Task, region: Region, half: int, totals: Values) -> Running:
-    """Totals of neighbouring groups of one thread."""
+    """Combine the totals of neighbouring groups of one thread."""
     low, high = picked(totals, np.s_[:, :half]), picked(totals, np.s_[:, half : 2 * half])
     return (yield from combine(task, region, low, high))
 
@@ -96,7 +96,7 @@ def _neighbours(task: Task, region: Region, half: int, totals: Values) -> Runnin
 def _meet(
     task: Task, region: Region, mask: int, flip: int, totals: Values
 ) -> Generator[Wait, None, tuple[Values, Values, Array]]:
-    """Totals of two lanes, what the partner's were, and which lanes are the later ones."""
+    """Combine the totals of two lanes. Returns the result, the partner's totals, and a mask of the later lanes."""
     threads = _threads(totals)
     partner = picked(totals, threads ^ mask)
     later = (((threads % WARP_SIZE) ^ flip) & mask != 0)[:, None]
@@ -112,7 +112,7 @@ def _meet_lane(task: Task, region: Region, step: LaneStep, x: Values) -> Running
 
 
 def exchange(step: WarpStep, x: Values) -> list[Values]:
-    """Through scratch memory: what each slot holds at the thread's own indices, in increasing order of slots."""
+    """Exchange through scratch memory: for each slot in increasing order, its values at the thread's own indices."""
     threads = _threads(x)[:, None]
     lane, warp = threads % WARP_SIZE, threads // WARP_SIZE
     index = np.broadcast_to(step.index(register=arange(count_of(x))[None, :], lane=lane, warp=warp), x[0].array.shape)
@@ -129,7 +129,7 @@ def exchange(step: WarpStep, x: Values) -> list[Values]:
 
 
 def scan(task: Task, region: Region, plan: ScanPlan, values: Values) -> Running:
-    """The plan's steps on the tile's registers; the results are the tile's registers again."""
+    """Execute a scan plan on the tile's registers; results are in the tile's registers again."""
     x = picked(values, np.s_[:, list(plan.registers)])
     totals = x
     for step in plan.steps:
@@ -179,7 +179,7 @@ def _scan_warps(task: Task, region: Region, step: WarpStep, x: Values, totals: V
 
 
 def _prepend(task: Task, region: Region, condition: Array, prefix: Values, x: Values) -> Running:
-    """`x[i] = op(prefix[group of i], x[i])` in threads where the condition holds."""
+    """`x[i] = op(prefix[group of i], x[i])` in threads where the condition is True."""
     groups = arange(count_of(x)) % count_of(prefix)
     with task.only(condition):
         longer = yield from combine(task, region, picked(prefix, np.s_[:, groups]), x)

@@ -1,4 +1,4 @@
-"""Quotients and remainders of negative integers: C's on a GPU, which differ from Python's. When reports speak of that."""
+"""Advice on `//` and `%` of negative integers, which truncate on a GPU as in C, but floor in Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RULE = "negative-division"
 
 
 def advise(report: Report, op: Op, lhs: Array, rhs: Array, undefined: Mark | None) -> None:
-    """Advise where `//` or `%` of these integers gives another number than in Python, with the first such pair."""
+    """Add advice, with the first such pair, if `//` or `%` of these integers differs from Python's result."""
     divisor: Array = rhs + (rhs == 0)
     rest: Array = np.fmod(lhs, divisor)
     differs: Array = (rest != 0) & ((rest < 0) != (divisor < 0)) & (rhs != 0)
@@ -23,7 +23,7 @@ def advise(report: Report, op: Op, lhs: Array, rhs: Array, undefined: Mark | Non
         return
     first = int(np.argmax(differs))
     x, n = (int(np.ravel(np.broadcast_to(each, np.shape(differs)))[first]) for each in (lhs, rhs))
-    quotient = -(abs(x) // abs(n))  # their signs differ, or the two languages would agree
+    quotient = -(abs(x) // abs(n))  # the signs differ, otherwise C and Python agree
     symbol, here, there, instead = (
         ("//", quotient, x // n, "(x - (x % n + n) % n) // n")
         if op.kind is arith.div
@@ -37,7 +37,7 @@ def advise(report: Report, op: Op, lhs: Array, rhs: Array, undefined: Mark | Non
 
 
 def hint(report: Report) -> str:
-    """What the fix of a negative index adds if a division of this launch may be why it is negative; mostly nothing."""
+    """Message text to append to the fix of a negative index, if a division of this launch may have caused it; usually ''."""
     known = next((advice for advice in report.advice if advice.rule == RULE), None)
     if known is None:
         return ""

@@ -1,7 +1,7 @@
-"""Matrix products on tensor cores: their numbers, and accumulators that are still being computed.
+"""MMA on tensor cores: the numerics, and accumulators in flight.
 
-Sums with fp32 accumulators are those of an H200 bit for bit (`weft.sim.numbers.tensor_core`); with fp16 accumulators each
-instruction's sum is rounded once to fp16, which the hardware may do otherwise in the last place. Integers are exact and wrap.
+fp32 accumulators equal those of an H200 bit for bit (`weft.sim.numbers.tensor_core`). fp16 accumulators are rounded once per
+instruction, and may differ from the hardware's in the last bit. Integers are exact and wrap.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from weft.sim.machine.tasks import Task
 
 TF32_MASK = np.uint32(0xFFFFE000)
-"""What the tensor core looks at of a float32: sign, exponent and ten bits of mantissa."""
+"""The bits of a float32 that the tensor core reads as tf32: sign, exponent and ten bits of mantissa."""
 
 
 def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, result: DType, chunk: int = 0) -> Array:
-    """acc + a @ b (None: a @ b) of the tensor core; leading dimensions count matrices.
+    """`acc + a @ b` (`a @ b` without `acc`) on a tensor core; leading dimensions are batch dimensions.
 
-    `left`, `right` and `result` are the elements. With a `chunk`, so many elements along k are summed from zero and added to
-    the rest in fp32."""
+    `left`, `right` and `result` are element types. With a `chunk`, every `chunk` elements along k accumulate from zero, and
+    the partial accumulators are added in fp32."""
     total = np.zeros((*a.shape[:-1], b.shape[-1]), numbers.numpy_dtype(result)) if acc is None else acc
     if not left.is_floating():
         exact = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
@@ -51,8 +51,7 @@ def multiply(a: Array, b: Array, acc: Array | None, left: DType, right: DType, r
 def multiply_exactly(
     a: Array, b: Array, acc: Array | None, left: DType, right: DType, result: DType
 ) -> Array:  # fmt: skip
-    """acc + a @ b (None: a @ b) as `multiply`, but each instruction's sum along k, with the accumulator, is formed in float64
-    and rounded once."""
+    """`multiply`, except that each instruction adds its products along k and the accumulator in float64, and rounds once."""
     if not left.is_floating():
         return multiply(a, b, acc, left, right, result)
     kind = numbers.numpy_dtype(result)
@@ -66,7 +65,7 @@ def multiply_exactly(
 
 
 def operand(x: Array, element: DType) -> Array:
-    """An operand's values as the tensor core sees them, in float32, which holds them all."""
+    """An operand's values as the tensor core reads them, in float32, which represents all of them."""
     if element == float32:
         return (x.view(np.uint32) & TF32_MASK).view(np.float32)
     return x.astype(np.float32)
@@ -82,8 +81,8 @@ def _sum(a: Array, b: Array, acc: Array, step: int, precision: Precision, result
 
 
 class Product:
-    """A product under way: its operation, the task that started it (`slot`) and its number there. `value` is its result, once
-    it is there."""
+    """An asynchronous MMA: its operation, the issuing task (`slot`), and its number in that task's groups. `value`: the result,
+    once it is computed."""
 
     __slots__ = ("agent", "batch", "op", "slot", "value")
 
@@ -95,20 +94,20 @@ class Product:
         self.value: Array = None
 
     def result(self) -> Array:
-        """The sum, which is computed now if nobody did before."""
+        """The new accumulator; computed now if it has not been."""
         if self.agent is not None:
             self.agent.finish()
         return self.value
 
 
 class InFlight(Data):
-    """An accumulator of a product that is under way, which has no `array` yet. `taken`: what has taken it over, so that this
-    name means nothing any more."""
+    """The accumulator of an MMA in flight, which has no `array` yet. `taken`: the operation that has consumed it, after which
+    this value must not be used."""
 
     __slots__ = ("product", "taken")
 
     def __init__(self, product: Product) -> None:
-        # `array` stays unset: whoever asks for it comes to `__getattr__`.
+        # `array` stays unset, so that an access to it reaches `__getattr__`.
         self.undefined = None
         self.wrapped = None
         self.product = product
@@ -121,7 +120,7 @@ class InFlight(Data):
 
 
 class NotReady(Exception):
-    """An operation asks for the array of an accumulator in flight; `weft.sim.machine.execute` knows which one."""
+    """An operation reads the array of an accumulator in flight; `weft.sim.machine.tasks.execute` knows the operation."""
 
     def __init__(self, accumulator: InFlight) -> None:
         super().__init__("an accumulator in flight has no value")
@@ -129,7 +128,7 @@ class NotReady(Exception):
 
 
 def misused(task: Task, op: Op, accumulator: InFlight) -> UserError:
-    """The report of an operation that uses an accumulator in flight, or one that something else has taken over."""
+    """The error for an operation that uses an accumulator in flight, or one that another operation has consumed."""
     started, taken = accumulator.product.op.loc, accumulator.taken
     related: tuple[tuple[str, Loc], ...] = () if started is None else (("the product was started here", started),)
     if taken is None:

@@ -1,9 +1,9 @@
-"""Inline PTX text on whole arrays, where its author gives no `sim=` function.
+"""An interpreter of inline PTX on whole arrays, for inline assembly without a `sim=` function.
 
-A register is an array of bits (unsigned integers), or of 0 and 1 for a predicate. Understood are straight lines of the forms in
-`weft.sim.numbers.ptx_instructions`, `.reg` declarations, `mov` between a register and its parts in braces, and immediates.
-Everything else is refused with the reason: guards (`@p`), labels and branches, memory, special registers, registers that are
-narrower or wider than the instruction's type, and whatever a form does not list.
+A register is an array of bits (unsigned integers); a predicate is an array of 0 and 1. The interpreter accepts straight-line
+code with the instruction forms of `weft.sim.numbers.ptx_instructions`, `.reg` declarations, `mov` between a register and a
+brace-enclosed vector of its parts, and immediates. It rejects everything else with a reason: guards (`@p`), labels and
+branches, memory, special registers, registers narrower or wider than the instruction's type, and unlisted forms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.sim.numbers.ptx_instructions import instructions, lacking
 
 
 class UnknownInstruction(Exception):
-    """Text that is not modelled: `text` is the statement, `reason` what in it."""
+    """A statement that is not modelled. `text`: the statement. `reason`: the unsupported part."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"{reason}: {text}")
@@ -33,7 +33,7 @@ class UnknownInstruction(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A register (or its negation, of a predicate), parts of a register in braces, or the bits of a constant."""
+    """A register (a predicate may be negated), a brace-enclosed vector of parts of a register, or the bits of a constant."""
 
     names: tuple[str, ...] = ()
     constant: Array | None = None
@@ -42,7 +42,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An instruction that is ready to run; `widths` are those of its targets, several for parts in braces."""
+    """A decoded instruction. `widths`: the widths of its targets; a brace-enclosed vector has several."""
 
     form: Form
     targets: tuple[str, ...]
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(slots=True)
 class Value:
-    """What a register holds; `unspecified` elements depend on the GPU."""
+    """The contents of a register. `unspecified`: mask of elements whose value PTX leaves open."""
 
     bits: Array
     unspecified: Array | None = None
@@ -60,7 +60,7 @@ class Value:
 
 @dataclass(slots=True)
 class _Scope:
-    """What is known while text is read: the width of each register, and which have been written."""
+    """The parser's state: the width of each register, the registers written so far, and the decoded instructions."""
 
     widths: dict[str, int]
     written: set[str]
@@ -79,9 +79,10 @@ _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?\d+\.\d*(?:[eE]
 def run(
     text: str, results: Sequence[int], operands: Sequence[Array], tied: Sequence[int | None] = ()
 ) -> list[Value]:  # fmt: skip
-    """Run PTX text: `$0` on are results of these widths in bits, then the operands, all as bits. Returns the results.
+    """Run PTX text. Registers `$0`, `$1`, ... are the results (`results`: their widths in bits), then the operands, all as
+    bits. Returns the results.
 
-    `tied`: for each operand the number of the result that it shares its register with, or None.
+    `tied`: for each operand, the number of the result whose register it shares, or None.
     Raises UnknownInstruction for a statement that is not modelled.
     """
     places = [*tied, *[None] * (len(operands) - len(tied))]
@@ -94,7 +95,7 @@ def run(
 
 
 def _names(results: int, tied: tuple[int | None, ...]) -> list[str]:
-    """The registers of the operands."""
+    """The register names of the operands."""
     return [f"${results + n}" if place is None else f"${place}" for n, place in enumerate(tied)]
 
 
@@ -102,7 +103,7 @@ def _names(results: int, tied: tuple[int | None, ...]) -> list[str]:
 def _read(
     text: str, results: tuple[int, ...], operands: tuple[int, ...], tied: tuple[int | None, ...]
 ) -> tuple[Step, ...]:
-    """The text as steps. Raises UnknownInstruction."""
+    """Parse the text. Raises UnknownInstruction."""
     names = _names(len(results), tied)
     scope = _Scope(
         {f"${n}": width for n, width in enumerate(results)} | dict(zip(names, operands, strict=True)), set(names)
@@ -165,7 +166,7 @@ def _instruction(words: str, scope: _Scope) -> Step:
 
 
 def _split(rest: str, words: str) -> list[str]:
-    """Operands between commas. Raises UnknownInstruction where something else stands there."""
+    """Split comma-separated operands. Raises UnknownInstruction on a syntax error."""
     found, position = list[str](), 0
     while match := _OPERANDS.match(rest, position):
         found.append(match[1])
@@ -219,7 +220,7 @@ def _operand(source: str, type: str, form: Form, words: str, scope: _Scope) -> O
 
 
 def _constant(source: str, type: str, words: str) -> Array:
-    """An immediate as bits: an integer, or for a float a number with a point or its bits in hexadecimal."""
+    """An immediate as bits: an integer, or for a float type a decimal literal or hexadecimal bits (`0f...`, `0d...`)."""
     if type not in DTYPES or type == "pred":
         raise UnknownInstruction(words, f"the constant {source} as .{type}")
     dtype = DTYPES[type]

@@ -1,7 +1,7 @@
-"""`cvt` of PTX, as the ISA manual defines it.
+"""The PTX instruction `cvt` (PTX ISA, "Data Movement and Conversion Instructions: cvt").
 
-Modelled are integers to integers, integers to floats (`.rn`), floats to integers, floats to floats, two float32 to a pair, and
-pairs of fp8. A rounding mode stands where the manual requires one and nowhere else, `.sat` where it can make a difference.
+Modelled conversions: integer to integer, integer to float (`.rn`), float to integer, float to float, two float32 to a packed
+pair, and pairs of fp8. Forms have a rounding mode exactly where the PTX ISA requires one, and `.sat` where it has an effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.sim.numbers.ptx_forms import DTYPES, WHOLE, Form, Meaning, Modifiers, 
 
 INTEGERS = ("u8", "s8", *WHOLE)
 FLOATS = ("f16", "bf16", "f32", "f64")
-# What each float becomes without losing anything.
+# The float types to which each float type converts exactly.
 WIDER = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",), "f64": ()}
 _TO_WHOLE: dict[str, Callable[[Array], Array]] = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc}
 
@@ -36,7 +36,7 @@ def _between_integers(target: str) -> Meaning:
 
 
 def _whole(modifiers: Modifiers, a: Array) -> Array:
-    """A float rounded to a whole number of its own type."""
+    """Round a float to an integral value of the same type."""
     if "ftz" in modifiers:
         a = flushed(a)
     (mode,) = modifiers & _TO_WHOLE.keys()
@@ -44,7 +44,8 @@ def _whole(modifiers: Modifiers, a: Array) -> Array:
 
 
 def _to_integer(source: str, target: str) -> Meaning:
-    """Clamped to the target's range; NaN is 0 among types of at most 32 bits, else only the top bit is set."""
+    """Float to integer, clamped to the target's range. NaN becomes 0 if both types have at most 32 bits, otherwise the integer
+    with only the top bit set."""
     element = BY_CODE[target.replace("s", "i")]
     zero = source != "f64" and target not in ("s64", "u64")
     nan = np.array(0 if zero else 1 << element.bits - 1, f"u{element.itemsize}").view(DTYPES[target])
@@ -78,7 +79,7 @@ def _between_floats(target: str) -> Meaning:
 
 
 def _pair(target: str) -> Meaning:
-    """Two float32 as a pair; the first operand is the upper one."""
+    """Two float32 to a packed pair; the first operand goes to the upper half (PTX ISA, "cvt")."""
     convert = _between_floats(target)
 
     def run(modifiers: Modifiers, a: Array, b: Array) -> Array:
@@ -132,5 +133,5 @@ def _pairs() -> Iterator[Form]:
 
 
 def _cvt(pattern: str, target: str, source: str, meaning: Meaning) -> Iterator[Form]:
-    """A conversion between two types; registers of integers may be wider than these."""
+    """The forms of a conversion between two types; integer registers may be wider than the type."""
     return forms(f"{pattern}.{target}.T", [source], "T", meaning, result=target, relaxed=True)

@@ -1,7 +1,7 @@
-"""Floating-point instructions of PTX, as the ISA manual's sections on them define them.
+"""Floating-point instructions of PTX (PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions").
 
-Of the rounding modes only `.rn` is modelled. A NaN that an instruction makes is the type's canonical one. Approximate
-instructions give the true value, rounded; their rows state how far a GPU may be from it.
+The only rounding mode modelled is `.rn`. NaN results are the type's canonical NaN. Approximate instructions return the true
+value, rounded once; their forms state the error bound within which a GPU's result may differ.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ CANONICAL = {
     "float32": 0x7FFFFFFF, "float16": 0x7FFF, "bfloat16": 0x7FFF, "float64": 0x7FF8000000000000,
     "float8_e4m3fn": 0x7F, "float8_e5m2": 0x7F,
 }  # fmt: skip
-"""The NaN of each type: fp8's are the manual's, the others what GPUs give."""
+"""The canonical NaN of each type: for fp8 from the PTX ISA, for the others as GPUs return it."""
 TINY = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
-"""The smallest normal number."""
+"""The smallest positive normal number of each type."""
 LARGE = np.float32(2.0**126)
 
 
 def canonical(x: Array) -> Array:
-    """NaNs as the canonical one of their type."""
+    """Replace NaNs by the type's canonical NaN."""
     nan = np.array(CANONICAL[x.dtype.name], f"u{x.dtype.itemsize}").view(x.dtype)
     return where(np.isnan(x), nan, x)
 
 
 def flushed(x: Array) -> Array:
-    """Subnormals as zeros of their sign."""
+    """Flush subnormals to sign-preserving zero (`.ftz`)."""
     return where(np.abs(x) < x.dtype.type(TINY[x.dtype.name]), np.copysign(x.dtype.type(0), x), x)
 
 
 def saturated(x: Array) -> Array:
-    """Clamped to 0 ... 1, with +0 for NaN and for both zeros."""
+    """Clamp to [0, 1] (`.sat`); NaN and -0 become +0."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     return where(x > zero, where(x > one, one, x), zero)
 
 
 def rectified(x: Array) -> Array:
-    """Negative numbers as +0; NaN stays."""
+    """Clamp negative numbers to +0 (`.relu`); NaN stays NaN."""
     return where((x > 0) | np.isnan(x), x, x.dtype.type(0))
 
 
 def finished(x: Array, modifiers: Modifiers) -> Array:
-    """What `.ftz`, `.sat` and `.relu` make of a result, and the canonical NaN."""
+    """Apply `.ftz`, `.sat` and `.relu` to a result, and make NaNs canonical."""
     if "ftz" in modifiers:
         x = flushed(x)
     if "sat" in modifiers:
@@ -70,8 +70,8 @@ def _floating(compute: Callable[..., Array]) -> Meaning:
 
 
 def _product(modifiers: Modifiers, a: Array, b: Array) -> Array:
-    """`mul`: with `.ftz` a product is flushed that is subnormal before it is rounded, as on an H200: of 2**-126 and the number
-    below 1 it gives 0, though it rounds to 2**-126."""
+    """`mul`: with `.ftz`, a product that is subnormal before rounding is flushed. Measured on an H200: 2**-126 times the float
+    below 1 is 0, although the product rounds to 2**-126."""
     if "ftz" not in modifiers:
         return _narrow(np.multiply)(modifiers, a, b)
     a, b = flushed(a), flushed(b)
@@ -112,7 +112,7 @@ def _math(name: str) -> Meaning:
 
 
 def _divided(a: Array, b: Array) -> Array:
-    """`div.approx`: multiplies by the reciprocal, which is 0 for divisors beyond 2**126."""
+    """`div.approx`: multiplication by the reciprocal, which is 0 for divisors with a magnitude above 2**126."""
     beyond = (np.abs(b) > LARGE) & np.isfinite(b)
     return where(beyond, np.copysign(np.float32(0), b) * a, a / b)
 
@@ -123,7 +123,7 @@ def _copied_sign(a: Array, b: Array) -> Array:
 
 
 def _differ(a: Array, b: Array) -> Array:
-    """Less or greater, which NaNs are not."""
+    """Ordered inequality: less or greater, so False for NaN."""
     return (a < b) | (a > b)
 
 
@@ -157,7 +157,7 @@ def _order(modifiers: Modifiers, a: Array, b: Array, *predicate: Array) -> Array
 
 
 def _subnormal(a: Array) -> Array:
-    """Zeros are normal numbers to PTX."""
+    """True for subnormals; PTX counts zero as normal (PTX ISA, "testp")."""
     return (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
 
 

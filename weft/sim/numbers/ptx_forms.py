@@ -1,8 +1,8 @@
-"""What an instruction of inline PTX is to the simulator: its types, and a function of arrays.
+"""Instruction forms of inline PTX: the operand types, and the semantics as a function of arrays.
 
-A form is one way to write an instruction: its name, its modifiers (in any order, as ptxas takes them) and its types. Only forms
-that a table lists are modelled, so that no modifier is read over. Numbers of one element are arrays of the type's dtype, pairs
-(`f16x2`) have a last axis of two, the low element first, and predicates are 0 or 1.
+A form is one spelling of an instruction: its name, its modifiers (in any order, as ptxas accepts them) and its types. Only
+forms that a table lists are modelled, so that no modifier is silently ignored. Single elements are arrays of the type's dtype;
+pairs (`f16x2`) have a last axis of two, the low element first; predicates are 0 or 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Modifiers = frozenset[str]
 Meaning = Callable[..., Array]
 """`meaning(modifiers, *operands)`."""
 Key = tuple[str, Modifiers, tuple[str, ...]]
-"""Name, modifiers and types of an instruction."""
+"""An instruction's name, modifiers and types."""
 
 SIGNED, UNSIGNED = ("s16", "s32", "s64"), ("u16", "u32", "u64")
 WHOLE = (*UNSIGNED, *SIGNED)
@@ -39,12 +39,12 @@ DTYPES = {
 PAIRS = ("u16x2", "s16x2", "f16x2", "bf16x2", "e4m3x2", "e5m2x2")
 TYPES = frozenset((*DTYPES, *PAIRS))
 PREDICATE = 1
-"""In place of a width in bits: a predicate."""
+"""In place of a register width in bits: a predicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far an approximate instruction may be from the true value: relative to it, or, if that is more, absolutely."""
+    """The error bound of an approximate instruction: the larger of a relative and an absolute error."""
 
     relative: float
     absolute: float = 0.0
@@ -52,8 +52,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write an instruction: the types of its result and operands ("immediate": a constant), its meaning, and of
-    one that is approximate the bound that the PTX manual states.
+    """One spelling of an instruction: the types of its result and operands ("immediate": a constant), its semantics, and the
+    error bound that the PTX ISA states if it is approximate.
 
     `unspecified` tells where PTX leaves the result open; `chooses`: the last operand is a predicate that picks one of the
     others; `relaxed`: registers may be wider than the types."""
@@ -69,7 +69,7 @@ class Form:
 
 
 def key_of(opcode: str) -> Key:
-    """An opcode as it stands in the text, without regard to the order of its modifiers."""
+    """The key of an opcode as written, independent of the order of its modifiers."""
     name, *parts = opcode.split(".")
     types = tuple(part for part in parts if part in TYPES)
     return name, frozenset(part for part in parts if part not in TYPES), types
@@ -87,7 +87,7 @@ def forms(
     chooses: bool = False,
     relaxed: bool = False,
 ) -> Iterator[Form]:
-    """The forms of a line of the manual: `add{.rn}{.ftz}.T` for each type `T`; `{a|b}` is one of two, `{a}` is optional.
+    """The forms of a syntax line of the PTX ISA: `add{.rn}{.ftz}.T` for each type `T`; `{a|b}` is a choice, `{a}` is optional.
 
     `operands` and `result` are types; `T` is the instruction's, `W` the one of twice its width."""
     for type in types:
@@ -124,14 +124,14 @@ def _actual(word: str, type: str) -> str:
 
 
 def width_of(type: str) -> int:
-    """Bits of a register that holds a value of the type."""
+    """The width in bits of a register for the type."""
     if type == "pred":
         return PREDICATE
     return 2 * width_of(type.removesuffix("x2")) if type in PAIRS else DTYPES[type].itemsize * 8
 
 
 def from_register(bits: Array, type: str) -> Array:
-    """A register's contents as a type; of a wider one the low bits."""
+    """A register's contents as a type; the low bits if the register is wider."""
     if type in PAIRS:
         narrow = bits_dtype(DTYPES[type.removesuffix("x2")].itemsize)
         size = bits.dtype.type(narrow.itemsize * 8)
@@ -142,7 +142,7 @@ def from_register(bits: Array, type: str) -> Array:
 
 
 def to_register(value: Array, type: str, width: int) -> Array:
-    """A value as the contents of a register of so many bits, signed integers extended by their sign."""
+    """A value as the contents of a register of `width` bits; signed integers are sign-extended."""
     if type in PAIRS:
         wide = bits_dtype(width_of(type) // 8)
         halves = bits_of(value).astype(wide)

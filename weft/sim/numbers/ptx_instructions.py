@@ -1,4 +1,4 @@
-"""The instructions of inline PTX that the simulator models, and how a refusal names what it does not model."""
+"""The table of PTX instructions that the simulator models, and the message text for those that it does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.sim.numbers.ptx_forms import Form, Key, key_of
 
 @cache
 def instructions() -> dict[Key, Form]:
-    """Every form that is modelled, by name, modifiers and types."""
+    """All modelled forms, by name, modifiers and types."""
     tables = (ptx_integers.table(), ptx_floats.table(), ptx_convert.table())
     return {key_of(form.text): form for table in tables for form in table}
 
@@ -21,7 +21,7 @@ def _of_name(name: str) -> tuple[Key, ...]:
 
 
 def lacking(opcode: str) -> str:
-    """What of an opcode is not modelled: its name, a modifier, a type, or that they come together."""
+    """Message text for the unsupported part of an opcode: the name, a modifier, a type, or their combination."""
     name, modifiers, types = key_of(opcode)
     known = _of_name(name)
     if not known:

@@ -1,4 +1,5 @@
-"""Integer, bit and predicate instructions of PTX, as the ISA manual's sections on them define them."""
+"""Integer, bit and predicate instructions of PTX (PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions",
+"Comparison and Selection Instructions")."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ BYTE = np.uint32(0xFF)
 
 
 def plain(compute: Callable[..., Array]) -> Meaning:
-    """A meaning that no modifier changes."""
+    """The semantics of an instruction that no modifier affects."""
 
     def run(modifiers: Modifiers, *operands: Array) -> Array:
         return compute(*operands)
@@ -28,7 +29,7 @@ def _bits(a: Array) -> int:
 
 
 def _clamped32(x: Array) -> Array:
-    """int64 as int32, saturated."""
+    """Saturate int64 to int32."""
     return np.clip(x, -(2**31), 2**31 - 1).astype(np.int32)
 
 
@@ -51,7 +52,7 @@ def _high(a: Array, b: Array) -> Array:
     high = numbers.high_product(a, b)
     if a.dtype.kind == "u":
         return high
-    # From the unsigned product to the signed one.
+    # Correct the unsigned high half to the signed one.
     zero = a.dtype.type(0)
     return high - (where(a < 0, b, zero) + where(b < 0, a, zero))
 
@@ -76,7 +77,7 @@ def _zero(a: Array, b: Array) -> Array:
 
 
 def _shift(compute: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """Amounts clamp at the register's width; NumPy shifts everything out there."""
+    """A shift whose amount clamps at the register's width, where NumPy shifts out all bits."""
 
     def run(a: Array, amount: Array) -> Array:
         return compute(a, np.minimum(amount, np.uint32(_bits(a))).astype(a.dtype))
@@ -85,7 +86,7 @@ def _shift(compute: Callable[[Array, Array], Array]) -> Callable[..., Array]:
 
 
 def _funnel(modifiers: Modifiers, low: Array, high: Array, amount: Array) -> Array:
-    """`shf`: 32 bits of the 64-bit number `high:low`, shifted by an amount that wraps or clamps."""
+    """`shf`: 32 bits of the 64-bit value `high:low`, shifted by an amount that wraps (`.wrap`) or clamps (`.clamp`)."""
     n = (amount & np.uint32(31) if "wrap" in modifiers else np.minimum(amount, np.uint32(32))).astype(np.uint64)
     both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
     return (both << n >> np.uint64(32) if "l" in modifiers else both >> n).astype(np.uint32)
@@ -105,7 +106,7 @@ def _brev(a: Array) -> Array:
 
 
 def _highest(a: Array) -> Array:
-    """Number of the highest bit set, -1 without one."""
+    """The position of the highest set bit, -1 if there is none."""
     set_bits = _bit_by_bit(a)[..., ::-1] != 0
     return where(np.any(set_bits, axis=-1), _bits(a) - 1 - np.argmax(set_bits, axis=-1), -1)
 
@@ -115,7 +116,8 @@ def _clz(a: Array) -> Array:
 
 
 def _bfind(modifiers: Modifiers, a: Array) -> Array:
-    """The highest bit that differs from the sign, or how far it must be shifted to become the top one; all ones without one."""
+    """`bfind`: the position of the highest bit that differs from the sign bit, or (`.shiftamt`) the left shift that makes it
+    the top bit; all ones if there is none."""
     found = _highest(bits_of(where(a < 0, ~a, a) if a.dtype.kind == "i" else a)).astype(np.int64)
     if "shiftamt" in modifiers:
         found = where(found < 0, found, _bits(a) - 1 - found)
@@ -128,12 +130,12 @@ def _assembled(bits: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _field(position: Array, length: Array) -> tuple[Array, Array]:
-    """Where a field begins and how long it is; of both only the low byte counts."""
+    """The position and the length of a bit field: the low bytes of the operands (PTX ISA, "bfe", "bfi")."""
     return (position & BYTE).astype(np.int64)[..., None], (length & BYTE).astype(np.int64)[..., None]
 
 
 def _extract(a: Array, position: Array, length: Array) -> Array:
-    """`bfe`: the field, and above it zeros or, of a signed one, its highest bit that is in the register."""
+    """`bfe`: the field, zero-extended, or for a signed type extended with its highest bit that is in the register."""
     a, position, length = np.broadcast_arrays(a, position, length)
     (first, count), size, place = _field(position, length), _bits(a), arange(_bits(a)).astype(np.int64)
     bits = _bit_by_bit(bits_of(a))
@@ -152,7 +154,7 @@ def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
 
 
 def _prmt(a: Array, b: Array, selector: Array) -> Array:
-    """Four bytes of `b:a`, each picked by a nibble of the selector whose top bit repeats the byte's sign instead."""
+    """`prmt`: four bytes of `b:a`, each selected by a nibble. The nibble's top bit replicates the byte's sign bit instead."""
     both = b.astype(np.uint64) << np.uint64(32) | a.astype(np.uint64)
     out = np.zeros(np.broadcast(both, selector).shape, np.uint32)
     for byte in range(4):
@@ -202,7 +204,7 @@ COMBINED: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def compared(orders: dict[str, Callable[[Array, Array], Array]]) -> Meaning:
-    """`setp`: 1 where the comparison holds, combined with a predicate where there is one."""
+    """`setp`: 1 where the comparison is True, combined with a predicate operand if there is one."""
 
     def run(modifiers: Modifiers, a: Array, b: Array, predicate: Array | None = None) -> Array:
         (name,) = modifiers & orders.keys()
@@ -216,7 +218,7 @@ def compared(orders: dict[str, Callable[[Array, Array], Array]]) -> Meaning:
 
 
 def set_of(meaning: Meaning) -> Meaning:
-    """`set`: all ones where the comparison holds."""
+    """`set`: all ones where the comparison is True."""
 
     def run(modifiers: Modifiers, a: Array, b: Array) -> Array:
         return where(meaning(modifiers, a, b) != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
@@ -225,7 +227,7 @@ def set_of(meaning: Meaning) -> Meaning:
 
 
 def comparisons(orders: str, types: tuple[str, ...], meaning: Meaning, ftz: str = "") -> Iterator[Form]:
-    """`setp` and `set` of types that know these orders."""
+    """The forms of `setp` and `set` for types with these comparison operators."""
     yield from forms(f"setp.{{{orders}}}{ftz}.T", types, "T T", meaning, result="pred")
     yield from forms(f"setp.{{{orders}}}.{{and|or|xor}}{ftz}.T", types, "T T pred", meaning, result="pred")
     yield from forms(f"set.{{{orders}}}{ftz}.u32.T", types, "T T", set_of(meaning), result="u32")
@@ -301,8 +303,8 @@ def _logic() -> Iterator[Form]:
         yield from forms(f"{name}.T", ("b32", "b64"), "T", plain(compute), result="u32")
     yield from forms("brev.T", ("b32", "b64"), "T", plain(_brev))
     yield from forms("bfind{.shiftamt}.T", ("u32", "u64", "s32", "s64"), "T", _bfind, result="u32")
-    # Not of 64 bits: an H200 does not take the low bytes of position and length there, as the manual has it (seen with PTX of
-    # CUDA 13.0: bfe.u64 of 1 at position 0xffff8000, whose low byte is 0, is 0).
+    # 64-bit types are not modelled: there an H200 does not reduce position and length to their low bytes, against the PTX ISA
+    # (measured with CUDA 13.0: bfe.u64 of 1 at position 0xffff8000, whose low byte is 0, is 0).
     yield from forms("bfe.T", ("u32", "s32"), "T u32 u32", plain(_extract))
     yield from forms("bfi.b32", ["b32"], "T T u32 u32", plain(_insert))
     yield from forms("prmt.T", ["b32"], "T T T", plain(_prmt))

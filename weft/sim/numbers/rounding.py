@@ -1,7 +1,7 @@
 """Rounding to odd, and fused multiply-add built on it.
 
-A result rounded to odd (truncated, with the last bit set when anything was lost) can be rounded again to a type with at
-least two bits less as if it had never been rounded (Boldo and Melquiond, "Emulation of a FMA and correctly-rounded sums:
+Rounding to odd truncates, and sets the last bit if the result is inexact. Rounding such a result again, to a type with at least
+two bits less, equals a single rounding of the exact value (Boldo and Melquiond, "Emulation of a FMA and correctly-rounded sums:
 proved algorithms using rounding to odd", IEEE Transactions on Computers 2008).
 """
 
@@ -27,22 +27,23 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def odd_sum(a: Array, b: Array) -> Array:
-    """Sum of float64 rounded to odd."""
+    """The sum of float64, rounded to odd."""
     total, error = two_sum(a, b)
     bits = np.asarray(total).view(np.int64)
-    # A neighbour one unit away, in the direction of the error, is one bit pattern away.
+    # The adjacent float in the direction of the error has the adjacent bit pattern.
     towards = where((error > 0) == (bits >= 0), _ONE, -_ONE)
     adjust = (error != 0) & np.isfinite(error) & ((bits & _ONE) == 0)
     return where(adjust, bits + towards, bits).view(np.float64)[()]
 
 
 def rounded_fma(x: Array, y: Array, z: Array) -> Array:
-    """`x * y + z` of float64 holding numbers of at most 24 bits, rounded to odd: round it once more to 24 bits or less."""
+    """`x * y + z`, rounded to odd, of float64 values with at most 24 significant bits. Rounding the result again to 24 bits or
+    less equals a single rounding."""
     return odd_sum(x * y, z)
 
 
 def odd32(x: Array) -> Array:
-    """float64 rounded to odd in float32."""
+    """Round float64 to float32, to odd."""
     nearest = np.asarray(x).astype(np.float32)
     back = nearest.astype(np.float64)
     inexact = (back != x) & ~np.isnan(back)
@@ -54,7 +55,8 @@ def odd32(x: Array) -> Array:
 
 
 def odd64_of_integer(x: Array) -> Array:
-    """An integer as float64; bits that a float of 16 bits cannot feel are gathered in one, so that the result is exact."""
+    """An integer as float64, rounded to odd: low bits that are irrelevant for a 16-bit float are merged into one sticky bit, so
+    that the conversion is exact."""
     if x.dtype.itemsize < 8:
         return x.astype(np.float64)
     low = x & np.array(0xFFFFFF, x.dtype)
@@ -66,7 +68,7 @@ def odd64_of_integer(x: Array) -> Array:
 
 
 def fma64(x: Array, y: Array, z: Array) -> Array:
-    """`x * y + z` of float64 with one rounding: Boldo and Melquiond's sums, exact fractions where exponents are extreme."""
+    """`x * y + z` of float64, rounded once: Boldo and Melquiond's algorithm, and exact fractions for extreme exponents."""
     x, y, z = np.broadcast_arrays(x, y, z)
     product, error = _two_product(x, y)
     upper, lower = two_sum(z, error)

@@ -1,12 +1,12 @@
-"""Block-scaled products: small floats, of which each run along k has a scale of its own.
+"""Numerics of block-scaled MMA: narrow floats with one scale factor for each run of elements along k.
 
-Elements are e4m3 and e5m2, a byte each, and e2m1, two to a byte, the first of them in the low half. Scales are e8m0 (a power of
-two: 2 ** (byte - 127), 255 is NaN) and e4m3 without a sign (seven bits; the eighth is not looked at). These are the formats of
-the OCP Microscaling specification and of PTX ISA, "Alternate Floating-Point Data Formats".
+Elements are e4m3 and e5m2, one byte each, and e2m1, two per byte with the first in the low nibble. Scale factors are ue8m0
+(2 ** (byte - 127), 255 is NaN) and ue4m3 (seven bits; the eighth is ignored). These are the formats of the OCP Microscaling
+specification and of PTX ISA, "Alternate Floating-Point Data Formats".
 
-Each scaled factor, and each product of two, is exact in float64. The sum of one instruction's products and the accumulator is
-formed in float64 and rounded once to fp32, to nearest even. No Blackwell GPU was at hand: the hardware may cut sums as Hopper
-does (`weft.sim.numbers.tensor_core`), and so differ in the last bits.
+Each scaled element, and each product of two, is exact in float64. One instruction's products and the accumulator are added in
+float64 and rounded once to fp32, to nearest even. This is not measured, because no Blackwell GPU was available: the hardware
+may truncate the sum as Hopper does (`weft.sim.numbers.tensor_core`), and then differs in the last bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UE4M3 = _ELEMENTS["e4m3"][_BYTES & np.uint8(127)]
 
 
 def elements(stored: Array, kind: Format, axis: int = -1) -> Array:
-    """The values of bytes as float32, which holds them all; e2m1 gives two for each byte, side by side along `axis`."""
+    """Decode bytes to float32, which represents all values. An e2m1 byte decodes to two elements, adjacent along `axis`."""
     codes: Array = np.ascontiguousarray(stored).view(np.uint8)
     if kind != "e2m1":
         return _ELEMENTS[kind][codes]
@@ -38,13 +38,14 @@ def elements(stored: Array, kind: Format, axis: int = -1) -> Array:
 
 
 def scales(stored: Array) -> Array:
-    """The values of scales as float32: of uint8 and float8_e8m0fnu powers of two, of float8_e4m3fn its magnitudes."""
+    """Decode scale factors to float32: uint8 and float8_e8m0fnu as powers of two, float8_e4m3fn as its magnitude."""
     codes: Array = np.ascontiguousarray(stored).view(np.uint8)
     return (_UE4M3 if stored.dtype == ml_dtypes.float8_e4m3fn else _E8M0)[codes]
 
 
 def scaled_product(a: Array, b: Array, acc: Array | None, a_scale: Array, b_scale: Array, step: int) -> Array:
-    """acc + a @ b (None: a @ b) in fp32, each run of elements multiplied by its scale first; all operands as values.
+    """`acc + a @ b` (`a @ b` without `acc`) in fp32, with each run of elements multiplied by its scale factor; all operands
+    are decoded values.
 
     `a` [..., m, k], `b` [..., k, n], `acc` [..., m, n], `a_scale` [..., m, k / run], `b_scale` [..., n, k / run]. `step` is how
     many elements along k one instruction takes; the accumulator is rounded to fp32 behind each."""
@@ -58,5 +59,5 @@ def scaled_product(a: Array, b: Array, acc: Array | None, a_scale: Array, b_scal
 
 
 def _scaled(x: Array, scale: Array) -> Array:
-    """Rows [..., k] times their runs' scales [..., k / run], in float64."""
+    """Rows [..., k] multiplied by the scale factors of their runs [..., k / run], in float64."""
     return x.astype(np.float64) * np.repeat(scale.astype(np.float64), x.shape[-1] // scale.shape[-1], axis=-1)

@@ -1,1 +1,1 @@
-"""What each operation does: one file for each family of `weft/ops`, and what several of them share."""
+"""Execution rules: one file for each family of operations in `weft/ops`, and helpers that several families share."""

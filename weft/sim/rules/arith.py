@@ -1,6 +1,6 @@
 """Arithmetic, comparison, selection and casts, on arrays of any shape.
 
-What is wrong with operands goes on to results: undefined elements, and elements that wrapped (`weft.sim.machine.wraps`).
+Marks propagate from operands to results: undefined elements, and elements that wrapped (`weft.sim.machine.wraps`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPARE: dict[str, Callable[..., Array]] = {
 
 
 def shape_of(threads: int, type: Type) -> tuple[int, ...]:
-    """Shape of a constant's array."""
+    """The shape of a constant's array."""
     if isinstance(type, TileType):
         return type.shape
     return (threads, type.count) if isinstance(type, RegsType) else ()
@@ -60,7 +60,7 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 def _wrapping(
     name: str, compute: Callable[[Array, Array], Array], alone: Callable[[int, int], int]
 ) -> Callable[..., Data]:
-    """`add`, `sub` or `mul`: of int32 operands it also follows where the result wrapped. `alone` is the same of two numbers."""
+    """The rule of `add`, `sub` or `mul`; int32 overflow is tracked. `alone`: the same operation on two Python integers."""
 
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         dtype = lhs.array.dtype
@@ -92,7 +92,7 @@ rule(arith.mul)(_wrapping("mul", np.multiply, int.__mul__))
 def _pure(
     function: Callable[..., Array], wrapped: Callable[[tuple[Data, ...]], Mark | None] = inexact
 ) -> Callable[..., Data]:
-    """A rule of the operands' arrays; `wrapped` says which results depend on wrapped operands."""
+    """A rule that applies a function to the operands' arrays. `wrapped`: computes the result's `wrapped` mark."""
 
     def run(task: Task, op: Op, *operands: Data) -> Data:
         return Data(function(*[data.array for data in operands]), undefined_in(operands), wrapped(operands))
@@ -113,7 +113,7 @@ def _dividing(
     floats: Callable[[Array, Array], Array],
     alone: Callable[[int, int], int],
 ) -> Callable[..., Data]:
-    """`div` or `rem`; `alone` is the same of a number that is not negative and a positive one."""
+    """The rule of `div` or `rem`. `alone`: the same operation on a non-negative and a positive Python integer."""
 
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         undefined = undefined_in((lhs, rhs))
@@ -158,7 +158,7 @@ def _absorbing(
     absorbs: Callable[[Array], Array],
     wrapped: Callable[[Data, Data], Mark | None],
 ) -> Callable[..., Data]:
-    """`and`, `or`: where one operand is known to decide the result, the other may be undefined (a mask `inside & flags`)."""
+    """The rule of `and` or `or`: if one operand alone decides the result, the other may be undefined (`inside & flags`)."""
 
     def run(task: Task, op: Op, lhs: Data, rhs: Data) -> Data:
         result = compute(lhs.array, rhs.array)
@@ -171,7 +171,7 @@ def _absorbing(
 
 
 def _unless(data: Data, other: Data, absorbs: Callable[[Array], Array]) -> Mark | None:
-    """The undefined elements of `data` but for those that `other` decides."""
+    """The undefined elements of `data`, except where `other` alone decides the result."""
     if data.undefined is None:
         return None
     decided = absorbs(other.array)

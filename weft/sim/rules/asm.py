@@ -1,7 +1,7 @@
-"""Inline PTX: the author's `sim=` function, or the meanings of common instructions in `weft.sim.numbers.ptx`.
+"""Inline PTX: runs the author's `sim=` function, or interprets the instructions that `weft.sim.numbers.ptx` models.
 
-Operands are numbered as PTX text sees them: results first, then operands, each as so many 32-bit registers as its packed
-elements need (one register of its own width where they need less).
+Operands are numbered as in the PTX text: results first, then operands. Each takes as many 32-bit registers as its packed
+elements fill, or one narrower register if they fill less than 32 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.sim.rule import rule
 from weft.sim.rules.reduce import packed
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
-"""Bits of a register by the letter of its constraint."""
+"""Register width in bits by constraint letter."""
 
 
 @rule(asm.inline_asm, asm.inline_asm_volatile)
@@ -38,7 +38,7 @@ def _inline_asm(task: Task, op: Op, *values: Data) -> Run:
 
 
 def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
-    """The author's function on whole arrays; it returns one array, or a sequence of them."""
+    """Call the author's function on whole arrays; it returns one array, or a sequence of arrays."""
     dtypes: tuple[DType, ...] = op.attrs["dtypes"]
     found: Any = op.attrs["sim"](*[data.array for data in values])
     arrays: Sequence[Array] = [found] if len(dtypes) == 1 and hasattr(found, "dtype") else found
@@ -48,7 +48,7 @@ def _by_function(op: Op, values: Sequence[Data]) -> tuple[Data, ...]:
 
 
 def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
-    """Run the text on the bits of `pack` elements per operand; gives `pack` values per result."""
+    """Run the text on the bits of `pack` elements per operand; returns `pack` values per result."""
     yield from ()
     pack, dtypes = op.attrs["pack"], op.attrs["dtypes"]
     inputs = [parts[i : i + pack] for i in range(0, len(parts), pack)]
@@ -74,7 +74,7 @@ def _by_text(task: Task, op: Op, parts: Sequence[Data]) -> Run:
 
 
 def _constraints(constraints: str, results: int, operands: int) -> tuple[list[str], list[str]]:
-    """The letters of the results, and of the operands, or the number of the result that one shares its register with."""
+    """The constraint letters of the results, and of the operands (or the number of the result that an operand is tied to)."""
     given = [c.strip().lstrip("=&") for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
     known = [c in WIDTHS or (c.isdigit() and n >= results > int(c)) for n, c in enumerate(given)]
     if len(given) != results + operands or not all(known):
@@ -91,7 +91,7 @@ def _bits(array: Array) -> Array:
 
 
 def _pack(elements: list[Array]) -> list[Array]:
-    """Elements narrower than 32 bits side by side, the first lowest."""
+    """Pack elements narrower than 32 bits into registers, the first in the lowest bits."""
     size = elements[0].dtype.itemsize
     group = min(4 // size, len(elements)) if size < 4 else 1
     if group <= 1:
@@ -107,6 +107,6 @@ def _pack(elements: list[Array]) -> list[Array]:
 
 
 def _unpack(register: Array, dtype: DType, count: int) -> list[Array]:
-    """The elements that one register holds."""
+    """The elements packed in one register."""
     narrow, size = bits_dtype(dtype.itemsize), dtype.itemsize * 8
     return [from_bits((register >> register.dtype.type(k * size)).astype(narrow), dtype) for k in range(count)]

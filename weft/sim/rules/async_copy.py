@@ -1,4 +1,4 @@
-"""cp.async: copies that agents carry out, and the groups by which threads wait for them."""
+"""cp.async: asynchronous copies by agents, and the groups by which threads wait for them (PTX ISA, "cp.async")."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _full(data: Data, shape: tuple[int, ...]) -> Data:
 def _copy(
     task: Task, op: Op, handle: Handle, base: Data, ptr: Data, mask: Data | None, active: Data | None, *strides: Data
 ) -> None:
-    """Copies of each thread; those that are not active copy nothing."""
+    """Each thread's copies; inactive ones copy nothing."""
     vec, element = int(op.attrs["vec"]), element_of(op.operands[0])
     constants, *factors = table_of(op, "offsets")
     offset = access.offset_of(constants, strides, factors)
@@ -64,7 +64,7 @@ def _copy(
 
 
 def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Array, width: int) -> None:
-    """Refuse active copies to places that are no multiples of their width. Raises Misaligned."""
+    """Check that active copies write to multiples of their width. Raises Misaligned."""
     first = starts * element_of(op.operands[0]).itemsize + handle.base
     if not int(np.bitwise_or.reduce(first, axis=None)) & (width - 1):
         return
@@ -79,7 +79,8 @@ def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Ar
 
 
 def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, chosen: Array | None) -> None:
-    """An agent that will write the place's elements, of which `chosen` are copied: what `request` reads, zeros elsewhere."""
+    """Start an agent that writes the place's elements: `chosen` ones (None: all) get what `request` reads, or zero where its
+    mask is off (`ignore-src`; PTX ISA, "cp.async")."""
     places.check_bounds(task, op, handle, place, request.element, "copies into")
     try:
         sources = request.heap.places(request.access)
@@ -99,7 +100,7 @@ def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, c
         places.put(task, handle, place, request.element, place.elements[at], bits[at])
 
     running = task.active
-    # A thread takes part in the group by any of its copies.
+    # A thread participates in the group if it made at least one of the copies.
     started = None if running is None else running.reshape(len(running), -1).any(axis=1, keepdims=True)
     groups.add(task.block.agents.start(op, move), started)
 
@@ -111,14 +112,15 @@ def _commit(task: Task, op: Op) -> None:
 
 @rule(async_copy.wait)
 def _wait(task: Task, op: Op) -> None:
-    """Only the threads that wait know that their copies are complete."""
+    """`cp.async.wait_group` is per thread: only the waiting threads know that their own copies are complete."""
     groups = task.block.cluster.copies[task.slot]
     join(task.clock.each, {groups.component: groups.waited(groups.complete(int(op.attrs["pendings"])), task.active)})
 
 
 @rule(async_copy.mbarrier_arrive)
 def _mbarrier_arrive(task: Task, op: Op, bar: Handle) -> None:
-    """All threads arrive, each once its copies so far are complete; whoever waits then knows that all are."""
+    """`cp.async.mbarrier.arrive`: each thread arrives once its copies so far are complete. A wait for the phase then orders
+    the copies of all threads."""
     groups = task.block.cluster.copies[task.slot]
     batches = groups.close()
     agent = task.block.agents.start(op, lambda: groups.finish(batches))

@@ -1,8 +1,8 @@
-"""Cluster launch control: which program a request takes, and how the answer comes.
+"""Cluster launch control (PTX ISA, "clusterlaunchcontrol.try_cancel"): the program that a request claims, and its answer.
 
-A request takes its program at once, in the order of the launch, and an agent writes the answer in the async proxy. On the GPU
-the 16 bytes mean nothing to a program but what the instructions make of them. Here they are four int32: the program, and 1
-where there is one.
+A request claims its program at once, in launch order. An agent writes the answer in the async proxy and completes its bytes on
+the mbarrier. PTX keeps the 16 bytes opaque, to be decoded by `clusterlaunchcontrol.query_cancel`. Here they are four int32: the
+program's coordinates, and 1 if there is a program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
 def _answer(
     task: Task, op: Op, result: Handle, bar: Handle, block: Block, program: Pid | None, answer: Answer | None
 ) -> Answer:
-    """Have the answer sent to a block, whose own barrier is signalled. `answer` is the one that another block gets as well."""
+    """Start the write of the answer to a block and its mbarrier. `answer`: the one sent to another block, if multicast."""
     barrier = barrier_at(task, op, bar, ELECTED, block)
     place = _place(task, result, ELECTED)
     places.check_bounds(task, op, result, place, int64, "asks for an answer in")

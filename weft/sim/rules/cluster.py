@@ -1,4 +1,4 @@
-"""The barrier of a cluster, and which of its blocks runs."""
+"""The cluster's barrier (PTX ISA, "barrier.cluster"), and the rank of a block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rank(task: Task, op: Op) -> Data:
 
 @rule(cluster.arrive)
 def _arrive(task: Task, op: Op) -> None:
-    """Each thread publishes what it did, unless the arrival is relaxed."""
+    """Each thread's arrival is a release unless it is relaxed."""
     if task.arrived != task.awaited:
         raise task.fail(hazard.CLUSTER_PAIR, op, what="arrives at", wanted="cluster.wait()")
     rounds = task.block.cluster.rounds
@@ -35,7 +35,7 @@ def _arrive(task: Task, op: Op) -> None:
 
 
 class ClusterWait(Wait):
-    """A task waits at the barrier of its cluster."""
+    """A task that waits at the barrier of its cluster."""
 
     __slots__ = ("_task",)
 
@@ -44,15 +44,15 @@ class ClusterWait(Wait):
         self._task = task
 
     def _missing(self) -> list[Task]:
-        """The tasks that have not come. Those that have ended need not."""
+        """The tasks that have not arrived. The barrier waits for non-exited threads only (PTX ISA, "barrier.cluster")."""
         return [other for other in self._task.block.cluster.tasks if other.arrived < self._task.arrived]
 
     def ready(self) -> bool:
-        """Whether all have come."""
+        """True if all tasks have arrived."""
         return not self._missing()
 
     def words(self) -> str:
-        """Who has not come."""
+        """Message text for the tasks that have not arrived."""
         missing = ", ".join(other.block.partition(other.slot) for other in self._missing())
         return f" at the barrier of the cluster, to which {missing} has not come"
 

@@ -1,7 +1,7 @@
 """Structured control flow.
 
-Where all threads agree a region runs as it is. Where they differ, both ways run, each for its threads or elements only, and
-results are merged.
+If the condition is uniform, one region executes. Under divergence both regions execute, each under the mask of its threads or
+elements, and the results are merged.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from weft.sim.machine.wait import MemoryWait, Run, Wait
 from weft.sim.numbers.arithmetic import bits_dtype
 from weft.sim.rule import rule
 
-# A loop that reads memory but changes its own state gets this many turns before others get theirs.
+# A loop that polls memory but changes its own state runs this many iterations before it yields to other tasks.
 TURNS = 256
 
 
 class Turn(Wait):
-    """A task lets others have a turn."""
+    """A task that yields to others without a condition."""
 
     __slots__ = ()
 
     def ready(self) -> bool:
-        """At once."""
+        """Always."""
         return True
 
 
 class Overtaken(Turn):
-    """A task that has seen what it waited for lets other programs go on first."""
+    """A task whose polling loop has ended, but that lets other programs run first."""
 
     __slots__ = ()
 
     @property
     def polls(self) -> bool:
-        """Other programs have a turn as well."""
+        """Always: other programs run as well."""
         return True
 
 
 class MeetingWait(Wait):
-    """A task waits at a barrier between tasks."""
+    """A task that waits at a barrier between tasks."""
 
     __slots__ = ("_generation", "_meeting", "_what")
     follows = True
@@ -63,16 +63,16 @@ class MeetingWait(Wait):
         self._what = what
 
     def ready(self) -> bool:
-        """Whether all have come since."""
+        """True if the awaited generation of the barrier is complete."""
         return self._meeting.generation != self._generation
 
     def words(self) -> str:
-        """The barrier, and how many have come."""
+        """Message text: the barrier, and the number of warps that have arrived."""
         return f" at {self._what}, where {self._meeting.arrived} warps have come"
 
 
 class JoinWait(Wait):
-    """A task waits for partitions to end."""
+    """A task that waits for partitions to end."""
 
     __slots__ = ("_workers",)
     follows = True
@@ -82,18 +82,18 @@ class JoinWait(Wait):
         self._workers = workers
 
     def ready(self) -> bool:
-        """Whether all have ended."""
+        """True if all partitions have ended."""
         return all(worker.ended for worker in self._workers)
 
     def words(self) -> str:
-        """Who has not."""
+        """Message text for the partitions that are still running."""
         return " for the end of " + ", ".join(
             worker.block.partition(worker.slot) for worker in self._workers if not worker.ended
         )
 
 
 def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
-    """Which way all active threads go, or None where they differ. Raises UndefinedValue."""
+    """The condition if it is uniform over the active threads, None if they diverge. Raises UndefinedValue."""
     task.demand(op, condition, sink)
     if condition.array.ndim == 0:
         return bool(condition.array)
@@ -103,7 +103,7 @@ def decide(task: Task, op: Op, condition: Data, sink: str) -> bool | None:
 
 
 def merged(condition: Array, lhs: Sequence[Data], rhs: Sequence[Data]) -> tuple[Data, ...]:
-    """Value by value, the left one where the condition holds."""
+    """The phi of divergent regions: for each value, `lhs` where the condition is True, else `rhs`."""
     return tuple(a if a is b else chosen(condition, a, b) for a, b in zip(lhs, rhs, strict=True))
 
 
@@ -125,7 +125,7 @@ def _if(task: Task, op: Op, condition: Data) -> Run:
         return (yield from _branch(task, op, condition, way))
     with task.clock.learned.within(by):
         results = yield from _branch(task, op, condition, way)
-    # After it nothing tells which way was taken, unless the other way has to learn of others too.
+    # Behind the branch both sides rejoin, so what one side acquired holds only if the other side has to acquire as well.
     then, orelse = task.machine.steering.joins[op]
     if (then or orelse) if way is None else (orelse if way else then):
         task.clock.learned.decided(by)
@@ -152,7 +152,7 @@ _counts: Callable[[Array, Array, Array], Array] = np.frompyfunc(control.trip_cou
 
 
 def _trip_count(task: Task, op: Op, lower: Data, upper: Data, step: Data) -> Array:
-    """The iterations of a loop, of each thread where they differ. Raises EndlessLoop for a step of 0."""
+    """The trip count of a loop, per thread if bounds differ between threads. Raises EndlessLoop for a step of 0."""
     bounds = (lower, upper, step)
     for bound in bounds:
         task.demand(op, bound, "a loop bound")
@@ -206,7 +206,7 @@ def _while(task: Task, op: Op, *inits: Data) -> Run:
         return (yield from _loop(task, op, *inits))
     with task.clock.learned.within(by):
         results = yield from _loop(task, op, *inits)
-    # It would not have ended otherwise.
+    # The loop has ended because of the values that these reads returned, so they decide everything that follows.
     task.clock.learned.decided(by)
     if task.machine.overtakes():
         yield Overtaken(op.loc)
@@ -238,8 +238,8 @@ def _loop(task: Task, op: Op, *inits: Data) -> Run:
 
 
 class Bound:
-    """Counts the iterations of a `while`, which must end some time. It may be nobody's fault but the simulator's: threads of a
-    partition go in step here, so that none of them can wait for what another one does after the loop."""
+    """The limit on the iterations of a `while`. A loop that reaches it may be correct on a GPU: here the threads of a partition
+    run in lockstep, so a thread cannot wait in a loop for what another thread does after that loop."""
 
     __slots__ = ("_iterations", "_most", "_op", "_task")
 
@@ -248,14 +248,14 @@ class Bound:
         self._iterations, self._most = 0, settings.current().max_iterations
 
     def count(self) -> None:
-        """One more iteration. Raises EndlessLoop."""
+        """Count an iteration. Raises EndlessLoop."""
         self._iterations += 1
         if self._iterations >= self._most:
             raise self._task.fail(hazard.LOOP_ENDLESS, self._op, iterations=self._iterations)
 
 
 def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], bound: Bound) -> Run:
-    """Go on for those whose condition held; results are what each passed on when its own failed."""
+    """Iterate for the threads whose condition is True. Each thread's results are the values at its own last condition."""
     condition, body = op.regions
     results = tuple(passed)
     running = task.under(going)
@@ -270,14 +270,14 @@ def _divergent_while(task: Task, op: Op, going: Array, passed: Sequence[Data], b
         results = merged(running, passed, results)
         running = running & again.array
         if task.reads != reads and task.machine.heap.writes == writes:
-            # Of threads that go on as they were nothing will change until memory does.
+            # If the same threads continue with the same values, further iterations repeat until memory changes.
             same = all(_same(a, b) for a, b in zip(before, passed, strict=True))
             yield MemoryWait(op.loc, task, stuck=same and bool(np.all(running == kept)))
     return results
 
 
 def meet(task: Task, op: Op, number: int, warps: int, what: str) -> Run:
-    """Wait until `warps` warps have come to a barrier of the block; the task's own threads meet as well."""
+    """Arrive and wait at a barrier of the block until `warps` warps have arrived; includes a barrier of the task's threads."""
     task.barrier()
     meeting = task.block.meetings.setdefault(number, Meeting())
     wait = MeetingWait(op.loc, meeting, what)
@@ -289,7 +289,7 @@ def meet(task: Task, op: Op, number: int, warps: int, what: str) -> Run:
 
 
 def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> list[Task]:
-    """Start a task for each region, beside this one. They see what it did, and the values around them."""
+    """Start a task for each region, concurrent to this one. The new tasks acquire this task's clock and captured values."""
     task.barrier()
     workers: list[Task] = []
     for slot, (region, warps) in enumerate(zip(regions, num_warps, strict=True), 1):
@@ -302,7 +302,7 @@ def _spawn(task: Task, regions: Sequence[Region], num_warps: Sequence[int]) -> l
 
 
 def _join(task: Task, op: Op, workers: Sequence[Task]) -> Run:
-    """All threads of the block meet."""
+    """Wait for the partitions to end, and acquire their clocks: a barrier of all threads of the block."""
     wait = JoinWait(op.loc, workers)
     if not wait.ready():
         yield wait
@@ -325,7 +325,7 @@ def _warp_specialize(task: Task, op: Op) -> Run:
 
 @rule(control.partitions)
 def _partitions(task: Task, op: Op) -> Run:
-    """The lowered form: the task that runs the kernel is the first partition, whatever warps that has."""
+    """The lowered form: the task that runs the kernel becomes the first partition, with that partition's number of warps."""
     first, *others = op.regions
     own, *num_warps = op.attrs["num_warps"]
     task.threads = own * WARP_SIZE

@@ -20,9 +20,9 @@ from weft.sim.rule import rule
 
 @rule(debug.print_)
 def _print(task: Task, op: Op, *values: Data) -> None:
-    """A line per element: `pid (0, 0, 0) idx (3) prefix: value`, of a scalar without `idx`. Repeated elements appear once.
+    """One line per element: `pid (0, 0, 0) idx (3) prefix: value`; no `idx` for a scalar. Replicated elements appear once.
 
-    Threads that were launched as such print scalars each: `pid (0, 0, 0) thread (3, 0, 0) prefix: value`."""
+    In a kernel launched by threads, each thread prints its scalars: `pid (0, 0, 0) thread (3, 0, 0) prefix: value`."""
     scalars = not op.attrs["coordinates"] and all(_is_scalar(task, np.shape(value.array)) for value in values)
     if scalars and task.names.launched_by_threads:
         _print_by_threads(task, op, values)
@@ -76,7 +76,7 @@ def _place(pid: tuple[int, int, int], index: tuple[int, ...]) -> str:
 
 
 def _shown(data: Data, value: Any, element: Element, at: tuple[Any, ...], digits: bool) -> str:
-    """As C's printf writes it: %d, %f, or hexadecimal digits of the whole width."""
+    """The format of C's printf: %d, %f, or hexadecimal digits of the full width."""
     if data.undefined is not None and np.broadcast_to(data.undefined.mask, np.shape(data.array))[at]:
         return "undefined"
     if not isinstance(element, DType):
@@ -100,7 +100,7 @@ def _assert(task: Task, op: Op, condition: Data, mask: Data | None) -> None:
 
 @rule(debug.breakpoint_)
 def _breakpoint(task: Task, op: Op, *values: Data) -> None:
-    """Call the debugger in a frame that stands at the author's line and has the named values as its locals."""
+    """Call the debugger in a frame at the author's line that has the named values as locals."""
     if task.active is not None and not np.any(task.active):
         return
     seen = {name: _visible(data) for name, data in zip(op.attrs["names"], values, strict=True)}
@@ -108,7 +108,7 @@ def _breakpoint(task: Task, op: Op, *values: Data) -> None:
 
 
 def _visible(data: Data) -> Array:
-    """The array, or one that hides undefined elements."""
+    """The array, or a masked array that hides undefined elements."""
     bad = where_marked(data.undefined, np.shape(data.array))
     return data.array if bad is None else np.ma.masked_array(data.array, mask=bad)
 
@@ -131,7 +131,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stop_at(loc: Loc | None, values: dict[str, Any]) -> None:
-    """Enter `sys.breakpointhook` as if `breakpoint()` stood at this place of the author's file."""
+    """Enter `sys.breakpointhook` as if `breakpoint()` were called at this line of the author's file."""
     file, line, name = ("<kernel>", 1, "kernel") if loc is None else (loc.file, loc.line, loc.function or "kernel")
     code = compile("\n" * (line - 1) + "breakpoint()", file, "exec").replace(co_name=name)
     FunctionType(code, {"__builtins__": builtins, **values})()

@@ -1,7 +1,8 @@
-"""Descriptors that a kernel makes: what TMA takes of a tensor, and what is in the place of an earlier descriptor.
+"""Tensor maps that a kernel makes on the device: the constraints of TMA, and the reuse of a tensor map's memory.
 
-Each operation that makes descriptors has one place for them in each block, so in a loop the next one replaces the last. That is
-fine when loads through the last one are complete and nobody uses it any more; stores through it are waited for by itself.
+Each operation that makes a descriptor has one slot for it per block, so in a loop every descriptor replaces the last one. That
+is correct if loads through the last one are complete and it is not used any more. The operation itself waits for stores
+through it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from weft.sim.rule import rule
 
 @rule(tma.prefetch)
 def _prefetch(task: Task, op: Op, desc: Data) -> None:
-    """Costs nothing here."""
+    """A prefetch has no effect on values."""
 
 
 @rule(tma.make_descriptor)
@@ -66,13 +67,14 @@ def _made(task: Task, op: Op, base: Value | None, ptr: Data, shape_and_strides: 
 
 
 def _size(task: Task, op: Op, data: Data) -> int:
-    """An extent or a stride, which all threads share."""
+    """An extent or a stride, which must be uniform."""
     task.demand(op, data, "a descriptor")
     return int(task.uniform(op, data, "the shape of a descriptor").array)
 
 
 def _check(task: Task, op: Op, tensor: TensorMap) -> None:
-    """Refuse what TMA does not take; nothing steps along one element. Raises BadDescriptor."""
+    """Check TMA's constraints: 16-byte alignment of the address and of strides, strides below 2**40, non-empty extents (CUDA
+    driver API, cuTensorMapEncodeTiled). The stride of a dimension of extent 1 is not used. Raises BadDescriptor."""
 
     def refused(part: str, value: str, wanted: str, fix: str) -> UserError:
         name = tensor.buffer.name
@@ -92,9 +94,9 @@ def _check(task: Task, op: Op, tensor: TensorMap) -> None:
 
 
 def use(task: Task, op: Op, tensor: TensorMap, component: int = -1, count: int = 0) -> None:
-    """A request goes through a descriptor: a load whose end is known when `component` has counted past `count`, or a store.
+    """Record a request through a descriptor: a load, which is complete when `component` has counted past `count`, or a store.
 
-    Raises DescriptorReplaced where the kernel has made another one in its place."""
+    Raises DescriptorReplaced if the kernel has made another descriptor in the same slot since."""
     if tensor.maker is None or not task.machine.hazards:
         return
     latest = task.block.made[tensor.maker]

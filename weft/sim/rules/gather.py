@@ -1,7 +1,8 @@
-"""TMA of single rows: gathers and scatters of parts of a matrix's rows, which lie one after another in shared memory.
+"""TMA gather and scatter: parts of arbitrary rows of a matrix, consecutive in shared memory.
 
-A tile is moved whole. In the lowered stage it consists of the requests that the hardware makes, for four rows each, and every
-one of them lies where the hardware puts it: rows of a box one after another, chunks of 16 bytes swizzled by their address.
+In the tile stage, one operation moves a whole tile. In the lowered stage there is one operation for each hardware request of
+four rows (`.tile::gather4`, `.tile::scatter4`), and its data has the hardware's placement: rows of a box are consecutive, and
+16-byte chunks are swizzled by their address.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from weft.sim.rules.shared import shared_type
 from weft.sim.rules.tma import Request, bring, check_column, descriptor_of, integers, start_store
 
 Rows = tuple[list[Array], Place]
-"""Coordinates of elements, an array for rows and one for columns, and their places in shared memory."""
+"""Coordinates of elements, as an array of rows and one of columns, and their place in shared memory."""
 
 
 @rule(tma.gather)
@@ -73,7 +74,7 @@ def _send(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:
 
 
 def _tile(task: Task, op: Op, desc: Data, memory: Value | None, handle: Handle, rows: Data, column: Data) -> Rows:
-    """What the block has of a whole tile."""
+    """The part of a whole tile that belongs to the task's block."""
     type = shared_type(memory)
     task.demand(op, rows, "the number of a row")
     place = places.place_of(task, type, handle, ELECTED, reading=False)
@@ -81,7 +82,7 @@ def _tile(task: Task, op: Op, desc: Data, memory: Value | None, handle: Handle, 
 
 
 def _requests(task: Task, op: Op, desc: Data, handle: Handle, rows: Data, column: Data) -> Rows:
-    """The elements of requests, four rows by the columns of a box each, below each other. The elected thread has the rows."""
+    """The elements of all requests, each four rows by the columns of a box, stacked. The elected thread holds the rows."""
     task.demand(op, rows, "the number of a row")
     type = descriptor_of(op.operands[0])
     assert isinstance(type.layout, NVMMASharedLayout)
@@ -98,8 +99,9 @@ def _first(task: Task, op: Op, desc: Data, column: Data) -> int:
 
 
 def _check_first(task: Task, op: Op, desc: Data, column: int) -> None:
-    """Copies to global memory have no negative coordinates (PTX ISA, "Restriction on Tensor Copy instructions"). Rows before
-    the first are left out all the same: what is emitted moves them behind the last. Raises OutOfBounds."""
+    """Check the column: copies to global memory must not have negative coordinates (PTX ISA, "Restriction on Tensor Copy
+    instructions"). Negative rows are skipped nevertheless, because the emitted code maps them past the last row. Raises
+    OutOfBounds."""
     if column < 0:
         raise task.fail(hazard.SCATTER_COLUMN, op, column=column, name=desc.array.buffer.name)
 
@@ -108,8 +110,8 @@ def _check_first(task: Task, op: Op, desc: Data, column: int) -> None:
 def _elements(
     type: DescriptorType, layout: NVMMASharedLayout, steps: tma.GatherSteps, base: int
 ) -> tuple[Array, Array, Array]:
-    """By row of a request the register that names it; by row and column of a box what is added to the first column, and the
-    element's number in shared memory, from byte `base` on."""
+    """Three arrays: for each row of a request, the register that holds its index; for each row and column of a box, the offset
+    from the first column, and the element's number in shared memory from byte `base`."""
     element = type.element
     assert isinstance(element, DType)
     columns = arange(tma_layout.boxes(type.block_shape, layout, element.bits).box[-1])

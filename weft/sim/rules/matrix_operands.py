@@ -1,8 +1,8 @@
-"""Where `wgmma` finds its operands in shared memory: what the hardware makes of a matrix descriptor.
+"""The addresses in shared memory that `wgmma` reads for a matrix descriptor.
 
-An instruction's operand is `outer` rows (of a) or columns (of b) by 256 bits along k. Its address is that of an unswizzled
-canonical layout; of the chunks of 16 bytes in a swizzle's width, bits 7 and up of the address then choose one by exclusive or.
-(PTX ISA, "Strides" and "Shared Memory Matrix Layout" of the asynchronous warpgroup instructions.)
+An instruction's operand is `outer` rows (of a) or columns (of b) by 256 bits along k. Addresses are computed for the
+unswizzled canonical layout; the swizzle then XORs the index of a 16-byte chunk within the swizzle width with address bits 7 and
+up (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Strides", "Shared Memory Matrix Layout").
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from weft.sim.memory.places import Place, place_at
 from weft.sim.memory.verdicts import MANY
 
 CHUNK = 16
-"""Bytes that a swizzle moves as a whole."""
+"""Size in bytes of the chunks that a swizzle permutes."""
 
 
 def canonical(operand: Operand, outer: int, k: int, itemsize: int) -> Array:
-    """Byte offsets of an instruction's operand from its start, unswizzled, as (outer, k)."""
+    """Unswizzled byte offsets of an instruction's operand from its start, as (outer, k)."""
     span = operand.swizzle or CHUNK
     row, column = arange(outer)[:, None], arange(k)[None, :]
     contiguous, line = (row, column) if operand.transposed else (column, row)
     contiguous = contiguous * itemsize
-    # The leading offset goes along k where nothing is swizzled, else along the contiguous dimension.
+    # The leading-dimension byte offset steps along k without a swizzle, and along the contiguous dimension with one.
     across, along = (
         (operand.stride, operand.leading)
         if operand.transposed and not operand.swizzle
@@ -36,7 +36,7 @@ def canonical(operand: Operand, outer: int, k: int, itemsize: int) -> Array:
 
 
 def swizzled(address: Array, swizzle: int) -> Array:
-    """The address that a swizzle of some bytes puts in the place of another."""
+    """The swizzled address of an address, for a swizzle width in bytes."""
     return address ^ (address >> 7 & max(swizzle // CHUNK, 1) - 1) << 4
 
 
@@ -45,10 +45,10 @@ def operand_place(
     operand: Operand, outer: int, k: int, itemsize: int, offsets: tuple[tuple[int, ...], ...], warps: int, base: int,
     granule: int, padded: bool = False,
 ) -> Place:  # fmt: skip
-    """The place of the operands that instructions read, elements as (chains, warpgroups, outer, steps * k).
+    """The place of the operands of all instructions, with elements as (chains, warpgroups, outer, steps * k).
 
-    `offsets` are the bytes from `base`, the byte of shared memory where the tile starts, of each chain's steps; `warps` those
-    of the partition. Of a `padded` operand the first half of each `CHUNK` along k is read."""
+    `offsets`: for each chain, the byte offsets of its steps from `base`, the byte at which the tile starts. `warps`: the warps
+    of the partition. For a `padded` operand (fp4), only the first half of each `CHUNK` along k is read."""
     groups = arange(0, warps, 4)
     own = np.zeros_like(groups)
     for bit, basis in enumerate(operand.warps):

@@ -1,7 +1,7 @@
-"""mbarriers as operations; what they count is in `weft.sim.machine.barriers`.
+"""Rules of mbarrier operations; `weft.sim.machine.barriers` holds the state of a barrier.
 
-An operation on a barrier is also an access to its 8 bytes: `init` and `invalidate` write them, all others only read them as
-far as races go, since arrivals are atomic.
+An operation on a barrier also accesses the 8 bytes of the barrier object. For the race detector `init` and `invalidate` are
+writes; all other operations count as reads, because arrivals are atomic.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ARRIVING = (mbarrier.expect, mbarrier.arrive, async_copy.mbarrier_arrive, tcgen0
 
 
 def block_of(task: Task, op: Op, shared_by: int) -> Block:
-    """The block whose barrier the task's block shares with those whose numbers differ in bits of `shared_by`.
+    """The block that holds a shared barrier: those blocks share it whose ranks differ in bits of `shared_by` only.
 
     Raises BlockExited."""
     return peer(task, op, task.rank & ~shared_by)
 
 
 def peer(task: Task, op: Op, rank: int) -> Block:
-    """A block of the task's cluster, whose shared memory is accessed. Raises BlockExited."""
+    """The block of the task's cluster with this rank, for an access to its shared memory. Raises BlockExited."""
     block = task.block.cluster.blocks[rank]
     if block.ended:
         raise task.fail(hazard.BLOCK_EXITED, op, block=task.rank, other=rank)
@@ -44,7 +44,8 @@ def _note(
     task: Task, op: Op, bar: Handle, threads: int, writes: bool = False, block: Block | None = None,
     ending: Barrier | None = None,
 ) -> None:  # fmt: skip
-    """Access the barrier's bytes, for the last time where it is `ending`. Raises OutOfBounds, races."""
+    """Record an access to the barrier's bytes. `ending`: the barrier, if this is its invalidation. Raises OutOfBounds,
+    races."""
     store = (block or task.block).store(SHARED)
     first = bar.base - bar.memory.start
     if first < 0 or first + BYTES > bar.memory.size:
@@ -55,7 +56,8 @@ def _note(
     if shadow is not None:
 
         def over(earlier: Event, _: Array) -> bool:
-            """Copies and arrivals of complete phases came before whoever has waited for these, published or not."""
+            """Operations of the elected thread in completed phases precede a task that has waited for these phases, even if
+            no release covers them."""
             there = earlier.slot != task.clock.slot and shadow.by_elected(earlier.slot, granules)
             return ending is not None and there and ending.idle(task.clock)
 
@@ -67,13 +69,13 @@ def _note(
 
 
 def barrier_name(bar: Handle) -> str:
-    """What reports call a barrier."""
+    """The name of a barrier in reports."""
     name = bar.memory.name or "an mbarrier"
     return name if bar.memory.size == BYTES else f"{name}[{(bar.base - bar.memory.start) // BYTES}]"
 
 
 def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED, block: Block | None = None) -> Barrier:
-    """The barrier (of another block if one is given), for an operation other than its initialisation.
+    """The barrier, in `block` (default: the task's own), for an operation other than its initialisation.
 
     Raises BarrierNotInitialised, BarrierInvalidated, races."""
     barrier = (block or task.block).barriers.get(bar.base)
@@ -87,14 +89,14 @@ def barrier_at(task: Task, op: Op, bar: Handle, threads: int = ELECTED, block: B
 
 
 def _first(task: Task, op: Op) -> bool:
-    """Whether the task's block is the one that has the barrier, of those that share it."""
+    """True if the task's block holds the barrier, among the blocks that share it."""
     bar = op.operands[0]
     assert bar is not None
     return not task.rank & mbarrier.blocks_sharing(bar)
 
 
 def holds(task: Task, op: Op, pred: Data | None) -> bool:
-    """Whether an operation's predicate, the same for all threads, holds."""
+    """The value of an operation's predicate, which must be uniform; True without one."""
     if pred is None:
         return True
     task.demand(op, pred, "a predicate")
@@ -102,7 +104,7 @@ def holds(task: Task, op: Op, pred: Data | None) -> bool:
 
 
 def _count(op: Op) -> int:
-    """Arrivals of a phase: as many from each block that shares the barrier."""
+    """The arrival count of a phase: `count` arrivals from each block that shares the barrier."""
     bar = op.operands[0]
     assert bar is not None
     return int(op.attrs["count"]) << mbarrier.blocks_sharing(bar).bit_count()
@@ -130,7 +132,7 @@ def _init(task: Task, op: Op, bar: Handle) -> None:
 
 
 def _share(task: Task, bar: Handle, count: int) -> int:
-    """How many of a phase's `count` arrivals stand for one of the author's: as many as warps that arrive each for itself."""
+    """The number of a phase's `count` arrivals per arrival in the source: the warps that arrive separately."""
     spread = {op for op in _arriving(task, bar) if op.by == "each warp"}
     share = max((warps for op, warps in run_by(task.machine.func) if op in spread), default=1)
     return 1 if count % share else share
@@ -170,7 +172,7 @@ def _arrive(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
 
 
 class PhaseWait(Wait):
-    """A task waits for a phase of an mbarrier."""
+    """A task that waits for a phase of an mbarrier."""
 
     __slots__ = ("_bar", "_barrier", "_op", "_phase", "_task")
 
@@ -183,24 +185,24 @@ class PhaseWait(Wait):
         self._phase = phase
 
     def ready(self) -> bool:
-        """Whether the phase is complete."""
+        """True if the phase is complete."""
         return self._barrier.passed(self._phase)
 
     def words(self) -> str:
-        """The phase, and what it lacks."""
+        """Message text: the phase, and what it lacks."""
         return f" for {self._barrier.missing(self._phase, _arriving(self._task, self._bar))}"
 
     def memory(self) -> str:
-        """The barrier."""
+        """The name of the barrier."""
         return self._barrier.name
 
     def starved(self) -> UserError | None:
-        """The report where only bytes are missing."""
+        """The specific error if the phase lacks nothing but bytes."""
         return self._barrier.starved(self._op)
 
 
 def _arriving(task: Task, bar: Handle) -> list[Op]:
-    """The operations of the kernel that may arrive at a barrier, as far as the numbers of barriers are constants."""
+    """The operations of the kernel that may arrive at a barrier. An index that is not constant may select any barrier."""
     producers = {value: op for op in walk(task.machine.func.body) for value in op.results}
     number = (bar.base - bar.memory.start) // BYTES
 
@@ -211,7 +213,7 @@ def _arriving(task: Task, bar: Handle) -> list[Op]:
             if at is not None and at.kind is arith.constant and at.attrs["value"] != number:
                 return False
             value = op.operands[0]
-        # Handles that control flow joins may be any.
+        # The handle is a phi or an argument: it may be any barrier.
         return value not in producers or producers[value] is bar.memory.op
 
     return [op for op in walk(task.machine.func.body) if op.kind in ARRIVING and may_be(op.operands[0])]

@@ -1,4 +1,4 @@
-"""Addresses, global memory and atomics: on scalars and tiles, and register by register."""
+"""Address arithmetic, global memory and atomics, on scalars, tiles and register arrays."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _atomic_cas(task: Task, op: Op, ptr: Data, compare: Data, value: Data) -> Da
 
 
 def _stretched(ptr: Data, *others: Data) -> Data:
-    """An address for each thread, where the block's one address meets values that threads have of their own."""
+    """A uniform address, broadcast to all threads if another operand differs between threads."""
     if np.ndim(ptr.array) or not any(np.ndim(other.array) for other in others):
         return ptr
     array, *_ = np.broadcast_arrays(ptr.array, *[other.array for other in others])
     return Data(array, ptr.undefined, ptr.wrapped)
 
 
-# By threads: arrays (threads, n) of accesses; the registers that they move form a last axis of `vec`
+# Register arrays: accesses are (threads, n) arrays, with a last axis for the `vec` registers of a vector access
 
 
 def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Data, ...]) -> Request:
@@ -60,7 +60,7 @@ def _request(task: Task, op: Op, ptr: Data, mask: Data | None, strides: tuple[Da
 
 
 def _grouped(data: Data, op: Op) -> Data:
-    """Registers in the order of the accesses: (threads, n), and a last axis of `vec` where that is more than one."""
+    """Registers in the order of the accesses: (threads, n), with a last axis of `vec` if that is more than one."""
     registers = table_of(op, "registers")
     if registers.shape == (1, 1) and np.shape(data.array)[-1] == 1:
         return data
@@ -80,8 +80,8 @@ def _load_regs(task: Task, op: Op, ptr: Data, mask: Data | None, other: Data | N
 
 @lru_cache(maxsize=4096)
 def _back(op: Op) -> Array | None:
-    """Which element that was read is each register's; None where they are in order."""
-    # Element k that was read goes to register named[k].
+    """For each register, the index of the element that it receives; None if registers are in access order."""
+    # Element k of the access goes to register `registers[k]`; this is the inverse permutation.
     back = np.argsort(table_of(op, "registers").ravel())
     return None if (back == arange(back.size)).all() else back
 

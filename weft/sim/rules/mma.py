@@ -1,8 +1,9 @@
-"""Products on tensor cores. `wgmma` runs while threads go on: an agent reads the shared operands as late as it may.
+"""MMA on tensor cores: `mma.sync` and `wgmma`.
 
-A product is over for a warpgroup when it has waited for it: in a task of one warpgroup for all its threads, in a larger one
-others learn of it at a barrier. Register arrays of the lowered stage hold what the PTX fragments say
-(`weft.sim.numbers.fragments`).
+`wgmma` is asynchronous: an agent reads the shared-memory operands as late as it may. `wgmma.wait_group` covers the MMAs of the
+executing warps only (PTX ISA, "wgmma.wait_group"). In a task of one warpgroup it orders all threads; in a larger task the
+other warpgroups' MMAs are known to be complete only after a barrier. Register arrays of the lowered stage hold PTX matrix
+fragments (`weft.sim.numbers.fragments`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from weft.sim.rules.regs import per_thread
 from weft.sim.rules.shared import shared_type
 
 COLUMNS = 8
-"""Columns of an `mma.sync`."""
+"""Columns (n) of an `mma.sync`."""
 SINK = "a matrix product"
 Fetch = Callable[[], Array]
 Compute = Callable[[Array], Array]
@@ -51,18 +52,18 @@ def _warpgroup(task: Task, op: Op, a: Data | Handle, b: Handle, acc: Data, use_a
         return multiply(fetch_a(), fetch_b(), before if adds else None, left, right, result, imprecise)
 
     if imprecise and isinstance(acc, InFlight):
-        # Partial sums are added by the threads, which have to know the rest.
+        # Threads add partial accumulators in registers, so they need the accumulator's value now.
         raise NotReady(acc)
     started = _start(task, op, acc, adds, compute)
     if not imprecise:
         return started
-    # They wait for each part.
+    # The emitted code waits for each partial MMA.
     _complete(task, 0)
     return Data(started.product.result())
 
 
 def _adds(task: Task, op: Op, use_acc: Data | None) -> bool:
-    """Whether the accumulator counts."""
+    """True if the MMA adds to the accumulator; False if it overwrites it."""
     if use_acc is None:
         return True
     task.demand(op, use_acc, "use_acc")
@@ -75,7 +76,8 @@ def _element(value: Value | None) -> DType:
 
 
 def _operand(task: Task, op: Op, number: int, given: Data | Handle) -> Fetch:
-    """What reads an operand of a tile product, which from now on may happen at any time. Raises hazards of shared memory."""
+    """The function that fetches an operand of a tile MMA. The read may happen at any time from now. Raises hazards of shared
+    memory."""
     value = op.operands[number]
     if isinstance(given, Data):
         task.demand(op, given, SINK)
@@ -85,7 +87,7 @@ def _operand(task: Task, op: Op, number: int, given: Data | Handle) -> Fetch:
 
 
 def _reading(task: Task, op: Op, handle: Handle, place: Place, element: DType) -> Fetch:
-    """What reads a place; notes that the product that begins will. Raises OutOfBounds, UninitializedRead, races."""
+    """The function that fetches a place; records the MMA's asynchronous read. Raises OutOfBounds, UninitializedRead, races."""
     groups = task.block.cluster.products[task.slot]
     places.check_bounds(task, op, handle, place, element, "multiplies")
     places.note(task, op, handle, place, "product", writes=False, component=groups.component, value=groups.batch)
@@ -94,9 +96,9 @@ def _reading(task: Task, op: Op, handle: Handle, place: Place, element: DType) -
 
 
 def _start(task: Task, op: Op, acc: Data, adds: bool, compute: Compute) -> InFlight:
-    """A product under way, a group of its own, whose result `compute` makes of the accumulator's array.
+    """Issue an asynchronous MMA as a group of its own. `compute`: the result, given the accumulator's old array.
 
-    Raises AccumulatorInFlight where the accumulator is another product's."""
+    Raises AccumulatorInFlight if the accumulator was passed to another MMA already."""
     earlier: Product | None = None
     before: Array | None = None
     if isinstance(acc, InFlight):
@@ -109,7 +111,7 @@ def _start(task: Task, op: Op, acc: Data, adds: bool, compute: Compute) -> InFli
     product = Product(op, task.slot, groups.batch)
 
     def move() -> None:
-        # Products on one accumulator complete in order.
+        # MMAs on one accumulator complete in issue order.
         product.value = compute(before if earlier is None else earlier.result())
 
     product.agent = task.block.agents.start(op, move)
@@ -120,7 +122,7 @@ def _start(task: Task, op: Op, acc: Data, adds: bool, compute: Compute) -> InFli
 
 
 def _take(task: Task, op: Op, acc: InFlight) -> Product:
-    """The product whose accumulator goes on in the product `op`."""
+    """The MMA in flight whose accumulator `op` continues."""
     if acc.taken is not None and acc.taken.kind is not mma.warpgroup_wait:
         raise misused(task, op, acc)
     acc.taken = op
@@ -135,18 +137,19 @@ def _warpgroup_wait(task: Task, op: Op, *values: Data) -> tuple[Data, ...] | Dat
 
 
 def _complete(task: Task, pendings: int) -> int:
-    """Wait for all but the latest products; how many of the task's are known to be complete."""
+    """Wait for all but the latest `pendings` MMAs. Returns the number of the task's MMAs that are known to be complete."""
     groups, clock = task.block.cluster.products[task.slot], task.clock
     done, one = groups.complete(pendings), task.warps <= WARPGROUP
     join(clock.known if one else clock.each, {groups.component: done})
     if one and done:
-        # All of its warps came to the product, though that says nothing of what they did to memory.
+        # A complete wgmma was reached by all warps of the warpgroup, so their earlier events precede in time. This does not
+        # order the memory accesses of those warps.
         join(clock.before, {clock.slot: groups.positions[done - 1]})
     return max(clock.known.get(groups.component, 0), clock.each.get(groups.component, 0))
 
 
 def _waited(task: Task, op: Op, value: Data, done: int) -> Data:
-    """An accumulator after a wait: its value, or still in flight."""
+    """An accumulator after a wait: a value, or still in flight."""
     if not isinstance(value, InFlight):
         return value
     if value.taken is not None and value.taken.kind is not mma.warpgroup_wait:
@@ -204,7 +207,7 @@ def _begin(task: Task, op: Op, x: Data) -> Data:
 def _described(
     task: Task, op: Op, handle: Handle, element: DType, operand: Operand, outer: int, offsets: tuple[tuple[int, ...], ...]
 ) -> Fetch:  # fmt: skip
-    """What reads an operand through matrix descriptors, as (chains, warpgroups, outer, k)."""
+    """The function that fetches an operand through matrix descriptors, as (chains, warpgroups, outer, k)."""
     place = operand_place(
         operand,
         outer,

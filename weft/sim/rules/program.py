@@ -1,4 +1,4 @@
-"""Who and where a program, warp or thread is."""
+"""Identifiers of programs, warps and threads; barriers and fences of a block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.sim.machine.wait import Run
 from weft.sim.rule import rule
 from weft.sim.rules.control import meet
 
-# The number of the barrier between all tasks of a block, beside those of the author.
+# The number of the barrier between all tasks of a block, distinct from named barriers.
 BLOCK = -1
 
 
@@ -50,7 +50,7 @@ def _uniform(task: Task, op: Op, x: Data) -> Data:
 
 @rule(program.barrier)
 def _barrier(task: Task, op: Op) -> None:
-    """Threads go in step, so for the numbers they have all arrived."""
+    """Threads run in lockstep, so a barrier never suspends the task; only the clocks change."""
     task.machine.ordered(op, task.clock.open)
     task.barrier()
 
@@ -63,7 +63,7 @@ def _fence_async(task: Task, op: Op) -> None:
 
 @rule(program.warp_barrier)
 def _warp_barrier(task: Task, op: Op) -> None:
-    """Whole warps come or none of their threads."""
+    """Control flow is uniform within a warp here: either all threads of a warp arrive or none."""
     active = arange(task.threads) if task.active is None else np.flatnonzero(task.active)
     task.clock.warp_barrier(np.unique(active // WARP_SIZE).tolist())
 

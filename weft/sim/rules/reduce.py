@@ -24,7 +24,7 @@ from weft.sim.rule import rule
 
 
 def tile_type_of(op: Op) -> TileType:
-    """The type of the first operand, a tile."""
+    """The type of the first operand, which is a tile."""
     value = op.operands[0]
     assert value is not None and isinstance(value.type, TileType)
     return value.type
@@ -66,7 +66,7 @@ def _map_elements(task: Task, op: Op, *values: Data) -> Run:
 
 
 def _knows_its_thread(task: Task, op: Op) -> bool:
-    """The function depends on the thread that runs it, so that elements must be seen by thread."""
+    """True if the mapped function depends on the executing thread, so that it must run on (threads, registers)."""
     if not isinstance(tile_or_regs(op), TileType):
         return False
     asks = any(inner.kind in (program.lane_id, program.warp_id) for inner in walk(op.regions[0]))
@@ -81,8 +81,8 @@ def tile_or_regs(op: Op) -> object:
 
 
 def packed(task: Task, op: Op, values: Sequence[Data], pack: int, run: Callable[[list[Data]], Run]) -> Run:
-    """Give `run` the values of `pack` consecutive registers each, operand by operand, as (threads, n) arrays; it gives back
-    `pack` of each result."""
+    """Call `run` with `pack` (threads, n) arrays per operand, one for each of `pack` consecutive registers. It returns `pack`
+    arrays per result."""
     type = tile_or_regs(op)
     layout = linear_of(type) if isinstance(type, TileType) else None
     by_thread = [data if layout is None else to_threads(data, layout, task.rank) for data in values]

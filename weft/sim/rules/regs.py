@@ -1,4 +1,4 @@
-"""Register arrays as (threads, count) arrays, and exchange within warps as indexing by thread."""
+"""Register arrays as (threads, count) NumPy arrays; warp shuffles as indexing by thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.sim.rule import rule
 
 
 def per_thread(task: Task, data: Data, count: int = 1) -> Data:
-    """A scalar or register array with all its threads: (threads, count)."""
+    """A scalar or register array, broadcast to (threads, count)."""
     shape = (task.threads, count)
     if np.shape(data.array) == shape:
         return data
@@ -34,7 +34,7 @@ def _count(op: Op) -> int:
 
 @lru_cache(maxsize=4096)
 def table_of(op: Op, name: str) -> Array:
-    """A table among an operation's attributes as an array of indices."""
+    """An attribute of an operation that is a table, as an array of indices."""
     return np.array(op.attrs[name], np.int64)
 
 
@@ -98,7 +98,7 @@ def _dot(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     return Data(total)
 
 
-# Exchange within warps
+# Warp shuffles
 
 
 @rule(regs.shuffle_xor)
@@ -115,7 +115,8 @@ def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
 
 
 def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:
-    """Each thread's value from another thread. Raises InactiveLane where that does not take part."""
+    """Each thread's value of the thread `source`. Raises InactiveLane if a source lane is inactive: its value is undefined in
+    `shfl.sync` (PTX ISA, "shfl.sync")."""
     active = task.active
     absent = source >= task.threads
     if active is not None and np.shape(active) == (task.threads, 1):

@@ -1,4 +1,4 @@
-"""Shared memory, by tiles and by elements: handles are values, what they point to lies in the block's memory."""
+"""Shared memory, accessed by tiles and by elements. A handle is a run-time value; the data is in the block's store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _index(task: Task, op: Op, handle: Handle, index: Data) -> Handle:
 
 @lru_cache(maxsize=4096)
 def _stride(op: Op) -> int:
-    """Bytes from one part of a handle along its first dimension to the next."""
+    """The stride in bytes of a handle's first dimension."""
     type = places.type_of(op.operands[0])
     return prod(type.shape[1 : len(type.shape) - type.layout.rank]) * places.stage_of(type)
 
@@ -81,7 +81,7 @@ def _permute(task: Task, op: Op, handle: Handle) -> Handle:
 
 @rule(shared.reshape)
 def _reshape(task: Task, op: Op, handle: Handle) -> Handle:
-    """Of a whole tile, which begins where it began."""
+    """Only whole tiles can be reshaped, so the handle's base does not change."""
     return replace(handle, start=())
 
 
@@ -95,7 +95,7 @@ def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
 
 @rule(shared.keep_alive)
 def _keep_alive(task: Task, op: Op, handle: Handle) -> None:
-    """Says something to the allocator only."""
+    """Affects the allocator's liveness only."""
 
 
 @rule(shared.load)
@@ -155,11 +155,11 @@ def _along(
     return replace(places.some_place(task, handle, type.element, elements, chosen, threads), mine=mine)
 
 
-# Arrays: each thread's accesses, element by element, (threads, n), and along a last axis where an access moves several
+# Arrays: accesses per thread, (threads, n), with a last axis for the elements of a vector access
 
 
 def element_of(value: Value | None) -> DType:
-    """The element of an array."""
+    """The element type of an array."""
     assert value is not None and isinstance(value.type, SharedArrayType)
     return value.type.element
 
@@ -180,14 +180,14 @@ def _view(task: Task, op: Op, handle: Handle, offset: Data) -> Handle:
 
 
 def bases(task: Task, op: Op, base: Data, table: str = "offsets") -> Array:
-    """Where the accesses of each thread begin, (threads, n); `table` names the attribute with their offsets."""
+    """The first element of each access, (threads, n). `table`: the name of the attribute that holds the offsets."""
     task.demand(op, base, "an address")
     offsets = np.array(op.attrs[table], np.int64)
     return spread(op, np.broadcast_to(base.array.astype(np.int64) ^ offsets, (task.threads, len(offsets))))
 
 
 def spread(op: Op, index: Array) -> Array:
-    """Element numbers after padding, and what is added to them."""
+    """Element numbers with padding and constant offsets applied."""
     added = op.attrs.get("added", ())
     index = padded(index, op.attrs.get("pads", ()))
     return index + np.array(added, np.int64) if added else index
@@ -209,7 +209,8 @@ def _mask(task: Task, mask: Data | None, shape: tuple[int, ...]) -> Array:
 
 
 def _write(task: Task, op: Op, handle: Handle, elements: Array, value: Data, mask: Data | None, table: Array) -> None:
-    """Write the registers `table` of each thread to elements of its shape, or (with threads in front) of each thread's."""
+    """Write each thread's registers `table` to `elements`, whose shape is that of `table`, or that with a leading axis of
+    threads."""
     task.demand(op, mask, "a mask")
     active = _mask(task, mask, elements.shape)
     place = _place(task, op, handle, elements, active)
@@ -229,7 +230,7 @@ def _count(value: Value | None) -> int:
 
 
 def _read(task: Task, op: Op, handle: Handle, elements: Array) -> Data:
-    """Elements (threads, count); what inactive threads would read does not matter."""
+    """Read elements as (threads, count); the values of inactive threads are arbitrary."""
     place = _place(task, op, handle, elements, _mask(task, None, elements.shape))
     return places.read(task, op, handle, place, element_of(op.operands[0]))
 
@@ -247,7 +248,7 @@ def _load_regs(task: Task, op: Op, handle: Handle, base: Data) -> Data:
 
 
 def _by_register(op: Op, elements: Array) -> Array:
-    """Elements in the order of the registers that they belong to, (threads, count)."""
+    """Elements reordered by the register that receives them, (threads, count)."""
     return elements.reshape(len(elements), -1)[:, np.argsort(np.array(op.attrs["registers"]).ravel())]
 
 
@@ -283,11 +284,11 @@ def _add_at(task: Task, op: Op, handle: Handle, index: Data, value: Data, mask: 
     np.add.at(cells, place.elements[active], np.broadcast_to(value.array, elements.shape)[active])
 
 
-# Matrices of 8 rows of 16 bytes
+# ldmatrix and stmatrix: matrices of 8 rows of 16 bytes
 
 
 def _rows(task: Task, op: Op, base: Data) -> Array:
-    """Where each lane's elements lie, (threads, accesses, elements), in the order of an access's registers."""
+    """The elements of each lane's fragment, (threads, accesses, elements), in register order."""
     per_word = 4 // element_of(op.operands[0]).itemsize
     threads = arange(task.threads)
     lane, warp = threads % WARP_SIZE, threads // WARP_SIZE * WARP_SIZE
@@ -297,7 +298,7 @@ def _rows(task: Task, op: Op, base: Data) -> Array:
         rows, columns = lane[:, None] // 4, lane[:, None] % 4 * per_word + arange(per_word)
     starts = bases(task, op, base)
     parts = [starts[warp[:, None] + 8 * i + rows] + columns[..., None] for i in range(op.attrs["matrices"])]
-    # Of each matrix (threads, elements of a word, accesses).
+    # One entry per matrix: (threads, elements of a 32-bit register, accesses).
     elements: Array = np.concatenate(parts, axis=1)
     return elements.transpose(0, 2, 1)
 

@@ -1,13 +1,13 @@
-"""tcgen05: products, copies and commits, which one thread starts and agents carry out in order
+"""tcgen05 on tiles: MMAs, copies and commits, which one thread issues and agents execute in order
 (`weft.sim.machine.agents.Pipe`).
 
-Numbers: products of elements are exact. An instruction forms the sum of its products along k (256 bits of an operand) and the
-accumulator in float64, and rounds it once to the accumulator's type, to nearest even; integers wrap. No Blackwell GPU was at
-hand: the hardware may cut sums as Hopper does (`weft.sim.numbers.tensor_core`), and so differ by about one unit in the last
-place for each instruction along k. Scaled products are those of `weft.sim.numbers.scaled`.
+Numerics: an instruction adds its exact products along k (256 bits of an operand) and the accumulator in float64, and rounds
+once to the accumulator's type, to nearest even; integers wrap. This is not measured, because no Blackwell GPU was available:
+the hardware may truncate the sum as Hopper does (`weft.sim.numbers.tensor_core`), and then differs by about one ulp for each
+instruction along k. Block-scaled MMAs follow `weft.sim.numbers.scaled`.
 
-Where two blocks multiply together all of this is the first one's: it reads the columns of b from the memory of both, and for
-each block's rows that block's a, accumulator and scales.
+If two blocks work as a pair (`.cta_group::2`), the first block issues everything. The MMA reads the columns of b from the
+memory of both blocks, and for each block's rows that block's own a, accumulator and scales.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from weft.sim.rules.tensor_parts import Part, Started, flag, whole, working_bloc
 SINK = "a matrix product"
 COPIED = "a copy to tensor memory"
 Compute = Callable[[Array, Array, Array | None, Sequence[Array]], Array]
-"""The sum of a part: of a, of b, of the accumulator (None: nothing is added to), and of the scales of a and b."""
+"""The new accumulator of one block's share, from a, b, the old accumulator (None: overwrite), and the scales of a and b."""
 
 
-# Products
+# MMAs
 
 
 @rule(tcgen05.mma)
@@ -80,7 +80,7 @@ def _mma_scaled(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Share:
-    """What one block does of a product: rows and columns of it (indices), and its own part of what it is made of."""
+    """One block's share of an MMA: its rows and columns of the accumulator (indices), and its own operands."""
 
     rows: Any
     columns: Any
@@ -89,7 +89,7 @@ class _Share:
     scales: tuple[Part, ...]
 
     def run(self, b: Array, adds: bool, compute: Compute) -> None:
-        """Do it."""
+        """Compute and store this share."""
         before = self.acc.fetch()
         chosen = np.ix_(self.rows, self.columns) if self.acc.mine is not None else ...
         scales = [part.fetch()[at] for part, at in zip(self.scales, (self.rows, self.columns), strict=False)]
@@ -135,7 +135,7 @@ def _product(
 
 
 def _accumulators(task: Task, op: Op, share: _Share) -> Accumulators:
-    """What the product's instructions add to, which the accumulator's layout cuts it into."""
+    """The accumulators of the MMA's instructions; the accumulator's layout determines how the tile is split."""
     layout, place = places.type_of(op.operands[2]).layout, share.acc.place
     assert isinstance(layout, TensorMemoryLayout)
     elements = place.elements[share.rows][:, share.columns] + place.low
@@ -147,7 +147,7 @@ def _accumulators(task: Task, op: Op, share: _Share) -> Accumulators:
 
 @lru_cache(maxsize=1024)
 def _kind(op: Op) -> Kind:
-    """The kind of the product's instructions."""
+    """The kind of the MMA's instructions."""
     a, b, acc = (_element(value).code for value in op.operands[:3])
     if op.kind is tcgen05.mma:
         found = plain_kind(a, b, acc)
@@ -163,7 +163,7 @@ def _kind(op: Op) -> Kind:
 
 
 def _side(value: Value | None) -> SharedSide | TensorSide:
-    """The whole tile of an operand, as plans see it; where in it a view begins makes no difference to the kind."""
+    """The whole tile of an operand, in the planner's form; the kind does not depend on where in the tile a view begins."""
     t = value.type if value is not None else None
     assert isinstance(t, SharedType | TensorType)
     if isinstance(t, TensorType):
@@ -218,7 +218,8 @@ def _copy(task: Task, op: Op, src: Handle, dst: Handle) -> None:
 
 @rule(tcgen05.commit)
 def _commit(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
-    """Of two blocks that multiply together the first one commits. What was started before is sealed by it too."""
+    """In a pair, the first block commits. A commit implies `tcgen05.fence::before_thread_sync` (PTX ISA, "tcgen05.commit"), so
+    it also seals the issue of earlier operations."""
     if (task.machine.two_ctas and task.rank & 1) or not holds(task, op, pred):
         return
     pipe, clock = task.block.cluster.pipes[task.slot], task.clock
@@ -231,7 +232,7 @@ def _commit(task: Task, op: Op, bar: Handle, pred: Data | None) -> None:
 
 
 def _receivers(task: Task, op: Op) -> list[Block]:
-    """The blocks whose barriers a commit arrives on. Raises BlockExited."""
+    """The blocks on whose mbarriers a commit arrives. Raises BlockExited."""
     masks: tuple[int, ...] = op.attrs["receivers"] or (0,)
     chosen = [r for r in range(task.machine.blocks) if any((r ^ task.rank) & ~mask == 0 for mask in masks)]
     return [peer(task, op, rank) for rank in chosen]

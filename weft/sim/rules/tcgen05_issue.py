@@ -1,8 +1,8 @@
-"""tcgen05 in the lowered stage: what instructions make of their descriptors and addresses.
+"""tcgen05 in the lowered stage: decodes descriptors and addresses as the hardware does.
 
-Instructions that add to the same columns are a *chain*, in order along k; matrices come as arrays (chains, rows, columns).
-Their numbers are those of `weft.sim.rules.tcgen05`. (PTX ISA, "tcgen05.mma": instruction descriptor, data path layout
-organization, scale factor layout in tensor memory; "tcgen05.cp".)
+Instructions that accumulate to the same columns form a *chain*, ordered along k. Matrices are arrays (chains, rows, columns).
+The numerics are those of `weft.sim.rules.tcgen05`. Encodings and placements follow the PTX ISA, "tcgen05.mma" (instruction
+descriptor, data path layout organization, scale factor layout in tensor memory) and "tcgen05.cp".
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from weft.sim.rules.tensor_memory import reservation
 from weft.sim.rules.tensor_parts import Part, Started, flag, working_blocks
 
 QUARTERS = tuple(range(0, LANES, SCALE_ROWS))
-"""Lanes in which the first of the copies of what all warps have begin."""
+"""First lanes of the four copies of data that every warp holds (`.warpx4`)."""
 Table = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Instructions:
-    """What the descriptors of a product say: types or formats of a and b, `m` rows (of one block) by `n` columns, and by chain
-    where the accumulator begins and, of each step, a, b and the scales (columns, counted in bytes)."""
+    """The decoded descriptors of an MMA: types or formats of a and b, `m` rows (per block) by `n` columns. For each chain, the
+    start of the accumulator; for each of its steps, the starts of a, b and the scales (columns, counted in bytes)."""
 
     row: Multiplication
     left: str
@@ -145,7 +145,7 @@ def _issue(
 
 
 def _multiplied(what: _Instructions, a: Array, b: Array, before: Array, scales: Sequence[Array]) -> Array:
-    """The sums of each chain; b is given by columns."""
+    """The new accumulators of all chains; b is transposed (by columns)."""
     if not what.row.scales:
         types = BY_CODE[what.left], BY_CODE[what.right], what.result
         return multiply_exactly(a, np.swapaxes(b, -1, -2), before, *types)
@@ -155,12 +155,12 @@ def _multiplied(what: _Instructions, a: Array, b: Array, before: Array, scales: 
 
 
 def _memory(what: _Instructions, name: str) -> DType:
-    """The elements as which an operand's memory is read."""
+    """The element type as which an operand's memory is read."""
     return uint8 if what.row.scales else BY_CODE[name]
 
 
 def _padded(what: _Instructions, name: str) -> bool:
-    """Whether an operand's memory is read as 8 bytes of each 16."""
+    """True if only 8 of each 16 bytes of an operand are read (padded fp4)."""
     return name == "e2m1" and what.row is KINDS["mxf8f6f4"]
 
 
@@ -199,7 +199,7 @@ def _described_place(
 
 
 def _tensor(task: Task, op: Op, block: Block, place: Place, element: DType) -> Part:
-    """A part of the columns that a block has."""
+    """A place in the columns that a block has allocated."""
     memory = block.store(TENSOR).reserved if block is not task.block else None
     return Part(task, block, Handle(memory or reservation(task, op), 0), place, element)
 
@@ -213,13 +213,13 @@ def _place(lane: Array, byte: Array, itemsize: int, copies: tuple[int, ...] = (0
 
 
 def _apart(row: Array) -> Array:
-    """Lanes of 64 rows."""
+    """The lanes of 64 rows, 16 of them in every 32 lanes."""
     return row % 16 + row // 16 * 32
 
 
 @lru_cache(maxsize=1024)
 def _accumulators(op: Op, address: int) -> Accumulators:
-    """What a product's instructions add to, from an address on."""
+    """The accumulators of an MMA's instructions, from an address."""
     what = _instructions(op)
     starts = [address + start for start in what.acc]
     return accumulators(op.attrs["kind"], what.m, what.n, bool(op.attrs["two_ctas"]), starts)
@@ -227,8 +227,9 @@ def _accumulators(op: Op, address: int) -> Accumulators:
 
 @lru_cache(maxsize=1024)
 def _accumulator_place(what: _Instructions, address: int, pair: bool) -> Place:
-    """Accumulators, as (chains, m, n): an element in each column. Of 64 rows each 16 stand 32 lanes apart; in a pair of blocks
-    the right half of the columns stands in the lanes behind them."""
+    """Accumulators, as (chains, m, n), one element per cell. With 64 rows, each group of 16 rows begins at a multiple of 32
+    lanes; in a pair of blocks, the right half of the columns is in the lanes behind them (PTX ISA, "tcgen05.mma", data path
+    layout organization)."""
     starts = address + np.array(what.acc)[:, None, None]
     row, column = arange(what.m)[:, None], arange(what.n)[None, :]
     if what.m == LANES:
@@ -242,7 +243,7 @@ def _accumulator_place(what: _Instructions, address: int, pair: bool) -> Place:
 
 @lru_cache(maxsize=1024)
 def _left_place(what: _Instructions, address: int, element: DType) -> Place:
-    """Operand a, as (chains, m, steps * k), the elements of a row side by side."""
+    """Operand a in tensor memory, as (chains, m, steps * k); the elements of a row are contiguous."""
     starts = address + np.array(what.a)[:, None, :, None]
     inside = arange(K_BITS // element.bits) * element.itemsize
     row = arange(what.m)[:, None, None]
@@ -255,7 +256,7 @@ def _left_place(what: _Instructions, address: int, element: DType) -> Place:
 
 @lru_cache(maxsize=1024)
 def _scale_place(address: int, table: Table, rows: int, each: int) -> Place:
-    """Scales, as (chains, rows, steps * each): each 32 rows have a column of four bytes."""
+    """Scales, as (chains, rows, steps * each): each 32 rows share a column of four bytes per lane."""
     starts = np.array(table)[:, None, :, None] + arange(each)
     row = arange(rows)[:, None, None]
     byte = (address % LANE + row // SCALE_ROWS) * CELL + starts
@@ -295,7 +296,7 @@ def _copy_shared(task: Task, op: Op, src: Handle, dst: Data) -> None:
 def _source(
     task: Task, block: Block, src: Handle, element: DType, op: Op, lanes: int, bits: int, starts: tuple[int, ...]
 ) -> Part:
-    """What instructions copy, as (instructions, 1, lanes, elements)."""
+    """The sources of copy instructions, as (instructions, 1, lanes, elements)."""
     offsets = tuple((start,) for start in starts)
     place = _described_place(
         op.attrs["operand"],
@@ -312,7 +313,7 @@ def _source(
 
 @lru_cache(maxsize=1024)
 def _target_place(address: int, targets: tuple[int, ...], lanes: int, bits: int, itemsize: int) -> Place:
-    """Where instructions copy to, as (instructions, lanes, elements)."""
+    """The destinations of copy instructions, as (instructions, lanes, elements)."""
     starts = address + np.array(targets)[:, None, None]
     byte = starts % LANE * CELL + arange(bits // 8 // itemsize) * itemsize
     copies = QUARTERS if lanes == SCALE_ROWS else (0,)

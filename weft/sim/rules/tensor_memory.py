@@ -1,4 +1,4 @@
-"""Tensor memory: handles to it, what threads do to it, and the kernel's columns in the lowered stage."""
+"""Tensor memory: handles, loads and stores by threads, and the allocation of columns in the lowered stage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _alloc(task: Task, op: Op) -> Handle:
 
 @rule(tensor_memory.reinterpret)
 def _reinterpret(task: Task, op: Op, handle: Handle) -> Handle:
-    """From the view's first column on; the compiler refuses views that begin elsewhere than in the first lane."""
+    """Reinterpretation from the view's first column; the compiler accepts only views that begin in lane 0."""
     t = tensor_type(op.operands[0])
     linear = t.layout.to_linear(t.alloc_shape)
     span = Span((*linear.columns[ROW], *linear.columns[COLUMN], *linear.columns["block"]))
@@ -82,12 +82,12 @@ def _tile(value: Value | None) -> TileType:
     return value.type
 
 
-# The kernel's columns
+# Allocation of columns
 
 
 @rule(tensor_memory.reserve)
 def _reserve(task: Task, op: Op, room: Handle) -> Data:
-    """The first warp writes the address, a barrier, and all read it."""
+    """`tcgen05.alloc` by the first warp writes the address to shared memory; all threads read it behind a barrier."""
     tensor, address = task.block.store(TENSOR), np.uint32(0)
     tensor.reserved = tensor.allocate(op, 0, int(op.attrs["columns"]) * COLUMN_BYTES, "tensor memory").memory
     at: Array = np.zeros(1, np.int64)
@@ -106,7 +106,7 @@ def _release(task: Task, op: Op, address: Data) -> None:
 
 
 def reservation(task: Task, op: Op) -> Lifetime:
-    """The columns that the kernel has. Raises OutOfBounds where it has none."""
+    """The columns that the kernel has allocated. Raises OutOfBounds if there are none."""
     memory = task.block.store(TENSOR).reserved
     if memory is None:
         raise task.fail(
@@ -138,7 +138,7 @@ def _store_regs(task: Task, op: Op, address: Data, value: Data, pred: Data | Non
 
 
 def _place(task: Task, op: Op, address: Data, handle: Handle, access: str) -> Place:
-    """What each thread accesses: of a load in the order of its result, of a store in that of the registers it names. Raises
+    """The place of each thread's elements: in result order for a load, in the order of the named registers for a store. Raises
     TensorMemoryLanes, OutOfBounds."""
     task.demand(op, address, "an address")
     addresses = per_thread(task, address).array[:, 0].astype(np.int64)
@@ -160,14 +160,14 @@ def _place(task: Task, op: Op, address: Data, handle: Handle, access: str) -> Pl
 
 @lru_cache(maxsize=512)
 def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, tuple[int, int], Place | None]:
-    """Lanes of the words that each thread accesses, the first column and the one after the last, and the place of its elements
-    (None: not all in tensor memory)."""
+    """The lanes of the 32-bit cells that each thread accesses, the column range `[first, end)`, and the place of its elements
+    (None if some lie outside tensor memory)."""
     variant, packed, split = op.attrs["variant"], bool(op.attrs["packed"]), int(op.attrs["split"])
     start = np.frombuffer(addresses, np.int64)
     steps = np.array(op.attrs["offsets"])[:, None] + _words(variant, int(op.attrs["repeat"]), 1 + packed)
     moved_by = start[:, None, None] + _thread_steps(variant, start.size, split, 1 + packed)[:, None, None] + steps
     per_word = len(op.attrs["registers"][0]) // steps.shape[1]
-    # Columns before the first borrow from the lanes.
+    # A negative column offset borrows from the lane field of the address, so the difference is taken as signed.
     columns = (moved_by + LANE // 2) % LANE - LANE // 2
     lanes = (moved_by - columns) // LANE
     span = int(columns.min()), int(columns.max()) + 1 + packed
@@ -175,7 +175,7 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, tuple[in
     if span[0] < 0 or span[1] > COLUMNS or lanes.min() < 0 or lanes.max() >= LANES:
         return every, span, None
     each = CELL // itemsize
-    # Elements of a word lie side by side in its column; packed, each has a column of its own.
+    # Narrow elements share the 32-bit cell of a column; with `.pack::16b` / `.unpack::16b` each has a column of its own.
     within = arange(per_word)
     column = columns[..., None] + (within if packed else 0 * within)
     index = (column * LANES + lanes[..., None]) * each + (0 if packed else within)
@@ -189,7 +189,7 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, tuple[in
 
 
 def _words(variant: Variant, repeat: int, apart: int) -> Array:
-    """What each word of an instruction adds to the address; words lie `apart` columns from each other."""
+    """The address offset of each register of an instruction; consecutive registers are `apart` columns apart."""
     fragment = FRAGMENTS[variant]
     inside: Array = np.zeros(1, np.int64)
     for step in fragment.registers:
@@ -198,7 +198,7 @@ def _words(variant: Variant, repeat: int, apart: int) -> Array:
 
 
 def _thread_steps(variant: Variant, threads: int, split: int, apart: int) -> Array:
-    """What each thread's number in its warp adds to the address."""
+    """The address offset of each thread, by its lane."""
     total: Array = np.zeros(threads, np.int64)
     for bit, step in enumerate(FRAGMENTS[variant].lanes):
         by = split if step == SPLIT else step if step >= LANE else step * apart

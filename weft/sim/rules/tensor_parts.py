@@ -1,4 +1,4 @@
-"""What operations of tcgen05 read and write, and how they begin: checks at once, data later, in the order of a pipe."""
+"""Operands of tcgen05 operations, and their issue: checks happen at once, data moves later, in the order of the pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.sim.rules.mbarrier import peer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Elements of a block's shared or tensor memory."""
+    """An operand: elements of a block's shared or tensor memory."""
 
     task: Task
     block: Block
@@ -32,21 +32,21 @@ class Part:
 
     @property
     def mine(self) -> Array | None:
-        """Which elements the block has; None for all."""
+        """Mask of the elements that the block holds; None for all."""
         return self.place.mine
 
     def fetch(self) -> Array:
-        """The elements as they are."""
+        """The stored elements."""
         return places.fetch(self.task, self.handle, self.place, self.element, self.block)
 
     def put(self, values: Array) -> None:
-        """Change the elements."""
+        """Store the elements."""
         place, bits = self.place, bits_of(values)
         places.change(self.task, self.handle, place, self.element, place.written, place.chosen(bits), self.block)
 
 
 def working_blocks(task: Task, op: Op, two_ctas: bool) -> list[Block]:
-    """The blocks for which a task's operation works: its own, both of a pair, or none where the pair's other one does it.
+    """The blocks that a task's operation serves: its own; both of a pair; or none, if the other block of the pair issues it.
 
     Raises BlockExited."""
     if not two_ctas:
@@ -55,8 +55,8 @@ def working_blocks(task: Task, op: Op, two_ctas: bool) -> list[Block]:
 
 
 class Started:
-    """An operation that begins, a product that adds to `accumulators` or a copy: what it will read and write is checked and
-    noted from now on."""
+    """An operation that is being issued: an MMA with its `accumulators`, or a copy (None). Its reads and writes are checked and
+    recorded at issue."""
 
     __slots__ = ("_mode", "_op", "_pipe", "_task")
 
@@ -68,18 +68,18 @@ class Started:
         self._pipe.begin(accumulators)
 
     def reads(self, part: Part, sink: str) -> None:
-        """It reads elements that all have values. Raises OutOfBounds, UninitializedRead, UndefinedValue, hazards of both
-        memories."""
+        """Record a read of elements, which must all have values. Raises OutOfBounds, UninitializedRead, UndefinedValue, and
+        the hazards of both memories."""
         self._note(part, writes=False)
         self.demands(part, sink)
 
     def demands(self, part: Part, sink: str) -> None:
-        """Elements have values. Raises UninitializedRead, UndefinedValue."""
+        """Check that elements have values. Raises UninitializedRead, UndefinedValue."""
         access, _ = WORDS[self._mode, False]
         places.demand_written(self._task, self._op, part.handle, part.place, part.element, sink, part.block, access)
 
     def writes(self, part: Part) -> None:
-        """It gives elements values. Raises OutOfBounds, hazards of tensor memory."""
+        """Record a write of elements. Raises OutOfBounds, and the hazards of tensor memory."""
         self._note(part, writes=True)
         memory = part.handle.memory
         part.block.store(memory.space).written(memory, part.place.area.where)
@@ -92,7 +92,7 @@ class Started:
         )
 
     def go_on(self, work: Callable[[], None]) -> None:
-        """It is under way, behind the operations that are known to have been started."""
+        """Put the operation in flight, ordered behind the operations of other pipes that are known to have been issued."""
         task, pipe = self._task, self._pipe
         clock = task.clock
         behind = [(other, clock.known.get(other.issued, 0)) for other in task.block.cluster.pipes if other is not pipe]
@@ -108,7 +108,7 @@ class Started:
 
 
 def whole(parts: list[Part]) -> Array:
-    """The elements of several blocks put together."""
+    """The elements of several blocks, combined."""
     first, *others = parts
     values = first.fetch()
     for part in others:
@@ -118,7 +118,7 @@ def whole(parts: list[Part]) -> Array:
 
 
 def flag(task: Task, op: Op, value: Data | None, name: str) -> bool:
-    """A predicate that all threads share; None: it holds."""
+    """The value of a predicate, which must be uniform; True without one."""
     if value is None:
         return True
     task.demand(op, value, name)

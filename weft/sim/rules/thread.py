@@ -1,6 +1,6 @@
-"""What threads do by themselves: their own arrays, fragments of tiles, checked indices, and shared memory by element.
+"""Code written per thread: thread-private arrays, fragments of tiles, checked indices, and shared memory by element.
 
-A local array is (threads, count) elements that change in place; only active threads change theirs.
+A local array is a (threads, count) array that is updated in place, for active threads only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IN_MEMORY = (
 
 
 class Local:
-    """A thread's own array, for all threads: values, and which have none (None: all have one)."""
+    """A thread-private array, for all threads: its values, and a mask of the elements without one (None: all have one)."""
 
     __slots__ = ("cause", "loc", "name", "undefined", "values")
 
@@ -44,11 +44,11 @@ class Local:
         self.cause, self.loc = NEVER_STORED, None
 
     def mark(self, at: object) -> Mark | None:
-        """The elements without a value among those at an index of the arrays."""
+        """A mark on the elements without a value among those at an index of the arrays."""
         return None if self.undefined is None else marked(self.undefined[at], self.cause, self.loc)
 
     def settle(self, at: object, undefined: Array | bool, mark: Mark | None) -> None:
-        """Elements at an index have values now, but for the undefined ones; `mark` says why these are."""
+        """Mark the elements at an index as defined, except those in `undefined`; `mark` gives the cause of these."""
         if self.undefined is None:
             if mark is None:
                 return
@@ -62,7 +62,7 @@ class Local:
 
 @lru_cache(maxsize=4096)
 def _columns(op: Op) -> Array:
-    """The constant places of an operation's accesses."""
+    """The constant offsets of an operation's accesses."""
     return np.array(op.attrs["offsets"], np.intp)
 
 
@@ -108,7 +108,7 @@ def _store_local(task: Task, op: Op, local: Local, index: Data | None, value: Da
 
 
 def _places(task: Task, op: Op, local: Local, index: Data, columns: Array, access: str, mask: Data | None) -> Array:
-    """The places that an index known at run time names, (threads, n); inactive ones are somewhere in the array."""
+    """The element numbers of a run-time index, (threads, n); inactive ones are arbitrary elements of the array."""
     own = None if mask is None else mask.array
     task.demand(op, index, "an index", own)
     task.machine.report.advise("local-index", f"{local.name}: {IN_MEMORY}", op.loc)
@@ -199,7 +199,7 @@ def _assemble(task: Task, op: Op, x: Data) -> Data:
 
 
 def _nan(first: Array, second: Array) -> Array | bool:
-    """Where both are NaN, whose payloads nobody promises."""
+    """True where both are NaN: payloads are unspecified, so NaNs count as equal."""
     return False if first.dtype.kind in "iub" else (first != first) & (second != second)
 
 
@@ -233,7 +233,7 @@ def _bounds(task: Task, op: Op, *values: Data) -> None:
 
 
 def _below(index: Array, size: int) -> bool:
-    """Whether all indices are at least 0 and below a size."""
+    """True if all indices are at least 0 and below `size`."""
     if index.ndim == 0:
         return 0 <= int(index) < size
     return int(np.maximum.reduce(bits_of(index), axis=None)) < size

@@ -1,4 +1,4 @@
-"""Making tiles and giving them other shapes. Layouts do not matter here: a tile is an array of its logical shape."""
+"""Creation and reshaping of tiles. A tile is an array of its logical shape, so layouts have no effect here."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _assume(task: Task, op: Op, condition: Data) -> None:
 
 @rule(tile.hint)
 def _hint(task: Task, op: Op, x: Data) -> Data:
-    """Check the promises axis by axis, undefined elements left out. Registers no longer know a tile's axes."""
+    """Check the promises for each axis, undefined elements excepted. Register arrays have no tile axes, so are not checked."""
     if task.machine.lowered:
         return x
     value = op.operands[0]
@@ -97,14 +97,14 @@ def _hint(task: Task, op: Op, x: Data) -> Data:
     for axis, amount in enumerate(op.attrs["constant"]):
         _check(task, op, "constancy", amount, axis, array, known & _breaks(array, axis, amount, 0))
     for axis, amount in enumerate(op.attrs["divisible"]):
-        # As in an axis analysis, only the first of a run that counts up must be a multiple.
+        # As in axis analysis, only the first element of a contiguous run must be a multiple.
         broken = (array % array.dtype.type(amount) != 0) & ~_continues(array, axis, step)
         _check(task, op, "divisibility by", amount, axis, array, known & broken)
     return x
 
 
 def _continues(array: Array, axis: int, step: int) -> Array:
-    """Elements that are `step` more than the one before them along an axis."""
+    """Mask of the elements that exceed their predecessor along an axis by `step`."""
     along = np.moveaxis(array, axis, -1)
     out = np.zeros(along.shape, bool)
     out[..., 1:] = along[..., 1:] == along[..., :-1] + array.dtype.type(step)
@@ -112,7 +112,7 @@ def _continues(array: Array, axis: int, step: int) -> Array:
 
 
 def _breaks(array: Array, axis: int, run: int, step: int) -> Array:
-    """Elements that do not go on as promised within their run of `run` elements."""
+    """Mask of the elements that break the promised progression within their run of `run` elements."""
     starts = arange(array.shape[axis]) % run == 0
     shape: Any = [1] * array.ndim
     shape[axis] = -1

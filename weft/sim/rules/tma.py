@@ -1,11 +1,11 @@
-"""TMA: requests for blocks of tensors, carried out by agents.
+"""TMA: bulk tensor copies (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"), executed by agents.
 
-A load completes on an mbarrier by its bytes, a store or reduction is a bulk group of the task. Blocks are moved whole, in the
-logical shape that the descriptor gives them; how the hardware cuts them into boxes does not matter here.
+A load completes its bytes on an mbarrier (complete_tx). A store or reduction is a bulk group of the task. A block is moved as a
+whole, in the descriptor's logical shape; its split into hardware boxes has no effect here.
 
-Loads fill what lies outside of the tensor, element by element. Stores and reductions leave it alone, but they write whole
-chunks of 16 bytes: where a row of the tensor does not end at a multiple of 16 bytes, the rest of its last chunk is written too
-(measured on an H200; the documentation of the instruction does not say so).
+A load fills elements outside the tensor. A store or reduction skips them, but writes whole 16-byte chunks: if a row of the
+tensor does not end at a multiple of 16 bytes, the rest of its last chunk is written as well (measured on an H200; the PTX ISA
+does not document it).
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from weft.sim.rules.mbarrier import barrier_at, holds, peer
 
 @lru_cache(maxsize=256)
 def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """Elements from a block's first to each, given the strides in elements."""
+    """The offset of each element of a block from its first, given the strides; all in elements."""
     parts = zip(np.ix_(*map(arange, shape)), strides, strict=True)
     return sum((at * np.int64(stride) for at, stride in parts), np.zeros(shape, np.int64))
 
 
 class Request:
-    """A block of a tensor from its first element on, or elements at some coordinates (an array for each dimension, which
-    broadcast to a shape): the address of each element, and which are moved, as indices of an array of that shape.
+    """The elements of one TMA operation: a block of the tensor at its first coordinates, or elements at given coordinates (one
+    array per dimension, which broadcast to a shape).
 
-    `moved` are the elements inside of the tensor, for stores (`whole_chunks`) also those behind its last column that share a
-    chunk with it; `inside` is without these. In a cluster both are among `mine`, what the executing block has of the
-    descriptor's block."""
+    `moved`: index of the elements that are moved, which are those inside the tensor and, for stores (`whole_chunks`), those
+    behind the last column that share its 16-byte chunk. `inside`: the same without the latter. In a cluster both are limited
+    to `mine`, the part of the descriptor's block that the executing block holds."""
 
     __slots__ = ("access", "inside", "map", "mine", "moved", "op", "shape", "sources", "task")
 
@@ -91,7 +91,7 @@ class Request:
             raise self._beyond(addresses[self.inside], verb) from None
 
     def _rectangle(self, first: tuple[int, ...], whole_chunks: bool) -> bool:
-        """The short way where what lies inside of the tensor is a block as well, and in memory: slices instead of masks."""
+        """The fast path, with slices instead of masks: the part inside the tensor is a rectangle, and in bounds of memory."""
         tensor, size = self.map, self.map.element.itemsize
         if self.mine is not None:
             return False
@@ -116,14 +116,14 @@ class Request:
         return Access(addresses, self.map.element.itemsize)
 
     def _within(self, coordinates: Sequence[Array], extents: Sequence[int]) -> Array:
-        """Which of the block's elements lie within these extents, as far as the executing block has them."""
+        """Mask of the elements within these extents, limited to `mine`."""
         within: Array = np.bool_(True) if self.mine is None else self.mine
         for at, extent in zip(coordinates, extents, strict=True):
             within = within & (at >= 0) & (at < extent)
         return np.broadcast_to(within, self.shape)
 
     def _with_chunks(self, coordinates: Sequence[Array]) -> Array:
-        """Elements inside, and those that share the last chunk of a row with one; says so once per line."""
+        """Mask of the elements inside, and of those that share the last chunk of a row; adds advice."""
         size, (*others, columns) = self.map.element.itemsize, self.map.shape
         ending = -(-columns * size // GRANULE) * GRANULE // size
         moved = self._within(coordinates, (*others, ending))
@@ -136,7 +136,7 @@ class Request:
         return moved
 
     def _beyond(self, inside: Array, verb: str) -> UserError:
-        """The mistake in a request that leaves its array's memory; `inside` are the addresses inside of the tensor."""
+        """The error for a request that leaves its array's memory; `inside`: the addresses inside the tensor."""
         name = self.map.buffer.name
         try:
             self.task.machine.heap.places(self._at(inside))
@@ -146,13 +146,13 @@ class Request:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all elements, or of those that the executing block has, inside or not."""
+        """The transaction bytes: all elements of the block (or of `mine`), including those outside the tensor."""
         mine = self.mine
         return (prod(self.shape) if mine is None else int(mine.sum())) * self.map.element.itemsize
 
     def touch(self, way: Way, component: int, value: int, bits: Array | None = None) -> None:
-        """Check for races on global memory. The access is over when `component` has counted past `value`. `bits`: what the
-        elements inside will be."""
+        """Check for races on global memory. The access is complete when `component` has counted past `value`. `bits`: the
+        values about to be written."""
         races, threads = self.task.machine.races, THREADS if self.op.by == "several warps" else ELECTED
         for source in () if races is None else self.sources:
             part = None if bits is None or source.which is None else bits[source.which]
@@ -162,7 +162,7 @@ class Request:
             races.touch(touch, bits if source.which is None else part)  # pyright: ignore[reportOptionalMemberAccess]
 
     def read(self) -> Array:
-        """The block's bits; elements outside are zeros, or NaNs if the descriptor says so."""
+        """The block's bits; elements outside the tensor are zero, or NaN if the descriptor's padding is NaN."""
         element = self.map.element
         fill = numpy_dtype(element).type(np.nan if self.map.padding == "nan" and element.is_floating() else 0)
         found = self.task.machine.heap.read(self.access, self.sources)
@@ -181,7 +181,7 @@ class Request:
 
 
 def integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
-    """Coordinates, which all threads share."""
+    """Coordinates, which must be uniform."""
     for value in values:
         task.demand(op, value, "a coordinate")
     return [int(task.uniform(op, value, "a coordinate").array) for value in values]
@@ -190,7 +190,7 @@ def integers(task: Task, op: Op, values: Sequence[Data]) -> list[int]:
 def _block(task: Task, op: Op, desc: Data, values: Sequence[Data]) -> tuple[int, ...]:
     """The coordinates of a tiled block's first element.
 
-    In the lowered stage a request's coordinates are those of what the executing block of a cluster has of it."""
+    In the lowered stage, coordinates are those of the part that the executing block of a cluster holds."""
     shape = desc.array.block_shape
     skipped = part_start(desc.array.layout.cga, shape, task.rank) if task.machine.lowered else (0,) * len(shape)
     first = integers(task, op, values)
@@ -210,13 +210,13 @@ def descriptor_of(desc: Value | None) -> DescriptorType:
 
 
 def _linear(op: Op) -> LinearLayout:
-    """How the blocks of a cluster share the descriptor's block."""
+    """The layout of the descriptor's block, which distributes it over the blocks of a cluster."""
     t = descriptor_of(op.operands[0])
     return t.layout.to_linear(t.block_shape)
 
 
 def _place(task: Task, op: Op, handle: Handle) -> Place:
-    """Where a block lies in shared memory; the descriptor knows."""
+    """The place of a block in shared memory, in the descriptor's layout."""
     t = descriptor_of(op.operands[0])
     return places.tile_place(
         t.layout, t.block_shape, t.block_shape, handle.start, handle.base, t.element.itemsize, task.block.store(SHARED).granule,
@@ -225,7 +225,7 @@ def _place(task: Task, op: Op, handle: Handle) -> Place:
 
 
 def _threads(op: Op) -> int:
-    """Who makes the requests of an operation: the elected thread, or threads of several warps."""
+    """The thread that issues an operation's requests: the elected one, or threads of several warps."""
     return MANY if op.by == "several warps" else ELECTED
 
 
@@ -246,7 +246,8 @@ def _load_im2col(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pr
 
 
 def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
-    """A request that does not start at a multiple of 16 bytes is an illegal instruction (measured on an H200)."""
+    """Check that a request starts at a multiple of 16 bytes along the innermost dimension; otherwise the GPU raises an illegal
+    instruction error (measured on an H200)."""
     size, padded = tensor.element.itemsize, isinstance(tensor.layout, NVMMASharedLayout) and tensor.layout.fp4_padded
     granule = FP4_ROW if padded else GRANULE
     if column * size % granule:
@@ -257,8 +258,9 @@ def check_column(task: Task, op: Op, tensor: TensorMap, column: int) -> None:
 
 
 def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> list[Array]:
-    """The coordinates of a block of pixels by channels: pixels follow one another through the box that the descriptor puts
-    into each image, the last spatial dimension fastest, and go on in the next image; the offsets then move them all."""
+    """The coordinates of an im2col block of pixels by channels. Pixels traverse the bounding box of each image, the last
+    spatial dimension fastest, and continue in the next image; then the im2col offsets are added to all of them (PTX ISA, tensor
+    "im2col mode")."""
     rank = len(tensor.shape)
     numbers = integers(task, op, values)
     image, *at, channel = numbers[:rank]
@@ -280,7 +282,7 @@ def _pixels(task: Task, op: Op, tensor: TensorMap, values: Sequence[Data]) -> li
 
 
 def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place) -> None:
-    """A copy to the executing block; with "multicast" one to all blocks that hold copies, which one of them makes."""
+    """Load to the executing block. With "multicast", one of the blocks that hold the same data issues the load for all."""
     shared = receivers(_linear(op), task.machine.blocks) if op.attrs["multicast"] else 0
     if task.rank & shared != op.attrs.get("sender", 0):
         return
@@ -291,7 +293,7 @@ def _start_load(task: Task, op: Op, request: Request, bar: Handle, handle: Handl
 
 
 def bring(task: Task, op: Op, request: Request, bar: Handle, handle: Handle, place: Place, block: Block) -> None:
-    """Start to copy to the memory of a block. Its own barrier is signalled, or the one that it shares with others."""
+    """Start a load to the memory of a block. It signals that block's mbarrier, or the one that the block shares."""
     element = request.map.element
     first = peer(task, op, block.rank & ~int(op.attrs.get("shared_by", 0)))
     barrier = barrier_at(task, op, bar, _threads(op), first)
@@ -330,7 +332,7 @@ def _store_block(task: Task, op: Op, desc: Data, handle: Handle, coords: Sequenc
 
 
 def start_store(task: Task, op: Op, request: Request, handle: Handle, place: Place, kind: str | None) -> None:
-    """Start to copy from shared memory, as one bulk group; what is moved is combined with the tensor's by `kind`, if any."""
+    """Start a store from shared memory as one bulk group; with a `kind`, a reduction into the tensor."""
     element = request.map.element
     descriptors.use(task, op, request.map)
     places.check_bounds(task, op, handle, place, element, "copies from")
