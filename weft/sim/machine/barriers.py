@@ -98,13 +98,13 @@ class Barrier:
 
     def expect(self, op: Op, clock: Clock, size: int) -> None:
         """`mbarrier.arrive.expect_tx`: one arrival, and `size` more bytes. Raises TooManyArrivals, TransactionBytes."""
-        self._room(op, clock, 1)
+        self._check_arrivals(op, clock, 1)
         self.expected += size
         self.arrive(op, clock, 1, clock.release())
 
     def arrive(self, op: Op, clock: Clock, count: int, released: Released) -> None:
         """`count` arrivals that release a clock. Raises TooManyArrivals, TransactionBytes, PhaseAliasing."""
-        self._room(op, clock, count)
+        self._check_arrivals(op, clock, count)
         self.pending -= count
         self.arrivals.append(op)
         self.clock.join(released)
@@ -116,7 +116,7 @@ class Barrier:
         """`cp.async.mbarrier.arrive`: each thread of a task arrives once its cp.async copies so far (`copies`) are complete.
         A `count` of 0 is the form without `.noinc`: each thread first increments the pending count, so other arrivals have to
         keep the phase incomplete until all threads have done so. Raises TooManyArrivals, TransactionBytes."""
-        self._room(op, clock, count)
+        self._check_arrivals(op, clock, count)
         self.pending -= count
         self.arrivals.append(op)
         # Completed copies order none of the thread's other accesses; those only precede in time.
@@ -126,34 +126,34 @@ class Barrier:
             join(self.clock.before, clock.release_all().before)
         else:
             self.added.append((clock.slot, clock.position - 1, copies))
-        self._hold(agent, {self.component: self.completed + 1})
+        self._pend_on(agent, {self.component: self.completed + 1})
         self._check_bytes(op)
 
     def arrive_behind(self, op: Op, clock: Clock, done: Counts, agent: Agent) -> None:
         """`tcgen05.commit`: one arrival when the agent has finished. It publishes the counts `done`, which are sealed because a
         commit implies `tcgen05.fence::before_thread_sync`. Raises TooManyArrivals, TransactionBytes."""
-        self._room(op, clock, 1)
+        self._check_arrivals(op, clock, 1)
         self.pending -= 1
         self.arrivals.append(op)
         self.clock.join(clock.release())
         join(self.clock.known, done)
         join(self.clock.sealed, done)
-        self._hold(agent, done)
+        self._pend_on(agent, done)
         self._check_bytes(op)
 
     def bring(self, op: Op, clock: Clock, size: int, agent: Agent) -> None:
         """A copy that will complete `size` bytes (complete_tx) of the current phase. Raises TransactionBytes."""
         self.brought += size
-        self._hold(agent, {self.component: self.completed + 1})
+        self._pend_on(agent, {self.component: self.completed + 1})
         join(self.clock.before, clock.release().before)
         self._check_bytes(op)
 
-    def _hold(self, agent: Agent, done: Counts) -> None:
+    def _pend_on(self, agent: Agent, done: Counts) -> None:
         """Make the phase pend on an agent, whose completion publishes the counts `done`."""
         self.flights.append(agent)
         join(self.holding, done)
 
-    def _room(self, op: Op, clock: Clock, count: int) -> None:
+    def _check_arrivals(self, op: Op, clock: Clock, count: int) -> None:
         # An arrival that is not ordered after the agents of the last phase may come before they finish, and then counts
         # toward that phase.
         after = (clock.known, clock.before)
@@ -246,9 +246,9 @@ class Barrier:
             words.append(
                 f"an expect of the {self.brought - self.expected} bytes that copies bring beyond those expected"
             )
-        return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._absent(arriving)}"
+        return f"phase {phase} of {self.name}, which lacks {' and '.join(words) or 'nothing'}{self._missing_arrivals(arriving)}"
 
-    def _absent(self, arriving: Sequence[Op]) -> str:
+    def _missing_arrivals(self, arriving: Sequence[Op]) -> str:
         """Message text for missing arrivals: those that the previous phase had, or any in the kernel."""
         if not self.pending:
             return ""

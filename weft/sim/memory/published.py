@@ -50,7 +50,7 @@ class Published:
         """A strong read of these addresses finds the clocks that are published there."""
         task, op = touch.task, touch.op
         reader = self._steering.readers[op]
-        for address, threads in _looked_at(touch, addresses).items():
+        for address, threads in _consulted(touch, addresses).items():
             for reach in self._reaches(task, op):
                 key = address, reach
                 task.clock.learned.see(reader, key, acquires, self._known.get(key), threads)
@@ -67,7 +67,7 @@ class Published:
         # The entry for the whole storage gets the clock of all threads of the operation.
         single = threads is not None and len(places) == 1 + threads.size
         tellers = [None, *threads.tolist()] if single and threads is not None else [None] * len(places)
-        told = {thread: self._all(task, op, thread) for thread in dict.fromkeys(tellers)}
+        told = {thread: self._released(task, op, thread) for thread in dict.fromkeys(tellers)}
         # Join the threads that release at one address first, so that the clock published there is copied only once.
         made: dict[Address, Known] = {}
         for address, thread in zip(places, tellers, strict=True):
@@ -80,7 +80,7 @@ class Published:
                 self._known[key] = later(before, known)
                 self._tellers[key] = task.place
 
-    def _all(self, task: Task, op: Op, thread: int | None) -> Known:
+    def _released(self, task: Task, op: Op, thread: int | None) -> Known:
         """The clock that a task publishes, or one of its threads."""
         now = np.zeros(self._places, np.int32)
         clock, first = task.clock, task.place - task.slot
@@ -127,7 +127,7 @@ def _threads(touch: Touch, addresses: Array) -> Array | None:
     return np.ravel(np.broadcast_to(touch.threads, np.shape(addresses)))
 
 
-def _looked_at(touch: Touch, addresses: Array) -> dict[Address, Array | None]:
+def _consulted(touch: Touch, addresses: Array) -> dict[Address, Array | None]:
     """The entries that an acquire at these addresses consults, each with its threads (None: all)."""
     places = _addresses(touch.place.segment, addresses, reading=True)
     threads = _threads(touch, addresses)

@@ -70,7 +70,7 @@ def _part(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array
     x, y = np.ascontiguousarray(np.moveaxis(a, -1, 0)), np.ascontiguousarray(np.moveaxis(b, -2, 0))
     up, across = _exponents(x), _exponents(y)
     moderate = _moderate(x, up, y, across)
-    terms = _room(get_ident(), min(k, len(x)), *acc.shape)
+    terms = _scratch(get_ident(), min(k, len(x)), *acc.shape)
     for start in range(0, len(x), k):
         step = slice(start, start + k)
         acc = _instruction(x[step], y[step], acc, up[step], across[step], precision, terms if moderate else None)
@@ -78,7 +78,7 @@ def _part(a: Array, b: Array, acc: Array, k: int, precision: Precision) -> Array
 
 
 @lru_cache(maxsize=8)
-def _room(thread: int, *shape: int) -> tuple[Array, Array]:
+def _scratch(thread: int, *shape: int) -> tuple[Array, Array]:
     """Scratch arrays of a host thread, reused because fresh memory costs as much as the work done in it."""
     return np.empty(shape, np.int16), np.empty(shape, np.float32)
 
@@ -117,7 +117,7 @@ def _instruction(
     # The sum of one instruction's terms fits in 32 bits, but not always together with the accumulator.
     total = np.add.reduce(integers, axis=0, dtype=np.int32).astype(np.float64)
     total += np.trunc(acc * scale)
-    return _cut(total, precision.mantissa).astype(np.float32) / scale
+    return _truncated(total, precision.mantissa).astype(np.float32) / scale
 
 
 def _wide(x: Array, y: Array, acc: Array, top: Array, precision: Precision) -> Array:
@@ -129,11 +129,11 @@ def _wide(x: Array, y: Array, acc: Array, top: Array, precision: Precision) -> A
     total /= scale
     # Subnormal fp32 has fewer bits of mantissa; truncate to those.
     subnormal = np.trunc(total * 2.0**149) * 2.0**-149
-    cut = where(np.abs(total) < 2.0**-126, subnormal, _cut(total, precision.mantissa))
+    cut = where(np.abs(total) < 2.0**-126, subnormal, _truncated(total, precision.mantissa))
     return where(np.isfinite(total), cut, total).astype(np.float32)
 
 
-def _cut(x: Array, mantissa: int) -> Array:
+def _truncated(x: Array, mantissa: int) -> Array:
     """Truncate float64 towards zero to `mantissa` bits of mantissa."""
     return (x.view(np.int64) & np.int64(-1 << 52 - mantissa)).view(np.float64)
 

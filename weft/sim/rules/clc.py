@@ -39,7 +39,7 @@ def _try_cancel(task: Task, op: Op, result: Handle, bar: Handle) -> None:
     for refused in cluster.refused:
         if task.clock.known.get(refused.component, 0) > refused.value:
             error = task.fail(hazard.CLC_AFTER_NONE, op, partition=task.block.partition(task.slot))
-            error.related = _asked(refused)
+            error.related = _request_line(refused)
             raise error
     if result.base % clc.ANSWER_BYTES:
         byte = result.base - result.memory.start
@@ -66,7 +66,7 @@ def _answer(
     block.expect_answer(result.base, answer)
 
     def move() -> None:
-        places.put(task, result, place, int64, place.elements, _words(program), block)
+        places.put(task, result, place, int64, place.elements, _encoded(program), block)
 
     barrier.bring(op, task.clock, clc.ANSWER_BYTES, task.block.agents.start(op, move))
     return answer
@@ -76,7 +76,7 @@ def _place(task: Task, result: Handle, threads: int) -> Place:
     return places.place_at(result.base, arange(2), int64.itemsize, task.block.store(SHARED).granule, threads)
 
 
-def _words(program: Pid | None) -> Array:
+def _encoded(program: Pid | None) -> Array:
     x, y, z = program or (0, 0, 0)
     return np.array([x, y, z, program is not None], np.int32).view(np.uint64)
 
@@ -107,5 +107,5 @@ def _program_id(task: Task, op: Op, low: Data, high: Data) -> Data:
     return Data(number.astype(np.int32), union(undefined_in((low, high)), mark))
 
 
-def _asked(answer: Answer) -> tuple[tuple[str, Loc], ...]:
+def _request_line(answer: Answer) -> tuple[tuple[str, Loc], ...]:
     return () if answer.op.loc is None else (("that one was asked for here", answer.op.loc),)

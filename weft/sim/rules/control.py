@@ -108,7 +108,7 @@ def merged(condition: Array, lhs: Sequence[Data], rhs: Sequence[Data]) -> tuple[
 
 
 @rule(control.yield_, control.return_)
-def _hand_over(task: Task, op: Op, *values: Data) -> tuple[Data, ...]:
+def _terminate(task: Task, op: Op, *values: Data) -> tuple[Data, ...]:
     return values
 
 

@@ -38,35 +38,35 @@ Rows = tuple[list[Array], Place]
 @rule(tma.gather)
 def _gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
     if holds(task, op, pred):
-        _bring(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at))
+        _start_gather(task, op, desc, bar, handle, _tile(task, op, desc, op.operands[2], handle, *at))
 
 
 @rule(tma.gather4)
 def _gather4(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, pred: Data | None, *at: Data) -> None:
     if holds(task, op, pred):
-        _bring(task, op, desc, bar, handle, _requests(task, op, desc, handle, *at))
+        _start_gather(task, op, desc, bar, handle, _requests(task, op, desc, handle, *at))
 
 
 @rule(tma.scatter)
 def _scatter(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None:
     type = shared_type(op.operands[1])
     if not task.rank & copies(type.layout.to_linear(type.shape), task.machine.blocks):
-        _send(task, op, desc, handle, _tile(task, op, desc, op.operands[1], handle, *at))
+        _start_scatter(task, op, desc, handle, _tile(task, op, desc, op.operands[1], handle, *at))
 
 
 @rule(tma.scatter4)
 def _scatter4(task: Task, op: Op, desc: Data, handle: Handle, *at: Data) -> None:
-    _send(task, op, desc, handle, _requests(task, op, desc, handle, *at))
+    _start_scatter(task, op, desc, handle, _requests(task, op, desc, handle, *at))
 
 
-def _bring(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Rows) -> None:
+def _start_gather(task: Task, op: Op, desc: Data, bar: Handle, handle: Handle, rows: Rows) -> None:
     coordinates, place = rows
     request = Request(task, op, desc, coordinates, "reads", mine=place.mine)
     places.check_bounds(task, op, handle, place, request.map.element, "copies into")
     bring(task, op, request, bar, handle, place, task.block)
 
 
-def _send(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:
+def _start_scatter(task: Task, op: Op, desc: Data, handle: Handle, rows: Rows) -> None:
     coordinates, place = rows
     _check_first(task, op, desc, int(coordinates[1].min()))
     request = Request(task, op, desc, coordinates, "writes", whole_chunks=True, mine=place.mine)

@@ -102,7 +102,7 @@ def _start(task: Task, op: Op, acc: Data, adds: bool, compute: Compute) -> InFli
     earlier: Product | None = None
     before: Array | None = None
     if isinstance(acc, InFlight):
-        earlier = _take(task, op, acc)
+        earlier = _consume(task, op, acc)
     else:
         before = acc.array
         if adds:
@@ -121,7 +121,7 @@ def _start(task: Task, op: Op, acc: Data, adds: bool, compute: Compute) -> InFli
     return InFlight(product)
 
 
-def _take(task: Task, op: Op, acc: InFlight) -> Product:
+def _consume(task: Task, op: Op, acc: InFlight) -> Product:
     """The MMA in flight whose accumulator `op` continues."""
     if acc.taken is not None and acc.taken.kind is not mma.warpgroup_wait:
         raise misused(task, op, acc)

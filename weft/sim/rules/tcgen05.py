@@ -59,7 +59,7 @@ def _mma(
     def compute(x: Array, y: Array, before: Array | None, _: Sequence[Array]) -> Array:
         return multiply_exactly(x, y, before, left, right, result)
 
-    _product(task, op, (a, b, acc), (), use_acc, pred, compute)
+    _issue(task, op, (a, b, acc), (), use_acc, pred, compute)
 
 
 @rule(tcgen05.mma_scaled)
@@ -75,7 +75,7 @@ def _mma_scaled(
         factors = scaled.elements(x, left), scaled.elements(y, right, axis=0)
         return scaled.scaled_product(*factors, before, a_scale, b_scale, step)
 
-    _product(task, op, (a, b, acc), (a_scale, b_scale), use_acc, pred, compute)
+    _issue(task, op, (a, b, acc), (a_scale, b_scale), use_acc, pred, compute)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +99,7 @@ class _Share:
         self.acc.put(before)
 
 
-def _product(
+def _issue(
     task: Task, op: Op, operands: tuple[Handle, Handle, Handle], scales: tuple[Handle, ...],
     use_acc: Data | None, pred: Data | None, compute: Compute,
 ) -> None:  # fmt: skip

@@ -164,7 +164,7 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, tuple[in
     (None if some lie outside tensor memory)."""
     variant, packed, split = op.attrs["variant"], bool(op.attrs["packed"]), int(op.attrs["split"])
     start = np.frombuffer(addresses, np.int64)
-    steps = np.array(op.attrs["offsets"])[:, None] + _words(variant, int(op.attrs["repeat"]), 1 + packed)
+    steps = np.array(op.attrs["offsets"])[:, None] + _register_steps(variant, int(op.attrs["repeat"]), 1 + packed)
     moved_by = start[:, None, None] + _thread_steps(variant, start.size, split, 1 + packed)[:, None, None] + steps
     per_word = len(op.attrs["registers"][0]) // steps.shape[1]
     # A negative column offset borrows from the lane field of the address, so the difference is taken as signed.
@@ -188,7 +188,7 @@ def _registers(op: Op, addresses: bytes, itemsize: int) -> tuple[Array, tuple[in
     return every, span, place
 
 
-def _words(variant: Variant, repeat: int, apart: int) -> Array:
+def _register_steps(variant: Variant, repeat: int, apart: int) -> Array:
     """The address offset of each register of an instruction; consecutive registers are `apart` columns apart."""
     fragment = FRAGMENTS[variant]
     inside: Array = np.zeros(1, np.int64)
