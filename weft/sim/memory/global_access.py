@@ -319,7 +319,7 @@ def _update(request: Request, change: Change) -> Data:
 def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
     """Release and acquire of an atomic or a strong load or store, and the race check of its accesses."""
     op, task = request.op, request.task
-    order, looks = op.attrs["order"], reads_strongly(op)
+    order, strong_read = op.attrs["order"], reads_strongly(op)
     acquires, releases = order in ("acquire", "acq_rel"), order in ("release", "acq_rel")
     # Lowering surrounds such an operation with barriers. Tile IR does not contain them yet, so their order is applied here.
     settles = op.kind.stage == "tile" and task.machine.func.attrs.sync != "none"
@@ -327,12 +327,12 @@ def _synchronise(request: Request, races: Races, touches: list[Touch]) -> None:
         task.settled = task.clock.position
     for touch in touches:
         place = touch.place.segment, _part(request.access.addresses, touch.place.which)
-        if looks:
-            races.published.looks(touch, place[1], acquires)
+        if strong_read:
+            races.published.strong_read(touch, place[1], acquires)
         races.touch(touch)
         if releases:
-            races.tells(touch, place[1], replaces=not looks)
-        elif not looks:
+            races.release(touch, place[1], replaces=not strong_read)
+        elif not strong_read:
             races.published.overwrites(task, place)
     if settles and acquires:
         task.settled = task.clock.position

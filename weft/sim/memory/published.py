@@ -35,7 +35,7 @@ SINGLE = 32
 class Published:
     """By address and scope, the clock that releases there have published, and the task that released last."""
 
-    __slots__ = ("_known", "_places", "_steering", "_tasks", "_tellers", "told")
+    __slots__ = ("_known", "_places", "_releasers", "_steering", "_tasks", "enabled")
 
     def __init__(self, steering: Steering, tasks: int) -> None:
         self._steering = steering
@@ -43,10 +43,11 @@ class Published:
         # The length of the clocks: at least one more than the tasks that have started, so that the last count is always 0.
         self._places = tasks + 1
         self._known: dict[tuple[Address, Reach], Known] = {}
-        self._tellers: dict[tuple[Address, Reach], int] = {}
-        self.told = bool(steering.deciding)
+        self._releasers: dict[tuple[Address, Reach], int] = {}
+        # Releases need not be recorded if no strong read of the kernel decides anything.
+        self.enabled = bool(steering.deciding)
 
-    def looks(self, touch: Touch, addresses: Array, acquires: bool) -> None:
+    def strong_read(self, touch: Touch, addresses: Array, acquires: bool) -> None:
         """A strong read of these addresses finds the clocks that are published there."""
         task, op = touch.task, touch.op
         reader = self._steering.readers[op]
@@ -55,7 +56,7 @@ class Published:
                 key = address, reach
                 task.clock.learned.see(reader, key, acquires, self._known.get(key), threads)
 
-    def tells(self, touch: Touch, addresses: Array, replaces: bool, latest: int) -> None:
+    def release(self, touch: Touch, addresses: Array, replaces: bool, latest: int) -> None:
         """A release at these addresses publishes the task's clock. An atomic continues the release sequences of earlier
         releases there, so it joins their clocks; a store `replaces` them (PTX ISA, memory consistency model, "Release and
         Acquire Patterns"). `latest`: the highest task that has started."""
@@ -66,19 +67,19 @@ class Published:
         threads = _threads(touch, addresses)
         # The entry for the whole storage gets the clock of all threads of the operation.
         single = threads is not None and len(places) == 1 + threads.size
-        tellers = [None, *threads.tolist()] if single and threads is not None else [None] * len(places)
-        told = {thread: self._released(task, op, thread) for thread in dict.fromkeys(tellers)}
+        releasers = [None, *threads.tolist()] if single and threads is not None else [None] * len(places)
+        released = {thread: self._released(task, op, thread) for thread in dict.fromkeys(releasers)}
         # Join the threads that release at one address first, so that the clock published there is copied only once.
         made: dict[Address, Known] = {}
-        for address, thread in zip(places, tellers, strict=True):
+        for address, thread in zip(places, releasers, strict=True):
             alone = replaces and isinstance(address, int)
-            made[address] = later(None if alone else made.get(address), told[thread])
+            made[address] = later(None if alone else made.get(address), released[thread])
         for address, known in made.items():
             for reach in self._reaches(task, op):
                 key = address, reach
                 before = None if replaces and isinstance(address, int) else self._known.get(key)
                 self._known[key] = later(before, known)
-                self._tellers[key] = task.place
+                self._releasers[key] = task.place
 
     def _released(self, task: Task, op: Op, thread: int | None) -> Known:
         """The clock that a task publishes, or one of its threads."""
@@ -108,8 +109,8 @@ class Published:
         everywhere: list[Reach] = [None, task.block.cluster.number, (task.block.cluster.number, task.rank)]
         for address in _addresses(*place, reading=False):
             for reach in everywhere:
-                if isinstance(address, int) and self._tellers.get((address, reach), task.place) != task.place:
-                    del self._known[address, reach], self._tellers[address, reach]
+                if isinstance(address, int) and self._releasers.get((address, reach), task.place) != task.place:
+                    del self._known[address, reach], self._releasers[address, reach]
 
     def _reaches(self, task: Task, op: Op) -> tuple[Reach, ...]:
         """The scopes at which an operation releases or acquires, according to its `scope` attribute."""

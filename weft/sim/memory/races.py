@@ -1,10 +1,10 @@
 """The race detector for global memory: between the programs of a launch, and between the threads of one program.
 
 Programs are ordered only by release and acquire: atomics, and loads and stores with an order. An acquire orders what follows
-if it reads from a release at the same address and its value decides something (`weft.sim.memory.learned`). Tasks of
-one program are ordered by their vector clocks. For each granule of an array, which several arguments may share, the detector
-keeps the last weak write, weak read, strong write (atomics included), strong read, and read by an asynchronous copy. Strong
-accesses never race with each other (PTX ISA, memory consistency model, "Morally strong operations").
+if it reads from a release at the same address and its value decides something (`weft.sim.memory.learned`). Tasks of one program
+are ordered by their vector clocks. For each granule of an array, which several arguments may share, the detector keeps the last
+weak write, weak read, strong write (atomics included), strong read, and read by an asynchronous copy. Strong accesses never
+race with each other (PTX ISA, memory consistency model, "Morally strong operations").
 
 An asynchronous copy's read is over once the copy is known to be complete. The completion of a TMA store's write cannot be
 observed before the launch ends, because `store_wait` waits for its reads only (PTX ISA, "cp.async.bulk.wait_group", `.read`).
@@ -199,8 +199,8 @@ class Races:
             known = np.array(counts)[where(own, owners - first, 0)]
         threads = per_granule(touch.threads, touch, notes)
         decided = self._steering.decided.get(touch.op, 0)
-        told = task.clock.learned.knows(owners, positions, notes & THREADS, threads, decided)
-        ordered = where(own, positions < known, told)
+        acquired = task.clock.learned.knows(owners, positions, notes & THREADS, threads, decided)
+        ordered = where(own, positions < known, acquired)
         bad = ~(ordered | (events == 0))
         if not bad.any():
             return
@@ -311,7 +311,7 @@ class Races:
         task.machine.found.add(error, *key)
 
     def _unordered(self, touch: Touch) -> str:
-        """A hint about the kernel's first strong read that looks like synchronisation but orders nothing."""
+        """Message text about the kernel's first strong read that orders nothing, although it may look like an acquire."""
         deciding = self._steering.deciding
         for op, number in self._steering.readers.items():
             line = "" if op.loc is None else f" at line {op.loc.line}"
@@ -348,11 +348,11 @@ class Races:
             error.buffer = name
             task.machine.found.add(error, hazard.GLOBAL_STORE, op)
 
-    def tells(self, touch: Touch, addresses: Array, replaces: bool) -> None:
+    def release(self, touch: Touch, addresses: Array, replaces: bool) -> None:
         """A release at these addresses. `replaces`: it is a store, which ends the release sequences of earlier releases there
         (an atomic continues them)."""
-        if self.published.told:
-            self.published.tells(touch, addresses, replaces, max(self._latest, touch.task.place))
+        if self.published.enabled:
+            self.published.release(touch, addresses, replaces, max(self._latest, touch.task.place))
             self._settle(touch.task, touch.each)
 
     def _settle(self, task: Task, each: bool) -> None:

@@ -79,8 +79,8 @@ def _check_aligned(task: Task, op: Op, handle: Handle, starts: Array, chosen: Ar
 
 
 def _start(task: Task, op: Op, handle: Handle, place: Place, request: Request, chosen: Array | None) -> None:
-    """Start an agent that writes the place's elements: `chosen` ones (None: all) get what `request` reads, or zero where its
-    mask is off (`ignore-src`; PTX ISA, "cp.async")."""
+    """Start an agent that writes the place's elements `chosen` (None: all): with the values that `request` reads, and with zero
+    where its mask is off (the zero-fill of PTX ISA, "cp.async")."""
     places.check_bounds(task, op, handle, place, request.element, "copies into")
     try:
         sources = request.heap.places(request.access)

@@ -1,8 +1,8 @@
 """TMA gather and scatter: parts of arbitrary rows of a matrix, consecutive in shared memory.
 
-In the tile stage, one operation moves a whole tile. In the lowered stage there is one operation for each hardware request of
-four rows (`.tile::gather4`, `.tile::scatter4`), and its data has the hardware's placement: rows of a box are consecutive, and
-16-byte chunks are swizzled by their address.
+In the tile stage, one operation moves a whole tile. In the lowered stage, an operation consists of hardware requests for four
+rows each (`.tile::gather4`, `.tile::scatter4`), with the hardware's placement: rows of a box are consecutive, and 16-byte
+chunks are swizzled by their address.
 """
 
 from __future__ import annotations

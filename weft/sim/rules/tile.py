@@ -82,7 +82,7 @@ def _assume(task: Task, op: Op, condition: Data) -> None:
 
 @rule(tile.hint)
 def _hint(task: Task, op: Op, x: Data) -> Data:
-    """Check the promises for each axis, undefined elements excepted. Register arrays have no tile axes, so are not checked."""
+    """Check the promises for each axis, except at undefined elements. Register arrays have no axes and are not checked."""
     if task.machine.lowered:
         return x
     value = op.operands[0]
