@@ -75,7 +75,8 @@ class Barrier:
     # include components of other barriers, because one multicast tcgen05.commit signals several.
     holding: Counts = field(default_factory=dict[int, int])
     held_up: Counts = field(default_factory=dict[int, int])
-    # Arrivals of cp.async without .noinc in the current phase: the task, the event number, and the counts complete by then.
+    # Arrivals by cp.async.mbarrier.arrive without .noinc in the current phase: the task, the event number, and the counts that
+    # hold once its copies are complete.
     added: list[tuple[int, int, Counts]] = field(default_factory=list[tuple[int, int, Counts]])
 
     def __post_init__(self) -> None:

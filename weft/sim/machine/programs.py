@@ -12,7 +12,7 @@ from typing import overload
 
 Pid = tuple[int, int, int]
 Order = Callable[[int], int]
-"""From a position to the number of the program there (x fastest): a bijection of `range(number of programs)`."""
+"""Maps a position to the number of the program there (x fastest): a permutation of `range(number of programs)`."""
 ROUNDS = 4
 """Rounds of the Feistel network; four make a pseudo-random permutation (Luby and Rackoff)."""
 LISTED = 4096
@@ -60,7 +60,7 @@ def windowed(count: int, size: int, within: Callable[[int, int], Order]) -> Orde
 
 
 def backwards(count: int) -> Order:
-    """The last program first."""
+    """The reverse order."""
     return lambda position: count - 1 - position
 
 

@@ -246,7 +246,7 @@ def float_to_integer(x: Array, target: DType) -> Array:
     whole = np.trunc(x.astype(F64))
     above, below = whole > float(target.max_value), whole < float(target.min_value)
     if target.bits == 64:
-        above = whole >= float(target.max_value)  # which rounded up to 2**63 or 2**64
+        above = whole >= float(target.max_value)  # the float of max_value is rounded up to 2**63 or 2**64
     inside = where(np.isnan(whole) | above | below, 0.0, whole).astype(dtype)
     low, high = dtype.type(target.min_value), dtype.type(target.max_value)
     return where(above, high, where(below, low, inside))[()]

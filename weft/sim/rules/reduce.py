@@ -1,4 +1,4 @@
-"""Operations that combine elements across a tile."""
+"""Operations that combine elements of a tile: reductions, scans, mapped functions, histograms, gathers, and `dot_fma`."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def spread(op: Op, index: Array) -> Array:
 
 
 def _place(task: Task, op: Op, handle: Handle, elements: Array, active: Array) -> Place:
-    """The place of the active elements of an array whose first axis counts threads."""
+    """The place of the active elements of a (threads, ...) array."""
     shape = (task.threads,) + (1,) * (elements.ndim - 1)
     threads = np.broadcast_to(arange(task.threads, dtype=np.int16).reshape(shape), elements.shape)
     return places.some_place(task, handle, element_of(op.operands[0]), elements, elements[active], threads[active])
