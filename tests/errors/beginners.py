@@ -121,6 +121,7 @@ TILE_MISTAKES = [
     Mistake("t = t + [1]", "language-operand", "pass a number", "t = t + 1"),
     Mistake("x = src * 2", "language-pointer-operand", "load through it first", "x = gl.load(src) * 2"),
     Mistake("x = src[i]", "language-pointer-index", "gl.load(pointer + i)", "x = gl.load(src + i)"),
+    Mistake("x = src.shape[0]", "language-shape-index", "kernel[grid](x, x.shape[0])", "x = n"),
     Mistake("dst[i] = t", "language-pointer-index", "gl.store(pointer + i, value)", "gl.store(dst + i, t)"),
     Mistake("t = gl.load(t)", "language-pointer-needed", "gl.load(ptr + offsets)", "t = gl.load(src + i)"),
     Mistake('x = t.to("float16")', "language-dtype", "gl.float16", "x = t.to(gl.float16)"),
@@ -278,7 +279,7 @@ THREAD_MISTAKES = [
         "x = i == 0 & n == 4 | i == 2", "lang-precedence", "write (i == 0) & (n == 4) | (i == 2)",
         "x = (i == 0) & (n == 4) | (i == 2)",
     ),
-    Mistake("x = 0 < i & 3 < 4", "lang-precedence", "or put i & 3 into brackets", "x = 0 < (i & 3) < 4"),
+    Mistake("x = 0 < i & 3 < 4", "lang-precedence", "or put i & 3 in parentheses", "x = 0 < (i & 3) < 4"),
     Mistake("x = src[i] < 1.0 & i >= 0", "lang-precedence", "(src[i] < 1.0) & (i >= 0)", "x = (src[i] < 1.0) & (i >= 0)"),
     # Arrays of the host
     Mistake("dst[i] = HOST[i]", "thread-host-view", "as an argument of the kernel", "dst[i] = src[i]"),

@@ -84,7 +84,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: smem().slice(48, 32, dim=1),
         ("elements 48 to 80 along dimension 1", "which has 64 there"),
     ),
-    "shared-slice-aligned": (lambda k: smem().slice(16, 32), ("32 elements from 16 on", "from a multiple of that on")),
+    "shared-slice-aligned": (
+        lambda k: smem().slice(16, 32),
+        ("32 elements from 16 on", "starting at a multiple of it"),
+    ),
     "shared-slice-stages": (
         lambda k: smem([2, 4, 64, 64]).slice(1, 2, dim=1),
         ("slice of 2 from 1 on along dimension 1 of 'smem'", "bufs.index(i).slice(start, length)"),
@@ -109,7 +112,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "shared-store": (
         lambda k: smem().store(k.tile(gl.float32, (64, 64))),
-        ("'x' (a float32 tile [64, 64]) is stored to 'smem' (a float16 buffer [64, 64])", "value.to(gl.float16)"),
+        (
+            "'x' (a float32 tile [64, 64]) cannot be stored to 'smem' (a float16 buffer [64, 64])",
+            "value.to(gl.float16)",
+        ),
     ),
     "layout-rank": (lambda k: smem().load(BLOCKED), ("[64, 64]",)),
     "layout-num-warps": (
@@ -132,11 +138,11 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     # cp.async
     "async-copy-tile": (
         lambda k: async_copy.async_copy_global_to_shared(line(gl.float16), addresses(k)),
-        ("'p' (a pointer<float32> tile [128]) is copied to 'smem' (a float16 buffer [128])",),
+        ("cannot copy from 'p' (a pointer<float32> tile [128]) to 'smem' (a float16 buffer [128])",),
     ),
     "async-copy-bytes": (
         lambda k: async_copy.async_copy_global_to_shared(line(gl.float16), addresses(k, gl.float16)),
-        ("each thread copies one element of 16 bits from 'p'", "at least 2 neighbouring elements"),
+        ("each thread copies one element of 16 bits from 'p'", "at least 2 contiguous elements"),
     ),
     "async-copy-cache": (
         lambda k: async_copy.async_copy_global_to_shared(line(), addresses(k), cache_modifier=".cv"),
@@ -150,7 +156,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: async_copy.async_copy_global_to_shared(line(), k.tile()),
         ("async_copy_global_to_shared needs",),
     ),
-    "async-pendings": (lambda k: async_copy.wait_group(-1), ("wait_group is asked to leave -1 under way", "0 to 63")),
+    "async-pendings": (
+        lambda k: async_copy.wait_group(-1),
+        ("wait_group cannot leave -1 operations in flight", "0 to 63"),
+    ),
     # mbarriers
     "async-barrier-array": (
         lambda k: mbarrier.init(named(mbarrier.allocate_mbarrier(batch=3), "bars"), count=1),
@@ -160,10 +169,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: mbarrier.arrive(line(gl.int64, 1)),
         ("arrive needs an mbarrier, but 'smem' (an int64 buffer [1]) lies in SwizzledSharedLayout", "MBarrierLayout()"),
     ),
-    "async-barrier-count": (lambda k: mbarrier.init(bar(), 0), ("init of 0 arrivals", "from 1 to 1048575")),
+    "async-barrier-count": (lambda k: mbarrier.init(bar(), 0), ("init got a count of 0 arrivals", "from 1 to 1048575")),
     "async-expect-bytes": (lambda k: mbarrier.expect(bar(), 1 << 20), ("1048576 bytes", "several barriers")),
     "language-constexpr-needed": (lambda k: mbarrier.expect(bar(), k.scalar(gl.int32, "n")), ("expect", "int32")),
-    "async-phase": (lambda k: mbarrier.wait(bar(), 2), ("wait for phase 2", "i // num_buffers & 1")),
+    "async-phase": (lambda k: mbarrier.wait(bar(), 2), ("mbarrier.wait got phase 2", "i // num_buffers & 1")),
     "async-phase-type": (
         lambda k: mbarrier.wait(bar(), k.scalar(gl.float32, "phase")),
         ("is 'phase' (a float32 scalar), not an integer",),
@@ -190,7 +199,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: load(k, coord=[0, -4]),
         (
             "async_copy_global_to_shared starts at column -4 of a descriptor of float16 blocks [64, 64]",
-            "that 8 divides",
+            "that are multiples of 8",
         ),
     ),
     "async-coordinate-type": (
@@ -223,11 +232,11 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "async-make-padding": (
         lambda k: tma.make_tensor_descriptor(k.pointer(gl.int16), [64, 64], [64, 1], [64, 64], NVMMA, "nan"),
-        ("padding_option='nan' of a descriptor of int16", "'zero'"),
+        ("padding_option='nan' is not valid for a descriptor of int16", "'zero'"),
     ),
     "async-make-extent": (
         lambda k: tma.make_tensor_descriptor(k.pointer(gl.float16), [64, 0], [64, 1], [64, 64], NVMMA),
-        ("extent 1 of a descriptor is 0", "skip the block's work"),
+        ("extent 1 of a descriptor is 0", "put the code under a condition"),
     ),
     "async-make-outer-stride": (
         lambda k: tma.make_tensor_descriptor(k.pointer(gl.float16), [k.scalar(gl.int32), 64], [68, 1], [64, 64], NVMMA),
@@ -358,4 +367,4 @@ def test_ampere_counts_one_by_one():
     with building(target="sm_80"), pytest.raises(UserError) as caught:
         mbarrier.arrive(bar(), count=2)
     assert caught.value.code == "async-barrier-count-target"
-    assert "arrive counts 2 at once, but sm_80" in str(caught.value)
+    assert "mbarrier.arrive got count=2, but on sm_80" in str(caught.value)

@@ -38,7 +38,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: tmem(layout=PLAIN),
         (f"{PLAIN!r} is not a layout of tensor memory", "TensorMemoryLayout([128, N], col_stride=1)"),
     ),
-    "tmem-shape": (lambda k: tmem([64]), ("shape [64] is not that of tiles", repr(ACC), "[rows, columns]")),
+    "tmem-shape": (lambda k: tmem([64]), ("shape [64] is not valid in tensor memory", repr(ACC), "[rows, columns]")),
     "tmem-element": (
         lambda k: tmem(element=gl.float64),
         (f"elements of float64 have 64 bits, but {ACC!r} holds elements of 8, 16 or 32 bits",),
@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "tmem-partition": (specialize, ("the partition worker of warp_specialize", "before warp_specialize")),
     "tmem-two-ctas-mixed": (
         lambda k: (tmem([256, 64], layout=PAIR), tmem()),
-        (f"{ACC!r} is for one block, but", "allocated before is for two blocks", "write two_ctas=True"),
+        (f"{ACC!r} is for one block, but", "in this kernel are for two blocks", "write two_ctas=True"),
     ),
     "tmem-access": (
         lambda k: tmem().load(MATRIX),
@@ -100,7 +100,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "mma-shapes": (lambda k: product(b=smem([128, 64])), ("a has 64 columns, b 128 rows",)),
     "mma-accumulator-type": (
         lambda k: product(acc=tmem(element=gl.int32)),
-        ("tcgen05_mma of float16 and float16 does not add to 'acc'", "float32 or float16"),
+        ("tcgen05_mma of float16 and float16 cannot accumulate in 'acc'", "float32 or float16"),
     ),
     # Products with scales
     "tcgen05-format": (
@@ -109,7 +109,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "tcgen05-format-element": (
         lambda k: scaled(a_type="e2m1"),
-        ("a of tcgen05_mma_scaled is", "elements of e2m1 are kept in gl.uint8", "pass a_type='e4m3'"),
+        ("a of tcgen05_mma_scaled is", "elements of e2m1 are stored in gl.uint8", "pass a_type='e4m3'"),
     ),
     "tcgen05-scale": (
         lambda k: scaled(a_scale=smem([128, 4], gl.uint8, gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))),
@@ -160,7 +160,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "gather-block": (
         lambda k: gather(k, block=(1, 8)),
-        ("a descriptor of float16 blocks [1, 8] is not one of single rows of at least 32 bytes", "columns >= 16"),
+        (
+            "the block of a descriptor of float16 blocks [1, 8] is not a single row of at least 32 bytes",
+            "columns >= 16",
+        ),
     ),
     "gather-buffer": (
         lambda k: gather(k, memory=smem([16, 64], layout=ROWS)),
@@ -187,7 +190,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "shared-several-tiles": (lambda k: tmem([2, 128, 64]).load(), ("load of 'acc'", "holds several tiles")),
     "shared-store": (
         lambda k: tmem().store(k.tile(gl.float16, (128, 64))),
-        ("'x' (a float16 tile [128, 64]) is stored to 'acc'", "value.to(gl.float32)"),
+        ("'x' (a float16 tile [128, 64]) cannot be stored to 'acc'", "value.to(gl.float32)"),
     ),
     "shared-handle-needed": (
         lambda k: tcgen05_commit(tmem()),

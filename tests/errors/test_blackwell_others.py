@@ -169,7 +169,7 @@ def test_barriers_that_blocks_share():
             with pytest.raises(UserError) as caught:
                 wrong()
             assert caught.value.code == "cluster-signal"
-            assert "each block's own" in str(caught.value)
+            assert "signals one barrier per block" in str(caught.value)
 
 
 def test_pairs_share_barriers_of_loads_on_blackwell_alone():

@@ -89,7 +89,7 @@ def test_a_tile_of_another_shape():
     text = shown(
         lambda: other_shape[1](view(64, 64), view(64, 64)), "bridge-shapes", "gl.store(y.tile[32, 16](0, 0), part)"
     )
-    assert "'part' (a float32 tile [16, 32]) is stored to y.tile[32, 16](0, 0), whose shape is [32, 16]" in text
+    assert "'part' (a float32 tile [16, 32]) cannot be stored to y.tile[32, 16](0, 0), whose shape is [32, 16]" in text
     assert "view.tile[16, 32](i, j)" in text
 
 
@@ -102,7 +102,7 @@ def test_a_layout_for_addresses():
     array = np.zeros(128, np.float32)
     text = shown(lambda: layout_of_a_pointer[1](array, LINE), "bridge-layout-of-addresses")
     assert repr(LINE) in text
-    assert "which is no view: what is loaded has the layout of its addresses" in text
+    assert "which is not a view: the loaded tile has the layout of its pointers" in text
 
 
 def test_a_layout_that_does_not_fit():
@@ -246,7 +246,7 @@ def into_open(x, layout: gl.constexpr):
 def test_fragments():
     x = view(64, 64)
     text = shown(lambda: open_fragment[1](x), "bridge-fragment-open", "part = gl.fragment(tile)")
-    assert "a fragment of 'tile' (a float32 tile [64, 64]), whose layout CoalescedLayout() is still to be found" in text
+    assert "a fragment of 'tile' (a float32 tile [64, 64]), whose layout CoalescedLayout() is not resolved yet" in text
     assert "CoalescedLayout()" in shown(lambda: into_open[1](x, BLOCKED), "bridge-fragment-open")
     text = shown(lambda: from_a_tile[1](x, BLOCKED), "bridge-fragment-view")
     assert "got a float32 tile [64, 64]" in text

@@ -255,7 +255,7 @@ def test_return_in_loop():
 
     error = mistake(kernel, "lang-return-in-loop", out=POINTER, n=INT)
     assert pointed(error) == "return slots.index(i % 2)"
-    assert f"this round of the loop of line {kernel_line(slot) + 2} only" in error.message
+    assert f"only in this iteration of the loop of line {kernel_line(slot) + 2}" in error.message
 
 
 def test_memory_that_a_round_has_chosen_is_gone_after_the_loop():
@@ -284,7 +284,7 @@ def test_a_loop_that_a_break_may_leave_has_no_counter_before_its_first_round():
         gl.store(out, i)
 
     error = mistake(kernel, "lang-loop-local", out=POINTER, n=INT)
-    assert f"in the loop of line {kernel_line(kernel) + 4} only" in error.message
+    assert f"only in the loop of line {kernel_line(kernel) + 4}" in error.message
 
 
 def test_a_loop_whose_break_never_comes_is_endless():

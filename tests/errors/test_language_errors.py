@@ -32,11 +32,11 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "tile-rank-mismatch": (
         lambda k: x(k) * k.tile(shape=(32,), layout=gl.SliceLayout(0, MATRIX), name="bias"),
-        ("* meets 'x' (a float32 tile [16, 32]) and 'bias' (a float32 tile [32])", "x[None, :]"),
+        ("* combines 'x' (a float32 tile [16, 32]) and 'bias' (a float32 tile [32])", "x[None, :]"),
     ),
     "tile-shape-mismatch": (
         lambda k: gl.where(x(k, gl.int1), x(k), x(k, shape=(16, 8))),
-        ("where meets", "dimension 1 is 32 in one and 8 in the other"),
+        ("where combines", "dimension 1 is 32 in one and 8 in the other"),
     ),
     "tile-not-trivial": (
         lambda k: gl.convert_layout(x(k), OTHER, assert_trivial=True),
@@ -46,7 +46,10 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: x(k, shape=(16,), layout=gl.SliceLayout(1, MATRIX))[None, :],
         ("a slice that dropped dimension 1", f"write gl.SliceLayout(0, gl.{MATRIX!r})"),
     ),
-    "tile-arange": (lambda k: gl.arange(0, 100), ("arange(0, 100) has 100 elements", "mask what lies beyond")),
+    "tile-arange": (
+        lambda k: gl.arange(0, 100),
+        ("arange(0, 100) has 100 elements", "mask the elements that are too many"),
+    ),
     "layout-num-warps": (
         lambda k: gl.arange(0, 128, gl.BlockedLayout([1], [32], [8], [0])),
         ("spread over 8 warps", "num_warps=4"),
@@ -55,7 +58,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "language-truth": (lambda k: 1 if x(k) > 0 else 2, ("an int1 tile [16, 32]", "gl.where")),
     "language-literal-range": (
         lambda k: x(k, gl.uint8) + 300,
-        ("the constant 300 meets uint8 values, which go from 0 to 255", "cast the values to a wider type"),
+        ("the constant 300 is combined with uint8 values, whose range is 0 to 255", "cast the values to a wider type"),
     ),
     "language-fp8-arithmetic": (
         lambda k: x(k, gl.float8e4nv) * 2,
@@ -63,9 +66,12 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "language-pointer-difference": (
         lambda k: k.pointer() - k.pointer(),
-        ("a pointer<float32> and a pointer<float32>",),
+        ("cannot subtract a pointer<float32> from a pointer<float32>",),
     ),
-    "language-pointer-offset": (lambda k: k.pointer() + x(k), ("is moved by a float32 tile [16, 32]", ".to(gl.int32)")),
+    "language-pointer-offset": (
+        lambda k: k.pointer() + x(k),
+        ("is a float32 tile [16, 32], but offsets are integers", ".to(gl.int32)"),
+    ),
     "language-mask-type": (
         lambda k: gl.load(k.pointer() + k.tile(gl.int32), mask=k.tile(gl.int32, name="m")),
         ("the mask of load is 'm' (an int32 tile [128]), not int1", "mask != 0"),

@@ -152,7 +152,7 @@ def test_a_sync_mode_that_is_none():
 def test_clusters_are_refused_where_the_target_has_none():
     error = caught(lambda: scale.warmup(X, Y, 8, num_ctas=2, target="sm_80"))
     assert error.code == "launch-clusters"
-    assert "sm_80 has clusters of 1 at most" in error.message
+    assert "sm_80 has clusters of at most 1" in error.message
 
 
 def test_overflow_checks_are_refused():

@@ -66,7 +66,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda k: product(k, a=k.tile(gl.float16, (128, 64))),
         (
             f"a of warpgroup_mma is 'x' (a float16 tile [128, 64]) in {MATRIX!r}",
-            f"beside an accumulator in {WIDE!r} it lies in DotOperandLayout(0, {WIDE!r}, 2)",
+            f"an accumulator in {WIDE!r} needs it in DotOperandLayout(0, {WIDE!r}, 2)",
             f"gl.convert_layout(x, gl.DotOperandLayout(0, gl.{WIDE!r}, 2)), or pass it in shared memory",
         ),
     ),
@@ -95,7 +95,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "mma-accumulator-type": (
         lambda k: product(k, c=acc(k, gl.int32)),
-        ("of float16 and float16 does not add to 'acc' (an int32 tile [128, 64])", "float32 or float16"),
+        ("of float16 and float16 cannot accumulate in 'acc' (an int32 tile [128, 64])", "float32 or float16"),
     ),
     "mma-accumulator-layout": (
         lambda k: product(k, c=acc(k, layout=MATRIX)),
@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "mma-in-flight": (
         lambda k: named(product(k, is_async=True), "sums") * 2,
         (
-            "'sums' (a float32 tile [128, 64]) is the accumulator of a product under way",
+            "'sums' (a float32 tile [128, 64]) is the accumulator of an MMA in flight",
             "sums = warpgroup_mma_wait(0, (sums,))",
         ),
     ),
@@ -132,11 +132,11 @@ MISTAKES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "mma-wait-operand": (
         lambda k: warpgroup_mma_wait(0, (acc(k), smem([128, 64]))),
-        ("waits for 'smem' (a float16 buffer [128, 64])", "buffers that it reads need no mention"),
+        ("waits for 'smem' (a float16 buffer [128, 64])", "the buffers that it reads are not listed"),
     ),
     "async-pendings": (
         lambda k: warpgroup_mma_wait(-1, (acc(k),)),
-        ("warpgroup_mma_wait is asked to leave -1 under way", "0 waits for all"),
+        ("warpgroup_mma_wait cannot leave -1 operations in flight", "0 waits for all"),
     ),
     "language-predicate": (
         lambda k: product(k, use_acc=k.tile(gl.int1, (64,), gl.BlockedLayout([1], [32], [4], [0]))),
@@ -249,7 +249,7 @@ OTHERS = {
             k.tile(gl.float16, (64, 64)),
             acc(k, layout=V2),
         ),
-        f"it lies in DotOperandLayout(0, {V2!r}, 2)",
+        f"needs it in DotOperandLayout(0, {V2!r}, 2)",
     ),
     "mma_v2 of few rows": (
         "layout-mma-shape",
@@ -261,7 +261,7 @@ OTHERS = {
     "mma_v2 under way": (
         "mma-in-flight",
         lambda k: product(k, a=product(k, c=acc(k, gl.float16), is_async=True)),
-        "under way",
+        "in flight",
     ),
 }
 

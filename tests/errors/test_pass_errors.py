@@ -45,7 +45,9 @@ def test_two_layouts():
     k(tile.set_layout, k(arith.add, x, x), layout=OTHER)
     error = k.refused()
     assert error.code == "resolve-conflict"
-    assert error.message == (f"'x' is left to the compiler, but its uses need two layouts: {LINE} and {OTHER}")
+    assert error.message == (
+        f"the layout of 'x' is left to the compiler, but its uses need two layouts: {LINE} and {OTHER}"
+    )
     assert error.loc.line == 4
     assert [(label, loc.line) for label, loc in error.related] == [("the first layout is needed here", 2)]
     assert "convert_layout" in error.fix

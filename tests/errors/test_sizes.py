@@ -87,6 +87,8 @@ MISTAKES = [
     ("layout-tile-elements", "64", lambda: NVMMASharedLayout.get_default_for([2**40, 64], gl.float16).to_linear([2**40, 64])),
     ("layout-integers", "['a']", lambda: LINE.to_linear(["a"])),
     ("layout-integers", "is 5", lambda: LINE.to_linear(5)),
+    ("layout-integers", "is 8", lambda: LINE.format_tensor_view(8)),
+    ("layout-integers", "is '8'", lambda: LINE.format_hardware_view("8")),
     ("layout-integers", "'ab'", lambda: PaddedSharedLayout.with_identity_for([[4, 4]], "ab", [0])),
     ("layout-integers", "order is 0", lambda: PaddedSharedLayout.with_identity_for([[4, 4]], [8], 0)),
     ("layout-integers", "block_shape is 5", lambda: NVMMASharedLayout.get_default_for(5, gl.float16)),

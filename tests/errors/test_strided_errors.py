@@ -72,10 +72,10 @@ MISTAKES = [
     ("strided-upcast", ["(6:1)"], lambda: upcast(Layout(6), 4)),
     (
         "strided-tile-to-shape",
-        ["(4, 3)", "(8, 8)", "8 is no multiple of 3"],
+        ["(4, 3)", "(8, 8)", "8 is not a multiple of 3"],
         lambda: tile_to_shape(Layout((4, 3)), (8, 8)),
     ),
-    ("strided-swizzle", ["Swizzle(3, 0, 2)", "3 bits moved by 2"], lambda: Swizzle(3, 0, 2)),
+    ("strided-swizzle", ["Swizzle(3, 0, 2)", "3 bits shifted by 2"], lambda: Swizzle(3, 0, 2)),
     ("strided-swizzle", ["Swizzle(1, -1, 2)"], lambda: Swizzle(1, -1, 2)),
     ("strided-swizzle-row", ["rows of 48", "vectors of 8"], lambda: make_swizzle(48, 8, element_bytes=2)),
     ("strided-linear-carry", ["(4:3)", "offsets 3 and 6"], lambda: to_linear(Layout(4, 3))),

@@ -142,7 +142,7 @@ def disagreeing(out, layout: gl.constexpr):
 
 def test_threads_that_hold_one_element_must_agree():
     layout = gl.BlockedLayout([1, 1], [8, 4], [4, 1], [1, 0])
-    with pytest.raises(BrokenPromise, match=r"hold element \(0, 0\) of a tile in common, but have 0 and 1"):
+    with pytest.raises(BrokenPromise, match=r"both hold element \(0, 0\) of a tile, but with values 0 and 1"):
         disagreeing[1](gl.LayoutTensor(np.zeros((8, 4), np.int32)), layout)
 
 

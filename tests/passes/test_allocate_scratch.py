@@ -165,7 +165,7 @@ def test_the_bill():
         k.run(replace(SM90, shared_bytes=10000))
     assert error.value.code == "shared-memory"
     assert error.value.message.startswith(
-        "the kernel needs 12000 bytes of shared memory, the target has 10000 for a block: "
+        "the kernel needs 12000 bytes of shared memory, but the target has 10000 per block: "
     )
     assert error.value.message.endswith(
         "s2 takes 8000 bytes at kernel.py:2, in use at line 2; s1 takes 4000 bytes at kernel.py:1, in use at line 2"

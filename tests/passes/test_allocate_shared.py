@@ -352,7 +352,7 @@ def test_the_bill():
         allocate_shared(k.finished(), replace(SM90, shared_bytes=50000))
     assert error.value.code == "shared-memory"
     assert error.value.message == (
-        "the kernel needs 76800 bytes of shared memory, the target has 50000 for a block: "
+        "the kernel needs 76800 bytes of shared memory, but the target has 50000 per block: "
         "b_smem takes 51200 bytes at k.py:2, in use at line 8; "
         "a_smem takes 25600 bytes at k.py:1, in use from line 5 to 11"
     )

@@ -87,13 +87,13 @@ def test_the_bill():
     assert isinstance(error, UserError)
     assert error.code == "tensor-memory"
     assert error.loc is not None and error.loc.line == 9
-    assert "needs 544 columns of tensor memory, the target has 512 for a block" in error.message
-    wide, accs, unnamed = error.message.partition("block: ")[2].split("; ")
+    assert "needs 544 columns of tensor memory, but the target has 512 per block" in error.message
+    wide, accs, unnamed = error.message.partition("per block: ")[2].split("; ")
     assert wide.startswith("wide takes 384 columns at k.py:9, [3, 128, 128] of float32 in TensorMemoryLayout(")
     assert accs.startswith("accs takes 128 columns at k.py:")
     assert unnamed.startswith("a buffer takes 32 columns at k.py:10, [128, 64] of float16")
     assert ".reinterpret" in error.fix and ".slice" in error.fix
-    with pytest.raises(OutOfResources, match="the target has 64 for a block"):
+    with pytest.raises(OutOfResources, match="the target has 64 per block"):
         allocated(TensorKernel(), replace(SM100, tensor_memory_columns=64))
 
 
@@ -130,11 +130,11 @@ def test_threads_reach_tensor_memory_in_warpgroups():
     with pytest.raises(UserError) as caught:
         check_partitions(k.finished(), SM100)
     assert caught.value.code == "tensor-memory-warps"
-    assert "tmem.load is done by worker 1, which has 2 warps" in caught.value.message
+    assert "tmem.load is executed by worker 1, which has 2 warps" in caught.value.message
     assert "worker_num_warps=[4, 4]" in caught.value.fix
     k = TensorKernel(num_warps=2)
     k.put(k.acc(0), 4)
-    with pytest.raises(UserError, match="done by the kernel, which has 2 warps"):
+    with pytest.raises(UserError, match="executed by the kernel, which has 2 warps"):
         check_partitions(k.finished(), SM100)
 
 

@@ -335,10 +335,10 @@ def test_registers_that_are_read_wait_for_a_wait_beside_the_product():
 @pytest.mark.parametrize(
     ("rows", "columns", "warps", "said"),
     [
-        (128, 256, 4, "1024 bytes of each thread's registers at a time, which has 1020"),
+        (128, 256, 4, "1024 of the 1020 bytes of registers of each thread"),
         (128, 256, 16, ""),
         (128, 256, 8, ""),
-        (256, 256, 16, "512 bytes of each thread's registers at a time, which has 512"),
+        (256, 256, 16, "512 of the 512 bytes of registers of each thread"),
     ],
 )
 def test_accumulators_that_leave_no_room(rows, columns, warps, said):

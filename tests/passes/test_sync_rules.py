@@ -245,7 +245,7 @@ def test_explicit_fences_are_the_author_s():
     assert error.value.related == (("the access that the fence has to follow", first.loc),)
     assert first.loc is not None
     assert error.value.message.startswith(
-        f"tma.store reaches a through the async proxy, but threads accessed it at line {first.loc.line}, "
+        f"tma.store accesses a through the async proxy, but threads accessed it at line {first.loc.line}, "
     )
     assert "fence_async_shared()" in error.value.fix
 

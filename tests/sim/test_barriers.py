@@ -73,7 +73,9 @@ def test_too_many_arrivals():
     with pytest.raises(hazard.TooManyArrivals) as caught:
         bar.arrive(op(3), clock, 2, Released())
     assert caught.value.code == "hazard-too-many-arrivals"
-    assert "arrives 2 times at bar, 1 more than phase 0 takes: it has had 1 of its 2 arrivals" in caught.value.message
+    assert (
+        "arrives 2 times at bar, 1 more than phase 0 takes: it has received 1 of its 2 arrivals" in caught.value.message
+    )
     assert [loc.line for _, loc in caught.value.related] == [2]
 
 
@@ -99,11 +101,11 @@ def test_too_many_and_too_few_bytes():
     starved = bar.starved(op(7))
     assert starved is not None
     assert starved.code == "hazard-transaction-bytes-missing"
-    assert "expects 100 bytes, but copies bring 60" in starved.message
+    assert "expects 100 bytes, but copies complete 60" in starved.message
     with pytest.raises(hazard.TransactionBytes) as caught:
         bar.bring(op(4), clock, 60, flight([], "b"))
     assert caught.value.code == "hazard-transaction-bytes"
-    assert "bring 120 bytes to phase 0 of bar, which expects 100" in caught.value.message
+    assert "complete 120 bytes in phase 0 of bar, which expects 100" in caught.value.message
 
 
 def test_a_completion_that_does_not_come_after_a_wait():
@@ -176,7 +178,7 @@ def test_reports_count_as_the_author_does():
     assert "lacks 1 of 2 arrivals" in bar.missing(0, [])
     with pytest.raises(hazard.TooManyArrivals) as caught:
         bar.arrive(op(3), clock, 8, clock.release())
-    words = "arrives 2 times at bar, 1 more than phase 0 takes: it has had 1 of its 2 arrivals"
+    words = "arrives 2 times at bar, 1 more than phase 0 takes: it has received 1 of its 2 arrivals"
     assert words in str(caught.value)
 
 

@@ -141,7 +141,7 @@ def test_an_answer_is_read_before_it_has_come():
     k.at(3).ask()
     k.at(4).answer()
     message = refused(hazard.AnswerInFlight, "clc-in-flight", k)
-    assert "the block reads result while the answer that the block asked for is on its way there" in message
+    assert "the block reads result while the answer that the block requested is in flight" in message
     assert "<kernel>:3" in message
     assert "<kernel>:4" in message
 
@@ -199,7 +199,7 @@ def asking_again(wait: bool) -> Kernel:
 
 def test_nobody_asks_again_after_none_was_left():
     message = refused(hazard.LaunchControlMisuse, "clc-after-none", asking_again(wait=True), grid=1)
-    assert "the block asks for a program after it has seen the answer that none was left" in message
+    assert "the block requests a program after it has read the answer that none was left" in message
     assert "<kernel>:7" in message
     assert "<kernel>:9" in message
 
@@ -217,7 +217,7 @@ def test_a_program_is_taken_over_and_forgotten(waited):
         k.wait(0)
     message = refused(hazard.LaunchControlMisuse, "clc-lost", k)
     assert (
-        "program (0, 0, 0) has taken over program (1, 0, 0), which will not be launched, but at its end nobody"
+        "program (0, 0, 0) has claimed program (1, 0, 0), which will not be launched, but at its end no thread"
         in message
     )
 
@@ -228,7 +228,7 @@ def test_the_next_answer_comes_over_one_that_nobody_has_read():
     k.wait(0)
     k.hand_on()
     k.ask()
-    assert "but when the next one is asked for nobody" in refused(hazard.LaunchControlMisuse, "clc-lost", k)
+    assert "but when the next one is asked for no thread" in refused(hazard.LaunchControlMisuse, "clc-lost", k)
 
 
 def test_an_answer_at_no_multiple_of_16_bytes():
@@ -237,7 +237,7 @@ def test_an_answer_at_no_multiple_of_16_bytes():
     part = k.emit(shared.slice, results, start=1, length=1, dim=0)
     k.ask(k.emit(shared.reinterpret, part, element=int64, shape=(2,), layout=PLAIN))
     message = refused(hazard.LaunchControlMisuse, "clc-alignment", k)
-    assert "an answer goes to byte 8 of r" in message
+    assert "an answer is written to byte 8 of r" in message
 
 
 def test_the_program_of_an_answer_that_names_none_is_undefined():
@@ -253,5 +253,5 @@ def test_other_blocks_of_a_cluster_get_no_answer_without_multicast():
     k = Asking(**PAIR)
     k.ask()
     k.wait(0)
-    with pytest.raises(hazard.TransactionBytes, match="expects 16 bytes, but copies bring 0"):
+    with pytest.raises(hazard.TransactionBytes, match="expects 16 bytes, but copies complete 0"):
         run(k.done(), np.zeros(4, np.int32), grid=(4,), max_resident=1)

@@ -134,7 +134,7 @@ def reading(size: int, wait: bool):
 def test_rows_are_read_before_they_have_come():
     found = verdict(early, reading(2048, wait=False))
     assert isinstance(found, hazard.ReadInFlight)
-    assert "reads smem while the copy into it that the block started is under way" in str(found)
+    assert "reads smem while the copy into it that the block started is in flight" in str(found)
     assert verdict(early, reading(2048, wait=True)) is None
 
 
@@ -145,7 +145,7 @@ def test_all_bytes_of_the_rows_arrive(size, code):
     found = verdict(early, reading(size, wait=True))
     assert found is not None
     assert found.code == code
-    assert "bring 2048" in str(found)
+    assert "complete 2048" in str(found)
 
 
 @weft.jit(sync="none")
@@ -197,7 +197,7 @@ def test_columns_begin_at_multiples_of_16_bytes():
     packed = TensorDescriptor.from_tensor(
         np.zeros((20, 128), np.uint8), [1, 64], gl.NVMMASharedLayout(128, 8, 2, fp4_padded=True)
     )
-    with pytest.raises(hazard.Misaligned, match="requests start at multiples of 64 bytes"):
+    with pytest.raises(hazard.Misaligned, match="TMA needs a multiple of 64 bytes"):
         fetched[(1,)](packed, rows, 32, 16, LINE)
 
 

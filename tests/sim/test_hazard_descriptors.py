@@ -95,8 +95,8 @@ def test_one_after_another():
 @pytest.mark.parametrize(
     ("fault", "code", "text"),
     [
-        ("late", "hazard-descriptor-in-use", "through which a load is under way"),
-        ("kept", "hazard-descriptor-replaced", "the same line has made another one"),
+        ("late", "hazard-descriptor-in-use", "through which a load is in flight"),
+        ("kept", "hazard-descriptor-replaced", "a newer one from the same line has overwritten"),
     ],
 )
 def test_descriptors_that_are_needed_still(fault, code, text):

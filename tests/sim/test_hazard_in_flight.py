@@ -183,7 +183,9 @@ def test_no_fence_orders_global_memory_for_tma(fault, verb):
         return
     assert type(found) is hazard.MissingFence
     refused(
-        found, "hazard-global-fence", f"{verb} by TMA, which threads of the block wrote: no fence orders global memory"
+        found,
+        "hazard-global-fence",
+        f"{verb} by TMA, which threads of the block wrote: weft has no fence for global memory",
     )
 
 

@@ -214,4 +214,4 @@ def test_pendings(buffers, more):
         return
     assert type(found) is hazard.StoreSourceReused
     assert found.buffer == "out[0]"
-    assert "with fewer pendings than stores since that one" in found.fix
+    assert "with fewer pendings than stores issued since that one" in found.fix

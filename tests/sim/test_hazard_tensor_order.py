@@ -117,7 +117,7 @@ def arguments(what: str, waits: bool = False) -> Any:
 )
 def test_without_a_wait_nothing_orders_them(what, words):
     found = verdict(followed, arguments(what))
-    refused(found, "hazard-tensor-order", "may still be at work on", "tcgen05_commit(bar)", "mbarrier.wait(bar", *words)
+    refused(found, "hazard-tensor-order", "that may be in flight", "tcgen05_commit(bar)", "mbarrier.wait(bar", *words)
     assert type(found) is hazard.TensorOrder
     assert verdict(followed, arguments(what, waits=True)) is None
 

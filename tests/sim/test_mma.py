@@ -108,8 +108,8 @@ def test_operands_of_complete_products_are_free(fault):
     [
         ("early", "hazard-read-in-flight", ["multiplies a", "mbarrier.wait()"]),
         ("fresh", "hazard-uninitialized", ["b, which was never written"]),
-        ("written", "hazard-operand-reused", ["writes a", "the product", "multiplied it here", "warpgroup_mma_wait("]),
-        ("reloaded", "hazard-operand-reused", ["copies into b", "the product", "warpgroup_mma_wait("]),
+        ("written", "hazard-operand-reused", ["writes a", "the MMA", "multiplied it here", "warpgroup_mma_wait("]),
+        ("reloaded", "hazard-operand-reused", ["copies into b", "the MMA", "warpgroup_mma_wait("]),
         ("second", "hazard-operand-reused", ["writes b", "fewer outstanding"]),
     ],
 )
@@ -280,10 +280,10 @@ def accumulators(src, out, fault: gl.constexpr, layout: gl.constexpr):
 @pytest.mark.parametrize(
     ("fault", "code", "lines", "words"),
     [
-        ("stored", "hazard-accumulator", 1, ["whose product is under way", "acc = warpgroup_mma_wait("]),
-        ("old name", "hazard-accumulator-old", 2, ["since a wait took it over", "a wait took it over here"]),
-        ("taken", "hazard-accumulator-old", 2, ["since another product took it over"]),
-        ("twice", "hazard-accumulator-old", 2, ["another product took it over here"]),
+        ("stored", "hazard-accumulator", 1, ["whose MMA is in flight", "acc = warpgroup_mma_wait("]),
+        ("old name", "hazard-accumulator-old", 2, ["since a wait claimed it", "a wait claimed it here"]),
+        ("taken", "hazard-accumulator-old", 2, ["since another MMA claimed it"]),
+        ("twice", "hazard-accumulator-old", 2, ["another MMA claimed it here"]),
     ],
 )
 def test_accumulators_in_flight_have_no_value(fault, code, lines, words, order):

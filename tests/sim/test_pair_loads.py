@@ -59,7 +59,7 @@ def test_bytes_of_both_blocks_arrive_on_one_barrier(order):
 
 def test_both_blocks_expect_their_bytes():
     with pytest.raises(
-        hazard.TransactionBytes, match="phase 0 of bar of block 0 expects 8224 bytes, but copies bring 8192"
+        hazard.TransactionBytes, match="phase 0 of bar of block 0 expects 8224 bytes, but copies complete 8192"
     ):
         loaded[(1,)](*arguments(size=4112), num_ctas=2)
 

@@ -241,7 +241,7 @@ def test_warps_reach_their_own_lanes():
         ran(k.done())
     assert found.value.code == "hazard-tensor-memory-lanes"
     assert "warp 1 accesses lane 0" in str(found.value)
-    assert "reaches lanes 32 to 63" in str(found.value)
+    assert "can access lanes 32 to 63" in str(found.value)
 
 
 def test_columns_that_the_kernel_does_not_have():

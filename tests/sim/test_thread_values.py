@@ -273,8 +273,8 @@ def test_threads_that_hold_an_element_in_common():
     with pytest.raises(hazard.BrokenPromise) as caught:
         run_tiles(kernel(True), out)
     assert caught.value.code == "hazard-assembled"
-    assert "thread 0 and thread 8 hold element (0,)" in caught.value.message
-    assert "have 0 and 8" in caught.value.message
+    assert "thread 0 and thread 8 both hold element (0,)" in caught.value.message
+    assert "with values 0 and 8" in caught.value.message
 
 
 # Exchange within warps
@@ -303,7 +303,7 @@ def test_lanes_that_do_not_exist():
     with pytest.raises(hazard.InactiveLane) as caught:
         run(kernel((40,), 16), np.zeros(40, np.int32))
     assert caught.value.code == "hazard-shuffle-lane"
-    assert "thread (32, 0, 0) takes a value from lane 16 of its warp, which does not exist" in caught.value.message
+    assert "thread (32, 0, 0) reads a value of lane 16 of its warp, which does not exist" in caught.value.message
 
 
 def test_lanes_that_are_elsewhere():

@@ -82,7 +82,7 @@ def test_a_request_that_starts_within_16_bytes(column):
     ) as caught:
         from_column[(1,)](src, dst, column)
     assert caught.value.code == "hazard-tensor-coordinate"
-    assert caught.value.fix == "start blocks at columns that 4 divides"
+    assert caught.value.fix == "start blocks at columns that are multiples of 4"
 
 
 def test_a_chunk_beyond_the_memory():
@@ -90,7 +90,7 @@ def test_a_chunk_beyond_the_memory():
     descriptors = [
         TensorDescriptor.from_tensor(array, [64], gl.NVMMASharedLayout(0, 32, 1)) for array in (x, np.empty_like(x))
     ]
-    with pytest.raises(hazard.OutOfBounds, match="the one with the last of 33 elements") as caught:
+    with pytest.raises(hazard.OutOfBounds, match="the last chunk of a row of 33 elements") as caught:
         copied[(1,)](*descriptors, 64, num_warps=1)
     assert caught.value.code == "hazard-tensor-chunk"
 

@@ -126,7 +126,7 @@ def test_an_option_that_a_function_has_no_parameter_for():
 @pytest.mark.parametrize("option", ["key", "restore", "reset"])
 def test_names_that_are_no_parameters(option):
     error = caught(lambda: weft.autotune({"BLOCK": [1]}, **{option: ["xx"]})(scale), "tune-unknown-name")
-    assert f"{option} of scale names xx, which is no parameter of scale" in error.message
+    assert f"{option} of scale names xx, which is not a parameter of scale" in error.message
 
 
 @pytest.mark.parametrize("option", ["key", "restore", "reset"])

@@ -1,4 +1,4 @@
-"""Mistakes with asynchronous copies: cp.async, mbarriers, TMA, its descriptors, and what targets have of them."""
+"""Mistakes with asynchronous copies: cp.async, mbarriers, TMA and its descriptors, and their support by targets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TARGET = row(
 PENDINGS = row(
     "async-pendings",
     CompilationError,
-    "{what} is asked to leave {got} under way",
+    "{what} cannot leave {got} operations in flight",
     "pass a number from 0 to {most}; 0 waits for all",
 )
 OPERAND_SCOPE = row(
     "async-operand-scope",
     CompilationError,
-    "{what} happens once for the whole block, but {value} is each {scope}'s own",
-    "compute it from values that all threads share, or claim that they do with gl.uniform(x)",
+    "{what} executes once for the whole block, but {value} may differ in each {scope}",
+    "compute it from values that are uniform in the block, or assert that it is uniform with gl.uniform(x)",
 )
 
 # cp.async
@@ -28,14 +28,14 @@ OPERAND_SCOPE = row(
 COPY_TILE = row(
     "async-copy-tile",
     CompilationError,
-    "{pointer} is copied to {got}",
-    "use a tile of addresses of the same shape, to elements of the same dtype",
+    "cannot copy from {pointer} to {got}",
+    "use a tile of pointers of the same shape as the buffer, to elements of the same dtype",
 )
 COPY_BYTES = row(
     "async-copy-bytes",
     LayoutError,
     "each thread copies {elements} of {bits} bits from {pointer}, but cp.async moves 4, 8 or 16 bytes at a time",
-    "use a layout that gives a thread at least {least} neighbouring elements, or gl.load and smem.store",
+    "use a layout that gives a thread at least {least} contiguous elements, or gl.load and smem.store",
 )
 COPY_CACHE = row(
     "async-copy-cache",
@@ -61,37 +61,37 @@ BARRIER_LAYOUT = row(
 BARRIER_COUNT = row(
     "async-barrier-count",
     CompilationError,
-    "{what} of {got} arrivals",
+    "{what} got a count of {got} arrivals",
     "pass a count from 1 to {most}",
 )
 COUNT_TARGET = row(
     "async-barrier-count-target",
     CompilationError,
-    "arrive counts {count} at once, but {target} counts arrivals one by one",
-    "arrive once, and divide the count of mbarrier.init accordingly",
+    "mbarrier.arrive got count={count}, but on {target} an arrival counts as 1",
+    "leave count out, and lower the count of mbarrier.init accordingly",
 )
 EXPECT_BYTES = row(
     "async-expect-bytes",
     CompilationError,
-    "expect of {got} bytes",
+    "mbarrier.expect got {got} bytes",
     "pass a number from 0 to {most}; a larger block takes several barriers",
 )
 PHASE = row(
     "async-phase",
     CompilationError,
-    "wait for phase {got}",
+    "mbarrier.wait got phase {got}",
     "pass the parity of the phase, 0 or 1, as in mbarrier.wait(bar, i // num_buffers & 1)",
 )
 PHASE_TYPE = row(
     "async-phase-type",
     CompilationError,
-    "the phase that wait waits for is {got}, not an integer",
+    "the phase of mbarrier.wait is {got}, not an integer",
     "pass the parity of the phase, 0 or 1, as in mbarrier.wait(bar, i // num_buffers & 1)",
 )
 TWO_CTAS = row(
     "async-two-ctas",
     CompilationError,
-    "two_ctas=True asks for a barrier of two blocks, but this kernel runs without clusters",
+    "two_ctas=True makes a barrier that two blocks share, but this kernel runs without clusters",
     "leave two_ctas out",
 )
 
@@ -118,8 +118,8 @@ COORDINATES = row(
 COORDINATE_STEP = row(
     "async-coordinate-step",
     CompilationError,
-    "{what} starts at column {column} of {desc}, but the last coordinate of a TMA request is a multiple of 16 bytes",
-    "start blocks at columns that {step} divides",
+    "{what} starts at column {column} of {desc}, but TMA needs the last coordinate to be a multiple of 16 bytes",
+    "start blocks at columns that are multiples of {step}",
 )
 COORDINATE_TYPE = row(
     "async-coordinate-type",
@@ -137,19 +137,19 @@ REDUCE_TYPE = row(
     "async-reduce-type",
     CompilationError,
     "{what} does not work on {dtype}",
-    "it works on {known}; load, combine and store other types, or use gl.atomic_add and its kind",
+    "it works on {known}; load, combine and store other types, or use gl.atomic_add and the other atomics",
 )
 MAKE_RANK = row(
     "async-make-rank",
     CompilationError,
-    "a descriptor with {shape} extents, {strides} strides and a block of {block} dimensions",
-    "give one of each for every dimension, of which there are 1 to 5",
+    "a descriptor got {shape} extents, {strides} strides and a block of {block} dimensions",
+    "give one extent, one stride and one block size for each of 1 to 5 dimensions",
 )
 MAKE_BASE = row(
     "async-make-base",
     CompilationError,
     "the base of a descriptor is {got}, not one address",
-    "pass a pointer, as a kernel gets for an array",
+    "pass a scalar pointer, such as an array argument of the kernel",
 )
 MAKE_LAYOUT = row(
     "async-make-layout",
@@ -160,26 +160,26 @@ MAKE_LAYOUT = row(
 MAKE_STRIDE = row(
     "async-make-stride",
     CompilationError,
-    "the last stride of a descriptor is {got}, but elements of the last dimension follow one another",
+    "the last stride of a descriptor is {got}, but TMA needs the last dimension to be contiguous",
     "pass 1 as the last stride, known at compile time",
 )
 MAKE_PADDING = row(
     "async-make-padding",
     CompilationError,
-    "padding_option={got} of a descriptor of {dtype}",
+    "padding_option={got} is not valid for a descriptor of {dtype}",
     "pass 'zero', or 'nan' for floats of at least 16 bits",
 )
 MAKE_EXTENT = row(
     "async-make-extent",
     CompilationError,
     "extent {dim} of a descriptor is {got}, but every dimension has at least one element",
-    "describe nothing that is empty: skip the block's work under a condition",
+    "do not describe an empty tensor: put the code under a condition",
 )
 MAKE_OUTER_STRIDE = row(
     "async-make-outer-stride",
     CompilationError,
     "stride {dim} of a descriptor is {nbytes} bytes, but TMA takes positive multiples of 16 below 2**40",
-    "let rows have a multiple of {count} elements",
+    "pad rows to a multiple of {count} elements",
 )
 
 # Descriptors: tensors, blocks and layouts that TMA cannot copy
@@ -189,7 +189,7 @@ MAKE_OUTER_STRIDE = row(
 DESCRIPTOR_TENSOR = row(
     "descriptor-tensor",
     LaunchError,
-    "a descriptor describes a tensor with a shape, and got {value}",
+    "a descriptor needs a tensor with a shape, but got {value}",
     "pass a PyTorch, NumPy or CuPy array; for kernel.warmup, give MockTensor(dtype) its shape and strides: "
     "TensorDescriptor(MockTensor('fp32'), shape, strides, block_shape, layout)",
 )
@@ -220,20 +220,20 @@ DESCRIPTOR_EXTENT = row(
 DESCRIPTOR_BASE = row(
     "descriptor-base",
     LaunchError,
-    "the tensor starts {over} bytes after a multiple of 16 bytes, where TMA cannot start",
+    "the tensor starts {over} bytes past a multiple of 16 bytes, but TMA needs a 16-byte aligned base",
     "begin the slice at a multiple of {count} elements, or copy it first: tensor.clone()",
 )
 DESCRIPTOR_INNER_STRIDE = row(
     "descriptor-inner-stride",
     LaunchError,
-    "the last dimension of the tensor has stride {stride}, but TMA needs elements that follow one another",
+    "the last dimension of the tensor has stride {stride}, but TMA needs it to be contiguous",
     "describe the tensor with its contiguous dimension last (tensor.T), or copy it first: tensor.contiguous()",
 )
 DESCRIPTOR_OUTER_STRIDE = row(
     "descriptor-stride",
     LaunchError,
     "dimension {dim} of the tensor has a stride of {nbytes} bytes, but TMA takes positive multiples of 16 below 2**40",
-    "allocate rows of a multiple of {count} elements and describe a slice of them",
+    "allocate rows of a multiple of {count} elements, and describe a slice of that array",
 )
 
 # The block
@@ -242,12 +242,12 @@ DESCRIPTOR_BLOCK_RANK = row(
     "descriptor-block-rank",
     LaunchError,
     "block_shape {block} has {got} dimensions, but the tensor of shape {shape} has {rank}",
-    "give one size for each dimension of the tensor, 1 where a block does not extend",
+    "give one size for each dimension of the tensor, 1 for dimensions that the block does not span",
 )
 DESCRIPTOR_LAYOUT = row(
     "descriptor-layout",
     LaunchError,
-    "TMA copies blocks in an NVMMASharedLayout, and got {layout}",
+    "TMA copies blocks in an NVMMASharedLayout, but got {layout}",
     "write gl.NVMMASharedLayout.get_default_for({block}, gl.{dtype})",
 )
 DESCRIPTOR_FP4 = row(
@@ -265,7 +265,7 @@ DESCRIPTOR_FP4_STEP = row(
 DESCRIPTOR_PADDING = row(
     "descriptor-padding",
     LaunchError,
-    "padding={padding!r} is not what TMA reads outside of a tensor",
+    "padding={padding!r} is not a fill value of TMA for elements out of bounds",
     "write padding='zero' or padding='nan'",
 )
 DESCRIPTOR_PADDING_NAN = row(
@@ -286,7 +286,7 @@ DESCRIPTOR_IM2COL_RANK = row(
 DESCRIPTOR_IM2COL_BLOCK = row(
     "descriptor-im2col-block",
     LaunchError,
-    "an im2col block is [pixels, channels] with up to 256 pixels, and got {block}",
+    "an im2col block is [pixels, channels] with up to 256 pixels, but got {block}",
     "write block_shape=[128, 64], for example",
 )
 DESCRIPTOR_IM2COL_CORNER = row(
@@ -320,7 +320,7 @@ DESCRIPTOR_PICKLE = row(
     "descriptor-pickle",
     LaunchError,
     "{got} cannot be pickled or deep-copied: it holds an address of this process's memory",
-    "hand the array on, and make the descriptor of it there: TensorDescriptor.from_tensor(array, block_shape, layout)",
+    "pass the array, and make the descriptor where it arrives: TensorDescriptor.from_tensor(array, block_shape, layout)",
 )
 
 # Rows gathered by TMA
@@ -334,7 +334,7 @@ GATHER_ROWS = row(
 GATHER_BLOCK = row(
     "gather-block",
     CompilationError,
-    "{what} moves rows one by one, but {desc} is not one of single rows of at least 32 bytes",
+    "{what} moves rows one by one, but the block of {desc} is not a single row of at least 32 bytes",
     "make the descriptor with block_shape=[1, columns], where columns >= {least}",
 )
 GATHER_BUFFER = row(

@@ -1,8 +1,8 @@
-"""The exceptions a user can meet, and how a row of the catalogue becomes one.
+"""The exception classes of user errors, the catalogue of their messages, and `fail`, which makes an exception from a row.
 
-Every user error is a row: a stable code, a message in the author's words with the two things that disagree, and the fix.
-Rows live beside this file, one module per family; `fail` makes the exception of a row. Code that has no location at hand
-raises without one, and whoever reads the author's source (the `lang` package) adds it with `at`.
+Every user error is a row: a stable code, a message that names the two things that disagree, and a fix. Rows live beside
+this file, one module per family. Code that knows no source location raises without one; the reader of kernel source (the
+`lang` package) adds it with `at`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from weft.loading import Registry
 
 
 class WeftError(Exception):
-    """Base of everything weft raises on purpose. It can be pickled: processes hand errors on to each other."""
+    """Base class of every exception that weft raises deliberately. Picklable, so that a worker process can return one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python's own way calls the class with `args`, which is the message alone; in a worker of a pool that ends in a
-        # parent that waits for ever.
+        # `BaseException.__reduce__` calls the class with `args`, here the message alone, which fails for constructors of
+        # several arguments. A result that a process pool cannot unpickle makes the parent hang.
         return _restored, (type(self), self.args), dict(self.__dict__)
 
 
 def _restored(kind: type[WeftError], args: tuple[object, ...]) -> WeftError:
-    """An error as it is before its attributes are set."""
+    """An error whose attributes are not restored yet."""
     return kind.__new__(kind, *args)
 
 
@@ -48,7 +48,7 @@ class UserError(WeftError):
         self.related = related
 
     def at(self, loc: Loc | None) -> UserError:
-        """Give the error a place, unless it already has one; returns itself, so `raise error.at(loc)` reads well."""
+        """Set the location unless the error already has one. Returns the error itself, for `raise error.at(loc)`."""
         if self.loc is None:
             self.loc = loc
         return self
@@ -82,16 +82,16 @@ class DeviceError(UserError, RuntimeError):
 
 
 class PerformanceWarning(UserError, UserWarning):
-    """Something that a kernel may well do, and that will be slow: warned of (`warnings.warn`), never raised."""
+    """Valid code that will run slowly. Issued with `warnings.warn`, never raised."""
 
 
 class Hazard(UserError):
     """A mistake found while a kernel ran in the simulator (see `weft.errors.hazard` for one subclass per rule).
 
-    Of two accesses that clash, `first` is the location of the earlier one and `second` that of the later (which is `loc`).
-    `buffer` names the memory and `partitions` who accesses it, first and second, where that is known. Of a run that goes on
-    after hazards (`weft.simulate(keep_going=True)`), `times` counts how often it met this one, and `earlier` are those before
-    the one that ended it.
+    Of two conflicting accesses, `first` is the location of the earlier one and `second` that of the later one (which is
+    `loc`). `buffer` names the memory, `partitions` the partitions of the first and the second access, where they are known.
+    In a run that continues after hazards (`weft.simulate(keep_going=True)`), `times` counts the occurrences of this hazard,
+    and `earlier` holds the hazards found before the one that ended the run.
     """
 
     buffer: str = ""
@@ -106,12 +106,12 @@ class Hazard(UserError):
 
     @property
     def first(self) -> Loc | None:
-        """Where the earlier of the two accesses stands."""
+        """The location of the earlier of the two accesses."""
         return self.related[0][1] if self.related else None
 
     @property
     def second(self) -> Loc | None:
-        """Where the later of the two accesses stands, which was found at fault."""
+        """The location of the later of the two accesses, where the hazard was detected."""
         return self.loc
 
 
@@ -164,11 +164,11 @@ def fail(
 
 
 _LAYOUT = re.compile(r"(?<![\w.'])((?!TensorMemory)\w+Layout\()")
-"""A layout as it prints, in a fix: kernels spell it with `gl.`, but for those of tensor memory, which are no part of `gl`."""
+"""The `repr` of a layout in a fix. Kernels write it with `gl.`, except for tensor memory layouts, which `gl` lacks."""
 
 
 def counted(count: int, noun: str, plural: str = "s") -> str:
-    """The number and the noun, with its plural's ending where there is not one of it.
+    """The number and the noun, in the plural unless the number is 1.
 
     >>> counted(1, "program"), counted(2, "program"), counted(0, "launch", "es")
     ('1 program', '2 programs', '0 launches')

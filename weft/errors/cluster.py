@@ -1,4 +1,4 @@
-"""Mistakes with programs of several blocks: data between blocks, barriers that they share, cluster launch control."""
+"""Mistakes with clusters: data exchanged between blocks, barriers that blocks share, cluster launch control."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ EXCHANGE = row(
 ATOMIC_RESULT = row(
     "cluster-atomic-result",
     CompilationError,
-    "one block of the cluster carries out this atomic for all {num_ctas}, and the others do not learn the old value",
+    "one block of the cluster executes this atomic for all {num_ctas}, and the other blocks do not receive the old value",
     "do not use the result, spread the tile over the blocks with cga_layout, or launch with num_ctas=1",
 )
 PARTITION = row(
     "cluster-partition",
     CompilationError,
-    "{what} is for all threads of the cluster, but this is the partition {partition} of warp_specialize",
-    "call it before or after warp_specialize; partitions of different blocks meet at mbarriers",
+    "{what} must be executed by all threads of the cluster, but it is in the partition {partition} of warp_specialize",
+    "call it before or after warp_specialize; partitions of different blocks synchronise through mbarriers",
 )
 NESTED = row(
     "cluster-nested",
     CompilationError,
-    "{what} stands in a loop or branch of a kernel with warp_specialize, whose workers do not come to it there",
+    "{what} is in a loop or branch of a kernel with warp_specialize, where the worker partitions do not reach it",
     "move it out of the loop or branch",
 )
 SIGNAL = row(
     "cluster-signal",
     CompilationError,
-    "{what} signals a barrier that several blocks share ({layout}), but it signals each block's own",
+    "{what} signals one barrier per block, but this barrier is shared by several blocks ({layout})",
     "use mbarrier.allocate_mbarrier(), which makes a barrier in each block",
 )
 SENDER = row(
     "cluster-sender",
     CompilationError,
-    "sender is {got}, but of the blocks that {desc} are sent to the senders are {known}",
-    "pass one of these, and launch with num_ctas and a cga_layout of zero vectors if several blocks are to send",
+    "sender is {got}, but the blocks that can send {desc} are {known}",
+    "pass one of these; for several senders launch with num_ctas and a cga_layout of zero vectors",
 )
 IM2COL = row(
     "cluster-im2col",

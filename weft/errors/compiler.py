@@ -1,4 +1,4 @@
-"""Mistakes that show once a kernel has been read: in passes over tile IR, in lowering to a target, as CUDA text."""
+"""Mistakes found after a kernel has been read: by passes over tile IR, by lowering to a target, by emission of CUDA text."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from weft.errors.launch import OutOfResources
 LAYOUT_CONFLICT = row(
     "resolve-conflict",
     CompilationError,
-    "{value} is left to the compiler, but its uses need two layouts: {first} and {second}",
+    "the layout of {value} is left to the compiler, but its uses need two layouts: {first} and {second}",
     "make one tile for each use, or give it the first layout and write gl.convert_layout({value}, {second}) for the second",
 )
 LAYOUT_OPEN = row(
     "resolve-open",
     CompilationError,
-    "nothing says how the elements of {value} lie in threads: no tile that it meets has a layout",
+    "the layout of {value} cannot be inferred: no tile that it is combined with has a layout",
     "make it with layout=..., or call set_auto_layout(value, layout) on it",
 )
 FENCE = row(
     "sync-fence",
     CompilationError,
-    "{what} reaches {buffer} through the async proxy, but threads accessed it {line}, and nothing orders the two proxies",
-    "write fence_async_shared() between the two, or let weft place it: drop sync='explicit'",
+    "{what} accesses {buffer} through the async proxy, but threads accessed it {line}, and no fence orders the two proxies",
+    "write fence_async_shared() between the two, or let weft insert it: drop sync='explicit'",
 )
 
-# Accumulators of asynchronous products
+# Accumulators of MMAs in flight
 
 ACCUMULATOR_READ = row(
     "accumulator-in-flight",
     CompilationError,
-    "{name} is used here, but the product that it is the result of may still be under way: it has no value yet",
-    "wait for the product and use what the wait returns: {name} = warpgroup_mma_wait(0, ({name},))",
+    "{name} is used here, but the MMA that computes it may still be in flight",
+    "wait for the MMA and use the result of the wait: {name} = warpgroup_mma_wait(0, ({name},))",
 )
 ACCUMULATOR_KEPT = row(
     "accumulator-kept",
     CompilationError,
-    "{name} is used here again, after it has been handed on while its product was under way: it has changed in place, and "
+    "{name} is used here again after it was passed on while its MMA was in flight: its registers were updated in place, and "
     "could not be copied",
-    "go on with what it was handed on to, or wait for the product first",
+    "use the value that it was passed on to, or wait for the MMA first",
 )
 ACCUMULATOR_MOVED = row(
     "accumulator-moved",
     CompilationError,
-    "{name} would have to move to other registers here while its product is under way",
-    "wait for the product before, or let every accumulator keep its name from round to round",
+    "{name} would have to move to other registers here while its MMA is in flight",
+    "wait for the MMA first, or keep every accumulator in the same variable across iterations",
 )
 ACCUMULATOR_SIZE = row(
     "accumulator-registers",
     PerformanceWarning,
-    "accumulators take {bytes} bytes of each thread's registers at a time, which has {limit}: with addresses and operands "
-    "that is too many, and some go to memory",
+    "accumulators take {bytes} of the {limit} bytes of registers of each thread: with addresses and operands they will spill "
+    "to local memory",
     "use more warps for the tile (now {warps}), or a smaller tile",
 )
 
@@ -60,19 +60,19 @@ ACCUMULATOR_SIZE = row(
 TMEM_COLUMNS = row(
     "tensor-memory",
     OutOfResources,
-    "the kernel needs {total} columns of tensor memory, the target has {limit} for a block: {bill}",
-    "use smaller tiles or fewer buffers, or keep in one buffer what is not needed at the same time, as parts of it (.slice) or "
-    "as another type (.reinterpret)",
+    "the kernel needs {total} columns of tensor memory, but the target has {limit} per block: {bill}",
+    "use smaller tiles or fewer buffers, or let data that is not live at the same time share a buffer, by .slice or "
+    ".reinterpret",
 )
 TMEM_WARPS = row(
     "tensor-memory-warps",
     CompilationError,
-    "{what} is done by {who}, which has {warps} warps: warp w reaches lanes 32 * (w % 4) to 32 * (w % 4) + 31 of tensor memory "
-    "only, so four are needed to reach all",
+    "{what} is executed by {who}, which has {warps} warps, but warp w can access only lanes 32 * (w % 4) to 32 * (w % 4) + 31 "
+    "of tensor memory, so all lanes need four warps",
     "give it 4 warps, or 8: {where}",
 )
 
-# Threads that compute by themselves
+# Thread-level kernels
 
 THREAD_BLOCK = row(
     "thread-block-warps",
@@ -83,16 +83,16 @@ THREAD_BLOCK = row(
 THREAD_MISALIGNED = row(
     "thread-misaligned",
     CompilationError,
-    "{count} elements of {dtype} are accessed at a time, {width} bytes, so their address has to be a multiple of {width}; what "
-    "is added to the argument {name} is one, but its own address is not known to be one of more than {known}",
-    "pass {name} at an address that is a multiple of 16 bytes, as a fresh array's is, and let weft see that (no "
-    "do_not_specialize); or vectorize by fewer elements, at most {fits} where nothing more is known",
+    "an access of {count} elements of {dtype} ({width} bytes) needs an address that is a multiple of {width}; the offset from "
+    "the argument {name} is one, but the address of {name} itself is only known to be a multiple of {known}",
+    "pass {name} at a 16-byte aligned address, as a fresh array has, and without do_not_specialize; or vectorize by at most "
+    "{fits}",
 )
 THREAD_LOCAL_CHOSEN = row(
     "thread-local-chosen",
     CompilationError,
-    "which of several arrays of a thread's own {name} is, is decided at run time here, but such arrays have no addresses",
-    "choose the element instead: read both arrays, or keep them as two parts of one array and choose the index",
+    "{name} is one of several thread-local arrays, selected here at run time, but thread-local arrays have no addresses",
+    "select the element instead: read both arrays, or keep them as two parts of one array and select the index",
 )
 
 # Lowering to a target
@@ -100,66 +100,66 @@ THREAD_LOCAL_CHOSEN = row(
 SHARED_MEMORY = row(
     "shared-memory",
     OutOfResources,
-    "the kernel needs {total} bytes of shared memory, the target has {limit} for a block: {bill}",
+    "the kernel needs {total} bytes of shared memory, but the target has {limit} per block: {bill}",
     "use smaller or fewer buffers, smaller tiles, or layouts between which a conversion needs no shared memory",
 )
 SCOPE = row(
     "control-scope",
     CompilationError,
-    "{what} must be executed by the whole {needs}, but it stands under a condition that each {scope} decides for itself",
+    "{what} must be executed by the whole {needs}, but it is under a condition that may differ in each {scope}",
     "{instead}",
 )
 HANDLES = row(
     "lower-handles",
     CompilationError,
-    "two handles {type} come together here that are parts of different kinds: one begins at {first}, the other at {second}",
-    "let only whole tiles vary at run time, as in bufs.index(i), and slice them where they are used",
+    "control flow merges two handles {type} whose offsets differ: one begins at {first}, the other at {second}",
+    "select whole tiles at run time, as in bufs.index(i), and slice them where they are used",
 )
 TARGET = row(
     "lower-target",
     CompilationError,
-    "{what} needs a GPU that has {needs}, which {target} has not",
+    "{what} needs a GPU that has {needs}, which {target} does not have",
     "compile for {since} or later",
 )
 ASYNC_COPY_WIDTH = row(
     "async-copy-width",
     CompilationError,
-    "an asynchronous copy moves 4, 8 or 16 bytes at a time, but of a thread's elements of {dtype} ({bits} bits each) no more "
-    "than {in_global} are known to lie side by side in global memory under one mask, and {in_shared} lie so in shared memory",
-    "give each thread {least} neighbours along the dimension that is contiguous in both memories; promise what cannot be seen "
-    "(gl.multiple_of, gl.max_contiguous, of the mask gl.max_constancy); or load the tile and store it",
+    "an asynchronous copy moves 4, 8 or 16 bytes at a time, but of a thread's elements of {dtype} ({bits} bits each) only "
+    "{in_global} are known to be contiguous in global memory under one mask, and {in_shared} are contiguous in shared memory",
+    "give each thread {least} neighbours along the dimension that is contiguous in both memories; promise what weft cannot "
+    "prove (gl.multiple_of, gl.max_contiguous, for the mask gl.max_constancy); or load the tile and store it",
 )
 IM2COL_PIXELS = row(
     "tma-im2col-pixels",
     CompilationError,
-    "a block of {pixels} pixels is more than one im2col request copies, {limit}",
+    "a block of {pixels} pixels exceeds the {limit} that one im2col load copies",
     "use blocks of at most {limit} pixels and issue several loads",
 )
 
-# CUDA text: what a target or PTX itself cannot do
+# CUDA text: what a target or PTX does not support
 
 CUDA_FLOAT8 = row(
     "cuda-float8",
     CompilationError,
-    "{dtype} is computed with or converted here, which {target} has no instructions for",
+    "this line computes with or converts {dtype}, for which {target} has no instructions",
     "compile for sm_90a or later, or keep such values in memory only and compute in float16",
 )
 CUDA_FLOAT8_ROUNDING = row(
     "cuda-float8-rounding",
     CompilationError,
-    "the conversion to {dtype} is to round towards zero, but GPUs only round it to nearest even",
+    "the conversion to {dtype} is requested to round towards zero, but GPUs only round it to nearest even",
     "leave out fp_downcast_rounding='rtz', or convert to float16",
 )
 CUDA_CACHE_AND_EVICTION = row(
     "cuda-cache-and-eviction",
     CompilationError,
-    "this access has the cache modifier {cache!r} and the eviction policy {eviction!r}, of which an instruction takes one",
+    "this access has the cache modifier {cache!r} and the eviction policy {eviction!r}, but an instruction takes only one",
     "keep one of the two",
 )
 CUDA_ATOMIC_TYPE = row(
     "cuda-atomic-type",
     CompilationError,
-    "an atomic {kind} on {dtype} has {bits} bits, but GPUs have none under 16",
+    "an atomic {kind} on {dtype} has {bits} bits, but GPUs have no atomics of fewer than 16",
     "use elements of 16, 32 or 64 bits",
 )
 CUDA_ASM_CONSTRAINTS = row(
@@ -172,7 +172,7 @@ CUDA_ASM_CONSTRAINTS = row(
 CUDA_ASM_CONSTRAINT = row(
     "cuda-asm-constraint",
     CompilationError,
-    "the constraint {constraint!r} is none that inline PTX has",
+    "the constraint {constraint!r} is not one of inline PTX",
     "use h, r, l, f or d (16, 32, 64 bits, float, double) or the number of a result, with = before those of results",
 )
 CUDA_ASM_OPERAND = row(

@@ -1,7 +1,7 @@
-"""Mistakes that the simulator finds while a kernel runs: one exception class per rule, one row per way to break it.
+"""Mistakes that the simulator detects while a kernel runs: one exception class per rule, one row per way to violate it.
 
-A hazard is found from what the kernel did, not from what the schedule happened to corrupt. Elements that are masked off
-never raise one.
+A hazard follows from the accesses and the synchronisation of the kernel, not from values that one schedule happened to
+corrupt. Masked-off elements never raise one.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from weft.errors.base import Hazard, LaunchError, row
 
 
 class OutOfBounds(Hazard):
-    """An access outside the memory of its argument, of a tile, of a view or of a thread's own array."""
+    """An access outside the memory of its argument, of a tile, of a view or of a thread-local array."""
 
 
 class Misaligned(Hazard):
-    """An access whose address is no multiple of its size."""
+    """An access whose address is not a multiple of its size."""
 
 
 class UndefinedValue(Hazard):
-    """An element that was never given a value reaches a place where its value counts."""
+    """An element without a defined value is used where its value matters."""
 
 
 class DivisionByZero(Hazard):
@@ -30,7 +30,7 @@ class BrokenPromise(Hazard):
 
 
 class WrappedOffset(Hazard):
-    """A 32-bit expression that wrapped and then decided which memory is accessed."""
+    """A 32-bit expression that wrapped and then determined which memory is accessed."""
 
 
 class AssertionFailed(Hazard):
@@ -38,19 +38,19 @@ class AssertionFailed(Hazard):
 
 
 class EndlessLoop(Hazard):
-    """A loop that does not end: its step never reaches its end, or it has run for too many iterations."""
+    """A loop that does not terminate: its step is 0, or it has run for too many iterations."""
 
 
 class NotSimulated(Hazard):
-    """Inline PTX that the simulator has no meaning for."""
+    """Inline PTX that the simulator does not model."""
 
 
 class Deadlock(Hazard):
-    """Nobody can go on. `related` holds each waiter's line, labelled with the program, its partition and what it waits for."""
+    """No program can make progress. `related` holds the line of each waiter, labelled with program, partition and event."""
 
 
 class UninitializedRead(UndefinedValue):
-    """Shared memory is read that was never written since it was allocated."""
+    """Shared or tensor memory is read that was never written since it was allocated."""
 
 
 class ThreadRace(Hazard):
@@ -62,11 +62,11 @@ class MissingFence(Hazard):
 
 
 class ReadInFlight(Hazard):
-    """Shared memory is read while a copy into it is under way."""
+    """Shared memory is read while a copy into it is in flight."""
 
 
 class WriteInFlight(Hazard):
-    """Shared memory is written while a copy into it is under way."""
+    """Shared memory is written while a copy into it is in flight."""
 
 
 class StoreSourceReused(Hazard):
@@ -74,15 +74,15 @@ class StoreSourceReused(Hazard):
 
 
 class OperandReused(Hazard):
-    """Shared memory is written while a product of a warpgroup may still read it."""
+    """Shared memory is written while a warpgroup MMA may still read it."""
 
 
 class AccumulatorInFlight(Hazard):
-    """An accumulator is used whose product nobody has waited for, or by the name that it had before the wait."""
+    """An accumulator is used before a wait for its MMA, or by the value from before that wait."""
 
 
 class StoreUnread(Hazard):
-    """A program ends before the source of its TMA store was read."""
+    """A program ends before its TMA store has read the source."""
 
 
 class BarrierNotInitialised(Hazard):
@@ -98,15 +98,15 @@ class BarrierReinitialised(Hazard):
 
 
 class TooManyArrivals(Hazard):
-    """A phase of an mbarrier gets more arrivals than it counts."""
+    """A phase of an mbarrier receives more arrivals than its count."""
 
 
 class TransactionBytes(Hazard):
-    """The bytes that a phase of an mbarrier expects are not those that copies bring."""
+    """The bytes that a phase of an mbarrier expects differ from those that copies complete."""
 
 
 class PhaseAliasing(Hazard):
-    """A waiter may meet an mbarrier a phase later than the one it waits for, which looks the same as an earlier one."""
+    """A waiter may observe an mbarrier one phase too late, whose parity equals that of the phase before."""
 
 
 class GlobalRace(Hazard):
@@ -114,15 +114,15 @@ class GlobalRace(Hazard):
 
 
 class InactiveLane(Hazard):
-    """A value is taken from a lane of the warp that does not take part, or does not exist."""
+    """A value is read from a lane of the warp that does not participate, or does not exist."""
 
 
 class BadDescriptor(Hazard):
-    """A descriptor is made in the kernel of a tensor that TMA cannot take."""
+    """A descriptor that a kernel makes describes a tensor that TMA cannot access."""
 
 
 class DescriptorReplaced(Hazard):
-    """A descriptor that a loop makes takes the place of an earlier one that is still needed."""
+    """A descriptor made in a loop overwrites an earlier one that is still in use."""
 
 
 OUT_OF_BOUNDS = row(
@@ -140,22 +140,22 @@ NO_BUFFER = row(
 TENSOR_RANGE = row(
     "hazard-tensor-range",
     OutOfBounds,
-    "program {program}: a TMA request {access} address {address:#x}, which its descriptor says is a part of {name} but is not",
+    "program {program}: a TMA request {access} address {address:#x}, inside the tensor of its descriptor but outside {name}",
     "give the descriptor the shape and the strides of the array itself",
 )
 TENSOR_COORDINATE = row(
     "hazard-tensor-coordinate",
     Misaligned,
-    "program {program}: a TMA request starts at column {column} of {name}, which is byte {byte} of a row, but requests start "
-    "at multiples of {granule} bytes (the GPU stops with an illegal instruction)",
-    "start blocks at columns that {step} divides",
+    "program {program}: a TMA request starts at column {column} of {name}, which is byte {byte} of a row, but TMA needs a "
+    "multiple of {granule} bytes (the GPU stops with an illegal instruction)",
+    "start blocks at columns that are multiples of {step}",
 )
 TENSOR_CHUNK = row(
     "hazard-tensor-chunk",
     OutOfBounds,
-    "program {program}: a TMA request writes whole chunks of 16 bytes, and the one with the last of {columns} elements of a "
-    "row reaches beyond the memory of {name}",
-    "give the array room up to a multiple of 16 bytes, or store the last elements with gl.store and a mask",
+    "program {program}: a TMA request writes whole chunks of 16 bytes, and the last chunk of a row of {columns} elements "
+    "extends past the memory of {name}",
+    "pad the array to a multiple of 16 bytes, or store the last elements with gl.store and a mask",
 )
 GATHER_RANGE = row(
     "hazard-gather-range",
@@ -180,13 +180,13 @@ UNDEFINED = row(
     "hazard-undefined",
     UndefinedValue,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
-    "give the load `other=`, or mask this use with the same mask; write elements of a thread's own array before they are read",
+    "give the load `other=`, or mask this use with the same mask; write elements of a thread-local array before reading them",
 )
 UNDEFINED_SHARED = row(
     "hazard-undefined-shared",
     UninitializedRead,
     "program {program}: an undefined element reaches {sink}{where}; {cause}",
-    "write the memory first, or wait for the copy that does",
+    "write the memory first, or wait for the copy that writes it",
 )
 ASSUME = row(
     "hazard-assume",
@@ -205,7 +205,7 @@ NOT_UNIFORM = row(
     BrokenPromise,
     "program {program}: {what} must be equal in all threads of the block, but {first} has {first_value} "
     "and {second} has {second_value}",
-    "compute it from values that all threads share",
+    "compute it from values that are uniform in the block",
 )
 ASSERTION = row(
     "hazard-assertion",
@@ -222,7 +222,7 @@ INLINE_ASM = row(
 DEADLOCK = row(
     "hazard-deadlock",
     Deadlock,
-    "no program can go on: {waiting} wait for what nobody will do{pending}",
+    "no program can make progress: {waiting} wait for events that no thread will cause{pending}",
     "{fix}",
 )
 
@@ -244,7 +244,7 @@ UNINITIALIZED = row(
     "hazard-uninitialized",
     UninitializedRead,
     "program {program} reads {name}, which was never written{where}",
-    "write the memory first, or wait for the copy that does",
+    "write the memory first, or wait for the copy that writes it",
 )
 MISSING_FENCE = row(
     "hazard-missing-fence",
@@ -262,39 +262,39 @@ THREAD_RACE = row(
 READ_IN_FLIGHT = row(
     "hazard-read-in-flight",
     ReadInFlight,
-    "program {program}: {partition} {access} {name} while the copy into it that {other} started is under way",
+    "program {program}: {partition} {access} {name} while the copy into it that {other} started is in flight",
     "{wait} before this line",
 )
 WRITE_IN_FLIGHT = row(
     "hazard-write-in-flight",
     WriteInFlight,
-    "program {program}: {partition} {access} {name} while the copy into it that {other} started is under way",
+    "program {program}: {partition} {access} {name} while the copy into it that {other} started is in flight",
     "{wait} before this line",
 )
 STORE_SOURCE_REUSED = row(
     "hazard-store-source-reused",
     StoreSourceReused,
     "program {program}: {partition} {access} {name} while the TMA store that {other} started may still read it",
-    "call tma.store_wait(pendings=...) in {other} before this line, with fewer pendings than stores since that one",
+    "call tma.store_wait(pendings=...) in {other} before this line, with fewer pendings than stores issued since that one",
 )
 OPERAND_REUSED = row(
     "hazard-operand-reused",
     OperandReused,
-    "program {program}: {partition} {access} {name} while the product that {other} started may still read it",
-    "call warpgroup_mma_wait(num_outstanding=...) in {other} before this line, with fewer outstanding than products since that "
-    "one; where another partition writes, let {other} arrive on an mbarrier after that wait",
+    "program {program}: {partition} {access} {name} while the MMA that {other} started may still read it",
+    "call warpgroup_mma_wait(num_outstanding=...) in {other} before this line, with fewer outstanding than MMAs issued since "
+    "that one; where another partition writes, let {other} arrive on an mbarrier after that wait",
 )
 ACCUMULATOR = row(
     "hazard-accumulator",
     AccumulatorInFlight,
-    "program {program}: {partition} uses an accumulator whose product is under way",
-    "use what the wait returns: acc = warpgroup_mma_wait(num_outstanding=0, deps=[acc])",
+    "program {program}: {partition} uses an accumulator whose MMA is in flight",
+    "use the result of the wait: acc = warpgroup_mma_wait(num_outstanding=0, deps=[acc])",
 )
 ACCUMULATOR_OLD = row(
     "hazard-accumulator-old",
     AccumulatorInFlight,
-    "program {program}: {partition} uses an accumulator that has changed in place since {by} took it over",
-    "go on with what {by} returned: give it the same name, as in acc = ...(acc)",
+    "program {program}: {partition} uses an accumulator that has changed in place since {by} claimed it",
+    "use the result of {by}, best under the same name, as in acc = ...(acc)",
 )
 STORE_UNREAD = row(
     "hazard-store-unread",
@@ -314,14 +314,14 @@ BAD_DESCRIPTOR = row(
 DESCRIPTOR_IN_USE = row(
     "hazard-descriptor-in-use",
     DescriptorReplaced,
-    "program {program}: {partition} makes a descriptor in the place of an earlier one, through which a load is under way",
-    "wait for the load first, as in mbarrier.wait(bar, phase), or make the descriptors at two places of the kernel",
+    "program {program}: {partition} overwrites an earlier descriptor, through which a load is in flight",
+    "wait for the load first, as in mbarrier.wait(bar, phase), or make the descriptors on two lines of the kernel",
 )
 DESCRIPTOR_REPLACED = row(
     "hazard-descriptor-replaced",
     DescriptorReplaced,
-    "program {program}: {partition} uses a descriptor after the same line has made another one in its place",
-    "use only the latest descriptor that a line has made, or make the descriptors at two places of the kernel",
+    "program {program}: {partition} uses a descriptor that a newer one from the same line has overwritten",
+    "use only the latest descriptor that a line has made, or make the descriptors on two lines of the kernel",
 )
 
 # mbarriers
@@ -348,37 +348,37 @@ BARRIER_REINITIALISED = row(
     "hazard-barrier-reinitialised",
     BarrierReinitialised,
     "program {program}: {name} is initialised although it is in use",
-    "initialise a barrier once, or call mbarrier.invalidate(bar) before doing it again",
+    "initialise a barrier once, or call mbarrier.invalidate(bar) before initialising it again",
 )
 TOO_MANY_ARRIVALS = row(
     "hazard-too-many-arrivals",
     TooManyArrivals,
-    "program {program}: {partition} arrives {times} at {name}, {over} more than phase {phase} takes: it has had {had} of its "
-    "{expected} arrivals",
+    "program {program}: {partition} arrives {times} at {name}, {over} more than phase {phase} takes: it has received {had} of "
+    "its {expected} arrivals",
     "initialise it with the count of all arrivals of a phase, or wait for the phase before arriving for the next",
 )
 EXPECT = (
-    "call mbarrier.expect(bar, bytes) with those of all copies (block_type.nbytes, in clusters desc.nbytes_per_cta)"
+    "call mbarrier.expect(bar, bytes) with the bytes of all copies (block_type.nbytes, in clusters desc.nbytes_per_cta)"
 )
 TOO_MANY_BYTES = row(
     "hazard-transaction-bytes",
     TransactionBytes,
-    "program {program}: copies bring {brought} bytes to phase {phase} of {name}, which expects {expected}",
+    "program {program}: copies complete {brought} bytes in phase {phase} of {name}, which expects {expected}",
     EXPECT,
 )
 MISSING_BYTES = row(
     "hazard-transaction-bytes-missing",
     TransactionBytes,
-    "program {program}: phase {phase} of {name} expects {expected} bytes, but copies bring {brought} and no more will come",
+    "program {program}: phase {phase} of {name} expects {expected} bytes, but copies complete {brought} and none is pending",
     EXPECT,
 )
 PHASE_ALIASING = row(
     "hazard-phase-aliasing",
     PhaseAliasing,
     "program {program}: phase {done} of {name} may complete before all threads of {partition} have seen {phase}, which they "
-    "wait for; that wait would take a later phase for it",
-    "let all threads of the waiter pass a phase before somebody completes the next: look for a count that is too small, an "
-    "arrival too many, or a missing gl.barrier() between the wait and what the waiter does next to let others go on",
+    "wait for; the parity does not tell the two apart",
+    "let all waiting threads see a phase before the next one completes: look for an arrival count that is too small, an extra "
+    "arrival, or a missing gl.barrier() between the wait and the arrival that lets the next phase complete",
 )
 
 # Loops
@@ -417,7 +417,7 @@ LOOP_STEP = row(
     "use a step that is not zero; on a GPU such a loop has no iterations",
 )
 
-# Global memory that programs, threads and copies share
+# Global memory shared by programs, threads and copies
 
 GLOBAL_RACE = row(
     "hazard-global-race",
@@ -448,14 +448,15 @@ GLOBAL_IN_FLIGHT = row(
 GLOBAL_STORED = row(
     "hazard-global-stored",
     GlobalRace,
-    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, but no thread knows when that "
-    "arrives: tma.store_wait() waits only until the store has read shared memory",
+    "program {program} {access} {name}[{index}], which a TMA store of {partition} {before}, but no thread can know that the "
+    "write is complete: tma.store_wait() waits only until the store has read shared memory",
     "access it in a later launch, or store it with gl.store() and call gl.barrier()",
 )
 GLOBAL_FENCE = row(
     "hazard-global-fence",
     MissingFence,
-    "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before}: no fence orders global memory",
+    "program {program} {access} {name}[{index}] by TMA, which threads of {partition} {before}: weft has no fence for "
+    "global memory",
     "use gl.load(), gl.store() or async_copy for {name} here, or write it in an earlier launch",
 )
 GLOBAL_STORE = row(
@@ -468,12 +469,12 @@ SCATTER_COLUMN = row(
     "hazard-scatter-column",
     OutOfBounds,
     "program {program}: a scatter writes rows of {name} from column {column} on, but copies from shared memory have no "
-    "negative columns (only rows outside are left out)",
-    "begin in column 0 or behind it, with the elements that come first left out of the tile",
+    "negative columns (only rows out of bounds are skipped)",
+    "start at column 0 or a later one, and leave the elements before column 0 out of the tile",
 )
 
-# Single threads of a kernel that is launched by threads. `thread` is the place of a thread in its block, as in
-# "thread (3, 0, 0)"; `view` is how the author made the view that an access went through, or empty.
+# Thread-level kernels. `thread` is the index of a thread in its block, as in "thread (3, 0, 0)"; `view` is the expression of
+# the author's view through which the access went, or empty.
 
 VIEW_BOUNDS = row(
     "hazard-view-bounds",
@@ -484,7 +485,7 @@ VIEW_BOUNDS = row(
 LOCAL_INDEX = row(
     "hazard-local-index",
     OutOfBounds,
-    "program {program}: {thread} {access} {name}[{index}], but its own {name} has elements 0 to {last}",
+    "program {program}: {thread} {access} {name}[{index}], but its thread-local {name} has elements 0 to {last}",
     "keep indices between 0 and {last}",
 )
 SHARED_ELEMENT = row(
@@ -521,21 +522,21 @@ GLOBAL_PAIR = row(
 ASSEMBLED = row(
     "hazard-assembled",
     BrokenPromise,
-    "program {program}: {thread} and {other} hold element {index} of a tile in common, but have {value} and {other_value}",
-    "give all threads that hold an element the same value, or use a layout in which each element has one holder",
+    "program {program}: {thread} and {other} both hold element {index} of a tile, but with values {value} and {other_value}",
+    "give all threads that hold an element the same value, or use a layout that gives each element to one thread",
 )
 SHUFFLE_LANE = row(
     "hazard-shuffle-lane",
     InactiveLane,
-    "program {program}: {thread} takes a value from lane {lane} of its warp, which {why}",
-    "let all 32 threads of the warp take part: launch whole warps, and shuffle outside of divergent branches",
+    "program {program}: {thread} reads a value of lane {lane} of its warp, which {why}",
+    "let all 32 threads of the warp participate: launch whole warps, and shuffle outside of divergent branches",
 )
 
 # Blocks of a cluster
 
 
 class ClusterBarrierMisuse(Hazard):
-    """Arrivals and waits at a cluster's barrier that do not alternate."""
+    """Arrivals and waits at a cluster barrier that do not alternate."""
 
 
 class BlockExited(Hazard):
@@ -559,47 +560,47 @@ BLOCK_EXITED = row(
 
 
 class AnswerInFlight(Hazard):
-    """Shared memory is read or written while the answer to a request for a program is on its way there."""
+    """Shared memory is read or written while the answer to a launch control request is in flight to it."""
 
 
 class LaunchControlMisuse(Hazard):
-    """A request to take over another program that has no defined meaning, or whose answer is lost."""
+    """A launch control request (to steal another program) that is undefined, or whose answer is never read."""
 
 
 CLC_IN_FLIGHT = row(
     "clc-in-flight",
     AnswerInFlight,
-    "program {program}: {partition} {access} {name} while the answer that {other} asked for is on its way there",
+    "program {program}: {partition} {access} {name} while the answer that {other} requested is in flight",
     "call mbarrier.wait() with the mbarrier of the request, and the phase that the answer completes, before this line",
 )
 CLC_AFTER_NONE = row(
     "clc-after-none",
     LaunchControlMisuse,
-    "program {program}: {partition} asks for a program after it has seen the answer that none was left, which is undefined",
-    "ask no more once is_canceled() is false: end the loop there",
+    "program {program}: {partition} requests a program after it has read the answer that none was left, which is undefined",
+    "issue no further request once is_canceled() is false: end the loop there",
 )
 CLC_ALIGNMENT = row(
     "clc-alignment",
     LaunchControlMisuse,
-    "program {program}: an answer goes to byte {byte} of {name}, but answers are 16 bytes at multiples of 16",
+    "program {program}: an answer is written to byte {byte} of {name}, but answers are 16 bytes at multiples of 16",
     "allocate one with gl.allocate_shared_memory(gl.int64, [2], layout), or several with a leading dimension",
 )
 CLC_LOST = row(
     "clc-lost",
     LaunchControlMisuse,
-    "program {program} has taken over program {taken}, which will not be launched, but {end} nobody has read the answer",
+    "program {program} has claimed program {taken}, which will not be launched, but {end} no thread has read the answer",
     "wait for each request, and do the work of the program that clc.load_result(...) names",
 )
 
-# Tensor memory and the products of tcgen05
+# Tensor memory and the MMAs of tcgen05
 
 
 class TensorInFlight(Hazard):
-    """Tensor memory is read or written while a product or a copy into it is under way."""
+    """Tensor memory is read or written while an MMA or a copy into it is in flight."""
 
 
 class TensorOperandReused(Hazard):
-    """Shared or tensor memory is written while a product or a copy of tcgen05 may still read it."""
+    """Shared or tensor memory is written while an MMA or a copy of tcgen05 may still read it."""
 
 
 class TensorRace(Hazard):
@@ -607,23 +608,23 @@ class TensorRace(Hazard):
 
 
 class TensorOrder(Hazard):
-    """An operation of tcgen05 touches tensor memory that an earlier one is still at work on, and nothing orders the two."""
+    """An operation of tcgen05 accesses tensor memory of an earlier one that is in flight, and nothing orders the two."""
 
 
 class MissingTensorFence(Hazard):
-    """Accesses to tensor memory by different threads that meet at a barrier without the fences of tcgen05."""
+    """Accesses to tensor memory by different threads are ordered by a barrier, but without the fences of tcgen05."""
 
 
 class TensorMemoryLanes(Hazard):
-    """A warp accesses lanes of tensor memory that other warps reach."""
+    """A warp accesses lanes of tensor memory that only other warps can access."""
 
 
 class TensorMemoryInUse(Hazard):
-    """Tensor memory is given back, or the kernel ends, while a product or a copy into it is under way."""
+    """Tensor memory is deallocated, or the kernel ends, while an MMA or a copy into it is in flight."""
 
 
 class TensorMemoryKept(Hazard):
-    """A kernel ends without giving its tensor memory back."""
+    """A kernel ends without deallocating its tensor memory."""
 
 
 COMMIT = "call tcgen05_commit(bar) after the first line, in {other}, and mbarrier.wait(bar, phase) before the second"
@@ -649,7 +650,7 @@ TENSOR_RACE = row(
 TENSOR_ORDER = row(
     "hazard-tensor-order",
     TensorOrder,
-    "program {program}: {partition} {access} {name}, which {other} {before} and may still be at work on: {why}",
+    "program {program}: {partition} {access} {name}, which {other} {before} by an operation that may be in flight: {why}",
     COMMIT,
 )
 TENSOR_FENCE_BEFORE = row(
@@ -657,14 +658,14 @@ TENSOR_FENCE_BEFORE = row(
     MissingTensorFence,
     "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the first "
     "line and the barrier that orders the two",
-    "call tcgen05_fence(before=True) after the first line, before the gl.barrier() or mbarrier.arrive() behind it",
+    "call tcgen05_fence(before=True) after the first line, before the gl.barrier() or mbarrier.arrive() that follows it",
 )
 TENSOR_FENCE_AFTER = row(
     "hazard-tensor-fence-after",
     MissingTensorFence,
     "program {program}: {partition} {access} {name} after {other} {before} it, and no tcgen05 fence lies between the "
     "barrier that orders the two and the second line",
-    "call tcgen05_fence(before=False) before the second line, behind the gl.barrier() or mbarrier.wait() above it",
+    "call tcgen05_fence(before=False) before the second line, after the gl.barrier() or mbarrier.wait() that precedes it",
 )
 TENSOR_MEMORY_RANGE = row(
     "hazard-tensor-memory-range",
@@ -676,12 +677,12 @@ TENSOR_UNINITIALIZED = row(
     "hazard-tensor-uninitialized",
     UninitializedRead,
     "program {program} {access} {name}, which was never written{where}",
-    "write it first: store to it, or wait for a product into it that does not add (use_acc=False)",
+    "write it first: store to it, or wait for an MMA that overwrites it (use_acc=False)",
 )
 TENSOR_LANES = row(
     "hazard-tensor-memory-lanes",
     TensorMemoryLanes,
-    "program {program}: warp {warp} accesses lane {lane} of tensor memory, but it reaches lanes {first} to {last}",
+    "program {program}: warp {warp} accesses lane {lane} of tensor memory, but it can access lanes {first} to {last} only",
     "use the layout that get_tmem_reg_layout() gives, and partitions that begin at a multiple of four warps",
 )
 TENSOR_AT_EXIT = row(
@@ -693,6 +694,6 @@ TENSOR_AT_EXIT = row(
 TENSOR_KEPT = row(
     "hazard-tensor-kept",
     TensorMemoryKept,
-    "program {program} ends with {columns} columns of tensor memory that it has not given back",
-    "leave the kernel where all of its threads come, so that the columns are given back",
+    "program {program} ends without deallocating {columns} columns of tensor memory",
+    "return from the kernel where all of its threads do, so that the columns are deallocated",
 )

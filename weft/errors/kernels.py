@@ -1,4 +1,4 @@
-"""Mistakes in calls of ready kernels (`weft.kernels`)."""
+"""Mistakes in calls of the kernel library (`weft.kernels`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SHAPES = row(
     "kernels-shapes",
     LaunchError,
     "a has shape {a} and b has shape {b}: rows of a have {columns} elements, columns of b {rows}",
-    "transpose the operand that lies the other way: a.T, b.T cost nothing",
+    "transpose one of them: a.T and b.T cost nothing",
 )
 DTYPES = row(
     "kernels-dtypes",
     LaunchError,
     "tensor cores do not multiply {a} by {b}",
-    "convert one of them; there are products of {known}",
+    "convert one of them; matmul supports {known}",
 )
 DEVICES = row(
     "kernels-devices",
@@ -31,7 +31,7 @@ DEVICES = row(
 EMPTY = row(
     "kernels-empty",
     LaunchError,
-    "the product {shape} needs no kernel: nothing is summed, or it has no elements",
+    "the product {shape} needs no kernel: K is 0, or it has no elements",
     "pass operands with elements; matmul itself takes empty ones",
 )
 OUT_SHAPE = row(
@@ -62,25 +62,25 @@ OUT_OVERLAPS = row(
     "kernels-out-overlaps",
     LaunchError,
     "out shares memory with {name}, which is read while out is written",
-    "write to an array of its own",
+    "pass a separate array",
 )
 OUT_REPEATS = row(
     "kernels-out-repeats",
     LaunchError,
     "elements of out share memory: shape {shape}, strides {strides}",
-    "write to an array whose elements all have a place of their own",
+    "write to an array whose elements do not overlap in memory",
 )
 SCALE = row(
     "kernels-scale",
     LaunchError,
-    "{name} is {got}, but scales either everything by one number or each of {want} {what} by its own",
+    "{name} is {got}, but it must be one number for the whole product or one for each of {want} {what}",
     "pass a number, or a contiguous float32 array of shape [1] or [{want}] on the device of a",
 )
 VARIANT = row("kernels-variant", LaunchError, "there is no variant {variant!r}", "take one of {known}")
 VARIANT_PATH = row(
     "kernels-variant-path",
     LaunchError,
-    "variant {variant} asks TMA for every block, but {name} has no descriptor: {reason}",
+    "variant {variant} loads every block by TMA, but {name} has no descriptor: {reason}",
     "{fix}",
 )
 VARIANT_TARGET = row(
@@ -92,7 +92,7 @@ VARIANT_TARGET = row(
 CONFIG = row(
     "kernels-config",
     LaunchError,
-    "{field} is {value} in variant {variant}, and has to be {rule}",
+    "{field} is {value} in variant {variant}, but it must be {rule}",
     "weft.kernels.matmul_configs(a, b) lists configurations that work",
 )
 CONFIG_KIND = row(
@@ -110,18 +110,18 @@ TARGET = row(
 SCALED_TARGET = row(
     "kernels-scaled-target",
     LaunchError,
-    "block-scaled products are those of tcgen05.mma, which {target} does not have",
+    "block-scaled matmul needs tcgen05.mma, which {target} does not have",
     "run it on a Blackwell GPU, or in the simulator with weft.simulate(target='sm_100a'); elsewhere convert the operands to "
     "float16 and call matmul, or to fp8 with a scale for each row, its scale_a and scale_b",
 )
 SCALED_FORMAT = row(
-    "kernels-scaled-format", LaunchError, "there are no block-scaled products of {format!r}", "take one of {known}"
+    "kernels-scaled-format", LaunchError, "matmul has no block-scaled format {format!r}", "take one of {known}"
 )
 SCALED_ELEMENTS = row(
     "kernels-scaled-elements",
     LaunchError,
-    "{name} holds {got}, but elements of {format} come as {want}",
-    "weft.nvidia.scaled.quantise(x, ...) makes such arrays; a format with two elements to a byte keeps them in uint8",
+    "{name} holds {got}, but elements of {format} are stored as {want}",
+    "weft.nvidia.scaled.quantise(x, ...) makes such arrays; a format with two elements per byte is stored in uint8",
 )
 SCALED_PATH = row(
     "kernels-scaled-path",
@@ -134,16 +134,16 @@ SCALED_SCALES = row(
     "kernels-scaled-scales",
     LaunchError,
     "{name} is {got}, but {format} has {dtype} scales for {rows} rows of {runs} runs, in contiguous blocks of shape {want}",
-    "weft.nvidia.scaled.scale_blocks(scales) brings scales [rows, runs] in that order",
+    "weft.nvidia.scaled.scale_blocks(scales) rearranges scales [rows, runs] to that order",
 )
 SCALED_FACTOR = row(
     "kernels-scaled-factor",
     LaunchError,
-    "factor is {got}, but multiplies everything by one number",
+    "factor is {got}, but it must be one number for the whole product",
     "pass a number, or a float32 array of one element on the device of a",
 )
 
-# Arrays that are quantised with a scale for each run of elements
+# Arrays quantised with one scale for each run of elements
 
 QUANTISED_FORMAT = row(
     "scaled-format",

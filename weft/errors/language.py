@@ -27,7 +27,7 @@ NOT_CONSTEXPR = row(
 TRUTH = row(
     "language-truth",
     CompilationError,
-    "Python asked whether {what} is true, but its value exists at run time only",
+    "{what} is used as a condition of Python, but its value exists at run time only",
     "use gl.where for tiles, & | ~ instead of and, or, not, and a scalar as the condition of an if",
 )
 ITERATION = row(
@@ -60,6 +60,12 @@ POINTER_INDEX = row(
     "{got} has no elements to index",
     "pass a view of the array, weft.LayoutTensor(array), or open one here, gl.LayoutTensor(pointer, layout), and index that; "
     "or use gl.load(pointer + i), gl.store(pointer + i, value) and gl.atomic_add(pointer + i, value)",
+)
+SHAPE_INDEX = row(
+    "language-shape-index",
+    CompilationError,
+    ".shape[{key}] of {got}, which has no dimensions{why}",
+    "{instead}",
 )
 SCALAR_NEEDED = row(
     "language-scalar-needed",
@@ -97,7 +103,7 @@ INTEGER_RANGE = row(
 LITERAL_RANGE = row(
     "language-literal-range",
     CompilationError,
-    "the constant {value} meets {dtype} values, which go from {low} to {high}",
+    "the constant {value} is combined with {dtype} values, whose range is {low} to {high}",
     "cast the values to a wider type first, or use a constant in range",
 )
 MIXED_SIGNS = row(
@@ -115,13 +121,13 @@ FLOOR_DIVISION = row(
 POWER = row(
     "language-power",
     CompilationError,
-    "** is for compile-time numbers, but got {base} and {exponent}",
+    "** takes compile-time numbers only, but got {base} and {exponent}",
     "write {instead}",
 )
 MATMUL = row(
     "language-matmul",
     CompilationError,
-    "@ is no operator of tiles",
+    "@ is not an operator of tiles",
     "write gl.dot_fma(a, b, acc), or mma_v2 or warpgroup_mma of weft.language.nvidia",
 )
 FP8_ARITHMETIC = row(
@@ -134,7 +140,7 @@ INTEGER_NEEDED = row(
     "language-integer-needed",
     CompilationError,
     "{what} works on integers and bools, but got {got}",
-    "cast with .to(gl.int32), or look at the bits with .to(gl.int32, bitcast=True)",
+    "cast with .to(gl.int32), or reinterpret the bits with .to(gl.int32, bitcast=True)",
 )
 FLOAT_NEEDED = row(
     "language-float-needed",
@@ -163,13 +169,13 @@ PROPAGATE_NAN = row(
 BITCAST = row(
     "language-bitcast",
     CompilationError,
-    "cannot read the bits of {value} as {dtype}: {bits} bits and {other}",
+    "cannot bitcast {value} to {dtype}: the one has {bits} bits, the other {other}",
     "choose a type of {bits} bits, or leave bitcast out to convert the numbers",
 )
 CAST_ROUNDING = row(
     "language-cast-rounding",
     CompilationError,
-    "fp_downcast_rounding={rounding} does not go with a cast of {value} to {dtype}",
+    "fp_downcast_rounding={rounding} is not valid for a cast of {value} to {dtype}",
     "use 'rtne' or 'rtz' where a float becomes a narrower float ('rtne' only for fp8), and leave it out elsewhere",
 )
 CAST_POINTER = row(
@@ -190,19 +196,19 @@ POINTER_OPERAND = row(
 POINTER_OFFSET = row(
     "language-pointer-offset",
     CompilationError,
-    "{pointer} is moved by {offset}, but offsets count elements",
+    "the offset added to {pointer} is {offset}, but offsets are integers that count elements",
     "{instead}",
 )
 POINTER_DIFFERENCE = row(
     "language-pointer-difference",
     CompilationError,
-    "- gives no difference between {left} and {right}",
+    "- cannot subtract {right} from {left}",
     "subtract integers from a pointer, or the offsets from each other",
 )
 POINTER_TYPES = row(
     "language-pointer-types",
     CompilationError,
-    "where chooses between {left} and {right}",
+    "where cannot choose between {left} and {right}",
     "cast one with .to(gl.pointer_type(dtype))",
 )
 POINTER_NEEDED = row(
@@ -250,7 +256,7 @@ ACCESS_ORDER = row(
 ACCESS_ORDER_WITH = row(
     "language-access-order-with",
     CompilationError,
-    "gl.{what} has {given} and {other}, which do not go together",
+    "gl.{what} has {given} and {other}, which cannot be combined",
     "{fix}",
 )
 ATOMIC_TYPE = row(
@@ -289,7 +295,7 @@ HINT = row(
 HINT_RANGE = row(
     "language-hint-range",
     CompilationError,
-    "{what} got {values} for {value}, whose type counts to {most} only",
+    "{what} got {values} for {value}, whose type holds at most {most}",
     "give integers of at most {most}",
 )
 PRINT_PREFIX = row(
@@ -338,26 +344,26 @@ FIELD_ARGUMENTS = row(
     "pass {fields}",
 )
 
-# Tiles: shapes, layouts and ranks that do not go together
+# Tiles: shapes, layouts and ranks that do not match
 
 # Shapes and layouts
 
 TILE_RANK_MISMATCH = row(
     "tile-rank-mismatch",
     LayoutError,
-    "{what} meets {left} and {right}, whose ranks differ",
+    "{what} combines {left} and {right}, whose ranks differ",
     "add dimensions, as in x[:, None] or x[None, :], with layouts that are slices of one parent",
 )
 TILE_SHAPE_MISMATCH = row(
     "tile-shape-mismatch",
     LayoutError,
-    "{what} meets {left} and {right}: dimension {dim} is {left_size} in one and {right_size} in the other",
+    "{what} combines {left} and {right}: dimension {dim} is {left_size} in one and {right_size} in the other",
     "make the sizes equal, or 1 in one of them",
 )
 TILE_LAYOUT_MISMATCH = row(
     "tile-layout-mismatch",
     LayoutError,
-    "{what} meets {left} in {left_layout} and {right} in {right_layout}",
+    "{what} combines {left} in {left_layout} and {right} in {right_layout}",
     "write gl.convert_layout({value}, {left_layout}) (cost: {cost})",
 )
 TILE_NOT_A_LAYOUT = row(
@@ -369,7 +375,7 @@ TILE_NOT_A_LAYOUT = row(
 TILE_LAYOUT_KNOWN = row(
     "tile-layout-known",
     LayoutError,
-    "set_auto_layout got {value}, which already lies in {layout}",
+    "set_auto_layout got {value}, which already has the layout {layout}",
     "use gl.convert_layout to move it to another layout",
 )
 TILE_NOT_TRIVIAL = row(
@@ -381,25 +387,25 @@ TILE_NOT_TRIVIAL = row(
 TILE_EXPAND_SLICE = row(
     "tile-expand-slice",
     LayoutError,
-    "a new dimension {axis} is asked of {value}, which lies in {layout}, a slice that dropped dimension {dim}",
+    "cannot insert dimension {axis} into {value}: its layout {layout} is a slice that dropped dimension {dim}",
     "write gl.SliceLayout({axis}, {parent}), or add dimension {dim}",
 )
 TILE_ARANGE = row(
     "tile-arange",
     CompilationError,
     "arange({start}, {end}) has {length} elements, but tiles have a positive power of two",
-    "choose bounds 1, 2, 4, 8 and so on apart, and mask what lies beyond",
+    "choose bounds that are 1, 2, 4, 8 and so on apart, and mask the elements that are too many",
 )
 TILE_ARANGE_RANGE = row(
     "tile-arange-range",
     CompilationError,
-    "arange({start}, {end}) goes beyond the int32 of its elements",
+    "arange({start}, {end}) exceeds the range of int32, the type of its elements",
     "start lower and add the rest as an int64 scalar, as in gl.arange(0, {length}).to(gl.int64) + {start}",
 )
 TILE_TRANSPOSE = row(
     "tile-transpose",
     CompilationError,
-    "{value} has no two axes to exchange",
+    "{value} has fewer than two axes to transpose",
     "use a tile of two dimensions or more",
 )
 TILE_ITEM = row(
@@ -417,7 +423,7 @@ TILE_INDEX = row(
 TILE_INDEX_RANK = row(
     "tile-index-rank",
     CompilationError,
-    "{colons} colons index {value}",
+    "{value} is indexed with {colons} colons",
     "write one colon per dimension, and None for each new one",
 )
 
@@ -426,7 +432,7 @@ TILE_INDEX_RANK = row(
 TILE_COMBINE_FUNCTION = row(
     "tile-combine-function",
     CompilationError,
-    "{what} got {got}, which is no kernel function",
+    "{what} got {got}, which is not a kernel function",
     "decorate it with @weft.jit, or use one of the language such as gl.maximum",
 )
 TILE_COMBINE_COUNT = row(

@@ -1,7 +1,7 @@
 """Mistakes in a launch: its grid, its options, its arguments, and what the machine lacks.
 
-Compile-time mistakes live with their own families; here is everything that `kernel[grid](...)`, `kernel.warmup` and the
-runtime below them can object to.
+Compile-time mistakes have families of their own. These rows are for everything that `kernel[grid](...)`, `kernel.warmup` and
+the runtime below them reject.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from weft.errors.base import CompilationError, DeviceError, LaunchError, Perform
 
 
 class OutOfResources(UserError, RuntimeError):
-    """A kernel asks for more shared memory, registers or threads than a multiprocessor has."""
+    """A kernel needs more shared memory, tensor memory, registers or threads than a multiprocessor has."""
 
 
 # Calling
@@ -48,14 +48,14 @@ HOST_CALL = row(
 SIGNATURE = row(
     "launch-signature",
     LaunchError,
-    "parameter {parameter} of kernel {name} is {kind}, and a kernel takes a fixed list of arguments",
+    "parameter {parameter} of kernel {name} is {kind}, but a kernel takes a fixed list of arguments",
     "{instead}",
 )
 RESERVED_PARAMETER = row(
     "launch-reserved-parameter",
     LaunchError,
     "parameter {parameter} of kernel {name} has the name of the launch option {parameter}=",
-    "rename the parameter: the option would never reach the launch",
+    "rename the parameter: the launch could not tell it from the option",
 )
 MISSING_ARGUMENT = row(
     "launch-missing-argument",
@@ -66,7 +66,7 @@ MISSING_ARGUMENT = row(
 TOO_MANY_ARGUMENTS = row(
     "launch-too-many-arguments",
     LaunchError,
-    "{name} was launched with {given} positional arguments, and it has {expected} parameters",
+    "{name} was launched with {given} positional arguments, but it has {expected} parameters",
     "its parameters are {parameters}; launch options such as num_warps are passed by keyword",
 )
 DUPLICATE_ARGUMENT = row(
@@ -105,21 +105,21 @@ GRID_EMPTY = row(
 GRID_LIMIT = row(
     "launch-grid-limit",
     LaunchError,
-    "dimension {dim} of the grid of {name} is {size}, and a GPU takes {limit} at most",
+    "dimension {dim} of the grid of {name} is {size}, but a GPU takes at most {limit}",
     "put the larger count on dimension 0 (up to 2147483647), or let each program do more work",
 )
 GRID_THREADS = row(
     "launch-grid-threads",
     LaunchError,
-    "{name} is launched with {size} blocks of {block} threads along {axis}, {threads} threads, where gl.global_idx.{axis} "
-    "counts in 32 bits",
-    "let each thread do more work, so that fewer than {limit} threads stand along {axis}",
+    "{name} is launched with {size} blocks of {block} threads along {axis}, {threads} threads, but gl.global_idx.{axis} "
+    "has 32 bits",
+    "let each thread do more work, so that there are fewer than {limit} threads along {axis}",
 )
 NO_SUCH_PROGRAM = row(
     "launch-no-such-program",
     LaunchError,
-    "weft.simulate is to run program {program} of {name}, but the grid is {grid}",
-    "name programs below those sizes, or launch a larger grid",
+    "weft.simulate is given program {program} of {name}, but the grid is {grid}",
+    "name programs inside the grid, or launch a larger one",
 )
 
 # Options
@@ -145,20 +145,20 @@ BLOCK_WARPS = row(
 BLOCK_CLUSTER = row(
     "launch-block-cluster",
     LaunchError,
-    "block={block} of {name} launches single threads, and num_ctas={num_ctas} asks for programs of several blocks",
-    "leave num_ctas out, or block= if the kernel is written for tiles: only those have clusters",
+    "block={block} of {name} makes it a thread-level kernel, but num_ctas={num_ctas} makes a program a cluster of blocks",
+    "leave num_ctas out, or leave block= out if the kernel is written for tiles: only tile kernels run in clusters",
 )
 CLUSTERS = row(
     "launch-clusters",
     LaunchError,
-    "num_ctas={num_ctas} of {name} asks for a cluster of {num_ctas} blocks, and {target} has clusters of {most} at most",
+    "num_ctas={num_ctas} of {name} needs a cluster of {num_ctas} blocks, but {target} has clusters of at most {most}",
     "launch with num_ctas={most}, or on a GPU that has clusters (sm_90a and later)",
 )
 OVERFLOW = row(
     "launch-overflow",
     LaunchError,
-    "sanitize_overflow of {name} asks for checks of integer overflow on the GPU, which weft cannot compile yet",
-    "run the kernel on host arrays: the simulator reports an address made of an integer that wrapped",
+    "sanitize_overflow of {name} requests checks of integer overflow on the GPU, which weft does not support",
+    "run the kernel on host arrays: the simulator reports an address computed from an integer that wrapped",
 )
 STREAM = row(
     "launch-stream",
@@ -234,7 +234,7 @@ TYPE_TEXT = row(
 SHARED_LIMIT = row(
     "launch-shared-memory",
     OutOfResources,
-    "{name} needs {needed} bytes of shared memory per block, and the GPU gives {limit}",
+    "{name} needs {needed} bytes of shared memory per block, but the GPU has {limit}",
     "use smaller or fewer buffers",
 )
 TOO_MUCH_SHARED = row(
@@ -280,7 +280,7 @@ NVRTC_SLOW = row(
     "nvrtc-slow",
     PerformanceWarning,
     "NVRTC took {seconds:.0f} s for {name}, whose CUDA text has {lines} lines",
-    "its time grows faster than the text: use range, a loop on the GPU, instead of static_range or repeated statements",
+    "its time grows faster than linearly: use range, a loop on the GPU, instead of static_range or repeated statements",
 )
 NVRTC_ARCHITECTURE = row(
     "nvrtc-architecture",
@@ -328,7 +328,8 @@ PICKLE_COMPILED = row(
     "launch-pickle-compiled",
     LaunchError,
     "{name} is compiled for this process, and a compiled kernel cannot be pickled",
-    "pickle the kernel itself, and launch it there: the disk cache has its machine code; texts are dict(compiled.asm)",
+    "pickle the kernel itself and launch it in the other process: the disk cache has its machine code; the texts of its stages "
+    "are dict(compiled.asm)",
 )
 SETTING = row(
     "setting-value",

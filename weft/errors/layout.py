@@ -13,13 +13,13 @@ LINEAR_DIM = row(
 LINEAR_BASIS = row(
     "layout-linear-basis",
     LayoutError,
-    "basis {basis} of {dim!r} does not lie in a space of shape {shape}",
+    "basis {basis} of {dim!r} is outside of shape {shape}",
     "give one coordinate per dimension, each at least 0 and below the size of its dimension",
 )
 LINEAR_COMPOSE = row(
     "layout-linear-compose",
     LayoutError,
-    "cannot compose: the inner map ends in {inner}, the outer one starts from {outer}",
+    "cannot compose: the outputs of the inner map are {inner}, but the inputs of the outer map are {outer}",
     "rename or reshape one of them so that the dimensions agree",
 )
 LINEAR_RESHAPE = row(
@@ -57,19 +57,19 @@ TILE_SHAPE = row(
     "layout-tile-shape",
     LayoutError,
     "a tile of shape {shape} is not possible: {found} is not a power of two",
-    "round the block size up to {rounded} and mask what lies beyond",
+    "round the block size up to {rounded} and mask the elements that are too many",
 )
 TILE_ELEMENTS = row(
     "layout-tile-elements",
     LayoutError,
     "a tile of shape {shape} has more than the {limit} elements that a tile may have",
-    "use a smaller block, and let more programs, or a loop, go over the data",
+    "use a smaller block, and cover the data by more programs or by a loop",
 )
 PLACES = row(
     "layout-places",
     LayoutError,
-    "{layout} spreads a tile of shape {shape} over {places} places in each block, copies included; the limit is {limit}",
-    "use smaller numbers in the layout: one that is larger than its tile repeats the tile's elements",
+    "{layout} spreads a tile of shape {shape} over {places} places in each block, copies included, but the limit is {limit}",
+    "use smaller numbers in the layout: a layout larger than its tile stores copies of the elements",
 )
 CLUSTER_BLOCKS = row(
     "layout-cluster-blocks",
@@ -86,8 +86,8 @@ FIELD = row(
 FIELD_LIMIT = row(
     "layout-field-limit",
     LayoutError,
-    "{layout}: {field} is {value}, but numbers of a layout count places of a tile, of which there are at most {limit}",
-    "use a number that a tile can have",
+    "{layout}: {field} is {value}, but a tile has at most {limit} elements",
+    "use a smaller number",
 )
 INTEGERS = row(
     "layout-integers",
@@ -129,7 +129,7 @@ NUM_CTAS = row(
     "layout-num-ctas",
     LayoutError,
     "{layout} is spread over {own} blocks, but the kernel runs with num_ctas={num_ctas}",
-    "launch with num_ctas={own}, or give cga_layout {bits} vectors; a zero vector puts copies of the tile into blocks",
+    "launch with num_ctas={own}, or give cga_layout {bits} vectors; a zero vector gives blocks copies of the tile",
 )
 UNRESOLVED = row(
     "layout-unresolved",
@@ -165,13 +165,13 @@ DOT_PARENT = row(
 K_WIDTH = row(
     "layout-k-width",
     LayoutError,
-    "k_width {k_width} does not go with the parent {parent}",
+    "k_width {k_width} is not valid for the parent {parent}",
     "use {expected}",
 )
 DOT_SHARED_ONLY = row(
     "layout-dot-shared-only",
     LayoutError,
-    "the right operand of a warpgroup matrix product lies in shared memory, so it has no register layout",
+    "the right operand of a warpgroup MMA is read from shared memory, so it has no register layout",
     "store it to shared memory, or use operand_index=0",
 )
 MMA_VERSION = row(
@@ -190,13 +190,13 @@ INSTR_SHAPE = row(
 MMA_WARPS = row(
     "layout-mma-warps",
     LayoutError,
-    "a warpgroup product runs on 1, 2, 4 or 8 groups of 4 warps, but {layout} has {warps} warps",
+    "a warpgroup MMA runs on 1, 2, 4 or 8 groups of 4 warps, but {layout} has {warps} warps",
     "use num_warps=4, 8 or 16, and warps_per_cta=[4, 1], [8, 1] or [4, 2]",
 )
 MMA_SHAPE = row(
     "layout-mma-shape",
     LayoutError,
-    "a product of M {m}, N {n}, K {k} is too small: instructions for these operands need {dim} to be a multiple of {least}",
+    "an MMA of M {m}, N {n}, K {k} is too small: instructions for these operands need {dim} to be a multiple of {least}",
     "make {dim} at least {least}",
 )
 MMA_ACCUMULATOR = row(
@@ -208,7 +208,7 @@ MMA_ACCUMULATOR = row(
 MMA_REGISTERS = row(
     "layout-mma-registers",
     LayoutError,
-    "operand {operand} is a tile of {bits}-bit elements in {layout}, which is not how the product's instructions hold it",
+    "operand {operand} is a tile of {bits}-bit elements in {layout}, which is not the fragment layout of the instructions",
     "write gl.convert_layout({operand}, {expected})",
 )
 MMA_READ = row(
@@ -220,7 +220,7 @@ MMA_READ = row(
 MMA_BLOCKS = row(
     "layout-mma-blocks",
     LayoutError,
-    "the product's blocks need operand {operand} split over the cluster at {needed}, but {layout} splits it at {has}",
+    "the MMA needs operand {operand} split over the cluster at {needed}, but {layout} splits it at {has}",
     "split the operand over blocks as the accumulator is split, and never along K",
 )
 
@@ -233,7 +233,7 @@ CGA_TWICE = row(
 CGA_MISSING = row(
     "layout-cga-missing",
     LayoutError,
-    "{field} is missing: ctas_per_cga, cta_split_num and cta_order come together",
+    "{field} is missing: ctas_per_cga, cta_split_num and cta_order must be given together",
     "give all three, or cga_layout instead",
 )
 CGA_SPLIT = row(
@@ -245,7 +245,7 @@ CGA_SPLIT = row(
 BASES = row(
     "layout-bases",
     LayoutError,
-    "{field} holds {basis}, which is no coordinate of a tile of shape {shape}",
+    "{field} holds {basis}, which is not a coordinate of a tile of shape {shape}",
     "give one number per dimension, each at least 0 and below the size of its dimension",
 )
 LANE_COUNT = row(
@@ -424,7 +424,7 @@ TMEM_TWO_CTAS_BLOCKS = row(
 TMEM_BLOCK_SHAPE = row(
     "tmem-block-shape",
     LayoutError,
-    "what a block of the cluster holds of the tile, {shape}, is not made of whole blocks of {block} in {layout!r}",
+    "the part of the tile in each block of the cluster, {shape}, is not a multiple of the block {block} of {layout!r}",
     "choose a block that divides it",
 )
 TMEM_VARIANT = row(
@@ -436,8 +436,8 @@ TMEM_VARIANT = row(
 TMEM_WARPS = row(
     "tmem-warps",
     LayoutError,
-    "tensor memory is read and written by 4, 8, 16 or 32 warps, since each reaches a quarter of the lanes; not by {num_warps}",
-    "launch with num_warps=4 or 8, or give the partition as many",
+    "tensor memory is accessed by 4, 8, 16 or 32 warps, not by {num_warps}: each warp accesses a quarter of the lanes",
+    "launch with num_warps=4 or 8, or give the partition 4 or 8 warps",
 )
 TMEM_REGISTER_LAYOUT = row(
     "tmem-register-layout",
@@ -451,13 +451,13 @@ TMEM_REGISTER_LAYOUT = row(
 SHOW_UNRESOLVED = row(
     "show-unresolved",
     LayoutError,
-    "{layout} cannot be drawn: where elements lie is decided when a kernel that uses it is compiled",
+    "{layout} cannot be drawn: the compiler resolves it when it compiles a kernel that uses it",
     "draw the layout that the compiler chose, which is in the compiled kernel's .asm['ir']",
 )
 SHOW_PADDED = row(
     "show-padded",
     LayoutError,
-    "{layout} cannot be drawn: its padding leaves holes between the elements, so it is no map from offsets to a tile",
+    "{layout} cannot be drawn: its padding leaves holes between the elements, so it is not a linear map from offsets to a tile",
     "draw SharedLinearLayout(offset_bases, block_bases), the same order of elements without the padding",
 )
 SHOW_SHAPE = row(

@@ -1,10 +1,10 @@
-"""Where in the author's Python source something happened, how to show it, and the text of functions as it was.
+"""Locations in the author's Python source, their rendering with a caret, and the source text of decorated functions.
 
 A location is a span of one file plus the location of the call that inlined it, so a report about a line inside a
 helper also names every caller. Nothing here knows about IR, layouts or GPUs.
 
-Python keeps the file of a function, not its text. A file that is edited while a program runs says something else than the
-function that was made from it, so decorators keep the lines; a reloaded module has new functions, and those the new lines.
+Python keeps the file name of a function, not its text. A file that is edited while a program runs no longer matches the
+functions compiled from it, so decorators keep the lines. A reloaded module has new functions with the new lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 class Loc:
     """A span of source text: 1-based lines, 0-based columns (as `ast` counts them), and the caller's location.
 
-    `text` is the line in a location that came from another process, which may have no such file; else it is looked up.
+    `text` holds the line of a location that was pickled in another process, whose file may not exist here; otherwise the line
+    is looked up.
     """
 
     file: str
@@ -77,13 +78,13 @@ def render(loc: Loc, indent: str = "  ") -> str:
 
 
 NO_FILE = "<string>"
-"""The file of every text that `exec` is given without a name; Python 3.13 enters that of `python -c` under it."""
+"""The file name of code that `exec` compiles from a string; Python 3.13 registers the text of `python -c` under it."""
 _KEPT: dict[int, tuple[weakref.ref[CodeType], list[str]]] = {}
-"""By identity: code objects of two versions of a file can be equal, and functions made per call share one."""
+"""Keyed by identity: code objects of two versions of a file can compare equal, and closures made per call share one."""
 
 
 def keep_lines(function: FunctionType, lines: list[str] | None = None) -> None:
-    """Keep the lines of a function's file, by default as they are now, unless they are kept already."""
+    """Keep the lines of a function's file, by default its current ones, unless they are kept already."""
     code = function.__code__
     key = id(code)
     if key in _KEPT:
@@ -94,7 +95,7 @@ def keep_lines(function: FunctionType, lines: list[str] | None = None) -> None:
 
 
 def lines_of(function: FunctionType) -> list[str]:
-    """The lines of a function's file when it was decorated; of one that never was, the lines now. Empty without a file."""
+    """The lines of a function's file when it was decorated, or the current ones if it never was. Empty without a file."""
     kept = _KEPT.get(id(function.__code__))
     return _current(function) if kept is None else kept[1]
 

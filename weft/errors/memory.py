@@ -1,28 +1,28 @@
-"""Mistakes with memory of a block, shared and tensor memory: allocations, views, and handles where numbers are needed."""
+"""Mistakes with shared and tensor memory: allocations, views, and handles where numbers are needed."""
 
 from __future__ import annotations
 
 from weft.errors.base import CompilationError, LayoutError, row
 
-# Handles are no numbers
+# Handles where numbers are needed
 
 SHARED_HANDLE_OPERAND = row(
     "shared-handle-operand",
     CompilationError,
     "{what} needs numbers, but {got} is a handle",
-    "take the elements out of memory first, as in smem.load(layout); a barrier is waited for with mbarrier.wait",
+    "load the elements first, as in smem.load(layout); to wait for a barrier call mbarrier.wait",
 )
 SHARED_HANDLE_BRACKETS = row(
     "shared-handle-brackets",
     CompilationError,
-    "{got} is a handle, which has no items to take in Python's way",
+    "{got} is a handle, which brackets do not index",
     "write .index(i) or .slice(start, length, dim) for a part of its memory, and .load(layout) for its elements",
 )
 SHARED_IN_THREADS = row(
     "shared-in-threads",
     CompilationError,
-    "{got} holds tiles of the whole block, and single threads do not index it",
-    "write {array} in the place of gl.allocate_shared_memory",
+    "{got} holds tiles of the whole block, which single threads cannot index",
+    "write {array} instead of gl.allocate_shared_memory",
 )
 SHARED_HANDLE_NEEDED = row(
     "shared-handle-needed",
@@ -48,7 +48,7 @@ SHARED_RANK = row(
 SHARED_STAGES = row(
     "shared-stages",
     LayoutError,
-    "shape {shape} has a leading dimension of {count}: {layout} lays out the last {rank}, those in front count tiles",
+    "shape {shape} has a leading dimension of {count}: {layout} lays out the last {rank}, the ones before count tiles",
     "allocate at least one tile",
 )
 SHARED_ELEMENT_BITS = row(
@@ -87,21 +87,22 @@ SHARED_SLICE = row(
 SHARED_SLICE_ALIGNED = row(
     "shared-slice-aligned",
     CompilationError,
-    "slice of {length} elements from {start} on along dimension {dim} of {got}: within a tile it could lie in several pieces",
-    "take a power of two of elements, from a multiple of that on",
+    "slice of {length} elements from {start} on along dimension {dim} of {got}: within a tile its memory could be in several "
+    "pieces",
+    "take a power of two of elements, starting at a multiple of it",
 )
 SHARED_SLICE_STAGES = row(
     "shared-slice-stages",
     CompilationError,
-    "slice of {length} from {start} on along dimension {dim} of {got}, the inner one of several that count tiles: what is left "
-    "would not lie in steps of equal length",
-    "choose in the dimensions in front of it first, as in bufs.index(i).slice(start, length)",
+    "slice of {length} from {start} on along dimension {dim} of {got}, the inner one of several that count tiles: the tiles of "
+    "the slice would not be one stride apart",
+    "index the dimensions before it first, as in bufs.index(i).slice(start, length)",
 )
 SHARED_PERMUTE_STAGES = row(
     "shared-permute-stages",
     CompilationError,
-    "permute({order}) of {got} moves one of its {leading} leading dimensions, which no layout places",
-    "leave those in front, or take one tile first, as in bufs.index(i).permute([1, 0])",
+    "permute({order}) of {got} moves one of its {leading} leading dimensions, which are not part of the layout",
+    "leave those in their place, or take one tile first, as in bufs.index(i).permute([1, 0])",
 )
 SHARED_RESHAPE = row(
     "shared-reshape",
@@ -112,7 +113,7 @@ SHARED_RESHAPE = row(
 SHARED_REINTERPRET = row(
     "shared-reinterpret",
     CompilationError,
-    "_reinterpret of {got}, a part of a tile {tile}, whose bytes lie apart",
+    "_reinterpret of {got}, a part of a tile {tile}, whose bytes are not contiguous",
     "reinterpret the whole tile, and take a .slice of the result",
 )
 
@@ -127,8 +128,8 @@ SHARED_SEVERAL = row(
 SHARED_STORED = row(
     "shared-store",
     CompilationError,
-    "{value} is stored to {got}",
-    "store a tile of the same shape and dtype, converted with value.to(gl.{dtype}) where only that differs",
+    "{value} cannot be stored to {got}",
+    "store a tile of the same shape and dtype, converted with value.to(gl.{dtype}) if only the dtype differs",
 )
 SHARED_GATHER = row(
     "shared-gather",
@@ -166,8 +167,8 @@ TMEM_NOT_A_LAYOUT = row(
 TMEM_SHAPE = row(
     "tmem-shape",
     LayoutError,
-    "shape {shape} is not that of tiles in tensor memory, whose last two dimensions {layout} lays out",
-    "give a shape [rows, columns], with a number of tiles in front where there are several",
+    "shape {shape} is not valid in tensor memory: {layout} lays out its last two dimensions",
+    "give a shape [rows, columns], or [tiles, rows, columns] for several tiles",
 )
 TMEM_ELEMENT = row(
     "tmem-element",
@@ -184,7 +185,7 @@ TMEM_PARTITION = row(
 TMEM_TWO_CTAS_MIXED = row(
     "tmem-two-ctas-mixed",
     LayoutError,
-    "{layout} is for {blocks}, but tensor memory of this kernel that was allocated before is for {before}",
+    "{layout} is for {blocks}, but earlier allocations of tensor memory in this kernel are for {before}",
     "write two_ctas={two_ctas} in all of the kernel's tensor memory layouts",
 )
 TMEM_ACCESS = row(
@@ -196,6 +197,6 @@ TMEM_ACCESS = row(
 TMEM_REINTERPRET = row(
     "tmem-reinterpret",
     CompilationError,
-    "reinterpret of {got}, a part of a tile {tile}, whose columns may lie apart",
+    "reinterpret of {got}, a part of a tile {tile}, whose columns may not be contiguous",
     "reinterpret the whole tile, and take a .slice of the result",
 )

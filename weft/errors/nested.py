@@ -1,4 +1,4 @@
-"""Mistakes in nested layouts: coordinates that do not fit, and steps of the algebra that have no answer."""
+"""Mistakes in nested layouts: coordinates that do not fit, and operations of the algebra that have no result."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from weft.errors.base import LayoutError, row
 NUMBER = row(
     "strided-number",
     LayoutError,
-    "{value!r} is no size or stride",
+    "{value!r} is not a size or stride",
     "write integers, UNKNOWN, or tuples of them",
 )
 NEGATIVE_SIZE = row(
     "strided-negative-size",
     LayoutError,
     "size {size} in shape {shape} is negative",
-    "sizes are 0 or more; for a size known at run time only write UNKNOWN",
+    "use sizes of at least 0; for a size known at run time only write UNKNOWN",
 )
 CONGRUENT = row(
     "strided-congruent",
     LayoutError,
-    "shape {shape} and stride {stride} do not nest alike",
+    "shape {shape} and stride {stride} are not congruent: they nest differently",
     "give one stride per size, in the same parentheses",
 )
 COORDINATE = row(
@@ -45,13 +45,13 @@ ORDER = row(
 UNKNOWN = row(
     "strided-unknown",
     LayoutError,
-    "{operation} decides by sizes and strides, and {layout} has some that are known at run time only",
+    "{operation} needs all sizes and strides, but {layout} has some that are known at run time only",
     "use a layout whose numbers are all known, or {operation} of its known modes",
 )
 EMPTY = row(
     "strided-empty",
     LayoutError,
-    "{operation} of {layout} means nothing: one of its sizes is 0",
+    "{operation} of {layout} is undefined: one of its sizes is 0",
     "use sizes of at least 1",
 )
 TILER = row(
@@ -64,7 +64,7 @@ DIVIDE = row(
     "strided-divide",
     LayoutError,
     "cannot compose {outer} with {inner}: mode ({size}:{step}) of the second steps unevenly over mode {mode} of the first",
-    "let its step divide the size there, or be a multiple of it, and its size fill that mode a whole number of times",
+    "choose a step that divides the size there or is a multiple of it, and a size that fills the mode a whole number of times",
 )
 CARRY = row(
     "strided-carry",
@@ -75,8 +75,8 @@ CARRY = row(
 COMPLEMENT = row(
     "strided-complement",
     LayoutError,
-    "{layout} has no complement: mode ({size}:{step}) steps by {step}, the modes below it span {span}",
-    "use strides that are multiples of what the modes of smaller stride span, and none below 0",
+    "{layout} has no complement: mode ({size}:{step}) steps by {step}, but the modes below it span {span}",
+    "use strides of at least 0 that are multiples of the span of the modes of smaller stride",
 )
 INJECTIVE = row(
     "strided-injective",
@@ -88,12 +88,12 @@ UPCAST = row(
     "strided-upcast",
     LayoutError,
     "mode ({size}:{step}) of {layout} does not hold whole groups of {count} elements",
-    "let {count} divide its stride, or its stride divide {count} and its size fill whole groups",
+    "use a stride that is a multiple of {count}, or one that divides {count} with a size that fills whole groups",
 )
 TILE_TO_SHAPE = row(
     "strided-tile-to-shape",
     LayoutError,
-    "a tile of shape {block} does not fill shape {target}: {size} is no multiple of {tile}",
+    "a tile of shape {block} does not fill shape {target}: {size} is not a multiple of {tile}",
     "choose a shape that the tile divides",
 )
 
@@ -101,7 +101,7 @@ TILE_TO_SHAPE = row(
 SWIZZLE = row(
     "strided-swizzle",
     LayoutError,
-    "Swizzle({bits}, {base}, {shift}) is not possible: {bits} bits moved by {shift} overlap, or a number is negative",
+    "Swizzle({bits}, {base}, {shift}) is invalid: {bits} bits shifted by {shift} overlap, or a number is negative",
     "choose bits and base of at least 0, and a shift of at least {bits} (or at most -{bits})",
 )
 SWIZZLE_NUMBERS = row(
@@ -113,7 +113,7 @@ SWIZZLE_NUMBERS = row(
 SWIZZLE_BITS = row(
     "strided-swizzle-bits",
     LayoutError,
-    "Swizzle({bits}, {base}, {shift}) reaches beyond the {most} bits of an offset",
+    "Swizzle({bits}, {base}, {shift}) exceeds the {most} bits of an offset",
     "choose bits, base and shift that sum to at most {most}; they count bits, not elements",
 )
 SWIZZLE_ROW = row(
@@ -149,6 +149,6 @@ OFFSETS = row(
 GRID = row(
     "strided-grid",
     LayoutError,
-    "a layout of rank {rank} is no grid: {layout}",
+    "a layout of rank {rank} is not a grid: {layout}",
     "print its modes two at a time: layout[:2], or sublayout(layout, i, j)",
 )

@@ -1,4 +1,4 @@
-"""Mistakes with warp specialisation: partitions, what they take and return, their warps, registers and barriers."""
+"""Mistakes with warp specialisation: partitions, their arguments and results, their warps, registers and barriers."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ COUNTS = row(
 WARPS = row(
     "partitions-warps",
     CompilationError,
-    "worker {worker} is to have {warps} warps",
+    "worker {worker} cannot have {warps} warps",
     "give each worker 1, 2, 4, 8 or 16 warps, known at compile time",
 )
 REGISTERS = row(
     "partitions-registers",
     CompilationError,
-    "worker {worker} is to have {registers} registers for each thread",
+    "worker {worker} cannot have {registers} registers per thread",
     "give a multiple of 8 from 24 to 256, known at compile time",
 )
 NESTED = row(
     "partitions-nested",
     CompilationError,
-    "warp_specialize is called in the partition {outer}, whose warps are split off already",
+    "warp_specialize is called in the partition {outer} of another warp_specialize",
     "call it once in the kernel itself, with a function for each role",
 )
 UNDER_CONTROL = row(
     "partitions-under-control",
     CompilationError,
-    "warp_specialize stands in a branch or loop that is decided at run time, but all warps of the block must come to it",
+    "warp_specialize is in a branch or loop that is decided at run time, but all warps of the block must reach it",
     "move the branch or loop into the partitions' functions; an early return before the call counts as a branch too",
 )
 
-# What crosses
+# Values that cross into and out of partitions
 
 WORKER_TAKES = row(
     "partitions-worker-takes",
     CompilationError,
-    "worker {worker} is given {got}, which lies in the registers of the default partition's threads",
+    "worker {worker} is passed {got}, which is in registers of the default partition's threads",
     "store it to shared memory and pass the handle, or let the worker load it itself",
 )
 WORKER_RETURNS = row(
     "partitions-worker-returns",
     CompilationError,
-    "worker {worker} returns {got}, but only the default partition can return something",
-    "let it store its result to shared or global memory",
+    "worker {worker} returns {got}, but only the default partition can return a value",
+    "store the result to shared or global memory in the worker",
 )
 WORKER_SCOPE = row(
     "partitions-worker-scope",
     CompilationError,
-    "a worker uses {value}, which each {scope} of the default partition has of its own",
-    "pass what all threads agree on (gl.uniform claims that), or compute it in the worker",
+    "a worker uses {value}, which may differ in each {scope} of the default partition",
+    "pass a value that is uniform in the block (gl.uniform asserts that), or compute it in the worker",
 )
 WORKER_HANDLE = row(
     "partitions-worker-handle",
     CompilationError,
     "a worker uses {value}, a handle that is chosen by run-time control flow in the default partition",
-    "pass the whole allocation and the index, and let the worker take .index(i)",
+    "pass the whole allocation and the index, and take .index(i) in the worker",
 )
 
-# What a block has
+# Warps and registers of a block
 
 TOO_MANY_WARPS = row(
     "partitions-too-many-warps",
@@ -89,7 +89,7 @@ POOL = row(
 NO_REGISTERS = row(
     "partitions-no-registers",
     CompilationError,
-    "registers are asked for workers, but {target} cannot move registers between warps",
+    "worker_num_regs is given, but {target} cannot reallocate registers between warps",
     "drop worker_num_regs, or compile for a target that can (sm_90a, sm_100a)",
 )
 
@@ -98,14 +98,14 @@ NO_REGISTERS = row(
 BARRIER_NUMBER = row(
     "partitions-barrier-number",
     CompilationError,
-    "a named barrier has number {number}",
-    "use numbers from 0 to 14 that are known at compile time; each partition takes one of these away",
+    "a named barrier cannot have the number {number}",
+    "use numbers from 0 to 14 that are known at compile time; each partition uses up one of them",
 )
 BARRIER_WARPS = row(
     "partitions-barrier-warps",
     CompilationError,
-    "a named barrier is to wait for {warps} warps",
-    "give the number of all warps that come to it, from 1 to 32, known at compile time",
+    "a named barrier cannot wait for {warps} warps",
+    "give the number of all warps that arrive at it, from 1 to 32, known at compile time",
 )
 BARRIERS = row(
     "partitions-barriers",

@@ -1,10 +1,10 @@
-"""Mistakes in the Python text of a kernel: what the reader of kernels cannot find, cannot know, or does not support."""
+"""Mistakes in the Python source of a kernel: source that cannot be read, unknown names and values, unsupported Python."""
 
 from __future__ import annotations
 
 from weft.errors.base import CompilationError, row
 
-# Where the text is
+# Source files
 
 NO_SOURCE = row(
     "lang-no-source",
@@ -25,19 +25,19 @@ LAMBDA = row(
     "write it as a function with def",
 )
 
-# What Python allows and a kernel does not
+# Python that kernels do not support
 
 UNSUPPORTED = row("lang-unsupported", CompilationError, "{what} is not supported in a kernel", "{instead}")
 RETURN_IN_LOOP = row(
     "lang-return-in-loop",
     CompilationError,
-    "{path} would be {value}, which exists in this round of the loop of line {line} only",
-    "return numbers, tiles, or what was made before the loop; or break, and make it after the loop",
+    "{path} would be {value}, which exists only in this iteration of the loop of line {line}",
+    "return numbers, tiles, or values from before the loop; or break, and create it after the loop",
 )
 KERNEL_RETURN = row(
     "lang-kernel-return",
     CompilationError,
-    "kernel {function} returns {value}, but nobody receives it",
+    "kernel {function} returns {value}, but a kernel cannot return a value",
     "store the result with gl.store, and return nothing",
 )
 RECURSION = row(
@@ -82,13 +82,13 @@ UNASSIGNED = row(
 ONE_BRANCH = row(
     "lang-one-branch",
     CompilationError,
-    "{name!r} has a value in one branch only of the if in line {line}",
+    "{name!r} has a value in only one branch of the if in line {line}",
     "assign it in both branches, or before the if",
 )
 IN_LOOP = row(
     "lang-loop-local",
     CompilationError,
-    "{name!r} is assigned in the loop of line {line} only, which may run no round at all",
+    "{name!r} is assigned only in the loop of line {line}, which may run no iterations",
     "assign it before the loop as well",
 )
 COUNTER = row(
@@ -118,13 +118,13 @@ UNPACK = row(
 NOT_SEQUENCE = row(
     "lang-not-a-sequence",
     CompilationError,
-    "{got} cannot be taken apart into names",
-    "unpack a tuple or a list; a tile comes apart with gl.split",
+    "{got} cannot be unpacked into names",
+    "unpack a tuple or a list; gl.split divides a tile",
 )
 IMMUTABLE = row(
     "lang-immutable",
     CompilationError,
-    "{got} does not change in a kernel",
+    "{got} cannot be modified in a kernel",
     "{instead}",
 )
 INDEX = row(
@@ -136,7 +136,7 @@ INDEX = row(
 BRACKETS = row(
     "lang-brackets",
     CompilationError,
-    "{got} takes nothing in brackets",
+    "{got} takes no brackets",
     "{instead}",
 )
 OPERATOR = row(
@@ -163,8 +163,8 @@ TILE_LOGIC = row(
 PRECEDENCE = row(
     "lang-precedence",
     CompilationError,
-    "{symbol} binds tighter than comparisons: between them stands {middle}, which is compared on both sides",
-    "write {instead}; or put {middle} into brackets if that is meant",
+    "{symbol} binds tighter than comparisons: {middle} is between them, and is compared on both sides",
+    "write {instead}; or put {middle} in parentheses if that is intended",
 )
 TRUTH = row(
     "lang-truth",
@@ -227,7 +227,7 @@ PYTHON_FUNCTION = row(
 DROPPED = row(
     "lang-result-dropped",
     CompilationError,
-    "{function} returns its result, values never change in place, and this line drops it",
+    "{function} returns its result and changes nothing in place, but this line drops the result",
     "assign it, as in {target} = {call}",
 )
 NOT_CALLABLE = row("lang-not-callable", CompilationError, "{got} cannot be called", "{instead}")

@@ -1,4 +1,4 @@
-"""Mistakes with matrix products on tensor cores: operands, their types and layouts, accumulators, waiting for them."""
+"""Mistakes with MMAs on tensor cores: operands, their types and layouts, accumulators, and waits for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MMA_OPERAND = row(
 MMA_OPERAND_LAYOUT = row(
     "mma-operand-layout",
     LayoutError,
-    "{side} of {what} is {got} in {layout}, but beside an accumulator in {parent} it lies in {want}",
+    "{side} of {what} is {got} in {layout}, but an accumulator in {parent} needs it in {want}",
     "{fix}",
 )
 MMA_TYPES = row(
@@ -46,7 +46,7 @@ MMA_ACCUMULATOR = row(
 MMA_ACCUMULATOR_TYPE = row(
     "mma-accumulator-type",
     CompilationError,
-    "{what} of {left} and {right} does not add to {got}",
+    "{what} of {left} and {right} cannot accumulate in {got}",
     "use an accumulator of {allowed}",
 )
 MMA_ACCUMULATOR_LAYOUT = row(
@@ -74,28 +74,28 @@ MMA_IMPRECISE = row(
     "{fix}",
 )
 
-# Products under way
+# MMAs in flight
 
 MMA_IN_FLIGHT = row(
     "mma-in-flight",
     CompilationError,
-    "{got} is the accumulator of a product under way: it has no value yet",
+    "{got} is the accumulator of an MMA in flight: it has no value yet",
     "wait first: {name} = warpgroup_mma_wait(0, ({name},))",
 )
 MMA_NO_DEPS = row(
     "mma-wait-deps",
     CompilationError,
-    "warpgroup_mma_wait got no deps, so that no accumulator could be read after it",
+    "warpgroup_mma_wait got no deps, so no accumulator could be read after it",
     "pass the accumulators: acc = warpgroup_mma_wait({count}, (acc,))",
 )
 MMA_NO_ACCUMULATOR = row(
     "mma-wait-operand",
     CompilationError,
-    "warpgroup_mma_wait waits for {got}, which is no accumulator of warpgroup_mma",
-    "pass what warpgroup_mma returned; buffers that it reads need no mention",
+    "warpgroup_mma_wait waits for {got}, which is not an accumulator of warpgroup_mma",
+    "pass the results of warpgroup_mma; the buffers that it reads are not listed",
 )
 
-# Products of tcgen05
+# MMAs of tcgen05
 
 TCGEN05_ACCUMULATOR = row(
     "tcgen05-accumulator",
@@ -107,7 +107,7 @@ TCGEN05_ACCUMULATOR = row(
 TCGEN05_ACCUMULATOR_LAYOUT = row(
     "tcgen05-accumulator-layout",
     LayoutError,
-    "the accumulator of {what} is {got} in {layout}, which is no TensorMemoryLayout",
+    "the accumulator of {what} is {got} in {layout}, which is not a TensorMemoryLayout",
     "allocate it in TensorMemoryLayout([128, N], col_stride=1)",
 )
 TCGEN05_LAYOUTS = row(
@@ -131,11 +131,11 @@ TCGEN05_PREDICATES = row(
 TCGEN05_DESCRIPTORS = row(
     "tcgen05-descriptors",
     CompilationError,
-    "{what} got {got} among the operands whose layouts say which blocks are told",
+    "{what} got {got} among the operands whose layouts determine which blocks are signalled",
     "pass a list of handles to shared or tensor memory, as in descs=[a_smem, b_smem]",
 )
 
-# Products with scales
+# Block-scaled MMAs
 
 TCGEN05_FORMAT = row(
     "tcgen05-format",
@@ -146,7 +146,7 @@ TCGEN05_FORMAT = row(
 TCGEN05_FORMAT_ELEMENT = row(
     "tcgen05-format-element",
     CompilationError,
-    "{side} of tcgen05_mma_scaled is {got}, but elements of {format} are kept in gl.{dtype}",
+    "{side} of tcgen05_mma_scaled is {got}, but elements of {format} are stored in gl.{dtype}",
     "{fix}",
 )
 TCGEN05_SCALE = row(
@@ -158,7 +158,7 @@ TCGEN05_SCALE = row(
 TCGEN05_SCALE_LAYOUT = row(
     "tcgen05-scale-layout",
     LayoutError,
-    "{side}_scale of tcgen05_mma_scaled is {got} in {layout}, which is no TensorMemoryScalesLayout",
+    "{side}_scale of tcgen05_mma_scaled is {got} in {layout}, which is not a TensorMemoryScalesLayout",
     "allocate it in TensorMemoryScalesLayout()",
 )
 TCGEN05_SCALE_TYPES = row(
@@ -176,7 +176,7 @@ TCGEN05_SCALE_SHAPE = row(
 TCGEN05_SCALED_BLOCK = row(
     "tcgen05-scaled-block",
     LayoutError,
-    "the accumulator of tcgen05_mma_scaled is {got} in {layout}, but products with scales have blocks of 128 rows",
+    "the accumulator of tcgen05_mma_scaled is {got} in {layout}, but block-scaled MMAs need blocks of 128 rows",
     "write TensorMemoryLayout([128, N], col_stride=1)",
 )
 

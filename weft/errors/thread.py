@@ -1,4 +1,4 @@
-"""Mistakes in kernels at the level of threads: blocks, vectors, and the memory behind views."""
+"""Mistakes in thread-level kernels: blocks, vectors, and the memory behind views."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ SHUFFLE = row(
 VECTOR_SIZE = row(
     "thread-vector-size",
     CompilationError,
-    "{what} of vectors of different sizes: {left} and {right}",
-    "take as many elements of both, as in v.slice(0, 4) or v[0], or put vectors together with v.join(w)",
+    "{what} got vectors of different sizes: {left} and {right}",
+    "take equally many elements of both, as in v.slice(0, 4) or v[0], or concatenate vectors with v.join(w)",
 )
 VECTOR_TILE = row(
     "thread-vector-tile",
     CompilationError,
-    "{what} of a thread's vector and a tile of the whole block: {left} and {right}",
+    "{what} mixes a thread's vector and a tile of the whole block: {left} and {right}",
     "use vectors only or tiles only: a tile of a view is gl.load(view.tile[64](i)), a tile goes through memory to become "
     "vectors, and an array that is passed without weft.LayoutTensor is a pointer, which ptr + offsets moves",
 )
 VECTOR_ADDRESS = row(
     "thread-vector-address",
     CompilationError,
-    "{what} at {pointer}, several addresses of one thread",
+    "{what} got {pointer}, several addresses per thread",
     "open a view, as in weft.LayoutTensor(ptr, layout), and load[n] or store through it; or use one address at a time",
 )
 VECTOR_INDEX = row(
     "thread-vector-index",
     CompilationError,
-    "element {index} of {got}, whose elements are registers: they are chosen when the kernel is compiled",
+    "element {index} of {got}, whose elements are registers, which need an index that is known at compile time",
     "unroll the loop with gl.static_range, choose with gl.where, or keep the elements in a view of local memory, from "
     "weft.LayoutTensor.stack_allocation",
 )
@@ -62,13 +62,13 @@ VECTOR_RANGE = row(
 VECTOR_TYPE = row(
     "thread-vector-type",
     CompilationError,
-    "gl.SIMD[{got}] is no type of vectors",
+    "gl.SIMD[{got}] is not a vector type",
     "write a dtype and a number of elements, as in gl.SIMD[gl.float32, 4]",
 )
 VECTOR_VALUES = row(
     "thread-vector-values",
     CompilationError,
-    "{got} for a vector of {size} elements",
+    "a vector of {size} elements cannot be made of {got}",
     "pass one value for all elements, a value for each, or a vector of that size",
 )
 
@@ -83,31 +83,31 @@ INDEX = row(
 UNKNOWN_NUMBER = row(
     "thread-unknown-number",
     CompilationError,
-    "{what} got UNKNOWN, a number that the layout of a view leaves to the run time",
-    "write t.dim(axis), which is the number, in the place of t.shape[axis]",
+    "{what} got UNKNOWN, a number of a view's layout that is known at run time only",
+    "write t.dim(axis), which is its run-time value, instead of t.shape[axis]",
 )
 STORED = row(
     "thread-stored",
     CompilationError,
-    "{got} stored to {elements} of {dtype}",
+    "{got} cannot be stored to {elements} of {dtype}",
     "store one value, or a vector with an element for each of them",
 )
 OPENED = row(
     "thread-opened",
     CompilationError,
-    "a view of {got} with the layout of a view in memory",
+    "cannot open a view over {got}",
     "open views over a pointer to global memory, or over a buffer of shared memory",
 )
 ADDRESS = row(
     "thread-address",
     CompilationError,
-    "a pointer into {space}: only global memory has them",
-    "pass on the view itself",
+    "cannot make a pointer into {space}: only global memory has pointers",
+    "pass the view itself",
 )
 SHARED_LAYOUT = row(
     "thread-shared-layout",
     LayoutError,
-    "{got} in {layout!r}: its elements do not lie in strides, so no view can address them",
+    "{got} in {layout!r}: its elements are not at constant strides, so no view can address them",
     "allocate it without swizzle or padding, as with gl.SwizzledSharedLayout(1, 1, 1, order), or use "
     "weft.LayoutTensor.stack_allocation(dtype, layout, address_space=weft.AddressSpace.SHARED)",
 )
@@ -120,19 +120,19 @@ SHARED_PART = row(
 ATOMIC_VIEW = row(
     "thread-atomic-view",
     CompilationError,
-    "{what} is done at one element, but got {got}",
+    "{what} updates one element, but got {got}",
     "pass a view of one element in global or shared memory, as in {what}({one}, value)",
 )
 ATOMIC_SHARED = row(
     "thread-atomic-shared",
     CompilationError,
-    "{what} on shared memory of {dtype}",
+    "{what} does not work on shared memory of {dtype}",
     "use elements of 32 or 64 bits, and atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor or atomic_xchg",
 )
 COPY = row(
     "thread-copy",
     CompilationError,
-    "an asynchronous copy of {bytes} bytes at a time, from {source} to {target}",
+    "an asynchronous copy cannot move {bytes} bytes at a time from {source} to {target}",
     "copy 4, 8 or 16 bytes at a time from global to shared memory, of one element type, as with t.vectorize[1, 4](); "
     "or use copy_from",
 )
@@ -146,7 +146,7 @@ HOST_VIEW = row(
 NO_ELEMENTS = row(
     "thread-no-elements",
     CompilationError,
-    "stack_allocation of a layout of {count} elements",
+    "stack_allocation got a layout of {count} elements",
     "allocate at least one element",
 )
 LOCAL_BYTES = row(
@@ -161,6 +161,6 @@ LOCAL_BYTES = row(
 LOCAL_INDEX = row(
     "thread-local-index",
     PerformanceWarning,
-    "{name} is indexed at run time: unless the loop around it gets unrolled, it lies in memory instead of registers",
+    "{name} is indexed at run time: unless the loop around it is unrolled, it will be in local memory instead of registers",
     "unroll the loop over its indices with gl.static_range",
 )

@@ -1,4 +1,4 @@
-"""Mistakes in tuning: configs that do not fit what is tuned, keys, files of choices, and searches without a result."""
+"""Mistakes in tuning: configs that do not fit the tuned function, keys, files of choices, and searches without a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.errors.base import UserError, row
 
 
 class TuningError(UserError, ValueError):
-    """Something that `weft.autotune` was given, or found, cannot be used."""
+    """An argument, a config or a file of `weft.autotune` cannot be used."""
 
 
 # What is tuned, and over what
@@ -20,13 +20,13 @@ SUBJECT = row(
 CONFIGS_KIND = row(
     "tune-configs-kind",
     TuningError,
-    "the configs of {name} contain {value}, which is no Config",
+    "the configs of {name} contain {value}, which is not a Config",
     "write @weft.autotune([weft.Config({{'BLOCK': 64}}, num_warps=4)]), or a dictionary of values for each parameter",
 )
 EMPTY_SPACE = row(
     "tune-empty-space",
     TuningError,
-    "the configs of {name} are none: {reason}",
+    "{name} has no configs: {reason}",
     "give at least one weft.Config, or values that the constraint lets through",
 )
 CONSTRAINT = row(
@@ -44,20 +44,20 @@ OPTION_KIND = row(
 UNKNOWN_PARAMETER = row(
     "tune-unknown-parameter",
     TuningError,
-    "the config ({config}) sets {parameter}, which is no parameter of {name}{hint}",
+    "the config ({config}) sets {parameter}, which is not a parameter of {name}{hint}",
     "its parameters are {parameters}; a function must have a parameter for each launch option that its configs set",
 )
 UNKNOWN_NAME = row(
     "tune-unknown-name",
     TuningError,
-    "{option} of {name} names {parameter}, which is no parameter of {name}{hint}",
+    "{option} of {name} names {parameter}, which is not a parameter of {name}{hint}",
     "its parameters are {parameters}",
 )
 TUNED_NAME = row(
     "tune-tuned-name",
     TuningError,
     "{option} of {name} names {parameter}, which its configs set",
-    "name arguments of the call: what is chosen cannot depend on the choice",
+    "name arguments of the call: the choice cannot depend on a value that it sets",
 )
 
 # Calls
@@ -83,7 +83,7 @@ NO_GRID = row(
 KEY_VALUE = row(
     "tune-key-value",
     TuningError,
-    "the key {part} of {name} is {value}, which says nothing that can be kept",
+    "the key {part} of {name} is {value}, which cannot be stored",
     "use a number, a text, a dtype, an array (for its shape), or a function of the arguments that returns one of these",
 )
 RESTORE_KIND = row(
@@ -105,7 +105,7 @@ ALL_FAILED = row(
     "tune-all-failed",
     TuningError,
     "none of the {count} configs of {name} can be used\n{reasons}",
-    "mend what the reasons name, or give configs that fit",
+    "fix the reasons listed above, or give other configs",
 )
 DEVICE_LOST = row(
     "tune-device-lost",
@@ -119,12 +119,12 @@ DEVICE_LOST = row(
 DAMAGED = row(
     "tune-damaged-file",
     TuningError,
-    "{path} is no file of tuning choices: {reason}",
-    "export it anew with weft.tune.export_choices(path)",
+    "{path} is not a file of tuning choices: {reason}",
+    "export it again with weft.tune.export_choices(path)",
 )
 OTHER_VERSION = row(
     "tune-other-version",
     TuningError,
     "{path} has tuning choices in format {found}, and this weft reads format {known}",
-    "export it anew with this version of weft",
+    "export it again with this version of weft",
 )

@@ -1,4 +1,4 @@
-"""Mistakes with views: LayoutTensors that cannot be made, accesses and partitions that do not fit them, views as tiles."""
+"""Mistakes with views: LayoutTensors that cannot be made, accesses and partitions that do not fit, views used as tiles."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NUMBER_DIFFERS = row(
     "view-number-differs",
     ViewError,
     "{argument}={given} says {number} where layout {layout} says {known}",
-    "let them agree, or write UNKNOWN in the layout",
+    "make them agree, or write UNKNOWN in the layout",
 )
 EXTENT = row(
     "view-extent",
@@ -94,7 +94,7 @@ MEMORY_GONE = row(
 STRIDES = row(
     "view-array-strides",
     ViewError,
-    "strides of {strides} bytes are no whole numbers of {dtype} elements, which have {itemsize} bytes",
+    "strides of {strides} bytes are not multiples of the {itemsize} bytes of a {dtype} element",
     "view a copy: np.ascontiguousarray(array)",
 )
 ELEMENT_TYPE = row(
@@ -123,18 +123,18 @@ INDEX = row(
     "view-index",
     ViewIndexError,
     "index {index} along {axis} of {view}, which has {size} there",
-    "indices go from 0 to one less than the size",
+    "use an index from 0 to one less than the size",
 )
 INDEX_KIND = row(
     "view-index-kind",
     ViewIndexError,
-    "{index} is no index of {view}",
+    "{index} is not an index of {view}",
     "{instead}",
 )
 ITERATION = row(
     "view-iteration",
     ViewError,
-    "{view} is no sequence that a loop could run over",
+    "{view} is not a sequence, so a loop cannot iterate over it",
     "loop over indices, as in `for i in range(view.dim(0)):`, or over the parts that .split(n)() gives",
 )
 VECTOR_LENGTH = row(
@@ -164,13 +164,13 @@ LOAD_WIDTH = row(
 LOAD_CONTIGUOUS = row(
     "view-load-contiguous",
     ViewError,
-    "{what} needs {width} numbers one after another, but no axis of {view} is known to have stride 1 (layout {layout})",
+    "{what} needs {width} contiguous numbers, but no axis of {view} is known to have stride 1 (layout {layout})",
     "load single numbers, or make vectors along an axis with .vectorize[...]()",
 )
 ALIGNED = row(
     "view-vector-aligned",
     ViewError,
-    "vectors of {width} of {view} would start at offset {offset}, which is no multiple of {alignment}",
+    "vectors of {width} of {view} would start at offset {offset}, which is not a multiple of {alignment}",
     "use a width that divides every stride of the layout and the first offset, or pad the rows",
 )
 
@@ -227,7 +227,7 @@ UNKNOWN_SIZE = row(
 SLICE = row(
     "view-slice",
     ViewError,
-    "slice {part} of axis {axis} of {view}, which has {size} elements there",
+    "slice {part} is not valid for axis {axis} of {view}, which has {size} elements there",
     "slice with known bounds from 0 to the size and a step of at least 1; use .tile[...](i) for a part at a place known at "
     "run time",
 )
@@ -240,19 +240,19 @@ RESHAPE_COUNT = row(
 RESHAPE = row(
     "view-reshape",
     ViewError,
-    "{view} of layout {layout} cannot be seen as {shape} where its elements lie",
+    "{view} of layout {layout} cannot be viewed as {shape} without a copy",
     "copy it into a view of that shape with copy_from",
 )
 RESHAPE_MASKED = row(
     "view-reshape-masked",
     ViewError,
-    "{view} is masked, and elements outside have no place in another shape",
-    "reshape before making tiles, or a whole tile",
+    "{view} is masked, so the elements out of bounds have no place in another shape",
+    "reshape before making tiles, or reshape a whole tile",
 )
 ORDER = row(
     "view-transpose-order",
     ViewError,
-    "{order} is no order of the {rank} axes of {view}",
+    "{order} is not an order of the {rank} axes of {view}",
     "name each axis once",
 )
 VECTOR_DIVIDES = row(
@@ -264,7 +264,7 @@ VECTOR_DIVIDES = row(
 VECTOR_STRIDE = row(
     "view-vector-stride",
     ViewError,
-    "{what}: the stride of axis {axis} of {view} is known at run time only, so its vectors have no known form",
+    "{what}: the stride of axis {axis} of {view} is known at run time only, so its vectors have no static layout",
     "make vectors along the axis whose stride is 1",
 )
 THREADS_RANK = row(
@@ -282,7 +282,7 @@ THREADS = row(
 THREADS_UNKNOWN = row(
     "view-threads-unknown",
     ViewError,
-    "{threads} is no thread layout: it takes a nested layout of known sizes, at least 1, and strides",
+    "{threads} is not a thread layout, which is a nested layout of known strides and of known sizes of at least 1",
     "write one such as Layout.row_major(8, 4)",
 )
 THREAD_INDEX = row(
@@ -300,8 +300,8 @@ THREADS_FEW = row(
 THREADS_ASYNC = row(
     "view-threads-async",
     ViewError,
-    "{block} threads begin asynchronous copies by thread layout {threads}, which has {count}: those beyond it would write "
-    "zeros, not nothing",
+    "{block} threads start asynchronous copies by thread layout {threads}, which has {count}: the threads beyond it would "
+    "write zeros",
     "use a thread layout of {block} threads, or let only some of them call: `if thread < {count}:` with thread=thread and "
     "threads={count}",
 )
@@ -310,13 +310,13 @@ SWIZZLE = row(
     ViewError,
     "{swizzle} does not repeat over the fragments of {view} under thread layout {threads}: elements of one fragment are "
     "swizzled differently",
-    "let the threads span whole periods of the swizzle, or copy with copy_dram_to_sram(..., swizzle=...), which swizzles "
+    "use threads that span whole periods of the swizzle, or copy with copy_dram_to_sram(..., swizzle=...), which swizzles "
     "each access",
 )
 SWIZZLE_STRIDE = row(
     "view-swizzle-stride",
     ViewError,
-    "a swizzle counts elements, of {width} numbers each, so {view} of layout {layout} needs known sizes and strides that are "
+    "a swizzle permutes elements of {width} numbers each, so {view} of layout {layout} needs known sizes and strides that are "
     "multiples of {width}",
     "swizzle views of shared memory, with vectors along the axis of stride 1",
 )
@@ -326,8 +326,8 @@ SWIZZLE_STRIDE = row(
 COPY_COUNT = row(
     "view-copy-count",
     ViewError,
-    "a copy to {view}, which has {count} elements, from {other}, which has {others}",
-    "copy between views of as many elements, for example tiles of one size",
+    "cannot copy to {view}, which has {count} elements, from {other}, which has {others}",
+    "copy between views of equally many elements, for example tiles of one size",
 )
 SHAPES = row(
     "view-shapes",
@@ -339,7 +339,7 @@ SOURCE = row(
     "view-source",
     ViewError,
     "{what} takes a LayoutTensor, not {got}",
-    "make a view of it, LayoutTensor(array); one number everywhere is fill(number)",
+    "make a view of it, LayoutTensor(array); to set all elements to one number use fill(number)",
 )
 SPACE = row(
     "view-space",
@@ -371,20 +371,20 @@ ASYNC_WIDTH = row(
 ITERATOR_FOR = row(
     "view-iterator-for",
     ViewError,
-    "a LayoutTensorIter has no end, so that `for` cannot run over it",
+    "a LayoutTensorIter has no end, so `for` cannot iterate over it",
     "write `for i in range(count):` and take `it.next(i)[()]`, or `it[()]` and `it += 1`",
 )
 ITERATOR_KEY = row(
     "view-iterator-key",
     ViewError,
-    "it[{key!r}] is no tile of an iterator",
-    "write it[()] or it.get() for the tile where it stands, it.next(k)[()] for one further on",
+    "it[{key!r}] is not a tile of an iterator",
+    "write it[()] or it.get() for its current tile, it.next(k)[()] for the tile k further on",
 )
 ITERATOR_END = row(
     "view-iterator-end",
     ViewIndexError,
-    "{view} stands at tile {index} of {count}",
-    "take a tile while there are some, or make the iterator with circular=True",
+    "{view} is past its end, at tile {index} of {count}",
+    "stop at the last tile, or make the iterator with circular=True",
 )
 ITERATOR_BOUND = row(
     "view-iterator-bound",
@@ -396,7 +396,7 @@ IMMUTABLE = row(
     "view-immutable",
     ViewError,
     "the field {field!r} of a {what} cannot be set",
-    "make another view; elements are set with view[i, j] = value or view.fill(value)",
+    "make another view; to set elements write view[i, j] = value or view.fill(value)",
 )
 
 # Views as tiles
@@ -404,7 +404,7 @@ IMMUTABLE = row(
 BRIDGE_SIZES = row(
     "bridge-sizes",
     CompilationError,
-    "{what} of {view}, whose shape {shape} is not that of a tile: sizes are powers of two, known at compile time",
+    "{what} of {view}, whose shape {shape} is not that of a tile: sizes of tiles are powers of two, known at compile time",
     "take a tile of it, as in {what}({view}.tile[{tile}]({coordinates})); where its sizes do not divide the view's, make the "
     "view with masked=True",
 )
@@ -412,7 +412,7 @@ BRIDGE_VECTORS = row(
     "bridge-vectors",
     CompilationError,
     "{what} of {view}, whose elements are vectors of {width} numbers",
-    "take the view as it was before vectorize: the layout of a tile says how many numbers a thread has in a row",
+    "use the view from before vectorize: the layout of a tile sets how many contiguous numbers a thread has",
 )
 BRIDGE_SPACE = row(
     "bridge-space",
@@ -423,14 +423,14 @@ BRIDGE_SPACE = row(
 BRIDGE_SHAPES = row(
     "bridge-shapes",
     CompilationError,
-    "{value} is stored to {view}, whose shape is {shape}",
+    "{value} cannot be stored to {view}, whose shape is {shape}",
     "take the part of the view that the tile belongs to, as in view.tile[{tile}]({coordinates})",
 )
 BRIDGE_LAYOUT_OF_ADDRESSES = row(
     "bridge-layout-of-addresses",
     CompilationError,
-    "load with layout={layout!r} of {got}, which is no view: what is loaded has the layout of its addresses",
-    "leave layout= out and make the addresses in that layout, or load a view (weft.LayoutTensor)",
+    "load with layout={layout!r} of {got}, which is not a view: the loaded tile has the layout of its pointers",
+    "leave layout= out and make the pointers in that layout, or load a view (weft.LayoutTensor)",
 )
 
 # Descriptors of views
@@ -438,7 +438,7 @@ BRIDGE_LAYOUT_OF_ADDRESSES = row(
 BRIDGE_DESCRIPTOR_VIEW = row(
     "bridge-descriptor-view",
     LaunchError,
-    "a descriptor is made of a view, but got {got}",
+    "from_view makes a descriptor of a view, but got {got}",
     "pass a weft.LayoutTensor; of an array write TensorDescriptor.from_tensor",
 )
 BRIDGE_DESCRIPTOR_TENSOR = row(
@@ -478,7 +478,7 @@ BRIDGE_DESCRIPTOR_ARGUMENTS = row(
 BRIDGE_FRAGMENT_OPEN = row(
     "bridge-fragment-open",
     CompilationError,
-    "a fragment of {value}, whose layout {layout!r} is still to be found, so nothing is known of its registers",
+    "a fragment of {value}, whose layout {layout!r} is not resolved yet, so its registers are unknown",
     "give it a layout, where it is made or with gl.set_auto_layout(x, layout)",
 )
 BRIDGE_FRAGMENT_VIEW = row(

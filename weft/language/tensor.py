@@ -29,6 +29,29 @@ Number = int | float | bool
 Operand: TypeAlias = "tensor | int | float | bool"
 
 
+class _NoDimensions(list[int]):
+    """The shape of a scalar. Its items are asked for where a pointer is taken for an array."""
+
+    def __init__(self, owner: tensor) -> None:
+        super().__init__()
+        self._owner = owner
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return []
+        pointer = isinstance(self._owner.element, Pointer)
+        raise fail(
+            errors.SHAPE_INDEX,
+            key=key,
+            got=name_of(self._owner),
+            why=": an array is passed to a kernel as a pointer to its elements" if pointer else "",
+            instead="pass the size as a further parameter, as in kernel[grid](x, x.shape[0]), or pass a view of the array, "
+            "weft.LayoutTensor(x), whose size is x.dim(0)"
+            if pointer
+            else "a scalar is one value; take the shape of a tile",
+        )
+
+
 @represents(ScalarType, TileType)
 class tensor(RuntimeValue):
     """A scalar or a tile at run time.
@@ -61,7 +84,7 @@ class tensor(RuntimeValue):
     def shape(self) -> list[int]:
         """Sizes, outermost first; [] for a scalar."""
         type = self.handle.type
-        return list(type.shape) if isinstance(type, TileType) else []
+        return list(type.shape) if isinstance(type, TileType) else _NoDimensions(self)
 
     @property
     def tile(self) -> TileType:

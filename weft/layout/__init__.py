@@ -1,4 +1,4 @@
-"""Layouts: pure algebra of where the elements of a tile lie."""
+"""Layouts: a pure algebra that maps registers, lanes, warps, blocks and memory offsets to the elements of a tile."""
 
 from weft.layout.base import WARP_SIZE, TileLayout, check_tile_shape
 from weft.layout.convert.plans import Plan, describe, is_trivial, plan_conversion

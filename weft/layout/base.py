@@ -1,8 +1,8 @@
-"""What all layout classes share: value semantics with a hash computed once, the spelling that `repr` prints, checks.
+"""The base of all layout classes: value semantics with a hash computed once, a `repr` that evaluates back, validation.
 
-A layout class is a frozen dataclass with slots. `__post_init__` here takes every field by its annotation: lists become tuples
-of integers, and what is of another kind or too large is refused. Then `_complete` of the class checks that the fields go
-together, and calls `_freeze`. A layout says nothing about elements until `to_linear(shape)`, which each family defines.
+A layout class is a frozen dataclass with slots. `__post_init__` here normalises every field by its annotation: lists become
+tuples of integers, and values of another type or too large are rejected. Then `_complete` of the class checks that the fields
+are consistent, and calls `_freeze`. `to_linear(shape)`, which each family defines, gives the layout its meaning for a tile.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from weft.layout.linear.maps import LinearLayout
 
 WARP_SIZE = 32
 WARPGROUP = 4
-"""Warps that multiply together (wgmma), and that change their registers together (setmaxnreg)."""
+"""Warps of a warpgroup: the unit that executes wgmma and setmaxnreg."""
 TILE_ELEMENTS = 1 << 20
-"""Elements of a tile at most, and places (registers of all threads, offsets, columns of all lanes) that a layout gives a block.
+"""The limit of a tile's elements, and of the places (registers of all threads, offsets, columns of all lanes) of a block.
 
-The 65,536 registers of a block hold 2**18 elements of 8 bits, its shared memory and its tensor memory about as many: four times
-that leaves room for tiles that a cluster shares. Plans and simulated tiles are tables of this size, so a slip such as 2**40 is
-refused in place of filling the machine's memory.
+The 65,536 registers of a block hold 2**18 elements of 8 bits, and its shared memory and its tensor memory about as many. Four
+times that leaves room for tiles that a cluster shares. Plans and simulated tiles are tables of this size, so a typo such as
+2**40 is rejected instead of exhausting the memory of the machine.
 """
 CLUSTER_BLOCKS = 16
-"""Blocks of a cluster at most, on any GPU."""
+"""The largest cluster, in blocks, of any GPU."""
 
 
 class TileLayout:
@@ -52,20 +52,20 @@ class TileLayout:
         return _resolve(self, ints(shape, "the shape of a tile"))
 
     def format_tensor_view(self, shape: Sequence[int]) -> str:
-        """A picture of the tile: which hardware place holds each element, in the notation `T0:0|T32:0`."""
-        # The pictures are drawn from layouts, so their module imports this one.
+        """A picture of the tile: the registers or offsets that hold each element, in the notation `T0:0|T32:0`."""
+        # Imported here because the module that draws layouts imports this one.
         from weft.layout.show.text import format_tensor_view
 
         return format_tensor_view(self, shape)
 
     def format_hardware_view(self, shape: Sequence[int]) -> str:
-        """A picture of the hardware: which element each place holds."""
+        """A picture of the hardware: the element that each register or offset holds."""
         from weft.layout.show.text import format_hardware_view
 
         return format_hardware_view(self, shape)
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
-        """What each class makes of a shape of the right rank in powers of two. Ask `to_linear`, which checks and remembers."""
+        """The linear layout for a shape of the right rank in powers of two. Call `to_linear`, which checks and caches."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -81,11 +81,11 @@ class TileLayout:
         self._complete()
 
     def _complete(self) -> None:
-        """Check that the fields go together, and `_freeze` them."""
+        """Check that the fields are consistent, and `_freeze` them."""
         self._freeze()
 
     def _freeze(self, **changes: Any) -> None:
-        """Store normalised field values; from here on the layout is its key."""
+        """Store normalised field values, and the key by which the layout compares and hashes."""
         for name, value in changes.items():
             object.__setattr__(self, name, value)
         key = tuple(getattr(self, field.name) for field in _fields(type(self)))
@@ -101,7 +101,7 @@ class TileLayout:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Hashes of strings differ between processes, so a copy computes its own.
+        # Python randomises the hash of strings per process, so an unpickled copy computes its own.
         return type(self), self._key
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ def _spell(value: Any) -> str:
 
 
 def ints(values: Any, what: str = "a list of a layout") -> tuple[int, ...]:
-    """Integers as a tuple; anything that counts as an integer is taken. Raises LayoutError (layout-integers) on the rest."""
+    """Integers, of any type with `__index__`, as a tuple. Raises LayoutError (layout-integers) on anything else."""
     try:
         return tuple(map(index, values))
     except TypeError:
@@ -155,7 +155,7 @@ def vectors(values: Iterable[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def shortened(value: object) -> str:
-    """What was given, cut where it fills more than a line: powers that are no sizes have thousands of digits."""
+    """The `repr` of an argument, truncated for a message: a mistyped power can have thousands of digits."""
     try:
         text = repr(value)
     except ValueError:  # more digits than Python prints
@@ -163,8 +163,8 @@ def shortened(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
-# How the value of a field is taken, by the field's annotation: TypeError where it is of another kind, OverflowError where a
-# number in it is larger than any tile.
+# Conversions of field values, by the field's annotation. They raise TypeError for a value of another type, OverflowError for
+# a number larger than any tile.
 
 
 def _int(value: Any) -> int:
@@ -213,7 +213,7 @@ def _or_none(take: _Taker) -> _Taker:
 
 @cache
 def _takers(cls: Any) -> tuple[tuple[str, _Taker, str, str], ...]:
-    """Name, function, kind and example of each field; parents are layouts, which their owners check."""
+    """Name, conversion, type and example of each field, without parent layouts, which the classes check themselves."""
     found: list[tuple[str, _Taker, str, str]] = []
     for field in _fields(cls):
         kind = str(field.type)
@@ -232,7 +232,7 @@ def check_powers_of_two(what: str, values: Sequence[int]) -> None:
 
 
 def check_tile_shape(shape: Sequence[int]) -> None:
-    """Tiles measure a power of two in every dimension, and have at most TILE_ELEMENTS elements."""
+    """Every size of a tile is a power of two, and a tile has at most TILE_ELEMENTS elements."""
     sizes = ints(shape, "the shape of a tile")
     if min(sizes, default=1) > 0 and prod(sizes) > TILE_ELEMENTS:
         raise fail(errors.TILE_ELEMENTS, shape=shortened(list(sizes)), limit=TILE_ELEMENTS)
@@ -267,7 +267,7 @@ def check_bases(field: str, bases: Iterable[Sequence[int]], shape: Sequence[int]
 
 
 def check_onto(linear: LinearLayout) -> LinearLayout:
-    """Every element of the tile has a place."""
+    """The layout is surjective: every element of the tile has a place."""
     if not linear.is_surjective:
         total, shape = prod(linear.out_sizes), list(linear.out_sizes)
         raise fail(errors.NOT_SURJECTIVE, reached=1 << linear.rank(), total=total, shape=shape)
@@ -275,7 +275,7 @@ def check_onto(linear: LinearLayout) -> LinearLayout:
 
 
 def unresolved(layout: object) -> NoReturn:
-    """Raise: a question that only a resolved layout can answer."""
+    """Raise layout-unresolved: only a resolved layout has this property."""
     raise fail(errors.UNRESOLVED, layout=layout)
 
 
@@ -284,14 +284,14 @@ def tile_dims(shape: Sequence[int]) -> tuple[tuple[str, int], ...]:
     return tuple((f"dim{d}", size) for d, size in enumerate(shape))
 
 
-# A step of building a tile: the input dimension that grows, the tile dimension it covers (None repeats), and how often.
+# A step of building a tile: the input dimension that grows, the tile dimension it covers (None for broadcast), and its factor.
 Step = tuple[str, "int | None", int]
 
 
 def cover(steps: Iterable[Step], shape: Sequence[int], in_dims: Sequence[str]) -> dict[str, list[list[int]]]:
-    """Bases per input dimension of a tile built step by step, each dimension growing from where the last step left it.
+    """Bases per input dimension of a tile built step by step. Each step extends its tile dimension from the previous steps.
 
-    What lies beyond the shape becomes a zero basis, so of several steps that cover a dimension the first ones stay.
+    A basis beyond the shape becomes a zero basis, so if several steps cover a dimension the earlier ones take precedence.
     """
     bases: dict[str, list[list[int]]] = {d: [] for d in in_dims}
     reached = [1] * len(shape)
@@ -307,7 +307,7 @@ def cover(steps: Iterable[Step], shape: Sequence[int], in_dims: Sequence[str]) -
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why tensor cores cannot take what a layout places, and what to write instead."""
+    """The reason why tensor cores cannot read an operand in a layout, and the fix."""
 
     reason: str
     fix: str

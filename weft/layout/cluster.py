@@ -1,8 +1,8 @@
 """How a tile is spread over the blocks of a cluster (a CGA): two spellings, one meaning.
 
-`cga_layout` holds one coordinate vector per bit of the block index, counted in whole block tiles. The other spelling counts
-blocks: `ctas_per_cga` per dimension, of which `cta_split_num` hold different data and the rest copies, `cta_order` fastest
-first. Layouts keep the first spelling. It may stand in the place of the second one's first argument, as the fifth of
+`cga_layout` holds one coordinate vector per bit of the block index, in units of one block's tile. The other spelling counts
+blocks: `ctas_per_cga` per dimension, of which `cta_split_num` hold different data and the rest copies; `cta_order` lists the
+dimensions fastest first. Layouts store the first spelling. It is also accepted in the position of `ctas_per_cga`, as in
 `BlockedLayout(size_per_thread, threads_per_warp, warps_per_cta, order, cga_layout)`.
 """
 
@@ -26,7 +26,7 @@ class Clustered(Protocol):
 
     @property
     def ctas_per_cga(self) -> Sequence[int] | Sequence[Sequence[int]] | None:
-        """Blocks per dimension, or what `cga_layout` takes."""
+        """Blocks per dimension, or a value of `cga_layout`."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Clustered(Protocol):
 
 
 class Spelling(NamedTuple):
-    """Both spellings, of what has no layout yet."""
+    """The arguments of both spellings, before they are normalised to a layout."""
 
     ctas_per_cga: Sequence[int] | Sequence[Sequence[int]] | None
     cta_split_num: Sequence[int] | None
@@ -55,7 +55,7 @@ class Spelling(NamedTuple):
 
 
 def cga_fields(layout: Clustered, rank: int) -> dict[str, Cga | None]:
-    """The four fields of a layout of `rank` dimensions as it keeps them: `cga_layout` alone, None for a single block."""
+    """The four fields normalised for a layout of `rank` dimensions: `cga_layout` alone, None for a single block."""
     counted: dict[str, Any] = {
         "ctas_per_cga": layout.ctas_per_cga,
         "cta_split_num": layout.cta_split_num,
@@ -101,7 +101,7 @@ def _from_counts(rank: int, given: dict[str, tuple[int, ...]]) -> Cga:
 
 
 def split_of(cga: Cga, rank: int) -> tuple[int, ...]:
-    """Over how many blocks each dimension is split."""
+    """The number of blocks over which each dimension is split."""
     return tuple(1 << max((basis[d].bit_length() for basis in cga), default=0) for d in range(rank))
 
 
@@ -117,7 +117,7 @@ def block_bases(cga: Cga, shape: Sequence[int]) -> list[list[int]]:
 
 
 def part_start(cga: Cga, shape: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The first coordinates of what a block holds of a tile, by its number in the cluster."""
+    """The first coordinates of a block's part of a tile, by the rank of the block in the cluster."""
     start = [0] * len(shape)
     for bit, basis in enumerate(block_bases(cga, shape)):
         start = [at ^ value * (rank >> bit & 1) for at, value in zip(start, basis, strict=True)]
@@ -125,15 +125,15 @@ def part_start(cga: Cga, shape: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def copies(linear: LinearLayout, num_ctas: int) -> int:
-    """The bits of a block's index that are clear in the first block to hold an element, in a cluster of `num_ctas` blocks.
+    """The bits of a block's rank that are 0 in the first block that holds an element, in a cluster of `num_ctas` blocks.
 
-    The other blocks hold nothing but copies.
+    All other blocks hold copies only.
     """
     return _unnamed(linear, num_ctas) | linear.free_variables()[BLOCK]
 
 
 def receivers(linear: LinearLayout, num_ctas: int) -> int:
-    """The bits of a block's index that do not matter to what it holds: blocks that differ in these only hold the same."""
+    """The free bits of a block's rank: blocks that differ only in these hold the same elements."""
     return _unnamed(linear, num_ctas) | sum(1 << bit for bit, column in enumerate(linear.columns[BLOCK]) if not column)
 
 

@@ -1,8 +1,8 @@
-"""What an access costs: sectors of global memory, wavefronts of shared memory, and the price list of conversions.
+"""The cost of an access: sectors of global memory, wavefronts of shared memory, and the prices of conversions.
 
-The model counts what the hardware counts, not time. Global memory moves 32-byte sectors of 128-byte lines. Shared memory
-has 32 banks of 4 bytes; a warp's request is served in phases of 128 bytes (all lanes up to 4 bytes each, half a warp for
-8, a quarter for 16), and a phase takes one wavefront more for each further word that some bank must give.
+The model counts hardware events, not time. Global memory moves 32-byte sectors of 128-byte lines. Shared memory has 32 banks
+of 4 bytes; a warp's request is served in phases of 128 bytes (all lanes for up to 4 bytes each, half a warp for 8, a quarter
+for 16), and a phase takes one wavefront more for each additional word that its busiest bank must deliver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BARRIER = 120
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cost:
-    """A price that compares: quarter cycles per warp, and the same in words."""
+    """A comparable price, in quarter cycles per warp, and its description."""
 
     quarters: int
     text: str = field(compare=False)
@@ -63,12 +63,12 @@ def phases(vector_bytes: int) -> int:
 
 
 def wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int:
-    """Wavefronts of one warp-wide shared access: `addresses` are bytes, one per lane, None for a lane that stays out."""
+    """Wavefronts of one warp-wide shared access: `addresses` are bytes, one per lane, None for an inactive lane."""
     return sum(phase_wavefronts(addresses, vector_bytes))
 
 
 def phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> list[int]:
-    """Wavefronts of each phase of such an access; one is enough where no bank must give two words."""
+    """Wavefronts of each phase of such an access: one if no bank must deliver two words."""
     lanes = lanes_per_phase(vector_bytes)
     firsts = range(0, len(addresses), lanes)
     return [_phase_wavefronts(addresses[first : first + lanes], vector_bytes) for first in firsts]
@@ -83,10 +83,10 @@ def _phase_wavefronts(addresses: Sequence[int | None], vector_bytes: int) -> int
 
 @dataclass(frozen=True, slots=True)
 class Coalescing:
-    """What one warp's loads or stores of a tile touch in global memory, summed over its requests.
+    """The global memory traffic of one warp's loads or stores of a tile, summed over its requests.
 
-    `vec` is elements per request and thread, `requests` the instructions per warp, `sectors` and `lines` what they touch
-    together, `ideal` the sectors if no byte were fetched in vain.
+    `vec` is elements per request and thread, `requests` the instructions per warp, `sectors` and `lines` the totals that they
+    access, `ideal` the number of sectors if every fetched byte were used.
     """
 
     vec: int
@@ -97,14 +97,14 @@ class Coalescing:
 
     @property
     def efficiency(self) -> float:
-        """Share of the fetched bytes that the warp asked for, at most 1."""
+        """Fraction of the fetched bytes that the warp requested, at most 1."""
         return self.ideal / self.sectors
 
 
 def coalescing(layout: LinearLayout, shape: Sequence[int], strides: Sequence[int], element_bytes: int) -> Coalescing:
     """Sectors, lines and vector width of a distributed tile read from an array with `strides` (in elements).
 
-    The tile is taken to start at an address aligned to a line; warp 0 of block 0 stands for all.
+    The tile is assumed to start at a line-aligned address; warp 0 of block 0 represents all warps.
     """
     tile = columns(layout)
     vec = _contiguous(tile, shape, strides, MAX_VECTOR_BYTES // element_bytes)
@@ -134,7 +134,7 @@ def _requests(tile: Columns, shape: Sequence[int], strides: Sequence[int], vec: 
 
 
 def _contiguous(tile: Columns, shape: Sequence[int], strides: Sequence[int], limit: int) -> int:
-    """Elements per access: registers that run along the dimension of stride 1, aligned in every other."""
+    """Elements per access: registers that are contiguous along the dimension of stride 1, and equal in all others."""
     step, length = _inner_run(shape, strides)
     held = Span(tile.register)
     others = [stride for size, stride in zip(shape, strides, strict=True) if size > 1 and stride != 1]

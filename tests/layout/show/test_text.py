@@ -109,8 +109,8 @@ def test_methods_of_layouts_draw_the_same():
 def test_layouts_without_a_picture_say_so(draw_it):
     padded = PaddedSharedLayout.with_identity_for([[32, 4]], [32, 32], [1, 0])
     for layout, reason in (
-        (AutoLayout(), "decided when a kernel"),
-        (CoalescedLayout(), "decided when a kernel"),
+        (AutoLayout(), "the compiler resolves it"),
+        (CoalescedLayout(), "the compiler resolves it"),
         (padded, "padding leaves holes"),
     ):
         with pytest.raises(LayoutError, match=f"{type(layout).__name__}.* cannot be drawn: .*{reason}"):

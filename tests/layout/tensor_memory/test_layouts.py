@@ -131,7 +131,7 @@ def test_impossible_blocks_are_refused():
 
 
 def test_a_tile_is_made_of_blocks():
-    with pytest.raises(LayoutError, match=r"\[64, 32\], is not made of whole blocks of \[128, 32\]") as refused:
+    with pytest.raises(LayoutError, match=r"\[64, 32\], is not a multiple of the block \[128, 32\]") as refused:
         TensorMemoryLayout([128, 32], cga_layout=[[1, 0]]).to_linear((128, 32))
     assert refused.value.code == "tmem-block-shape"
 

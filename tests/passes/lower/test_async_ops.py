@@ -159,7 +159,7 @@ def test_a_part_of_a_stage():
 def test_two_bytes_are_too_few(own, global_, shared_):
     k = tile_kernel()
     copied(k, float16, (64, 64), SWIZZLED, own)
-    with pytest.raises(CompilationError, match=f"no more than {global_} .* and {shared_} lie so") as caught:
+    with pytest.raises(CompilationError, match=f"only {global_} .* and {shared_} are contiguous") as caught:
         lower_pipeline(tile_pipeline(k.finished(), TARGET), TARGET)
     assert caught.value.code == "async-copy-width"
     assert "at least" not in str(caught.value) and "2 neighbours" in str(caught.value)

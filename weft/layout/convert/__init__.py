@@ -1,4 +1,4 @@
-"""Plans of conversions: how a tile gets from one distributed layout to another."""
+"""Plans for conversions of a tile from one distributed layout to another."""
 
 from weft.layout.convert.plans import Plan, describe, is_trivial, plan_conversion
 

@@ -1,11 +1,11 @@
-"""Conversion plans: how a tile gets from one distributed layout to another, as data.
+"""Conversion plans: the conversion of a tile from one distributed layout to another, as data.
 
-A plan says what each thread does; the simulator executes it, the CUDA back end spells it, `describe` prints it. There are
-four kinds, and the cheapest that is possible wins:
+A plan describes the actions of each thread; the simulator executes it, the CUDA back end emits it, `describe` prints it.
+There are four kinds, and the cheapest possible one is chosen:
 
 1. `Nothing`: the layouts are equal.
-2. `RegisterMove`: every thread has what it needs, in other registers. It costs nothing either: registers are only names.
-3. `WarpShuffle`: every warp has what it needs (`weft.layout.convert.shuffle`).
+2. `RegisterMove`: every thread already has its elements, in other registers. This is free: the compiler renames registers.
+3. `WarpShuffle`: every warp already has its elements (`weft.layout.convert.shuffle`).
 4. `SharedRoundTrip`: the general case (`weft.layout.convert.round_trip`).
 
 The last two are compared by the prices in `weft.layout.cost`: 4 for a shuffle, 2 for a select, 4 per wavefront and 1 per
@@ -66,9 +66,9 @@ Plan = Nothing | RegisterMove | WarpShuffle | SharedRoundTrip
 
 @lru_cache(maxsize=4096)
 def plan_conversion(src: LinearLayout, dst: LinearLayout, bits: int) -> Plan:
-    """The cheapest plan that turns a tile in layout `src` into one in layout `dst`; `bits` is the element's width.
+    """The cheapest plan that converts a tile from layout `src` to layout `dst`; `bits` is the element's width.
 
-    Raises LayoutError where the layouts differ in shape or in threads, or where blocks would have to exchange elements.
+    Raises LayoutError if the layouts differ in shape or in threads, or if blocks would have to exchange elements.
     """
     if src == dst:
         return Nothing()
@@ -87,7 +87,7 @@ def is_trivial(plan: Plan) -> bool:
 
 
 def describe(plan: Plan) -> str:
-    """What a plan costs, in words."""
+    """The cost of a plan as text."""
     return plan.cost().text
 
 

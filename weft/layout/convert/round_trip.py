@@ -2,14 +2,14 @@
 
 The swizzle is a basis of the tile: offset bit i stands for one vector of element indices, lowest bit first.
 
-- *Vector bits* come first: vectors that both sides hold in registers make both accesses wide; after them may follow some
-  that one side holds in registers and the other spreads over lanes of one phase, which make only the first side wider.
-- *Bank bits* tell apart the lanes that shared memory serves together, on either side.
-- *Row bits*, each a step of 128 bytes, are the rest: a common complement of both sides' phases. No sum of a phase's
-  lanes lies in it, so no two lanes of a phase meet in a bank with different words. It exists because both have the
-  dimension of the bank bits, or less (the argument of the paper "Linear Layouts", section on optimal swizzling).
+- *Vector bits* come first. Those that both sides hold in registers vectorise both accesses. They may be followed by bits that
+  one side holds in registers and the other spreads over lanes of one phase, which widen the first side's access only.
+- *Bank bits* distinguish the lanes of a phase (those that shared memory serves together), on either side.
+- *Row bits*, each a step of 128 bytes, are the rest: a common complement of both sides' phases. It contains no nonzero XOR
+  of a phase's lanes, so no two lanes of a phase access different words of one bank. It exists because the dimension of
+  both is at most that of the bank bits (the argument of the paper "Linear Layouts", section on optimal swizzling).
 
-Elements that several threads or registers hold are stored by the first of them only.
+Of several threads or registers that hold an element, only the first stores it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SharedRoundTrip:
     """A conversion through `bytes` of shared memory: `store`, barrier, `load`, then register copies.
 
     After the load, destination register r is the loaded register `result[r]` (itself, unless it is redundant). The scratch
-    may be reused only after another barrier.
+    memory can be reused only after another barrier.
     """
 
     bits: int
@@ -46,7 +46,7 @@ class SharedRoundTrip:
 
     @property
     def conflicts(self) -> int:
-        """Wavefronts that bank conflicts add, per thread's accesses of both sides."""
+        """Wavefronts added by bank conflicts, over the accesses of both sides."""
         return sum(side.conflicts(self.bits) * len(side.offsets) for side in (self.store, self.load))
 
     def cost(self) -> Cost:
@@ -95,7 +95,7 @@ def _accesses(side: Side, vectors: Sequence[int]) -> int:
 
 
 def _one_sided(wide: Side, phase: Sequence[int], common: Sequence[int]) -> list[int]:
-    """What one side holds in registers and the other in the lanes of a phase, apart from what its own threads reach."""
+    """The vectors that one side holds in registers and the other in lanes of a phase, modulo those of its own threads."""
     return basis(intersection(wide.registers.columns, phase), (*common, *wide.thread))
 
 
@@ -129,7 +129,7 @@ def _swizzle(storing: Side, loading: Side, stored: Sequence[int], loaded: Sequen
 
 
 def _same_vector(phase: Sequence[int], bits: Sequence[int]) -> list[int]:
-    """Basis of the sums of a phase's lanes whose coordinates at `bits` are 0: lanes that those bits do not tell apart."""
+    """Basis of the XORs of a phase's lanes whose coordinates at `bits` are 0: lanes that those bits do not distinguish."""
     mask = sum(1 << bit for bit in bits)
     return basis(f2.apply(phase, lanes) for lanes in kernel([column & mask for column in phase]))
 

@@ -1,16 +1,16 @@
-"""Conversions inside a warp: rounds of `shfl.idx` between conditional swaps of registers.
+"""Conversions inside a warp: a sequence of `shfl.idx` between conditional swaps of registers.
 
-Write S(r, λ) for the element that source register r of lane λ holds and D(r, l) for the one that destination register r
-of lane l wants. A round j has every lane l fill one destination register, j ^ P l, from one lane, N l ^ c(j), whose
-contribution must then be a function of the round and of that lane: source register T j ^ Q λ. So the plan is five
-matrices. They exist exactly when P and Q can be found with
+S(r, λ) is the element in source register r of lane λ, D(r, l) the element of destination register r of lane l. In step j every
+lane l fills one destination register, j ^ P l, from one lane, N l ^ c(j). The register that this lane sends must be a function
+of the step and of that lane: source register T j ^ Q λ. So the plan is five matrices. They exist if and only if there are P
+and Q with
 
     span { D_lane e_i + D_reg P e_i }  within  span { S_lane e_k + S_reg Q e_k },
 
-and both sides of it are chosen here greedily: the left one avoids the source's registers as far as it can, the right one
-spends the source's redundant lanes on what could not be avoided. Lanes keep what they already have where that is possible.
-`Q` becomes the conditional swaps before the rounds (each lane brings the register it must give to a fixed place), `P`
-those after. Warp bits may choose registers and lanes too, so a tile that every warp holds is split up without memory.
+and both sides are chosen greedily: the left one avoids the source's registers as far as possible, the right one uses the
+source's redundant lanes for the rest. Lanes keep elements that they already have where possible. `Q` becomes the conditional
+swaps before the steps (each lane moves the register that it sends to a fixed position), `P` those after. Warp bits may select
+registers and lanes too, so a tile that every warp holds a copy of is distributed over warps without memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LANE_BITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round: what a lane receives is position `register` of the source lane; `lane` is XORed onto the lane map."""
+    """One shuffle: a lane receives position `register` of the source lane; `lane` is XORed onto the lane map."""
 
     register: int
     lane: int
@@ -42,7 +42,7 @@ class WarpShuffle:
     1. `registers`: a thread's working list holds, at position p, its source register `registers[p]`.
     2. `pre`: for each (bit, mask), a thread with parity(thread & mask) = 1 swaps positions p and p ^ (1 << bit), all p.
        `thread` is lane | warp << 5, so masks reach above 31 only where the warp decides.
-    3. `steps`: round j receives position `steps[j].register` of the lane `source_lane(thread, j)` as item j of a new list.
+    3. `steps`: step j receives position `steps[j].register` of the lane `source_lane(thread, j)` as item j of a new list.
     4. `post`: as `pre`, on the new list.
     5. `result`: destination register r is item `result[r]`.
 
@@ -59,16 +59,16 @@ class WarpShuffle:
 
     @property
     def own_lanes(self) -> bool:
-        """Whether the lane map is the identity: round j then reads lane ^ steps[j].lane, which `shfl.bfly` does."""
+        """Whether the lane map is the identity: step j then reads lane ^ steps[j].lane, which is `shfl.bfly`."""
         identity = tuple(1 << bit for bit in range(LANE_BITS))
         return self.lane_map[:LANE_BITS] == identity and not any(self.lane_map[LANE_BITS:])
 
     def moves(self, step: int) -> bool:
-        """Whether a round takes a shuffle at all: a lane that reads itself does not."""
+        """Whether a step needs a shuffle: it does not if every lane reads itself."""
         return not self.own_lanes or self.steps[step].lane != 0
 
     def source_lane(self, thread: int, step: int) -> int:
-        """The lane that `thread` (lane | warp << 5) reads in a round."""
+        """The lane that `thread` (lane | warp << 5) reads in a step."""
         return f2.apply(self.lane_map, thread) ^ self.steps[step].lane
 
     @property
@@ -78,7 +78,7 @@ class WarpShuffle:
 
     @property
     def selects(self) -> int:
-        """Select instructions per thread: one for each position that a conditional swap rewrites and somebody reads."""
+        """Select instructions per thread: one for each position that a conditional swap rewrites and that is read later."""
         read = {step.register for step in self.steps}
         count = len(self.post) * len(self.steps)
         for bit, _ in reversed(self.pre):
@@ -94,7 +94,7 @@ class WarpShuffle:
 
 
 def plan_shuffle(src: Columns, dst: Columns, bits: int) -> WarpShuffle | None:
-    """The shuffle plan between two layouts of one tile, or None where data must cross warps or no such plan exists.
+    """The shuffle plan between two layouts of one tile, or None if data must cross warps or no such plan exists.
 
     `bits` is the element's width; it counts in the cost only.
     """
@@ -128,8 +128,8 @@ def plan_shuffle(src: Columns, dst: Columns, bits: int) -> WarpShuffle | None:
 def _lanes_wanted(lanes: Sequence[int], own: Sequence[int], held: Sequence[int], spare: int) -> list[int] | None:
     """D_lane + D_reg P: for each destination lane bit, its column shifted by the destination's registers (`own`).
 
-    Together they avoid the span of `held`, the source's registers, except for at most `spare` dimensions, which only
-    redundant lanes of the source can give; None when it takes more.
+    Together they avoid the span of `held`, the source's registers, except for at most `spare` dimensions, which redundant
+    lanes of the source must supply; None if more are needed.
     """
     wanted: list[int] = []
     for column in lanes:
@@ -154,9 +154,9 @@ def _lanes_offered(lanes: Sequence[int], held: Sequence[int], wanted: Sequence[i
 
 
 def _givers(lanes: Sequence[int], held: Sequence[int], wanted: Sequence[int]) -> dict[int, int]:
-    """Independent sums of source lanes (masks), each with the wanted element that it gives up to registers.
+    """Independent XORs of source lanes (masks), each with the wanted element that it supplies up to registers.
 
-    A lane that can stay at home does; others prefer lanes that hold the element in register 0.
+    A lane that can supply its own element does; other lanes prefer a source that holds the element in register 0.
     """
     independent = f2.independent(wanted)
     needed = [i for i in range(len(wanted)) if independent >> i & 1]
@@ -183,7 +183,7 @@ def _registers_between(lanes: Sequence[int], shifted: Sequence[int], registers: 
 
 
 def _swaps(masks: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Transpose: from the position mask that each thread bit adds, the thread mask that each position bit listens to."""
+    """Transpose: from the position mask that each thread bit adds, the thread mask that each position bit depends on."""
     for bit in range(max(masks).bit_length()):
         thread = sum(1 << index for index, mask in enumerate(masks) if mask >> bit & 1)
         if thread:

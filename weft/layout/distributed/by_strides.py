@@ -1,4 +1,4 @@
-"""Layouts chosen by how a tile lies in memory: neighbouring threads take neighbouring addresses, in wide accesses."""
+"""Layouts chosen for coalesced access: neighbouring threads access neighbouring addresses, in wide accesses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weft.layout.distributed.layouts import BlockedLayout, DistributedLayout, Di
 from weft.layout.linear.f2 import log2
 
 Mode = tuple[int, int | None]
-"""Size and stride of one mode of an axis, in elements; the stride is None where only the run time knows it."""
+"""Size and stride of one mode of an axis, in elements; the stride is None if it is known at run time only."""
 
 
 def spread(shape: Sequence[int], order: Sequence[int], width: int, num_warps: int) -> BlockedLayout:
-    """The layout in which threads hold `width` elements each, then lanes, then warps take the axes in this order.
+    """The layout in which threads hold `width` elements each; lanes, then warps cover the axes in this order.
 
-    Each goes along an axis as far as it reaches; threads that are left over repeat elements along the last axis of the order.
+    Each axis is covered completely before the next; threads left over repeat elements along the last axis of the order.
 
     >>> spread((128, 64), (1, 0), 4, 4)
     BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
@@ -81,7 +81,7 @@ def _in_order(axes: Sequence[Sequence[Mode]]) -> list[tuple[int, int, int, int |
 
 
 def _contiguous(steps: Sequence[tuple[int, int, int, int | None]]) -> int:
-    """How many elements count up one by one."""
+    """The length of the run of elements that count up one by one."""
     run = 1
     for _, _, size, stride in steps:
         if stride != run:

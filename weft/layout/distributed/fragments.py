@@ -1,9 +1,9 @@
-"""How tensor core instructions spread their operands over a warp, as data rows.
+"""Fragments: the distribution of tensor core operands over the registers and lanes of a warp, as data rows.
 
-All of them follow one scheme (PTX ISA, "Matrix Fragments for mma" and "Register Fragments for wgmma"): along the
-contiguous (inner) dimension a thread holds `width` neighbours and four lanes sit side by side; eight such groups of lanes
-stand along the outer dimension; further registers repeat that, first along the outer dimension, then along the inner one.
-An instruction differs only in the numbers, and in which dimension of its operand is the inner one.
+All fragments follow one scheme (PTX ISA, "Matrix Fragments for mma" and "Register Fragments for wgmma"). Along the contiguous
+(inner) dimension a thread holds `width` neighbours, and four lanes are adjacent; eight such groups of lanes follow along the
+outer dimension. Further registers repeat that, first along the outer dimension, then along the inner one. Instructions differ
+only in the numbers, and in the dimension of the operand that is the inner one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weft.layout.linear.columns import combinations
 from weft.layout.linear.maps import LinearLayout
 
 K_BITS = 256
-"""Bits of an operand along k that one instruction takes."""
+"""Bits of an operand along k per instruction."""
 WARPGROUP_ROWS = 64
-"""Rows of the accumulator that one instruction of a warpgroup takes."""
+"""Rows of the accumulator of one wgmma instruction."""
 LANES_INNER = 4
 LANES_OUTER = 8
 
@@ -63,7 +63,7 @@ WGMMA_ACCUMULATOR = {
 def fragment_starts(linear: LinearLayout, fragment: Fragment) -> dict[tuple[int, int], int] | None:
     """First register of each instruction's fragment that warp 0 holds of a matrix, by its first row and column.
 
-    None where the lowest registers and the lanes do not hold a fragment. Registers that repeat elements are left out.
+    None if the lowest registers and the lanes do not form a fragment. Registers that repeat elements are left out.
     """
     shape = [1, 1]
     shape[fragment.inner], shape[fragment.outer] = fragment.inner_size, fragment.outer_size

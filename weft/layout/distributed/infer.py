@@ -1,8 +1,8 @@
-"""Layouts of results: what expanding, slicing, reshaping, permuting, joining, splitting and broadcasting a tile leaves.
+"""Result layouts of expanding, slicing, reshaping, permuting, joining, splitting and broadcasting a tile.
 
-None of these operations moves data between threads: the result's layout says where its elements already are. Each
-function takes a layout as it is spelled and the shape of its tile. It answers in the same spelling where that has one,
-else as a DistributedLinearLayout. Layouts that the compiler has yet to find stay so.
+None of these operations moves data between threads: the result's layout describes where its elements already are. Each
+function takes a layout object and the shape of its tile, and returns a layout of the same class if that can express the
+result, otherwise a DistributedLinearLayout. Unresolved layouts stay unresolved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def _memoised(function: Callable[P, R]) -> Callable[P, R]:
-    """Remember results; shapes and orders may come as lists."""
+    """Cache results; shapes and orders may be lists."""
     cached: Callable[..., Any] = lru_cache(maxsize=1 << 14)(function)
 
     @wraps(function)
@@ -52,7 +52,7 @@ def as_spelling(linear: LinearLayout, shape: Sequence[int]) -> DistributedLinear
 
 
 def slice_of(layout: DistributedLayout, axis: int) -> SliceLayout:
-    """What reducing a tile along `axis` leaves. A negative axis counts from the end."""
+    """The layout of the result of a reduction along `axis`. A negative axis counts from the end."""
     if layout.is_resolved:
         axis = _axis(axis, layout.rank)
     return SliceLayout(axis, layout)

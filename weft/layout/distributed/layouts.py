@@ -4,7 +4,7 @@ Each class is a spelling; its meaning for a tile of a given shape is `to_linear(
 ("register", "lane", "warp", "block") to ("dim0", "dim1", ...). A tile larger than the layout's own tile repeats it in more
 registers, in `order`; a smaller one is broadcast: warps repeat first, then lanes, then registers.
 
-Nothing here chooses layouts or moves data.
+This module neither chooses layouts nor moves data.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class DistributedLayout(TileLayout):
 
     @property
     def num_warps(self) -> int | None:
-        """Warps that the layout is spread over; None where it is not yet resolved."""
+        """Warps that the layout is spread over; None if it is not yet resolved."""
         raise NotImplementedError
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the layout says where elements lie; AutoLayout and CoalescedLayout leave it to the compiler."""
+        """Whether the layout maps elements to registers; AutoLayout and CoalescedLayout leave that to the compiler."""
         return True
 
     @property
@@ -69,13 +69,13 @@ class DistributedLayout(TileLayout):
         return len(shape) == self.rank
 
     def copied(self, bits: int) -> DistributedLayout:
-        """This layout of a single block with a copy in each of 2 ** bits blocks; ask `in_cluster`, which checks."""
+        """This layout of a single block with a copy in each of 2 ** bits blocks; call `in_cluster`, which checks."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _OpenLayout(DistributedLayout):
-    """Left to the compiler: a promise of a layout, with no map of its own."""
+    """A placeholder that the compiler resolves to a layout; it has no map of its own."""
 
     @property
     def rank(self) -> int:
@@ -93,18 +93,18 @@ class _OpenLayout(DistributedLayout):
         return None
 
     def copied(self, bits: int) -> DistributedLayout:
-        """Itself: the compiler knows the blocks."""
+        """The layout itself: the compiler resolves it with the blocks of the program."""
         return self
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AutoLayout(_OpenLayout):
-    """Left to the compiler, which finds a layout from the tile's uses."""
+    """A placeholder that the compiler resolves from the tile's uses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CoalescedLayout(_OpenLayout):
-    """Left to the compiler, which finds the layout that makes a global memory access wide and contiguous."""
+    """A placeholder that the compiler resolves to the layout that makes a global memory access coalesced and vectorised."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -113,7 +113,7 @@ class BlockedLayout(DistributedLayout):
 
     Per dimension: `size_per_thread` elements, `threads_per_warp` threads (32 in all), `warps_per_cta` warps. `order` lists
     the dimensions fastest first, at every level. All entries are powers of two. The blocks of a cluster are given by
-    `cga_layout`, or by `ctas_per_cga`, `cta_split_num` and `cta_order` (kept as `cga_layout`).
+    `cga_layout`, or by `ctas_per_cga`, `cta_split_num` and `cta_order` (stored as `cga_layout`).
     """
 
     size_per_thread: Sequence[int]
@@ -169,7 +169,7 @@ class BlockedLayout(DistributedLayout):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SliceLayout(DistributedLayout):
-    """The parent layout without its dimension `dim`: what reducing along it leaves, and what `expand_dims` turns back.
+    """The parent layout without its dimension `dim`: the result of a reduction along it, and the operand of `expand_dims`.
 
     Lanes and warps along the dropped dimension repeat elements; registers that would only repeat are dropped.
     """
@@ -221,7 +221,7 @@ class SliceLayout(DistributedLayout):
 
 
 def check_slices(layout: DistributedLayout, rank: int) -> None:
-    """Refuse slices of an open layout that drop a dimension which the parent of a tile of `rank` has not (layout-slice-dim)."""
+    """Reject slices of an unresolved layout that drop a dimension beyond the rank of their parent (layout-slice-dim)."""
     while isinstance(layout, SliceLayout):
         if layout.dim > rank:
             raise fail(errors.SLICE_DIM, dim=layout.dim, parent=layout.parent, last=rank)
@@ -232,8 +232,8 @@ def check_slices(layout: DistributedLayout, rank: int) -> None:
 class DistributedLinearLayout(DistributedLayout):
     """A linear layout spelled by its bases: per register, lane, warp and block bit the coordinates it moves to.
 
-    `shape` is the tile's; every element must be reached. A tile that measures 1 where `shape` does not has this layout too,
-    with the registers dropped that would only repeat.
+    `shape` is the tile's; every element must be reached. The layout also fits a tile that has size 1 where `shape` is larger;
+    registers that would only repeat elements are then dropped.
     """
 
     reg_bases: Sequence[Sequence[int]]
@@ -305,9 +305,9 @@ def check_num_warps(layout: DistributedLayout, num_warps: int, partition: str = 
 
 
 def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
-    """The layout in a program of `num_ctas` blocks; one that says nothing of blocks has a copy of the tile in each.
+    """The layout in a program of `num_ctas` blocks; a layout of a single block becomes a copy of the tile in each block.
 
-    Raises LayoutError (layout-num-ctas) where it is spread over another number of them."""
+    Raises LayoutError (layout-num-ctas) if it is spread over another number of blocks."""
     if not layout.is_resolved or layout.num_ctas == num_ctas:
         return layout
     check_num_ctas(layout, layout.num_ctas, num_ctas)
@@ -315,7 +315,7 @@ def in_cluster(layout: DistributedLayout, num_ctas: int) -> DistributedLayout:
 
 
 def check_num_ctas(layout: TileLayout, own: int, num_ctas: int) -> None:
-    """Raise LayoutError (layout-num-ctas) unless a layout is over all `num_ctas` blocks or (`own` 1) says nothing of them."""
+    """Raise LayoutError (layout-num-ctas) unless a layout is over all `num_ctas` blocks or over a single one (`own` 1)."""
     if own not in (1, num_ctas):
         bits = log2(num_ctas)
         raise fail(errors.NUM_CTAS, layout=layout, own=own, num_ctas=num_ctas, bits=bits)

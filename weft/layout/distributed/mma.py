@@ -1,6 +1,6 @@
 """Layouts of tensor core operands: accumulators, and the left and right operands of a dot.
 
-They are distributed layouts like any other; what the instructions dictate stands in `fragments`.
+They are distributed layouts like any other; the fragments that the instructions dictate are in `fragments`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NVMMADistributedLayout(DistributedLayout):
 
     @property
     def warp_order(self) -> tuple[int, ...]:
-        """Dimensions in the order in which warps run through them, fastest first."""
+        """Dimensions in the order in which warps are numbered along them, fastest first."""
         last_two = (self.rank - 2, self.rank - 1)
         rows_first = tuple(self.version) == WGMMA
         return (*(last_two if rows_first else last_two[::-1]), *reversed(range(self.rank - 2)))
@@ -150,17 +150,17 @@ class DotOperandLayout(DistributedLayout):
         ]
 
     def _spread(self, level: str, sizes: Sequence[int], order: Sequence[int]) -> list[Step]:
-        """One level of the parent, repeating along K what the parent spreads along its own dimension there."""
+        """One level of the parent, in which lanes or warps that the parent spreads along the K position repeat elements."""
         return [(level, None if d == self.k_dim else d, sizes[d]) for d in order]
 
 
 def pick_wgmma_layout(
     element_bits: int, shape: Sequence[int], num_warps: int, cga_layout: Sequence[Sequence[int]] | None = None
 ) -> NVMMADistributedLayout:
-    """The accumulator layout of a wgmma product with a result of this shape: the widest instructions that divide it.
+    """The accumulator layout of a wgmma with a result of this shape: the widest instructions that divide it.
 
-    `element_bits` are those of the operands. Warpgroups share out the rows as long as each gets 64 of them, then the
-    columns. Raises LayoutError (layout-mma-warps) where the warps make no warpgroups.
+    `element_bits` are those of the operands. Warpgroups split the rows as long as each has 64 of them, then the columns.
+    Raises LayoutError (layout-mma-warps) if the warps do not form warpgroups.
     """
     if element_bits not in (8, 16, 32):
         raise fail(errors.ELEMENT_BITS, bits=element_bits, allowed="8, 16 or 32")

@@ -14,9 +14,9 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class RegisterView:
-    """A thread's elements, `shape[d]` of them along each dimension, numbered in row-major order.
+    """A thread's elements, `shape[d]` of them along dimension d, numbered in row-major order.
 
-    Element i is in register `first[i]`, and register r holds element `number[r]`: several do where registers repeat others.
+    Element i is in register `first[i]`, and register r holds element `number[r]`; several registers can hold one element.
     """
 
     shape: Numbers
@@ -26,8 +26,8 @@ class RegisterView:
 
 @lru_cache(maxsize=1024)
 def register_view(linear: LinearLayout) -> RegisterView:
-    """The registers of a tile's layout. Where they do not count along dimensions, as under an exclusive or of coordinates,
-    there is one dimension, of the registers in order.
+    """The registers of a tile's layout. If they do not form a grid along the dimensions, as under an XOR of coordinates, there
+    is one dimension, of the registers in order.
 
     >>> from weft.layout import BlockedLayout
     >>> register_view(BlockedLayout([1, 2], [8, 4], [2, 1], [1, 0]).to_linear((32, 8)))
@@ -49,7 +49,7 @@ def register_view(linear: LinearLayout) -> RegisterView:
 
 
 def _axes(moves: list[Numbers], rank: int) -> list[list[int]]:
-    """Along each dimension the tile coordinates that registers have; nothing where one bit of a register moves along two."""
+    """The tile coordinates of registers along each dimension; nothing if one register bit moves along two dimensions."""
     for move in moves:
         (*others, last) = sorted(move)
         if any(others) or not is_power_of_two(last):

@@ -1,4 +1,4 @@
-"""A distributed layout as lists of element indices, and the meets and complements that conversion planning needs.
+"""A distributed layout as lists of element indices, and the subspace intersections and complements that planning needs.
 
 A column is the row-major element index that one hardware bit contributes; a layout is four lists of them. Vectors over F2
 are integers, as in `weft.layout.linear.f2`, which does the solving.
@@ -48,7 +48,7 @@ class Registers:
 
 
 def distinct_registers(register: Sequence[int]) -> Registers:
-    """Drop register bits whose column is a sum of lower ones (0 included)."""
+    """Drop register bits whose column is an XOR of lower ones (0 included)."""
     span = Span()
     bits: list[int] = []
     kept: list[int] = []
@@ -64,7 +64,7 @@ def distinct_registers(register: Sequence[int]) -> Registers:
 
 
 def combinations(vectors: Sequence[int]) -> list[int]:
-    """Every sum of the vectors, indexed by mask: the matrix with these columns, as a table."""
+    """Every XOR of the vectors, indexed by mask: the matrix with these columns, as a table."""
     table = [0]
     for vector in vectors:
         table += [entry ^ vector for entry in table]
@@ -84,7 +84,7 @@ def kernel(vectors: Sequence[int], modulo: Sequence[int] = ()) -> list[int]:
 
 
 def intersection(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    """Basis of the meet of two spans; vectors that `left` names itself come first, in its order."""
+    """Basis of the intersection of two spans; vectors that `left` itself contains come first, in its order."""
     span = Span(right)
     named = [vector for vector in left if vector in span]
     return basis(named + [f2.apply(left, mask) for mask in kernel(left, right)])
@@ -93,7 +93,7 @@ def intersection(left: Sequence[int], right: Sequence[int]) -> list[int]:
 def common_complement(left: Sequence[int], right: Sequence[int], space: Sequence[int]) -> list[int]:
     """A subspace of `space` that is a complement of both `left` and `right`, which are bases of one length.
 
-    Vectors of `space` outside their sum are taken as they are; what the two do not share is paired off, one of each.
+    Vectors of `space` outside the span of both are taken unchanged; vectors that only one of the two spans are paired off.
     """
     shared = intersection(left, right)
     pairs = zip(basis(left, shared), basis(right, shared), strict=True)

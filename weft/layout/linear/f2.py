@@ -1,7 +1,7 @@
 """Linear algebra over F2 (the field of two elements), on bit matrices whose columns are Python integers.
 
 A matrix is a sequence of columns; bit i of a column is row i. Adding is XOR. A vector of inputs is an integer too: bit j
-chooses column j. Nothing here knows about dimensions, layouts or hardware.
+selects column j. This module knows no dimensions, layouts or hardware.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Span:
     """The space spanned by columns that are added one after another, in echelon form.
 
     A column that depends on earlier ones adds nothing, so every combination this class returns uses only columns that were
-    independent when they came: solutions prefer early columns.
+    independent when they were added: solutions prefer early columns.
     """
 
     __slots__ = ("_count", "_rows")
@@ -30,7 +30,7 @@ class Span:
         return len(self._rows)
 
     def reduce(self, vector: int) -> tuple[int, int]:
-        """What is left of `vector` outside the space, and the columns (a bit mask) that were added to get there."""
+        """The remainder of `vector` modulo the space, and the columns (a bit mask) that were added to reduce it."""
         combination = 0
         rest = vector
         for lead in sorted(self._rows, reverse=True):
@@ -90,7 +90,7 @@ def kernel(columns: Iterable[int]) -> tuple[int, ...]:
 
 
 def log2(size: int) -> int:
-    """Number of bits that count to `size`, a power of two."""
+    """Number of bits of an index below `size`, a power of two."""
     return size.bit_length() - 1
 
 
@@ -100,7 +100,7 @@ def is_power_of_two(value: int) -> bool:
 
 
 def solved(span: Span, element: int) -> int:
-    """The generators that add up to an element; all elements that are asked for must lie in the span."""
+    """The generators that add up to an element; every queried element must be in the span."""
     generators = span.solve(element)
     if generators is None:
         raise ValueError(f"there is no place for element {element} of the tile")

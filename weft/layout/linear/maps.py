@@ -1,17 +1,17 @@
 """Linear layouts: linear maps over F2 between named dimensions, the one meaning behind every layout of weft.
 
 A distributed layout maps (register, lane, warp, block) to the coordinates of a tile element; a shared one maps
-(offset, block). Every size is a power of two and every index a string of bits. The map is linear for XOR, so it is told
-by its *bases*, the images of the single input bits: f(a ^ b) = f(a) ^ f(b), f(0) = 0. Two bits with one image repeat
-elements; a zero basis repeats them all (broadcasting). Names and operations follow the paper "Linear Layouts"
+(offset, block). Every size is a power of two and every index a string of bits. The map is linear under XOR, so it is
+determined by its *bases*, the images of the single input bits: f(a ^ b) = f(a) ^ f(b), f(0) = 0. Two bits with equal images
+repeat elements; a zero basis repeats them all (broadcasting). Names and operations follow the paper "Linear Layouts"
 (arXiv 2505.23819).
 
 Input dimensions are ordered from the least significant one (registers) up. Output dimensions are ordered as in a shape,
 the last one running fastest: coordinates (i, j) in a shape (M, N) have the *flat* index i * N + j, and because sizes are
-powers of two the flat index is the coordinates' bits side by side. That is how bases are kept: one integer each.
+powers of two the flat index concatenates the bits of the coordinates. Bases are stored in this form: one integer each.
 
-Layouts are interned: equal ones are the same object, so comparing and hashing cost nothing however often a compiler asks.
-This file knows nothing of hardware, of shapes that are no power of two, or of arrays (applying one is generic over them).
+Layouts are interned: equal ones are the same object, so the frequent comparisons and hashes of a compiler are free. This
+module knows no hardware, no shapes other than powers of two, and no array library (a map applies to any integer array).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Outs = tuple[tuple[str, int], ...]
 
 
 class LinearLayout:
-    """A linear map over F2. Make one with `make`, `identity`, `zeros`, or from others; it cannot be changed.
+    """A linear map over F2, immutable. Make one with `make`, `identity`, `zeros`, or from others.
 
     Attributes: `in_dims` (least significant first), `out_dims` and `out_sizes` (as in a shape, last fastest), `columns` (per
     input dimension the flat image of each of its bits).
@@ -197,7 +197,7 @@ class LinearLayout:
     def pseudo_invert(self) -> LinearLayout:
         """A right inverse of a surjective map: where each element lies, at the lowest inputs that hold it.
 
-        Of inputs that repeat an element, those of later dimensions (warps, say) are 0.
+        If several inputs hold an element, inputs of later dimensions (such as warps) are 0.
         """
         self._require_surjective()
         whole = LinearLayout.identity(prod(self.out_sizes), "flat", "flat").reshape_outs(self.outs)
@@ -246,9 +246,9 @@ class LinearLayout:
         return intern(columns, tuple((self.out_dims[index], self.out_sizes[index]) for index in indices))
 
     def free_variables(self) -> dict[str, int]:
-        """Per input dimension the bit mask of bits that reach nothing new, given the bits before them.
+        """Per input dimension the mask of free bits: those that reach no new element, given the bits before them.
 
-        Setting them to 0 leaves each element exactly one place.
+        With these bits 0, each element has exactly one place.
         """
         fresh = f2.independent(self.flat_columns)
         out: dict[str, int] = {}

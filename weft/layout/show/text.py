@@ -18,7 +18,7 @@ from math import prod
 
 from weft.errors import fail
 from weft.errors import layout as errors
-from weft.layout.base import WARP_SIZE, TileLayout
+from weft.layout.base import WARP_SIZE, TileLayout, ints
 from weft.layout.distributed.layouts import AutoLayout, CoalescedLayout
 from weft.layout.linear.maps import LinearLayout
 from weft.layout.shared.layouts import PaddedSharedLayout
@@ -63,16 +63,17 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     Raises LayoutError for layouts that have none (AutoLayout, CoalescedLayout, PaddedSharedLayout) or another shape, and
     for tiles of more than a million elements.
     """
+    shape = ints(shape, "the shape of a tile")
     if prod(shape) > MOST_ELEMENTS:
         raise fail(errors.SHOW_TOO_LARGE, shape=list(shape), elements=prod(shape), most=MOST_ELEMENTS)
-    linear = _drawable(layout, tuple(shape))
+    linear = _drawable(layout, shape)
     rows = tuple(_rows(linear))
     cells: list[list[Place]] = [[] for _ in range(prod(shape))]
     for _, places in rows:
         for place, element in places:
             if element is not None:
                 cells[element].append(place)
-    return Picture(tuple(shape), tuple(map(tuple, cells)), rows)
+    return Picture(shape, tuple(map(tuple, cells)), rows)
 
 
 def format_tensor_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:

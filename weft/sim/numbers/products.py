@@ -135,9 +135,9 @@ def misused(task: Task, op: Op, accumulator: InFlight) -> UserError:
         error = task.fail(hazard.ACCUMULATOR, op, partition=task.block.partition(task.slot))
     else:
         waited = taken.kind is mma.warpgroup_wait
-        by = "a wait" if waited else "another product"
+        by = "a wait" if waited else "another MMA"
         error = task.fail(hazard.ACCUMULATOR_OLD, op, partition=task.block.partition(task.slot), by=by)
         if taken.loc is not None:
-            related += ((f"{by} took it over here", taken.loc),)
+            related += ((f"{by} claimed it here", taken.loc),)
     error.related = related
     return error
