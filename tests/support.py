@@ -244,7 +244,7 @@ class TileKernel(Kernel):
     # Running
 
     def finished(self) -> Func:
-        """The function, with what is known about its parameters."""
+        """The function, with what is known about its parameters. Once: it ends the kernel (and `check` calls it)."""
         self.attrs = {**self.attrs, "params": tuple(self.facts)}
         return self.done()
 

@@ -47,6 +47,37 @@ def test_make_targets_exist(page):
     assert named <= known
 
 
+def test_architecture_names_every_folder():
+    text = (tree.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+    missing = [
+        f"{folder.name}/{inner.name}/" if folder != tree.PACKAGE else f"{inner.name}/"
+        for folder in (tree.PACKAGE, *(path for path in tree.PACKAGE.iterdir() if f"{path.name}/" in rows))
+        for inner in sorted(folder.iterdir())
+        if any(inner.glob("*.py"))
+        and f"`{inner.name}/`" not in (text if folder == tree.PACKAGE else rows[f"{folder.name}/"])
+    ]
+    assert not missing, f"docs/architecture.md names no {', '.join(missing)}"
+
+
+def test_files_that_the_guide_names_exist():
+    """But for the placeholders of recipes: `F`, `NAME`, `XX` and `*`."""
+    guide = (tree.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:weft|tests|docs)/[\w./]+)`", guide))
+    missing = sorted(
+        path for path in paths if not re.search(r"\bF\.py|NAME|XX", path) and not (tree.ROOT / path).exists()
+    )
+    assert len(paths) > 20
+    assert not missing, f"CONTRIBUTING.md names {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_lines_wrap(page):
+    text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), (tree.ROOT / page).read_text(encoding="utf-8"))
+    long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > 132 and not line.startswith("|")]
+    assert not long, f"{page}: lines {long} are longer than 132 characters"
+
+
 def test_navigation_lists_every_page():
     navigation = (tree.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     missing = [

@@ -114,19 +114,25 @@ def test_names_a_pass_that_exists(op):
 @each_op
 def test_simulator_knows_it(op):
     """The simulator runs the IR that `lower` takes, so only what goes before needs no rule."""
-    assert op in SIM or op.removed_by not in (None, LOWER), f"sim/ has no rule for {op.name}"
+    known = op in SIM or op.removed_by not in (None, LOWER)
+    assert known, f"{op.name}: give it a @rule in weft/sim/rules/, in a module of FAMILIES of weft/sim/__init__.py"
 
 
 @each_op
 def test_cuda_knows_it_or_a_pass_removes_it(op):
-    assert (op in CUDA) != (op.removed_by is not None), f"{op.name}: either a CUDA rule or removed_by, and one of them"
-    assert op.removed_by is not None or op.stage != "tile", f"{op.name} never reaches CUDA"
+    spelled, removed = op in CUDA, op.removed_by is not None
+    assert spelled or removed, f"{op.name}: give it a rule in weft/cuda/rules/, or say removed_by= in its @op"
+    assert not (spelled and removed), (
+        f"{op.name}: {op.removed_by} removes it, so its rule in weft/cuda/rules/ never runs"
+    )
+    assert removed or op.stage != "tile", f"{op.name} is of tiles and never reaches CUDA: say removed_by= in its @op"
 
 
 @each_op
 def test_lowering_knows_it(op):
     if op.removed_by == LOWER:
-        assert PYTHON_NAMES[op] in LOWERING, f"passes/lower/ never mentions {PYTHON_NAMES[op]}"
+        name = PYTHON_NAMES[op]
+        assert name in LOWERING, f"{op.name}: give {name} a row in RULES of a module of weft/passes/lower/"
 
 
 FACTS = {family.__name__.rpartition(".")[2]: family for family in facts.FAMILIES}
@@ -155,7 +161,8 @@ def test_facts_know_it(op):
     if family in NO_NUMBERS or op.rule.__annotations__["return"] == "None":
         return
     ways = [op in FACTS[family].RULES, op in FACTS[family].NOTHING, op in PLACES, op in FLOW]
-    assert ways.count(True) == 1, f"{op.name}: give it a rule in weft/analysis/facts/rules/{family}.py, or a reason"
+    given = ways.count(True)
+    assert given == 1, f"{op.name}: one row in RULES or NOTHING of weft/analysis/facts/rules/{family}.py, not {given}"
 
 
 @each_op

@@ -56,13 +56,14 @@ def plant(
     caller = sys._getframe(1)
     lines = Path(caller.f_code.co_filename).read_text(encoding="utf-8").splitlines()[: caller.f_lineno - 1]
     begin = max((number for number, line in enumerate(lines) if line.startswith("plant(")), default=0)
-    assert any("# BUG: " in line for line in lines[begin:])
+    name = kernel.__name__
+    assert any("# BUG: " in line for line in lines[begin:]), f"{name}: a comment `# BUG: ...` says what is wrong"
     marks = {
         mark: frozenset(n for n in range(begin, len(lines)) if re.search(rf"# .*\b{mark}\b", lines[n]))
         for mark in ("HERE", "EARLIER")
     }
     here, earlier = (frozenset(n + 1 for n in marks[mark]) for mark in ("HERE", "EARLIER"))
-    assert here
+    assert here, f"{name}: the line that the report names ends in `# HERE`"
     PLANTED.append(Planted(kernel, launch, codes, grid, target, lowered, options, here, earlier))
 
 
