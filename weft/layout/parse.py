@@ -48,9 +48,9 @@ CONSTRUCTORS: Mapping[str, type[TileLayout]] = {
 
 
 def parse_layout(text: str) -> TileLayout:
-    """The layout that `text` spells: a constructor call over literals and layouts, with or without a module prefix.
+    """The layout written in `text`: a constructor call over literals and layouts, with or without a module prefix.
 
-    Raises LayoutError where the text is anything else, and whatever the constructor raises.
+    Raises LayoutError if the text is anything else, and any exception of the constructor.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body

@@ -1,14 +1,14 @@
 """The order in which a reduction or a scan combines elements, as data that the simulator and the lowering both follow.
 
-A plan is made from the layout alone: combining is always written `op(earlier, later)`, every step is spelled, and no
-element enters twice however often the layout repeats it. First each thread combines its own registers, then lanes
-exchange values with a butterfly of shuffles, then warps meet in scratch memory.
+A plan depends on the layout only. Values are always combined as `op(earlier, later)`, every step is explicit, and every element
+enters once, however many copies the layout holds. First each thread combines its own registers, then lanes exchange values in
+a butterfly of shuffles, then warps exchange values through scratch memory.
 
-The algebra: dropping the axis from the layout makes the inputs that differ only along it a subspace K; inputs that
-repeat one element form a subspace Z of it. The axis coordinates of K are K / Z. A plan is a basis of that quotient, chosen
-from registers first, then lanes, then warps, each in increasing order along the axis: one step a basis vector.
+The algebra: the inputs that differ only along the axis form a subspace K; inputs that repeat one element form a subspace Z of
+it. The coordinates along the axis are K / Z. A plan is a basis of that quotient, chosen from registers first, then lanes, then
+warps, each in increasing order along the axis: one step per basis vector.
 
-Which operation combines, and what hardware instruction exchanges, is not known here.
+This module knows neither the combining operation nor the instructions that exchange values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LaneStep:
 
     @property
     def bit(self) -> int:
-        """The lane bit that tells the later lane."""
+        """The lane bit that is 1 in the later lane."""
         return 1 << self.mask.bit_length() - 1
 
 
@@ -83,16 +83,16 @@ class WarpStep:
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """How a tile is reduced along `axis`, step by step on the values x of each thread.
+    """The plan of a reduction of a tile along `axis`, in steps on the values x of each thread.
 
     1. x[i] = source register `registers[i]`: repeated registers are left out.
-    2. For each `half` in `register_steps`: x[i] = op(x[i], x[i + half]) for i < half; the upper half is done with.
+    2. For each `half` in `register_steps`: x[i] = op(x[i], x[i + half]) for i < half; the upper half is dead afterwards.
     3. For each step in `lane_steps`: every lane combines its own value with its partner's, the earlier lane's first.
     4. With a `warp_step`: x[i] = the slots read, combined from slot 0 up.
 
-    Then x[i] is register i of the tile with the layout `result`, in every thread; threads that repeat a result have paired
-    up the same values, so a commutative operation gives them the same bits. `in_order` says that elements meet in
-    increasing order along the axis; where they do not, an operation that does not commute needs an `OrderedPlan`.
+    Then x[i] is register i of the tile with the layout `result`, in every thread. Threads that hold copies of a result have
+    combined the same pairs, so a commutative operation gives them identical bits. `in_order` says that elements are combined in
+    increasing order along the axis; otherwise an operation that does not commute needs an `OrderedPlan`.
     """
 
     axis: int
@@ -111,14 +111,14 @@ class ReductionPlan:
 
 @dataclass(frozen=True, slots=True)
 class RegisterScan:
-    """Totals t[g] and t[g + half] meet: values of group g + half get op(t[g], x), and t[g] = op(t[g], t[g + half])."""
+    """Combine totals t[g] and t[g + half]: values of group g + half become op(t[g], x), and t[g] = op(t[g], t[g + half])."""
 
     half: int
 
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Lanes meet bit by bit in `masks`. For each mask, with u the partner's total t[g]:
+    """Combine the totals of lanes, one bit of `masks` after another. For each mask, with u the partner's total t[g]:
 
     a lane is later when `(lane ^ flip) & mask`; then its prefix p[g] = op(u, p[g]) (u where there is none yet) and
     t[g] = op(u, t[g]), else t[g] = op(t[g], u). In the end x[i] = op(p[group], x[i]) in lanes that have a prefix.
@@ -130,7 +130,7 @@ class LaneScan:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPlan:
-    """How a tile is reduced along `axis` in increasing order: neighbours first, in registers, lanes or warps.
+    """The plan of a reduction along `axis` in increasing order: neighbours first, in registers, lanes or warps.
 
     x[i] = source register `registers[i]`; the totals t start as x and go through the `steps` of a scan. Then t[i] is register
     i of the tile with the layout `result`, in every thread.
@@ -144,12 +144,12 @@ class OrderedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """How a tile is scanned (inclusively) along `axis`, from the end with `reverse`.
+    """The plan of an inclusive scan of a tile along `axis`, from the end with `reverse`.
 
     x[i] = source register `registers[i]`; the totals t start as x. Every step works on groups: with n totals left, value
     i belongs to group i % n. A WarpStep among `steps` exchanges totals: x[i] = op(slots before this warp's, x[i]) where
     there are any, and t[g] = all slots combined. Afterwards register r of the result is x[`restore[r]`]; the layout
-    stays.
+    is unchanged.
     """
 
     axis: int
@@ -173,7 +173,7 @@ def plan_reduction(layout: LinearLayout, axis: int) -> ReductionPlan:
 
 
 def plan_ordered_reduction(layout: LinearLayout, axis: int) -> ReductionPlan | OrderedPlan:
-    """As `plan_reduction`, with elements meeting in increasing order along the axis, for functions that do not commute.
+    """As `plan_reduction`, with elements combined in increasing order along the axis, for functions that do not commute.
 
     Raises LayoutError also when the axis is mixed with other dimensions in one hardware bit.
     """
@@ -296,7 +296,7 @@ def _check_blocks(bits: _Bits, axis: int, found: Sequence[_Direction]) -> None:
 
 
 def _sums(vectors: Sequence[int]) -> tuple[int, ...]:
-    """Sums of all subsets: bit i of the position says whether vector i is in."""
+    """Sums of all subsets: bit i of the position says whether the subset has vector i."""
     out = [0]
     for vector in vectors:
         out += [vector ^ other for other in out]
@@ -314,7 +314,7 @@ def _warp_step(bits: _Bits, directions: Sequence[_Direction], cells: LinearLayou
         return None
     repeats = [bits.warp_mask(inputs) for inputs in f2.kernel(bits.columns[: bits.warps])]
     warps = [1 << bit for bit in range(bits.warps - bits.threads)]
-    # Coordinates of a warp bit in a basis that starts with what repeats elements and goes on along the axis.
+    # Coordinates of a warp bit in a basis whose first vectors repeat elements and whose others step along the axis.
     span = f2.Span([*repeats, *(bits.warp_mask(direction.inputs) for direction in directions), *warps])
     count = 1 << len(directions)
     slots = tuple(span.reduce(bit)[1] >> len(repeats) & count - 1 for bit in warps)
@@ -353,7 +353,7 @@ def _scan(layout: LinearLayout, axis: int, reverse: bool) -> ScanPlan:
 def _scan_steps(
     bits: _Bits, axis: int, moves: Sequence[_Direction], values: Sequence[int], reverse: bool
 ) -> tuple[RegisterScan | LaneScan | WarpStep, ...]:
-    """One step per run of neighbouring axis bits that live at the same level; register bits come one by one."""
+    """One step per run of neighbouring axis bits of the same hardware level; register bits are separate steps."""
     steps: list[RegisterScan | LaneScan | WarpStep] = []
     left, done = list(values), 0
     while done < len(moves):
@@ -386,7 +386,7 @@ def _run(bits: _Bits, moves: Sequence[_Direction], of_lanes: bool) -> list[_Dire
 
 
 def _cells(bits: _Bits, axis: int, left: Sequence[int], done: int) -> LinearLayout:
-    """Where the totals of a scan differ: the layout without the axis bits that are done with, over the values left."""
+    """The layout of a scan's totals: the layout without the axis bits combined so far, over the values that are left."""
     layout = bits.layout
     cut = [tuple(v >> done if d == axis else v for d, v in enumerate(layout.coordinates(c))) for c in bits.columns]
     outs = [(d, size >> done if i == axis else size) for i, (d, size) in enumerate(layout.outs)]

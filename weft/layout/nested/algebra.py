@@ -1,11 +1,11 @@
 """The algebra of nested layouts: coalesce, composition, complement, inverses.
 
 A layout is a function from indices to offsets, so layouts compose, and some have inverses. Composition is the tool behind
-tiling: a tile is itself a layout, of indices into the tensor. Not every pair composes to a layout: those that do not raise,
-naming the two modes that disagree, where an integer division would quietly give another function.
+tiling: a tile is itself a layout, of indices into the tensor. Not every pair composes to a layout. Such a pair raises an
+error that names the two modes that disagree, where an integer division would silently give another function.
 
-`coalesce`, `transpose`, `sublayout` and `filter_layout` take layouts with UNKNOWN numbers; what decides by values raises
-LayoutError for them, and for empty layouts. Semantics are CuTe's.
+`coalesce`, `transpose`, `sublayout` and `filter_layout` accept layouts with UNKNOWN numbers; functions that depend on values
+raise LayoutError for them, and for empty layouts. Semantics are CuTe's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def filter_layout(layout: Layout) -> Layout:
 
 
 def transpose(layout: Layout, order: Sequence[int] | None = None) -> Layout:
-    """The modes in another order, reversed if none is given.
+    """The modes in the given order, by default reversed.
 
     >>> transpose(Layout((4, 8), (8, 1)))
     ((8, 4):(1, 8))
@@ -73,7 +73,7 @@ def sublayout(layout: Layout, *modes: int) -> Layout:
 
 
 def make_ordered_layout(shape: IntTuple, order: Sequence[int]) -> Layout:
-    """The compact layout in which the mode of order 0 runs fastest. Nested modes run first mode first inside.
+    """The compact layout in which the mode of order 0 runs fastest. Within a nested mode the first mode runs fastest.
 
     >>> make_ordered_layout((2, 3, 4), (2, 0, 1))
     ((2, 3, 4):(12, 1, 3))
@@ -91,16 +91,16 @@ def make_ordered_layout(shape: IntTuple, order: Sequence[int]) -> Layout:
 def composition(layout: Layout, tiler: Tiler) -> Layout:
     """The layout R with R(i) = layout(tiler(i)): the elements of `layout` that `tiler` names, in its order and shape.
 
-    A number of the tiler's shape may become several modes. A tuple of tilers composes mode by mode and leaves the rest of the
-    modes alone; an int n stands for `Layout(n)`, None for the whole mode. An index beyond the layout goes on in its last mode.
+    A mode of the tiler may become several modes. A tuple of tilers composes mode by mode and leaves further modes unchanged; an
+    int n means `Layout(n)`, None the whole mode. An index beyond the layout continues in its last mode.
 
     >>> composition(Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1)))
     (((2, 2), 3):((24, 2), 8))
     >>> composition(Layout((8, 16), (16, 1)), (Layout(4, 2), 8))
     ((4, 8):(32, 1))
 
-    Raises LayoutError where no layout is that function: a mode of the tiler steps unevenly over a mode of the layout, or
-    modes of the tiler overlap so that their sum carries into the next mode.
+    Raises LayoutError if no layout is that function: a mode of the tiler steps unevenly over a mode of the layout, or modes of
+    the tiler overlap so that their sum carries into the next mode.
     """
     if tiler is None:
         return layout
@@ -108,7 +108,7 @@ def composition(layout: Layout, tiler: Tiler) -> Layout:
         return by_mode(composition, layout, tiler)
     inner = require(as_layout(tiler), "composition")
     outer = merged(require(layout, "composition"))
-    # What the coordinates of the outer layout's modes come to when all modes of the inner one are at their ends.
+    # The sum of coordinates in each mode of the outer layout when all modes of the inner one are at their last index.
     ends = [0] * len(outer)
     steps = tuple(stride for _, stride in outer)
 
@@ -134,7 +134,7 @@ def complement(layout: Layout, cotarget: IntTuple = 1) -> Layout:
     >>> complement(Layout((2, 2), (1, 6)), 24)
     ((3, 2):(2, 12))
 
-    Raises LayoutError where a mode's stride is no multiple of what the modes below it span.
+    Raises LayoutError if a mode's stride is not a multiple of the span of the modes below it.
     """
     found: list[Mode] = []
     span = 1
@@ -150,7 +150,7 @@ def complement(layout: Layout, cotarget: IntTuple = 1) -> Layout:
 
 
 def right_inverse(layout: Layout) -> Layout:
-    """The longest layout R with layout(R(i)) = i for every i below its size: where the offsets 0, 1, 2, ... come from.
+    """The longest layout R with layout(R(i)) = i for every i below its size: the indices of the offsets 0, 1, 2, ...
 
     >>> right_inverse(Layout((4, 8), (8, 1)))
     ((8, 4):(4, 1))
@@ -168,12 +168,12 @@ def right_inverse(layout: Layout) -> Layout:
 
 
 def left_inverse(layout: Layout) -> Layout:
-    """The layout L with L(layout(i)) = i for every index i: which element lies at an offset.
+    """The layout L with L(layout(i)) = i for every index i: the element at an offset.
 
     >>> left_inverse(Layout((4, 2), (2, 8)))
     ((2, 8):(8, 1))
 
-    Raises LayoutError where several elements share an offset, or `layout` has no complement.
+    Raises LayoutError if several elements share an offset, or `layout` has no complement.
     """
     for size, step in flat_modes(require(layout, "left_inverse")):
         if step == 0 and size > 1:
@@ -187,7 +187,7 @@ def upcast(layout: Layout, count: int) -> Layout:
     >>> upcast(Layout((4, 8), (8, 1)), 4)
     ((4, 2):(2, 1))
 
-    Raises LayoutError where a mode does not hold whole groups.
+    Raises LayoutError if a mode does not consist of whole groups.
     """
     require(layout, "upcast")
 
@@ -223,7 +223,7 @@ def downcast(layout: Layout, count: int) -> Layout:
     return _each_leaf(narrow, layout)
 
 
-# For the other files of the algebra
+# Used by the other modules of the algebra
 
 
 def by_mode(function: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple[Any, ...]) -> Layout:
@@ -235,7 +235,7 @@ def by_mode(function: Callable[[Layout, Any], Layout], layout: Layout, tiler: tu
 
 
 def as_layout(tiler: Layout | int) -> Layout:
-    """A tiler that is no tuple, as a layout."""
+    """A tiler that is not a tuple, as a layout."""
     return tiler if isinstance(tiler, Layout) else Layout(tiler)
 
 
@@ -261,9 +261,9 @@ def from_modes(modes: Sequence[Mode]) -> Layout:
 
 
 def merged(layout: Layout) -> list[Mode]:
-    """The flattened modes, neighbours that continue one another merged, without those of size 1 except at the end.
+    """The flattened modes with contiguous neighbours merged, without those of size 1 except at the end.
 
-    The last mode stays, since an index beyond the layout goes on in it.
+    The last mode is kept, since an index beyond the layout continues in it.
     """
     modes: list[Mode] = []
     for size, step in flat_modes(layout):
@@ -278,7 +278,7 @@ def merged(layout: Layout) -> list[Mode]:
 
 
 def _continues(mode: Mode, step: Any) -> bool:
-    """Whether a mode of stride `step` goes on where `mode` ends. Of unknown numbers nobody can say."""
+    """Whether a mode of stride `step` continues where `mode` ends. False if the numbers are unknown."""
     return all(type(number) is int for number in (*mode, step)) and mode[0] * mode[1] == step
 
 
@@ -295,15 +295,15 @@ def _pieces(
 ) -> list[tuple[int, tuple[int, ...]]]:
     """A mode of the inner layout, cut where it crosses from one mode of the outer one to the next.
 
-    Each piece has its size, and its step as coordinates of the outer modes. Raises LayoutError where a crossing lies within
-    a step, or the pieces' coordinates add up past the end of an outer mode.
+    Each piece has its size, and its step as coordinates of the outer modes. Raises LayoutError if a crossing is within a step,
+    or if the pieces' coordinates add up past the end of an outer mode.
     """
     pieces: list[tuple[int, tuple[int, ...]]] = []
     ends = [0] * len(outer)
     rest, stride = size, step
     while True:
         digits = _digits(outer, stride)
-        # How often it can step before the coordinate in one of the modes is past its end.
+        # The number of steps until the coordinate in one of the modes is past its end.
         room = [(extent - 1) // digit + 1 for (extent, _), digit in zip(outer[:-1], digits, strict=False) if digit]
         count = min(rest, *room) if room else rest
         pieces.append((count, digits))

@@ -24,10 +24,10 @@ OFFSET_BITS = 63  # of the widest index, without its sign
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """A permutation of offsets: `bits` bits, found `shift` above bit `base`, are XORed onto those at `base`.
+    """A permutation of offsets: the `bits` bits at `base + shift` are XORed onto those at `base`.
 
-    With a negative shift the bits at `base` are XORed onto those above. It is its own inverse, and permutes each run of
-    `period` offsets within itself. Applies to ints and run-time scalars.
+    With a negative shift the bits at `base` are XORed onto those at `base - shift`. A swizzle is its own inverse, and permutes
+    each run of `period` offsets within itself. It applies to ints and run-time scalars.
 
     >>> tuple(Swizzle(2, 0, 2)(offset) for offset in range(8))
     (0, 1, 2, 3, 5, 4, 7, 6)
@@ -48,11 +48,11 @@ class Swizzle:
 
     @property
     def period(self) -> int:
-        """Offsets after which it repeats."""
+        """The number of offsets after which the swizzle repeats."""
         return 1 << (self.bits + self.base + abs(self.shift))
 
     def __call__(self, offset: Any) -> Any:
-        """The offset where an element goes."""
+        """The swizzled offset."""
         if not self.bits:
             return offset
         mask = ((1 << self.bits) - 1) << (self.base + max(self.shift, 0))
@@ -82,7 +82,7 @@ class ComposedLayout:
         return self.inner.shape
 
     def rank(self) -> int:
-        """Number of modes on top."""
+        """Number of top-level modes."""
         return self.inner.rank()
 
     def size(self) -> Any:
@@ -90,7 +90,7 @@ class ComposedLayout:
         return self.inner.size()
 
     def cosize(self) -> Any:
-        """Storage that suffices, from offset 0: under a swizzle whole periods of it, otherwise up to the highest offset."""
+        """The storage needed from offset 0: whole periods of a swizzle, otherwise up to the highest offset."""
         if isinstance(self.outer, Swizzle):
             reach, period = self.offset + self.inner.cosize(), self.outer.period
             return (reach + period - 1) // period * period
@@ -101,7 +101,7 @@ class ComposedLayout:
         return self.outer(self.offset + self.inner(*coordinate))
 
     def with_inner(self, inner: Layout) -> ComposedLayout:
-        """The same with another inner layout: a tile of it, say."""
+        """The same composition with another inner layout, such as a tile of it."""
         return ComposedLayout(self.outer, self.offset, inner)
 
     def __str__(self) -> str:
@@ -109,10 +109,10 @@ class ComposedLayout:
 
 
 def make_swizzle(row_size: int, vector: int = 1, *, element_bytes: int) -> Swizzle:
-    """The swizzle with which accesses to a compact row-major tile meet no bank conflict, along rows and along columns.
+    """The swizzle that makes accesses to a compact row-major tile free of bank conflicts, along rows and along columns.
 
-    Rows have `row_size` elements of `element_bytes`, and a lane accesses `vector` of them at once (a bank's 4 bytes at least
-    stay together). Raises LayoutError where a row is no power of two of them.
+    Rows have `row_size` elements of `element_bytes`, and a lane accesses `vector` of them at once (the 4 bytes of a bank are
+    never separated). Raises LayoutError if a row is not a power of two of vectors.
 
     >>> make_swizzle(64, 8, element_bytes=2)
     Swizzle(bits=3, base=3, shift=3)
@@ -121,6 +121,6 @@ def make_swizzle(row_size: int, vector: int = 1, *, element_bytes: int) -> Swizz
     if not (is_power_of_two(row_size) and is_power_of_two(vector) and row_size >= vector):
         raise fail(errors.SWIZZLE_ROW, row=row_size, vector=vector)
     line = LINE_BYTES // element_bytes
-    # Rows below a line share it, so that only every so many rows the vectors have to change places.
+    # Rows shorter than a line of all banks share one, so the XOR changes only from line to line.
     bits = max(log2(min(row_size, line)) - log2(vector), 0)
     return Swizzle(bits, log2(vector), log2(max(row_size, line)) - log2(vector))

@@ -1,7 +1,7 @@
 """Tiles of layouts and layouts of tiles: divide and product of nested layouts.
 
 *Dividing* a layout by a tile gives a layout of (tile, rest): the elements of one tile, and the positions of the tiles. The
-*product* of a block with a tiler gives (block, tiler): the block repeated where the tiler says. The variants hold the same
+*product* of a block with a tiler gives (block, tiler): copies of the block arranged by the tiler. The variants hold the same
 elements and differ in how they group the modes, for a tile of modes (M, N) of a layout of modes (M, N, L):
 
     logical    ((TileM, RestM), (TileN, RestN), L)
@@ -38,7 +38,7 @@ WHOLE = Layout(1, 0)  # what is left beside a mode that is taken whole
 def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     """The layout of (tile, rest), mode by mode for a tuple of tilers. Modes without a tiler stay; None takes a whole mode.
 
-    Where a tile does not divide, the last one reaches beyond the layout.
+    If the tile does not divide the layout, the last tile extends beyond it.
 
     >>> logical_divide(Layout((4, 2, 3), (2, 1, 8)), Layout(4, 2))
     (((2, 2), (2, 3)):((4, 1), (2, 8)))
@@ -66,7 +66,7 @@ def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
 
 
 def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """`zipped_divide` with the rest's modes on top.
+    """`zipped_divide` with the modes of the rest at top level.
 
     >>> tiled_divide(Layout((8, 16), (16, 1)), (4, 8))
     (((4, 8), 2, 2):((16, 1), 64, 8))
@@ -75,7 +75,7 @@ def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
 
 
 def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """`zipped_divide` with all modes on top.
+    """`zipped_divide` with all modes at top level.
 
     >>> flat_divide(Layout((8, 16), (16, 1)), (4, 8))
     ((4, 8, 2, 2):(16, 1, 64, 8))
@@ -96,10 +96,10 @@ def zipped_divide_by_shape(layout: Layout, tiler: Layout | IntTuple) -> Layout:
 
 
 def logical_product(block: Layout, tiler: Tiler) -> Layout:
-    """The layout of (block, tiler): copies of `block`, beside one another in memory, arranged as `tiler` says.
+    """The layout of (block, tiler): copies of `block`, adjacent in memory, arranged by `tiler`.
 
-    With a tuple of tilers each mode is repeated by itself, as if the others were not there; to repeat a block of several
-    modes, see `blocked_product`.
+    With a tuple of tilers each mode is repeated independently of the others; to repeat a block of several modes, see
+    `blocked_product`.
 
     >>> logical_product(Layout((2, 2), (4, 1)), Layout(6))
     (((2, 2), (2, 3)):((4, 1), (2, 8)))
@@ -123,12 +123,12 @@ def zipped_product(block: Layout, tiler: Tiler) -> Layout:
 
 
 def tiled_product(block: Layout, tiler: Tiler) -> Layout:
-    """`zipped_product` with the tiler's modes on top."""
+    """`zipped_product` with the tiler's modes at top level."""
     return _tiled(zipped_product(block, tiler))
 
 
 def flat_product(block: Layout, tiler: Tiler) -> Layout:
-    """`zipped_product` with all modes on top."""
+    """`zipped_product` with all modes at top level."""
     return _flat(zipped_product(block, tiler))
 
 
@@ -180,7 +180,7 @@ def tile_to_shape(block: Layout, shape: IntTuple, order: Sequence[int] | None = 
 
 
 def _zipped(divided: Layout, tiler: Tiler) -> Layout:
-    """Modes of (tile, rest) as a tile of modes and a rest of modes. Without a tuple it is one such pair already."""
+    """Modes of (tile, rest), zipped to a tile of modes and a rest of modes. Without a tuple of tilers it already is one."""
     if not int_tuple.is_tuple(tiler):
         return divided
     pairs = [_zipped(mode, part) for mode, part in zip(divided, tiler, strict=False)]

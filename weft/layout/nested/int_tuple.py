@@ -1,9 +1,9 @@
-"""Nested tuples of numbers, from which nested layouts are made: a number, or a tuple of such.
+"""Nested tuples of numbers, the shapes and strides of nested layouts: a number, or a tuple of IntTuples.
 
 `4`, `(2, 3)` and `((2, 2), 3)` are IntTuples. Their *leaves* are numbers: Python ints, `UNKNOWN` (known at run time only), or
-run-time scalars, which are any objects with `+ * // %`. Index arithmetic here skips what is plain in advance (times 1,
-plus 0), so that a run-time scalar gets no operation that a hand-written index would not have. Two tuples are *congruent*
-when they nest alike.
+run-time scalars, which are any objects with `+ * // %`. Index arithmetic here omits identities (times 1, plus 0), so that it
+emits no operation on a run-time scalar that a hand-written index would not have. Two tuples are *congruent* if they have the
+same nesting.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def nested(value: Any) -> IntTuple:
 
 
 def _number(value: Any) -> Any:
-    """A run-time scalar or UNKNOWN, told by its operators."""
+    """Whether this is a run-time scalar or UNKNOWN, recognised by its operators."""
     if isinstance(value, float) or not hasattr(value, "__floordiv__"):
         raise fail(errors.NUMBER, value=value)
     return value
@@ -129,7 +129,7 @@ def transform(function: Callable[..., Any], *values: IntTuple) -> IntTuple:
 
 
 def rank(value: IntTuple) -> int:
-    """Number of modes on top; 1 for a number."""
+    """Number of top-level modes; 1 for a number."""
     return len(value) if is_tuple(value) else 1
 
 
@@ -156,7 +156,7 @@ def size(value: IntTuple) -> Any:
 
 
 def product_each(value: IntTuple) -> IntTuple:
-    """The product of each mode on top.
+    """The product of each top-level mode.
 
     >>> product_each(((2, 2), 3))
     (4, 3)
@@ -199,7 +199,7 @@ def suffix_product(value: IntTuple, last: Any = 1) -> IntTuple:
 
 
 def congruent(a: IntTuple, b: IntTuple) -> bool:
-    """Whether both nest alike.
+    """Whether both have the same nesting.
 
     >>> congruent((1, (2, 3)), (4, (5, 6))), congruent((1, 2), 3)
     (True, False)
@@ -223,8 +223,8 @@ def weakly_congruent(a: IntTuple, b: IntTuple) -> bool:
 def crd2idx(coordinate: IntTuple, shape: IntTuple, stride: IntTuple = None) -> Any:
     """The offset of a coordinate, or of an index, in a shape with these strides (compact, first mode fastest, if None).
 
-    A coordinate nests like the shape, or has one index for a whole nested mode. An index beyond the shape goes on in the last
-    mode. Raises LayoutError on a coordinate of another form.
+    A coordinate nests like the shape, or has one index for a whole nested mode. An index beyond the shape continues in the last
+    mode. Raises LayoutError for a coordinate that nests otherwise.
 
     >>> crd2idx((1, 2), (3, 4), (10, 100)), crd2idx(7, (3, 4), (10, 100)), crd2idx((1, 2), (3, 4))
     (210, 210, 7)
@@ -270,7 +270,7 @@ def idx2crd(index: IntTuple, shape: IntTuple, stride: IntTuple = None) -> IntTup
 
 
 def _digit(offset: Any) -> Callable[[Any, Any], Any]:
-    """The coordinate along a mode, of its size and stride, that an offset has."""
+    """The coordinate of an offset along a mode of this size and stride."""
 
     def digit(size: Any, step: Any) -> Any:
         return 0 if type(step) is int and step == 0 else modulo(divided(offset, step), size)

@@ -5,9 +5,9 @@ a matrix in 2x2 tiles has shape ((2, M), (2, N)). An element is named in several
 shape, by one index for a whole nested mode, by flattened coordinates, or by a single index; an index counts with the first
 mode fastest, in every mode. Semantics are CuTe's; names follow CuTe and Mojo.
 
-Sizes and strides are ints. UNKNOWN stands for one that only the run time knows: such a layout describes (rank, known
-sizes), while `size`, `cosize` and calls give UNKNOWN where they depend on it; the algebra, which decides by values, raises.
-Arguments of a call may be run-time scalars. Linear layouts are another thing, see `weft.layout.linear`.
+Sizes and strides are ints. UNKNOWN stands for one that is known at run time only. Such a layout still has a rank and its
+known sizes; `size`, `cosize` and calls return UNKNOWN if they depend on it, and the algebra, which depends on values, raises.
+Arguments of a call may be run-time scalars. Linear layouts are a different kind, see `weft.layout.linear`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from weft.layout.nested.int_tuple import UNKNOWN, IntTuple
 
 
 class Layout:
-    """A shape with strides, a number or a tuple of modes each. It cannot be changed; equal ones hash alike.
+    """A shape with strides, each a number or a tuple of modes. Immutable; equal layouts have equal hashes.
 
-    Without strides the first mode runs fastest (column-major). Raises LayoutError where they do not nest alike.
+    Without strides the first mode runs fastest (column-major). Raises LayoutError if shape and stride are not congruent.
 
     >>> layout = Layout((4, 8), (8, 1))
     >>> layout, layout(1, 2), layout((1, 2)), layout(9)
@@ -74,7 +74,7 @@ class Layout:
     # Looking at it
 
     def rank(self) -> int:
-        """Number of modes on top."""
+        """Number of top-level modes."""
         return int_tuple.rank(self.shape)
 
     def depth(self) -> int:
@@ -115,7 +115,7 @@ class Layout:
         return (self[mode] for mode in range(self.rank()))
 
     def __getitem__(self, mode: int | slice) -> Layout:
-        """One mode as a layout of its own, or a slice of modes. Raises LayoutError for a mode that is not there.
+        """One mode as a layout of its own, or a slice of modes. Raises LayoutError for a mode that does not exist.
 
         >>> Layout(((2, 2), 3))[0], Layout((2, 3, 4))[1:]
         (((2, 2):(1, 2)), ((3, 4):(2, 6)))
@@ -131,8 +131,8 @@ class Layout:
     def __call__(self, *coordinate: Any) -> Any:
         """The offset of an element, named by a coordinate, flattened coordinates, or a single index.
 
-        Numbers may be run-time scalars; nothing checks that they lie inside. Raises LayoutError where their count or nesting
-        fits neither the rank nor the flattened rank.
+        Numbers may be run-time scalars; they are not checked against the sizes. Raises LayoutError if their count or nesting
+        matches neither the rank nor the flattened rank.
 
         >>> tiled = Layout(((2, 2), (2, 2)), ((1, 4), (2, 8)))
         >>> tiled((1, 0), (0, 1)), tiled(1, 2), tiled(1, 0, 0, 1), tiled(9)

@@ -1,7 +1,7 @@
-"""Between nested layouts and linear ones: the same function, where sums of offsets are also XORs.
+"""Conversion between nested and linear layouts that are the same function.
 
-A nested layout adds its modes' offsets, a linear one XORs its bases. They agree where the bits of an index lead to offsets
-that share no bit, as with sizes and strides that are powers of two.
+A nested layout adds its modes' offsets, a linear one XORs its bases. They agree if the offsets of the bits of an index have
+no bit in common, as with sizes and strides that are powers of two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def to_linear(layout: Layout | ComposedLayout) -> LinearLayout:
     >>> to_linear(Layout((2, 4), (4, 1)))
     LinearLayout(dim0: 1->(4,); dim1: 1->(1,), 2->(2,) -> offset 8)
 
-    Raises LayoutError for sizes that are no power of two, and for offsets that add up with a carry.
+    Raises LayoutError for sizes that are not powers of two, and for offsets whose sum has a carry.
     """
     inner, swizzle = _parts(layout)
     columns = [_columns(mode) for mode in require(inner, "to_linear")]
@@ -49,7 +49,7 @@ def from_linear(linear: LinearLayout) -> Layout:
     >>> from_linear(LinearLayout.make({"row": [[4]], "column": [[1], [2]]}, [("offset", 8)]))
     ((2, 4):(4, 1))
 
-    Raises LayoutError where two bases share a bit, as in swizzled layouts.
+    Raises LayoutError if two bases share a bit, as in swizzled layouts.
     """
     clash = _clash(linear.flat_columns)
     if clash:

@@ -1,1 +1,1 @@
-"""Shared memory: where a tile lies in it, and how it is loaded and stored."""
+"""Shared memory: layouts of tiles in it, and plans to load and store them."""

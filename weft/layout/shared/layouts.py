@@ -1,8 +1,8 @@
-"""Shared layouts: where in shared memory each element of a tile lies.
+"""Shared layouts: the offset in shared memory of each element of a tile.
 
 Their meaning for a tile of a given shape is `to_linear(shape)`, a linear layout from ("offset", "block") to ("dim0",
-"dim1", ...): which element lies at an offset, counted in elements. Padding is no linear map, so `PaddedSharedLayout` has a
-linear part and `pad`. Leading dimensions of an allocation (pipeline stages, say) are no business of a layout.
+"dim1", ...): the element at an offset, which counts elements. Padding is not a linear map, so `PaddedSharedLayout` has a
+linear part and `pad`. Leading dimensions of an allocation (such as pipeline stages) are not part of a layout.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def padded(offset: Any, pads: Pads) -> Any:
-    """Where an offset lies once every `interval` elements are followed by `padding` unused ones, for each pair.
+    """The padded offset: every `interval` elements are followed by `padding` unused ones, for each pair.
 
-    The sum of two offsets without common bits lies at the sum of their places.
+    For offsets without common bits, the padded sum is the sum of the padded offsets.
     """
     return sum((offset // interval * padding for interval, padding in pads), start=offset)
 
@@ -58,7 +58,7 @@ class SharedLayout(TileLayout):
 
 
 class ElementType(Protocol):
-    """What a layout needs to know of an element type."""
+    """The properties of an element type that a layout needs."""
 
     @property
     def primitive_bitwidth(self) -> int:
@@ -68,7 +68,7 @@ class ElementType(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SwizzledSharedLayout(SharedLayout):
-    """Rows one after another, the columns of each XORed by a number that its row chooses.
+    """Rows one after another, with the columns of each XORed by a function of the row.
 
     Along the fastest dimension of `order`, groups of `vec` elements stay together; in row r (the next dimension of `order`)
     group g lies at g ^ (r // `per_phase` % `max_phase`). `max_phase` 1 is the plain layout.
@@ -120,7 +120,7 @@ class SwizzledSharedLayout(SharedLayout):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NVMMASharedLayout(SharedLayout):
-    """What TMA writes and tensor cores read: boxes as wide as the swizzle, one after another.
+    """The layout that TMA writes and tensor cores read: boxes as wide as the swizzle, one after another.
 
     The contiguous dimension (the last; with `transposed`, which swaps the last two, the one before) is cut into boxes of
     `swizzle_byte_width` bytes, each of which spans all rows. Within a box, chunks of 16 bytes are XORed by the row: by row
@@ -165,7 +165,7 @@ class NVMMASharedLayout(SharedLayout):
     ) -> NVMMASharedLayout:
         """The layout with the widest swizzle that divides the contiguous bytes of a block of this shape and type.
 
-        Launch functions ask for it each time, so answers are kept."""
+        Host code calls it at every launch, so results are cached."""
         cga = None if cga_layout is None else vectors(cga_layout)
         return _default(ints(block_shape, "block_shape"), dtype.primitive_bitwidth, transposed, fp4_padded, cga)
 
@@ -224,7 +224,7 @@ class NVMMASharedLayout(SharedLayout):
 
     @property
     def box_order(self) -> tuple[int, ...]:
-        """Dimensions along which box follows box, the fastest first: the contiguous one comes last."""
+        """The order of dimensions in which boxes follow one another, fastest first: the contiguous one is last."""
         column, *others = self.order
         return (*others, column)
 
@@ -235,7 +235,7 @@ class NVMMASharedLayout(SharedLayout):
         return [*inside, *(("offset", d, part[d] // box[d]) for d in self.box_order)]
 
     def _swizzle(self, bases: list[list[int]], part: Sequence[int]) -> None:
-        """XOR into the column the 16-byte chunk that the row chooses; rows count over all dimensions but the last."""
+        """XOR the 16-byte chunk index of the column with the row's; rows count over all dimensions but the last."""
         if not self.swizzle_byte_width:
             return
         phases = self.swizzle_byte_width // self.CHUNK_BYTES
@@ -314,7 +314,7 @@ class PaddedSharedLayout(SharedLayout):
         return tuple((interval, padding) for interval, padding in self.interval_padding_pairs)
 
     def pad(self, offset: Any) -> Any:
-        """Where in memory the element at a linear offset lies, in elements; generic over ints and integer arrays."""
+        """The memory offset, in elements, of the element at a linear offset; generic over ints and integer arrays."""
         return padded(offset, self.pads)
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:

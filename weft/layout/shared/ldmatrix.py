@@ -1,9 +1,9 @@
-"""Where `ldmatrix` and `stmatrix` fit: accesses that move 8x8 matrices of 16-bit pieces, a row of 16 bytes per lane.
+"""Plans of `ldmatrix` and `stmatrix`: accesses that move 8x8 matrices of 16-bit elements, a row of 16 bytes per lane.
 
-Plainly, lane l holds 4 bytes at 4 * (l % 4) of row l // 4. Transposed, it holds the 16-bit elements at l // 4 of rows
-2 * (l % 4) and one more. One instruction moves up to four matrices; lane l gives the address of row l % 8 of matrix l // 8.
-Vector accesses move the same data, so what a matrix needs is that lanes, and the registers of a 32-bit word, lie so. (PTX
-ISA, "Warp-level matrix load instruction: ldmatrix".)
+Without `.trans`, lane l holds the 4 bytes at 4 * (l % 4) of row l // 4. With it, the lane holds the 16-bit elements at l // 4
+of the rows 2 * (l % 4) and 2 * (l % 4) + 1. One instruction moves up to four matrices; lane l supplies the address of row
+l % 8 of matrix l // 8. The data are those of a vector access, so a matrix access fits if the lanes and the registers of a
+32-bit word are arranged in this way. (PTX ISA, "Warp-level matrix load instruction: ldmatrix".)
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ ROW_BITS = 3
 class MatrixAccess:
     """Accesses of a warp by `ldmatrix` or `stmatrix`, `.x1`, `.x2` or `.x4` as `matrices` says, `.trans` if `transposed`.
 
-    In `rows`, an offset is where the row lies whose address a lane gives (bases of lanes that give none are in
-    `lane_mask`), and `vec` the row's elements. `registers[i]` are those that instruction i moves, the elements of the 32-bit
-    word of matrix 0 first.
+    In `rows`, an offset is that of the row whose address a lane supplies (bases of lanes that supply none are in `lane_mask`),
+    and `vec` is the row's elements. Instruction i moves `registers[i]`, the elements of the 32-bit word of matrix 0 first.
     """
 
     matrices: int
@@ -42,7 +41,7 @@ class MatrixAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How a side meets a matrix: register positions of the bits of a word, and the offsets of its row bits."""
+    """A side in terms of a matrix: register positions of the bits of a word, and the offsets of its row bits."""
 
     transposed: bool
     word: tuple[int, ...]
@@ -50,9 +49,9 @@ class _Fit:
 
 
 def plan_matrix(side: Side, bits: int, start: int, pads: Pads) -> MatrixAccess | None:
-    """The cheapest matrix access of a side, its offsets moved by `start`, or None where matrices do not fit.
+    """The cheapest matrix access of a side, its offsets XORed with `start`, or None if matrices do not fit.
 
-    Lanes that stay out of a store have no place in a matrix.
+    A matrix store has no inactive lanes, so a side with such lanes does not fit.
     """
     size = cost.element_bytes(bits)
     row = ROW_BYTES // size
@@ -73,7 +72,7 @@ def _fits(side: Side, size: int, row: int) -> Iterator[_Fit]:
     if lane[:2] == inner and all(column in held for column in word):
         yield _Fit(False, tuple(solved(held, column) for column in word), lane[2:])
     if size == HALF_BYTES and lane[2:] == (1, 2, 4):
-        # Any register bit that leads from row to row may be the one within a word.
+        # Any register bit that steps between rows can be the one within a word.
         for bit, column in enumerate(side.registers.columns):
             if column % row == 0:
                 yield _Fit(True, (1 << bit,), (column, *lane[:2]))

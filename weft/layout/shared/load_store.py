@@ -1,4 +1,4 @@
-"""How a distributed tile is loaded from shared memory or stored to it, as data; and the bank conflicts on the way."""
+"""Plans of loads and stores of a distributed tile in shared memory, as data, and their bank conflicts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from weft.layout.shared.vectors import Access, load_side, spell, store_side, wid
 
 @dataclass(frozen=True, slots=True)
 class SharedAccess:
-    """A load or store of a tile: `access` by vectors, and `matrix` by matrix instructions where they fit and cost less.
+    """A load or store of a tile: `access` by vectors, and `matrix` by matrix instructions if they fit and cost less.
 
-    Offsets count elements from the start of the tile in shared memory, that of the view included. A load brings the
-    registers that `access` names; register r of the tile is then the loaded one `result[r]` (itself, unless it is redundant).
-    In a store, threads of the masks stay out; in a load nobody does. `matrix` asks more of the machine than `access`:
-    `ldmatrix` of a load sm_75, `stmatrix` of a store sm_90.
+    Offsets count elements from the start of the tile in shared memory, the offset of the view included. A load fills the
+    registers of `access`; register r of the tile is then the loaded one `result[r]` (itself, unless it is redundant). In a
+    store, threads in the masks are inactive; in a load none are. `matrix` needs newer hardware than `access`: sm_75 for the
+    `ldmatrix` of a load, sm_90 for the `stmatrix` of a store.
     """
 
     bits: int
@@ -47,11 +47,11 @@ def plan_access(
     bits: int,
     store: bool = False,
 ) -> SharedAccess:
-    """How a distributed tile of `view_shape` meets the part from `start` on of a tile of `tile_shape` in shared memory.
+    """The plan to load or store a distributed tile of `view_shape` at `start` of a tile of `tile_shape` in shared memory.
 
-    `distributed` maps register, lane, warp and block to the view; `bits` is the element's width. Lengths of the view divide
-    its starts, so an offset is that of the start XORed with the element's own. Raises LayoutError where layout and shape do
-    not fit, or where a block would need the memory of another (convert-blocks).
+    `distributed` maps register, lane, warp and block to the view; `bits` is the element's width. Starts of the view are
+    multiples of its lengths, so an offset is that of the start XORed with the element's own. Raises LayoutError if layout and
+    shape do not fit, or if a block would need the memory of another (convert-blocks).
     """
     linear = shared.to_linear(tile_shape)
     tile = _in_tile(distributed, tile_shape, view_shape)
@@ -74,10 +74,10 @@ def bank_conflicts(
     bits: int,
     tile_shape: Sequence[int] | None = None,
 ) -> int:
-    """Further wavefronts that each wavefront of a vector access needs because of bank conflicts; 0 means none.
+    """Additional wavefronts per wavefront of a vector access because of bank conflicts; 0 means none.
 
-    A warp's access of 16 bytes a lane takes four wavefronts, of 8 bytes two, of less one. The tile in shared memory may be
-    larger than the `shape` that is accessed; then its first part counts. Raises as `plan_access` does.
+    A warp's access of 16 bytes per lane takes four wavefronts, of 8 bytes two, of fewer one. The tile in shared memory may be
+    larger than the accessed `shape`; then its first part is assumed. Raises as `plan_access` does.
     """
     view = tuple(shape)
     tile = view if tile_shape is None else tuple(tile_shape)
@@ -96,16 +96,16 @@ def _in_tile(distributed: LinearLayout, tile_shape: Sequence[int], view_shape: S
 def _check_blocks(
     distributed: LinearLayout, tile: LinearLayout, shared: LinearLayout, offset_bits: int, places: Span
 ) -> None:
-    """Every block finds its own elements in its own memory."""
+    """Check that every block has its own elements in its own memory."""
     threads = (column for dim in ("register", "lane", "warp") for column in tile.columns[dim])
     crossing = any(solved(places, column) >> offset_bits for column in threads)
-    # A layout that does not name a bit of the block has copies there.
+    # A layout without a basis for a bit of the block holds copies there.
     blocks = zip_longest(tile.columns["block"], shared.columns["block"], fillvalue=0)
     if crossing or any(mine != its for mine, its in blocks):
         raise fail(errors.CONVERT_BLOCKS, src=list(distributed.bases("block")), dst=list(shared.bases("block")))
 
 
 def _most_elements(shared: SharedLayout, bits: int, pads: Pads) -> int:
-    """Elements of the widest vector that alignment and padding leave whole and aligned."""
+    """Elements of the widest vector that alignment and padding keep contiguous and aligned."""
     vector_bytes = min(cost.MAX_VECTOR_BYTES, alignment(shared))
     return min([vector_bytes // cost.element_bytes(bits), *(value for pair in pads for value in pair)])

@@ -18,7 +18,7 @@ from weft.layout.shared.layouts import SharedLayout
 class MBarrierLayout(SharedLayout):
     """One mbarrier, a 64-bit word, per block: a tile of shape [1], or [number of blocks] in a cluster.
 
-    `cga_layout` numbers the barriers of the blocks of a cluster; blocks that a zero vector leads to share that of the first.
+    `cga_layout` numbers the barriers of the blocks of a cluster; blocks along a zero vector share the barrier of the first.
     An array of n barriers is an allocation of shape [n, 1].
     """
 
@@ -29,7 +29,7 @@ class MBarrierLayout(SharedLayout):
 
     @staticmethod
     def multicta(num_ctas: int, two_cta: bool = False) -> MBarrierLayout:
-        """A barrier in each of `num_ctas` blocks, or, with `two_cta`, one for each two neighbours in the first of them."""
+        """A barrier in each of `num_ctas` blocks, or with `two_cta` one for each pair, in its first block."""
         check_powers_of_two("num_ctas", ints([num_ctas], "num_ctas"))
         bits = log2(num_ctas)
         vectors = [[0], *([1 << bit] for bit in range(bits - 1))] if two_cta else [[1 << bit] for bit in range(bits)]

@@ -1,7 +1,7 @@
-"""How many bytes tiles in shared memory take, and how they are aligned.
+"""Sizes and alignment of tiles in shared memory.
 
-Alignment follows the hardware: a swizzle is a function of address bits, so a buffer starts where those bits are 0; TMA
-wants 128 bytes, vector accesses 16, a barrier its own 8. Stages of a buffer lie one aligned tile apart.
+The hardware determines the alignment: a swizzle is a function of address bits, so a buffer starts where those bits are 0;
+TMA needs 128 bytes, vector accesses 16, a barrier 8. The stages of a buffer are one aligned tile apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SWIZZLE_ROWS = 8
 
 
 def alignment(layout: SharedLayout) -> int:
-    """Bytes that the start of a tile in this layout is a multiple of."""
+    """The alignment, in bytes, of the start of a tile in this layout."""
     match layout:
         case NVMMASharedLayout():
             return max(TMA_BYTES, SWIZZLE_ROWS * layout.swizzle_byte_width)
@@ -39,9 +39,9 @@ def alignment(layout: SharedLayout) -> int:
 
 
 def tile_bytes(layout: SharedLayout, tile_shape: Sequence[int], bits: int) -> int:
-    """Bytes that one tile of elements of `bits` bits takes in a block, padding included.
+    """Bytes of one tile of elements of `bits` bits in a block, padding included.
 
-    Raises LayoutError where layout and shape do not fit.
+    Raises LayoutError if layout and shape do not fit.
     """
     elements = layout.to_linear(tile_shape).in_size("offset")
     if isinstance(layout, PaddedSharedLayout):

@@ -1,8 +1,8 @@
-"""How TMA moves the block of a descriptor: the boxes that the hardware copies, and where each lies in shared memory.
+"""The split of a descriptor's block into TMA boxes, and the offset of each box in shared memory.
 
-A box measures at most 256 elements in any dimension and, when swizzled, exactly the swizzle's width in its last. Its rows
-lie one after another, the last dimension contiguous, so `NVMMASharedLayout` describes what the boxes of a block make
-together. Every box starts where the swizzle does: at a multiple of 8 rows of its width.
+A box has at most 256 elements in any dimension and, when swizzled, exactly the swizzle's width in its last. Its rows follow
+one another with the last dimension contiguous, so `NVMMASharedLayout` describes the boxes of a block together. Every box
+starts at a period of the swizzle: at a multiple of 8 rows of its width.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from weft.layout.shared.layouts import NVMMASharedLayout
 MOST_DIMS = 5
 LEAST_INNER_BYTES = 16
 GRANULE = 16
-"""Bytes that a tensor's address and strides, and the places in a row where requests start, are multiples of."""
+"""The alignment, in bytes, of a tensor's address and strides, and of the column at which a request starts."""
 FP4_GRANULE, FP4_ROW = 32, 64
-"""With `fp4_padded`: the same of addresses and strides, and bytes (two fp4 each) of a box's row, which extents and the places
-where requests start are multiples of."""
+"""With `fp4_padded`: the alignment of addresses and strides, and the bytes (two fp4 each) of a box's row, of which extents and
+the columns at which requests start are multiples."""
 MOST_STRIDE_BYTES = 1 << 40
-"""Strides are less than this many bytes."""
+"""The exclusive limit of strides, in bytes."""
 
 
 class Placement(NamedTuple):
@@ -50,7 +50,7 @@ class Boxes:
 
 
 def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> None:
-    """Refuse what TMA cannot move; raises LayoutError (layout-tma-*), and what `layout.to_linear` raises."""
+    """Reject blocks that TMA cannot move: raises LayoutError (layout-tma-*), and the errors of `layout.to_linear`."""
     if layout.element_bitwidth != bits:
         raise fail(errors.TMA_ELEMENT, layout=layout, own=layout.element_bitwidth, bits=bits)
     layout.to_linear(_tile(block_shape, layout))
@@ -66,7 +66,7 @@ def check(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> N
 
 
 def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int]:
-    """The least tile that has to suit the layout: several rows where the block is one row, which then is moved among others."""
+    """The smallest tile that must fit the layout: several rows if the block is one row, which is then one of several."""
     rows, *others = block_shape
     if rows > 1 or len(others) != 1:
         return block_shape
@@ -75,7 +75,7 @@ def _tile(block_shape: Sequence[int], layout: NVMMASharedLayout) -> Sequence[int
 
 
 def boxes(block_shape: Sequence[int], layout: NVMMASharedLayout, bits: int) -> Boxes:
-    """The boxes of a descriptor's block, in the order in which they lie in memory. Raises as `check` does."""
+    """The boxes of a descriptor's block, in memory order. Raises as `check` does."""
     check(block_shape, layout, bits)
     part = part_of_block(layout.cga, block_shape)
     box = layout.box(part)

@@ -1,4 +1,4 @@
-"""Accesses to shared memory as data: which elements each thread touches, in which registers, as wide as fits.
+"""Accesses to shared memory as data: the elements and registers of each thread, as wide as possible.
 
 A *side* is a distributed layout as shared memory sees it: its columns are element offsets. `spell` turns a side into an
 `Access`. Conversions and the author's own loads and stores are planned alike.
@@ -19,14 +19,14 @@ from weft.layout.shared.layouts import Pads, padded
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What each thread stores or loads, `vec` elements at a time.
+    """The stores or loads of each thread, `vec` elements at a time.
 
-    Access i of a thread touches the elements from `thread_offset(lane, warp) ^ offsets[i]` on (`thread_offset` is the XOR
+    Access i of a thread covers the elements from `thread_offset(lane, warp) ^ offsets[i]` on (`thread_offset` is the XOR
     of `lane_bases` and `warp_bases` over the set bits) and moves registers `registers[i]`, in that order. A thread with a
-    bit of `lane_mask` or `warp_mask` set in its lane or warp holds nothing of its own and does nothing.
+    bit of `lane_mask` or `warp_mask` set in its lane or warp holds copies only and is inactive.
 
-    `pads` are (interval, padding) pairs that spread offsets out, as `PaddedSharedLayout.pad` does: `address` is where an
-    offset lies. Vectors stay whole and aligned.
+    `pads` are (interval, padding) pairs, applied to offsets as by `PaddedSharedLayout.pad`; `address` is the padded offset.
+    Vectors stay contiguous and aligned.
     """
 
     vec: int
@@ -40,7 +40,7 @@ class Access:
 
     @property
     def thread_bits(self) -> int:
-        """Offset bits that the thread decides; the other bits of `offsets[i]` may be added rather than XORed."""
+        """Offset bits that depend on the thread; the other bits of `offsets[i]` can be added instead of XORed."""
         bits = 0
         for base in self.lane_bases + self.warp_bases:
             bits |= base
@@ -60,7 +60,7 @@ class Access:
         return _chosen(self.lane_bases, lane) ^ _chosen(self.warp_bases, warp)
 
     def address(self, offset: Any) -> Any:
-        """Where the element at an offset lies, in elements; for ints and for integer arrays."""
+        """The padded offset, in elements; for ints and for integer arrays."""
         return padded(offset, self.pads)
 
     def phase_wavefronts(self, bits: int) -> Iterator[int]:
@@ -126,7 +126,7 @@ class Side:
 
 
 def store_side(layout: Columns) -> Side:
-    """Every element once: thread bits that lead to nothing new stay out, their columns 0."""
+    """The side with every element once: free thread bits are masked, with columns 0."""
     registers = distinct_registers(layout.register)
     fresh = f2.independent((*registers.columns, *layout.thread)) >> len(registers.columns)
     out = ~fresh & ((1 << len(layout.thread)) - 1)
@@ -136,7 +136,7 @@ def store_side(layout: Columns) -> Side:
 
 
 def load_side(layout: Columns) -> Side:
-    """Every thread reads all that it holds, each element once."""
+    """The side of a load: every thread reads all its elements, each once."""
     return Side(distinct_registers(layout.register), layout.lane, layout.warp)
 
 
@@ -171,7 +171,7 @@ def grouped(side: Side, vec: int, start: int = 0) -> Groups:
     within = [solved(held, 1 << bit) for bit in range(f2.log2(vec))]
     bits = basis([1 << i for i in range(len(columns))], within)
     offsets = [f2.apply(columns, bit) for bit in bits]
-    # Registers of the vector itself bring a group that begins inside of a vector to its front.
+    # If a group begins inside a vector, permuting the registers of the vector moves the group to its front.
     return Groups(
         within=tuple(within),
         bits=tuple(bit ^ f2.apply(within, offset & (vec - 1)) for bit, offset in zip(bits, offsets, strict=True)),

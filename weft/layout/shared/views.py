@@ -1,8 +1,8 @@
 """Layouts of views: the same bytes seen with dimensions in another order, in another shape, or as other elements.
 
-A view keeps every element where it lies, so its layout follows from the one of the tile and says what the author would
-write where that exists: a transposed `NVMMASharedLayout`, a `SwizzledSharedLayout` of another order. Where it does not,
-the view is spelled by its bases, with the alignment of the tile.
+A view moves no element, so its layout follows from the layout of the tile. The result is the class that an author would write
+if there is one: a transposed `NVMMASharedLayout`, or a `SwizzledSharedLayout` of another order. Otherwise the view is a
+`SharedLinearLayout`, with the alignment of the tile.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def reshaped(layout: SharedLayout, shape: Sequence[int], new_shape: Sequence[int
 def reinterpreted(layout: SharedLayout, target: SharedLayout) -> SharedLayout:
     """`target`, for the bytes of a tile in `layout` read as other elements.
 
-    Any target may follow whose tiles need no larger alignment; how many bytes there are is for the allocation to say. Raises
-    LayoutError (layout-reinterpret) otherwise.
+    Any target is valid whose tiles need no larger alignment; the allocation checks the number of bytes. Raises LayoutError
+    (layout-reinterpret) otherwise.
     """
     if alignment(target) > alignment(layout):
         raise fail(errors.REINTERPRET, layout=layout, has=alignment(layout), target=target, needs=alignment(target))
@@ -64,7 +64,7 @@ def reinterpreted(layout: SharedLayout, target: SharedLayout) -> SharedLayout:
 def _permuted_candidates(
     layout: SharedLayout, order: Sequence[int], cga: Sequence[Sequence[int]]
 ) -> Iterator[SharedLayout]:
-    """What the author might write for a permuted tile."""
+    """The layouts that an author might write for a permuted tile."""
     match layout:
         case SwizzledSharedLayout():
             yield replace(layout, order=[order.index(d) for d in layout.order], cga_layout=cga)
@@ -76,7 +76,7 @@ def _permuted_candidates(
 
 
 def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayout]:
-    """What the author might write for a reshaped tile; parts of blocks keep no shape that could be named."""
+    """The layouts that an author might write for a reshaped tile; none if the reshape cuts through blocks."""
     if layout.cga:
         return
     match layout:
@@ -90,7 +90,7 @@ def _reshaped_candidates(layout: SharedLayout, rank: int) -> Iterator[SharedLayo
 
 
 def _spelled(layout: SharedLayout, view: LinearLayout, candidates: Iterator[SharedLayout]) -> SharedLayout:
-    """The first candidate that means `view`, else its bases."""
+    """The first candidate that equals `view`, otherwise a layout by its bases."""
     shape = view.out_sizes
     for candidate in candidates:
         if _fits(candidate, shape) and candidate.to_linear(shape) == view:

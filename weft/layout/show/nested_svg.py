@@ -1,7 +1,7 @@
 """Pictures of nested layouts as SVG: the grid of offsets, coloured by tile or by thread, with the storage underneath.
 
-An *owner* says whose an element is: a name, and a number that gives the colour. `tiles`, `one_tile` and `threads` make the
-functions from (row, column) to owners that the pictures take.
+An *owner* is the tile or thread of an element: a name, and a number that selects the colour. `tiles`, `one_tile` and `threads`
+make the functions from (row, column) to owners that the pictures take.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INK = "#101010"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose an element is: a name for it (a thread, a tile) and a number that gives its colour."""
+    """The owner of an element (a thread or a tile): its name, and a number that selects its colour."""
 
     name: str
     number: int
@@ -57,7 +57,7 @@ def tiles(rows: int, columns: int, across: int) -> Owners:
 
 
 def one_tile(rows: int, columns: int, place: tuple[int, int]) -> Owners:
-    """Only the elements of the tile at this place, counted in tiles, belong to it; the others to none.
+    """Owners for one tile, at a coordinate that counts tiles; elements of other tiles have no owner.
 
     >>> one_tile(2, 2, (1, 0))(3, 1), one_tile(2, 2, (1, 0))(0, 0)
     (Owner(name='tile (1, 0)', number=0), None)
@@ -70,7 +70,7 @@ def one_tile(rows: int, columns: int, place: tuple[int, int]) -> Owners:
 
 
 def threads(layout: Layout) -> Owners:
-    """Elements are dealt out to the threads of a layout of rank 2, which repeats over the grid.
+    """Elements are distributed to the threads of a layout of rank 2, which repeats over the grid.
 
     >>> threads(Layout.col_major(2, 2))(1, 2)
     Owner(name='T1', number=1)
@@ -97,7 +97,7 @@ def format_layout_svg(
 
     `owners` colours the elements (without it nested layouts are coloured by tile); `names` writes an owner's name into its
     cells rather than into tooltips only; `vectors` outlines groups of rows x columns; `storage` draws the linear memory
-    underneath, in the same colours. Raises LayoutError as `format_layout` does, also where the storage is too long to draw.
+    underneath, in the same colours. Raises LayoutError as `format_layout` does, also if the storage is too long to draw.
     """
     rows, columns = grid_shape(layout)
     tile = tile_shape(layout)
@@ -133,7 +133,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where the cells of a grid stand, in pixels, with a gap between tiles."""
+    """The positions of the cells of a grid, in pixels, with a gap between tiles."""
 
     left: int
     top: int
@@ -190,7 +190,7 @@ def _outlines(rows: int, columns: int, vectors: tuple[int, int] | None, frame: F
 
 
 def _storage(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The memory from offset 0 to the highest one, in lines; offsets that no element has belong to nobody."""
+    """The memory from offset 0 to the highest one, in lines; offsets without an element have no owner."""
     owners = {cell.offset: cell.owner for cell in cells}
     elements = max(owners) + 1
     if elements > MOST_ELEMENTS:
@@ -200,7 +200,7 @@ def _storage(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def _cell_size(cells: Sequence[Cell], names: bool) -> tuple[int, int]:
-    """Width and height that hold every caption."""
+    """Width and height of a cell that fits every caption."""
     captions = [str(cell.offset) for cell in cells]
     captions += [cell.owner.name for cell in cells if names and cell.owner]
     return round(max(map(len, captions)) * GLYPH) + 10, CELL_HEIGHT + FONT_SIZE * names

@@ -72,7 +72,7 @@ def grid_shape(layout: Layout | ComposedLayout) -> tuple[int, int]:
 
 
 def tile_shape(layout: Layout | ComposedLayout) -> tuple[int, int]:
-    """Rows and columns of the innermost tiles; a mode that is not nested is one tile whole."""
+    """Rows and columns of the innermost tiles; a mode that is not nested is a single tile."""
     modes = layout.shape if int_tuple.is_tuple(layout.shape) else (layout.shape,)
     sizes = [int_tuple.product(mode[0] if int_tuple.is_tuple(mode) else mode) for mode in modes]
     return (1, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -25,8 +25,8 @@ SLICE_GAP = 28
 def format_svg(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
     """The tensor view of a layout as an SVG document.
 
-    A cell shows the first place that holds the element, how many more there are, and all of them in its tooltip. Tiles of
-    three and more dimensions are drawn slice under slice. Raises LayoutError as `weft.layout.show.draw` does.
+    A cell shows the first place that holds the element and the number of further places; its tooltip lists all. Tiles of three
+    and more dimensions are drawn slice by slice. Raises LayoutError as `weft.layout.show.draw` does.
     """
     picture = draw(layout, shape)
     columns = picture.shape[-1] if picture.shape else 1
@@ -92,12 +92,12 @@ def box(x: float, y: float, width: float, fill: str, height: float = CELL_HEIGHT
 
 
 def label(x: float, y: float, text: str, anchor: str, fill: str = "#808080") -> str:
-    """A text whose start, middle or end stands at x."""
+    """A text whose start, middle or end is at x."""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 
 def _cell_width(picture: Picture) -> int:
-    """Wide enough for the longest caption."""
+    """The width of a cell that fits the longest caption."""
     longest = max((len(cell[0].label) + (4 if len(cell) > 1 else 0) for cell in picture.cells if cell), default=1)
     return round(longest * GLYPH) + 10
 

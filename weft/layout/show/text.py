@@ -1,11 +1,11 @@
 """Pictures of layouts as text: the tile with its owners, or the hardware with its elements.
 
-The tensor view prints one cell per element. In a distributed layout a cell lists who holds the element, `T5:2` for register
-2 of thread 5 (thread = warp * 32 + lane), several owners joined by `|`; with several blocks `B1:T5:2`. In a shared layout
-it is the offset in elements, in one of tensor memory `L5:2`, column 2 of lane 5, columns counted in elements. The hardware
-view is the other way round. Three and more dimensions print slice by slice.
+The tensor view prints one cell per element. In a distributed layout a cell lists the places of the element: `T5:2` for register
+2 of thread 5 (thread = warp * 32 + lane), several places joined by `|`; with several blocks `B1:T5:2`. In a shared layout a
+cell is the offset in elements, in a tensor memory layout `L5:2`, column 2 of lane 5, where columns count elements. The hardware
+view is the inverse: the element of each place. Tiles of three and more dimensions print slice by slice.
 
-Text is made in fragments, each with the place it shows, so that a terminal or an SVG can colour it.
+Text consists of fragments, each with the place that it shows, so that a terminal or an SVG can colour it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HUE_STEP = 0.381966  # of the golden angle: neighbouring groups get colours far 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an element lies: a label, and what colours it: a group (warp, or row of 32 offsets) and a member in it."""
+    """A place of an element: its label, and for its colour a group (warp, or row of 32 offsets) and a member of the group."""
 
     label: str
     group: int
@@ -44,7 +44,7 @@ class Place:
 
 
 Piece = tuple[str, Place | None]
-# A line of the hardware view: its title, and which element lies in each place, if any.
+# A line of the hardware view: its title, and the element in each place, if any.
 Row = tuple[str, tuple[tuple[Place, int | None], ...]]
 
 
@@ -60,8 +60,8 @@ class Picture:
 def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
     """The picture of a layout for a tile of this shape.
 
-    Raises LayoutError for layouts that have none (AutoLayout, CoalescedLayout, PaddedSharedLayout) or another shape, and
-    for tiles of more than a million elements.
+    Raises LayoutError for layouts that cannot be drawn (AutoLayout, CoalescedLayout, PaddedSharedLayout), for another shape
+    than the layout's, and for tiles of more than a million elements.
     """
     shape = ints(shape, "the shape of a tile")
     if prod(shape) > MOST_ELEMENTS:
@@ -77,7 +77,7 @@ def draw(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> Picture:
 
 
 def format_tensor_view(layout: TileLayout | LinearLayout, shape: Sequence[int]) -> str:
-    """The tile as a bracketed grid, each cell with everybody who holds that element: `T0:0|T32:0`.
+    """The tile as a bracketed grid, each cell with all places of that element: `T0:0|T32:0`.
 
     Raises as `draw` does.
     """
@@ -166,7 +166,7 @@ def _offset_rows(linear: LinearLayout) -> Iterator[Row]:
 def _lane_rows(linear: LinearLayout) -> Iterator[Row]:
     """One row per lane of tensor memory.
 
-    A bit of the lane's or the column's number that leads nowhere leaves places empty; one that tells warps apart, copies."""
+    A free bit of the lane or column index leaves places empty, unless it distinguishes warps: then these places hold copies."""
     blocks, lanes, columns = (linear.table(dim) for dim in ("block", "row", "column"))
     idle = sum(1 << bit for bit, image in enumerate(linear.columns["row"]) if not image) % WARP_SIZE
     gaps = sum(1 << bit for bit, image in enumerate(linear.columns["column"]) if not image)
@@ -190,8 +190,8 @@ def _cell(places: Sequence[Place], width: int) -> Iterator[Piece]:
 
 
 def _brackets(outer: Sequence[int], line: int, inner: bool) -> tuple[str, str]:
-    """What stands before and after a line: brackets of the dimensions that begin and end there (`inner`: the line itself
-    too), a comma, and the line's end, doubled between slices.
+    """The text before and after a line: brackets of the dimensions that begin and end there (`inner`: the line itself
+    too), a comma, and the newline, doubled between slices.
     """
     opens = sum(line % prod(outer[d:]) == 0 for d in range(len(outer)))
     closes = sum((line + 1) % prod(outer[d:]) == 0 for d in range(len(outer)))

@@ -1,1 +1,1 @@
-"""Products of tiles as instructions of tensor cores, and the operands that these read."""
+"""MMAs of tiles as tensor core instructions, and their operands."""

@@ -1,6 +1,6 @@
-"""Products of tiles as instructions: what `wgmma` and `mma.sync` take of the accumulator and the operands, one by one.
+"""MMAs of tiles as instructions: the parts of the accumulator and the operands of each `wgmma` or `mma.sync`.
 
-All of it is found in linear maps, however their layouts are spelled.
+Plans are derived from linear layouts, independent of the class of the layouts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ WORD_BITS = 32
 Starts = dict[tuple[int, int], int]
 """First register of each instruction's part of a matrix, by the first row and column of that part in warp 0."""
 Firsts = dict[int, tuple[int, ...]]
-"""Where an operand begins, in registers or bytes, for each step along k, by the instruction's first row or column."""
+"""The start of an operand, in registers or bytes, for each step along k, by the instruction's first row or column."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """The instructions m64n`n`k`k` of a product of tiles, as `mma.wgmma` takes them; `left` is None for registers.
+    """The instructions m64n`n`k`k` of an MMA of tiles, as `mma.wgmma` takes them; `left` is None for registers.
 
     A step is the instruction's first accumulator register, the first register of a or its first byte, the first byte of b,
     and whether it is the first along k of its accumulator. Bytes count from the start of the operand's tile.
@@ -52,7 +52,7 @@ class ProductPlan:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The instructions m16n8k`k` of a product of tiles, as `mma.mma_sync` takes them.
+    """The instructions m16n8k`k` of an MMA of tiles, as `mma.mma_sync` takes them.
 
     A step is the instruction's first register of the accumulator, of a and of b.
     """
@@ -69,11 +69,11 @@ def plan_product(
     left: SharedSide | DistributedLayout,
     right: SharedSide,
 ) -> ProductPlan:
-    """How warpgroups multiply an M x K tile by a K x N one; `shape` is (M, N, K), elements of both have `bits` bits.
+    """The plan of a wgmma of an M x K tile and a K x N tile; `shape` is (M, N, K), elements of both have `bits` bits.
 
     `left` is memory, or the layout of a tile in registers. Instructions are as wide as the registers of the accumulator and
-    the memory of b allow; accumulators take turns, so that none waits for the sum before. In a cluster each block multiplies
-    the parts that it holds. Raises LayoutError (layout-mma-*) where the layouts do not go together.
+    the memory of b allow. Consecutive instructions use different accumulators, so that none waits for the one before. In a
+    cluster each block multiplies the parts that it holds. Raises LayoutError (layout-mma-*) if the layouts do not match.
     """
     product = _Product(accumulator, shape, bits)
     product.check_size(WARPGROUP_ROWS, min(WGMMA_ACCUMULATOR))
@@ -110,10 +110,9 @@ def plan_sync(
     left: DistributedLayout,
     right: DistributedLayout,
 ) -> SyncPlan:
-    """How warps multiply an M x K tile by a K x N one, all in registers; `shape` is (M, N, K), elements have `bits` bits.
+    """The plan of an mma.sync of an M x K tile and a K x N tile in registers; `shape` is (M, N, K), elements have `bits` bits.
 
-    Instructions of one accumulator follow one another along k. Raises LayoutError (layout-mma-*) where the layouts do not go
-    together.
+    Instructions of one accumulator follow one another along k. Raises LayoutError (layout-mma-*) if the layouts do not match.
     """
     product = _Product(accumulator, shape, bits)
     product.check_size(MMA_ACCUMULATOR.outer_size, MMA_ACCUMULATOR.inner_size)
@@ -131,7 +130,7 @@ def plan_sync(
 
 
 class _Product:
-    """A product: its accumulator, the shape (M, N, K), the bits of elements, and elements along k of an instruction."""
+    """An MMA: its accumulator, the shape (M, N, K), the bits of elements, and the elements along k of an instruction."""
 
     def __init__(self, accumulator: DistributedLayout, shape: tuple[int, int, int], bits: int) -> None:
         self.accumulator, self.shape, self.bits = accumulator, shape, bits
@@ -139,23 +138,23 @@ class _Product:
         self.step = K_BITS // bits
 
     def check_size(self, rows: int, columns: int) -> None:
-        """Raise unless an instruction of so many rows and columns fits."""
+        """Raise unless an instruction with this number of rows and columns fits."""
         m, n, k = self.shape
         for dim, size, least in (("M", m, rows), ("N", n, columns), ("K", k, self.step)):
             if size < least:
                 raise fail(errors.MMA_SHAPE, m=m, n=n, k=k, dim=dim, least=least)
 
     def misfit(self, instruction: str, expected: DistributedLayout) -> UserError:
-        """The accumulator is none of the instruction's."""
+        """The error for an accumulator that is not made of the instruction's fragments."""
         shape = list(self.shape[:2])
         return fail(
             errors.MMA_ACCUMULATOR, layout=self.accumulator, shape=shape, instruction=instruction, expected=expected
         )
 
     def memory(self, side: SharedSide, k: int, size: int, starts: Starts) -> tuple[Operand, Firsts] | Unreadable:
-        """An operand in shared memory, of which instructions take `size` elements along the dimension that is not `k`.
+        """An operand in shared memory, of which instructions read `size` elements along the dimension that is not `k`.
 
-        Raises where blocks of a cluster would need one another's memory."""
+        Raises if blocks of a cluster would need one another's memory."""
         outer = 1 - k
         needed, has = self._reached("block", k), side.layout.to_linear(side.tile).bases("block")
         if any(mine != its for mine, its in zip_longest(needed, has, fillvalue=(0, 0))):
@@ -169,7 +168,7 @@ class _Product:
         return found.operand, dict(zip(firsts, found.offsets, strict=True))
 
     def registers(self, layout: DistributedLayout, k: int, starts: Starts) -> Firsts:
-        """First registers of an operand whose dimension along k is `k`. Raises unless it lies as instructions take it."""
+        """First registers of an operand whose dimension along k is `k`. Raises unless it is in the instructions' fragments."""
         outer = 1 - k
         width = WORD_BITS // self.bits
         linear = layout.to_linear([self.shape[2] if d == k else self.shape[d] for d in (0, 1)])
@@ -189,12 +188,12 @@ class _Product:
 
 
 def _warpgroup_starts(linear: LinearLayout, n: int) -> Starts | None:
-    """Instructions of n columns in an accumulator whose lowest two warp bits lead to 16 and 32 rows further down."""
+    """Instructions of n columns in an accumulator whose lowest two warp bits step by 16 and 32 rows."""
     return _unique_starts(linear, WGMMA_ACCUMULATOR[n]) if linear.bases("warp")[:2] == ((16, 0), (32, 0)) else None
 
 
 def _unique_starts(linear: LinearLayout, fragment: Fragment) -> Starts | None:
-    """Fragments that an accumulator consists of; None where it does not, or repeats elements in a thread's registers."""
+    """The fragments of an accumulator; None if it is not made of them, or repeats elements in a thread's registers."""
     starts = fragment_starts(linear, fragment)
     registers = fragment.inner_size * fragment.outer_size // 32
     return starts if starts and len(starts) * registers == linear.in_size("register") else None

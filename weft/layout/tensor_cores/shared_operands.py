@@ -1,11 +1,11 @@
-"""How tensor cores read an operand in shared memory: canonical layouts, and the fields of a matrix descriptor.
+"""Operands of tensor cores in shared memory: canonical layouts, and the fields of a matrix descriptor.
 
-An instruction takes 256 bits along k, some rows of a and some columns of b; *outer* is the dimension that is not k. Swizzled
-or not, an operand is plain once the swizzle, a function of address bits, is undone: along the contiguous dimension elements
-lie side by side over a *span* (the swizzle's width, or 16 bytes), eight lines of the other dimension lie a span apart, and
-what lies beyond a span or eight lines repeats at a stride each. `plan_operand` looks for that form in the linear map of a
-layout, so it does not matter how the layout is spelled. The form is that of `wgmma` and of `tcgen05` alike, whose descriptors
-spell it with other bits (`weft.layout.tensor_cores.tcgen05`). (PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor
+An instruction reads 256 bits along k, some rows of a and some columns of b; *outer* is the dimension that is not k. Without its
+swizzle, a function of address bits, an operand is in canonical form: along the contiguous dimension elements are adjacent over
+a *span* (the swizzle's width, or 16 bytes), eight lines of the other dimension are one span apart, and further spans and
+further groups of eight lines repeat at a stride each. `plan_operand` finds that form in the linear map of a layout, so the
+class of the layout does not matter. `wgmma` and `tcgen05` share the form, but their descriptors encode it in different bits
+(`weft.layout.tensor_cores.tcgen05`). (PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor
 Format" of the asynchronous warpgroup instructions, "Shared Memory Layout and Swizzling" of the tcgen05 instructions.)
 """
 
@@ -24,23 +24,23 @@ from weft.layout.shared.layouts import PaddedSharedLayout, SharedLayout
 from weft.layout.shared.sizes import alignment
 
 MODES = {128: 1, 64: 2, 32: 3, 0: 0}
-"""Widths of swizzles, the widest first, with the field of a matrix descriptor that chooses them."""
+"""Widths of swizzles, the widest first, with their encoding in a matrix descriptor."""
 GRANULE = 16
-"""Bytes that a swizzle moves as a whole, and that addresses and strides in a descriptor are multiples of."""
+"""The unit, in bytes, of a swizzle, and of addresses and strides in a descriptor."""
 LINES = 8
 PAD_BIT = 3
-"""Bit of a byte's offset that no element of a padded operand has: of each 16 bytes, the lower 8 hold elements."""
+"""The offset bit that is 0 for every element of a padded operand: the lower 8 of each 16 bytes hold elements."""
 EITHER_WAY = (16,)
 """Widths of elements that `wgmma` reads contiguous along k and along the outer dimension; others lie along k."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix in shared memory as matrix descriptors see it; all sizes in bytes.
+    """A matrix in shared memory in the terms of a matrix descriptor; all sizes in bytes.
 
     `swizzle` is 0, 32, 64 or 128. `transposed`: contiguous along its outer dimension (m or n), not along k. `leading` and
-    `stride` are the descriptor's leading and stride byte offsets. Warp w of a partition begins at the exclusive or of
-    `warps[i]` over the set bits i of w, of which the lowest two are 0: the warps of a warpgroup begin together.
+    `stride` are the descriptor's leading and stride byte offsets. Warp w of a partition begins at the XOR of `warps[i]` over
+    the set bits i of w. The lowest two are 0: the warps of a warpgroup begin together.
     """
 
     swizzle: int
@@ -59,7 +59,7 @@ class Operand:
 class SharedSide:
     """The memory of an operand: the part of `shape` from `start` on of a tile of shape `tile` in `layout`.
 
-    The shape is (M, K) of a left operand and (K, N) of a right one. Its lengths divide its starts.
+    The shape is (M, K) of a left operand and (K, N) of a right one. Its starts are multiples of its lengths.
     """
 
     layout: SharedLayout
@@ -70,10 +70,10 @@ class SharedSide:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What instructions take of an operand along its outer dimension, in elements.
+    """The parts of an operand that instructions read along its outer dimension, in elements.
 
-    One takes `size` of them; those of warpgroup 0 begin at `starts`, those of warp w at the exclusive or with `warps[i]` over
-    the set bits i of w.
+    An instruction reads `size` of them; those of warpgroup 0 begin at `starts`, those of warp w at the XOR with `warps[i]`
+    over the set bits i of w.
     """
 
     size: int
@@ -83,8 +83,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class OperandPlan:
-    """An operand, and where instructions begin: `offsets[i][j]` bytes from the start of the tile for the i-th block along
-    the outer dimension and the j-th along k."""
+    """An operand, and the starts of its instructions: `offsets[i][j]` bytes from the start of the tile for the i-th block
+    along the outer dimension and the j-th along k."""
 
     operand: Operand
     offsets: tuple[tuple[int, ...], ...]
@@ -99,10 +99,10 @@ def plan_operand(
     either_way: tuple[int, ...] = EITHER_WAY,
     padded: bool = False,
 ) -> OperandPlan | Unreadable:
-    """How instructions read an operand of elements of `bits` bits; `k` is its dimension along k, 1 on the left, 0 on the right.
+    """The plan to read an operand of elements of `bits` bits; `k` is its dimension along k, 1 on the left, 0 on the right.
 
     Elements of widths in `either_way` may be contiguous along the outer dimension. A `padded` operand has bytes of two
-    elements each in the lower half of every 16 bytes along k. Of the swizzles that describe the layout the widest is taken. A
+    elements each in the lower half of every 16 bytes along k. If several swizzles describe the layout, the widest is chosen. A
     tile begins at a multiple of its layout's alignment.
     """
     fix = _Fix(side, k, padded)
@@ -142,34 +142,34 @@ def plan_operand(
 def forms(
     contiguous: Sequence[int], lines: Sequence[int], beyond: Sequence[int], size: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Swizzles, the widest first, that explain what an instruction reads, each with the strides beyond a span and eight lines.
+    """Swizzles, the widest first, that match an instruction's operand, each with the strides between spans and eight lines.
 
-    Given are the byte offsets of its bits along the dimension where elements of `size` bytes lie side by side and along the
-    other one, and of the bits `beyond` that lead to other instructions. A stride that the instruction does not use is
+    The arguments are the byte offsets of its bits along the dimension where elements of `size` bytes are contiguous and along
+    the other one, and of the bits `beyond` that lead to other instructions. A stride that the instruction does not use is
     `GRANULE`.
     """
     for swizzle in MODES:
         side_by_side, across, rest = ([swizzled(v, swizzle) for v in part] for part in (contiguous, lines, beyond))
         strides = _strides(side_by_side, across, swizzle or GRANULE, size)
-        # Offsets of one bit each never carry into one another, so they may be added in any order.
+        # Offsets of one bit each never carry into one another, so they can be added in any order.
         if strides is not None and all(map(f2.is_power_of_two, (*side_by_side, *across, *rest))):
             yield swizzle, strides
 
 
 def swizzle_alignment(swizzle: int) -> int:
-    """Bytes that a tile begins at a multiple of, for the hardware to see its swizzle."""
+    """The alignment, in bytes, that a tile needs for the hardware to apply its swizzle correctly."""
     return max(GRANULE, LINES * swizzle)
 
 
 def misaligned(has: int, needed: int) -> str:
-    """What is wrong with a layout whose tiles are aligned less than its swizzle needs."""
+    """The error for a layout whose alignment is below that of its swizzle."""
     return f"tiles in it are aligned to {has} bytes, but its swizzle needs {needed}"
 
 
 def swizzled(offset: int, swizzle: int) -> int:
-    """Where the hardware puts what a plain layout has at this byte offset; also the other way round.
+    """The swizzled byte offset of a plain one; the swizzle is its own inverse.
 
-    Of the chunks of 16 bytes in `swizzle`, the lines of 128 bytes choose one by exclusive or."""
+    The index of a 16-byte chunk within `swizzle` bytes is XORed with that of its 128-byte line."""
     return offset ^ (offset >> 7 & max(swizzle // GRANULE, 1) - 1) << 4
 
 
@@ -193,9 +193,9 @@ class OperandOffsets:
 
 
 def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: int) -> tuple[int, int] | None:
-    """Strides beyond a span and beyond eight lines, given the plain offsets of an instruction's bits along both dimensions.
+    """Strides between spans and between groups of eight lines, from the plain offsets of an instruction's bits.
 
-    None where no instruction reads so.
+    None if no instruction can read the operand.
     """
     across, eight = f2.log2(span // size), f2.log2(LINES)
     side_by_side = all(offset == size << bit for bit, offset in enumerate(contiguous[:across]))
@@ -209,7 +209,7 @@ def _strides(contiguous: Sequence[int], lines: Sequence[int], span: int, size: i
 
 
 def _misfit(place: OperandOffsets, k: int) -> str:
-    """What is wrong with a layout that has no canonical form."""
+    """The error for a layout without a canonical form."""
     along_k, along_outer = place.columns(k), place.columns(1 - k)
     (first, dim), (line, other) = sorted([(along_k[0], "k"), (along_outer[0], "nm"[k])])
     return (
@@ -220,14 +220,14 @@ def _misfit(place: OperandOffsets, k: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fix:
-    """Layouts that can be read: contiguous along k, or where the element allows along the dimension that memory has it now."""
+    """Layouts that can be read: contiguous along k, or if the element allows it, along the present contiguous dimension."""
 
     side: SharedSide
     k: int
     padded: bool
 
     def line(self, as_it_is: bool) -> str:
-        """What to write; not `as_it_is`, the tile is kept with its dimensions the other way round."""
+        """The text of the fix; unless `as_it_is`, the tile must be stored with its dimensions swapped."""
         shape, padded = list(self.side.tile), ", fp4_padded=True" if self.padded else ""
         if as_it_is:
             return f"allocate it in NVMMASharedLayout.get_default_for({shape}, dtype{padded})"

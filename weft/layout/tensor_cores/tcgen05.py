@@ -1,8 +1,8 @@
-"""Products of Blackwell's tensor cores as instructions.
+"""Plans of tcgen05 MMAs (Blackwell) as instructions.
 
-A product is cut into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. Everything in a
-plan is what one block has. Where two blocks multiply together the instruction is the first one's: it counts the rows of both,
-and each block has half of the columns of b. (PTX ISA, "tcgen05.mma": shapes, shared memory descriptor, data path layout
+An MMA is split into instructions by the blocks of the accumulator's layout, and along k into 256 bits each. A plan describes
+one block. In a pair of blocks (cta_group::2) the first block issues the instruction: it counts the rows of both, and each
+block holds half of the columns of b. (PTX ISA, "tcgen05.mma": shapes, shared memory descriptor, data path layout
 organization, block scaling.)
 """
 
@@ -41,15 +41,15 @@ Step = tuple[int, int, int, bool, int, int, int]
 """One instruction, as `tcgen05.issue` takes it: where the accumulator, a and b begin, whether it is the first along k of its
 columns, the instruction descriptor, and the columns of the scales of a and b."""
 Offsets = tuple[tuple[int, ...], ...]
-"""Where instructions begin, by block along the outer dimension and step along k."""
+"""Starts of instructions, by block along the outer dimension and step along k."""
 ScalePlaces = list[list[tuple[int, int]]]
 """Columns, and bytes in them, by block along the outer dimension and step along k."""
 Vectors = Sequence[Sequence[int]]
 
 SWIZZLES = {0: 0, 128: 2, 64: 4, 32: 6}
-"""Widths of swizzles with the field of a matrix descriptor that chooses them."""
+"""Widths of swizzles with their encoding in a matrix descriptor."""
 MOST_COLUMNS = 256
-"""Columns of the accumulator that one instruction takes at most."""
+"""The most columns of an accumulator of one instruction."""
 SCALE_START = 64
 """Rows of scales that two columns hold: those of an instruction begin in an even one."""
 EITHER_WAY = (8, 16)
@@ -58,7 +58,7 @@ EITHER_WAY = (8, 16)
 
 @dataclass(frozen=True, slots=True)
 class MmaPlan:
-    """The instructions of a product, as `tcgen05.issue` takes them; `left` is None where a is in tensor memory."""
+    """The instructions of an MMA, as `tcgen05.issue` takes them; `left` is None if a is in tensor memory."""
 
     kind: Kind
     left: Operand | None
@@ -71,7 +71,7 @@ def descriptor_bits(operand: Operand) -> int:
     return operand.leading >> 4 << 16 | operand.stride >> 4 << 32 | 1 << 46 | SWIZZLES[operand.swizzle] << 61
 
 
-# Products
+# MMAs
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +103,7 @@ def plan_mma(
 
 
 class _Product:
-    """A product: what a block has of it, and its instructions of `m` rows (of one block) by `n` columns."""
+    """An MMA: the part in one block, and its instructions of `m` rows (of one block) by `n` columns."""
 
     def __init__(
         self, kind: Kind, a: SharedSide | TensorSide, b: SharedSide, acc: TensorSide, layout: TensorMemoryLayout,
@@ -119,7 +119,7 @@ class _Product:
         self._k = a.shape[1] * (2 if self._types[0] == "e2m1" else 1)
 
     def misfit(self) -> Unreadable | None:
-        """Why the product is not made of instructions."""
+        """The reason why no instructions fit the MMA."""
         m, n = self._m, self._n
         if self._scaled and m != LANES:
             reason = f"a scaled product takes {LANES} rows of each block, not {m}"
@@ -144,7 +144,7 @@ class _Product:
         return self._unscaled(self._scaled) if self._scaled else None
 
     def _unscaled(self, scaled: Scaled) -> Unreadable | None:
-        """Why instructions do not find the scales."""
+        """The reason why instructions cannot read the scales."""
         run, taken = RUNS[scaled.dtype], self._row.scales
         for name, side in (("a_scale", scaled.a_scale), ("b_scale", scaled.b_scale)):
             if not isinstance(side.layout, TensorMemoryScalesLayout):
@@ -158,7 +158,7 @@ class _Product:
         return None
 
     def spread(self) -> Unreadable | None:
-        """Why blocks of a cluster would need one another's memory."""
+        """The reason why blocks of a cluster would need one another's memory."""
         outer = self._blocks
         if self._pair and outer[0] != (self._rows, 0):
             reason = f"two blocks that multiply together have half of the rows each, unlike {self._layout}"
@@ -216,7 +216,7 @@ class _Product:
         return instruction_descriptor(self._kind, *self._types, m, self._n, *majors, scale, scale_ids)
 
     def _scales(self, rows: range, columns: range) -> tuple[ScalePlaces, ScalePlaces]:
-        """Where the scales of instructions are, by block of rows (and of columns) and step along k."""
+        """The columns of the instructions' scales, by block of rows (and of columns) and step along k."""
         steps = range(self._k // self._row.k)
         if self._scaled is None:
             nothing = [(0, 0)] * len(steps)
@@ -230,7 +230,7 @@ class _Product:
         return found(a, rows), found(b, columns)
 
     def _left(self, blocks: Blocks) -> tuple[Operand | None, Offsets] | Unreadable:
-        """Operand a, and where instructions begin."""
+        """Operand a, and the starts of instructions."""
         side = self._a
         if isinstance(side, SharedSide):
             return self._memory(side, 1, blocks)
@@ -248,7 +248,7 @@ class _Product:
         return None, tuple(tuple(places.address(row, k) for k in ks) for row in blocks.starts)
 
     def _memory(self, side: SharedSide, k: int, blocks: Blocks) -> tuple[Operand, Offsets] | Unreadable:
-        """An operand in shared memory, and where instructions begin."""
+        """An operand in shared memory, and the starts of instructions."""
         either_way = () if self._types[1 - k] == "e2m1" else EITHER_WAY
         found = plan_operand(side, self._row.bits, k, blocks, either_way, padded(side))
         if isinstance(found, Unreadable):
@@ -257,7 +257,7 @@ class _Product:
 
 
 class TensorPlaces:
-    """Where in a block's tensor memory the elements, of `bits` bits, of a view lie."""
+    """The addresses of a view's elements, of `bits` bits, in a block's tensor memory."""
 
     def __init__(self, side: TensorSide, bits: int) -> None:
         self._inverse, self._start, self._bits = linear_of(side).pseudo_invert(), side.start, bits
@@ -277,11 +277,11 @@ class TensorPlaces:
 
 
 def linear_of(side: SharedSide | TensorSide) -> LinearLayout:
-    """Where the tile that a view is part of lies."""
+    """The layout of the tile that a view is a part of."""
     return side.layout.to_linear(side.tile)
 
 
 def _part(blocks: Vectors, shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns that a block has of a view, which is whole along the dimensions that are split."""
+    """Rows and columns of a view in one block; the view is whole along the dimensions that are split."""
     rows, columns = (size >> sum(vector[d] > 0 for vector in blocks) for d, size in enumerate(shape))
     return rows, columns

@@ -1,6 +1,6 @@
 """Copies from shared to tensor memory as instructions: pieces of 32 or 128 lanes.
 
-Everything in a plan is what one block has. (PTX ISA, "tcgen05.cp" and the shared memory descriptor of tcgen05.)
+A plan describes one block. (PTX ISA, "tcgen05.cp" and the shared memory descriptor of tcgen05.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from weft.layout.tensor_memory.load_store import TensorSide, cut
 CopyStep = tuple[int, int]
 """One copy: byte of the source, and address of the destination."""
 COPIES = ((LANES, 256, "128x256b"), (LANES, 128, "128x128b"), (SCALE_ROWS, 128, "32x128b.warpx4"))
-"""Lanes, bits of each, and names of the instructions that copy to tensor memory; what the last one copies, all warps get."""
+"""Lanes, bits per lane and names of the instructions that copy to tensor memory; the last one multicasts to all warps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Reach:
         self._lanes, self._columns = (list(map(byte, linear.bases(dim))) for dim in (ROW, COLUMN))
 
     def piece(self, lanes: int, wide: int) -> _Piece | None:
-        """What an instruction of so many lanes, repeated in the others, and bits of each copies; None where it cannot."""
+        """An instruction's piece of this number of lanes (repeated in the others) and bits per lane; None if none fits."""
         across, down = f2.log2(wide // self._bits), f2.log2(lanes)
         contiguous, lines = self._columns[:across], self._lanes[:down]
         if len(contiguous) < across or 0 in (*contiguous, *lines) or any(self._lanes[down:]):
@@ -119,7 +119,7 @@ class _Reach:
 
 
 def _copy_fix(src: SharedSide, dst: TensorSide) -> str:
-    """What to write instead of a source that cannot be copied."""
+    """The fix for a source that cannot be copied."""
     if isinstance(dst.layout, TensorMemoryScalesLayout):
         rows, scales = dst.shape
         if rows % LANES or scales % SCALES_PER_COLUMN:

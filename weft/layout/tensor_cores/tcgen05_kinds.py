@@ -1,4 +1,4 @@
-"""Kinds of instructions of Blackwell's tensor cores: which one multiplies what, and the 32 bits that say so.
+"""Kinds of tcgen05.mma instructions: the operand types of each, and the 32-bit instruction descriptor.
 
 (PTX ISA, "tcgen05.mma": valid types and shapes, instruction descriptor, block scaling.)
 """
@@ -19,10 +19,10 @@ Format = Literal["e2m1", "e4m3", "e5m2"]
 
 @dataclass(frozen=True, slots=True)
 class Multiplication:
-    """What one kind multiplies: the field of the instruction descriptor by type of operand, and types of accumulators.
+    """One kind: the field of the instruction descriptor for each operand type, and the types of accumulators.
 
-    Types are codes of IR types; operands that are scaled have formats. Elements of tiles take `bits` bits, those of e2m1 come
-    two in a byte. An instruction takes `k` of them, and `scales` scales of each row."""
+    Types are codes of IR types; scaled operands have formats. Elements of tiles have `bits` bits; those of e2m1 are packed two
+    in a byte. An instruction reads `k` of them, and `scales` scales of each row."""
 
     operands: dict[str, int]
     accumulators: tuple[str, ...]
@@ -43,7 +43,7 @@ KINDS: dict[Kind, Multiplication] = {
 ACCUMULATORS = {"f16": 0, "f32": 1, "i32": 2}
 E4M3, E8M0 = "f8e4m3", "u8"
 SCALES = {E4M3: 0, E8M0: 1}
-"""Types of scales with their field of the instruction descriptor; powers of two (e8m0) come as bytes."""
+"""Types of scales with their field of the instruction descriptor; powers of two (e8m0) are stored as bytes."""
 RUNS = {E4M3: 16, E8M0: 32}
 """Elements along k that share a scale."""
 MEMORY = {"e2m1": "u8", "e4m3": "f8e4m3", "e5m2": "f8e5m2"}
@@ -52,7 +52,7 @@ MEMORY = {"e2m1": "u8", "e4m3": "f8e4m3", "e5m2": "f8e5m2"}
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """What a block-scaled product says besides its operands: their formats, and their scales of type `dtype` (an IR code).
+    """The block scaling of an MMA: the formats of its operands, and their scales of type `dtype` (an IR code).
 
     Scales are [M, K / run] of a and [N, K / run] of b."""
 
@@ -75,10 +75,10 @@ def instruction_descriptor(
     scale: str = "",
     scale_ids: tuple[int, int] = (0, 0),
 ) -> int:
-    """The 32 bits that tell an instruction what it multiplies.
+    """The 32-bit instruction descriptor.
 
-    `a`, `b` and `acc` are types or formats as in `KINDS`; `m` counts the rows of both blocks of a pair; what is transposed is
-    contiguous along m or n. Scales, of type `scale`, of an instruction begin at bytes `scale_ids` of their columns.
+    `a`, `b` and `acc` are types or formats as in `KINDS`; `m` counts the rows of both blocks of a pair; a transposed operand is
+    contiguous along m or n. The scales of an instruction, of type `scale`, begin at bytes `scale_ids` of their columns.
     """
     operands = KINDS[kind].operands
     bits = operands[a] << 7 | operands[b] << 10 | transpose_a << 15 | transpose_b << 16 | n >> 3 << 17
@@ -104,7 +104,7 @@ def plain_kind(a: str, b: str, acc: str) -> Kind | Unreadable:
 def scaled_kind(
     a: SharedSide | TensorSide, b: SharedSide, types: tuple[str, str, str], scaled: Scaled
 ) -> Kind | Unreadable:
-    """The kind of a block-scaled product of elements of `types`; its operands must lie as that reads their formats."""
+    """The kind of a block-scaled MMA of elements of `types`, whose operands must be stored as the kind reads their formats."""
     kind = _format_kind(scaled, padded(a) or padded(b), types[2])
     if isinstance(kind, Unreadable):
         return kind

@@ -1,1 +1,1 @@
-"""Tensor memory: where a tile lies in it, and how it is loaded and stored."""
+"""Tensor memory: layouts of tiles in it, and plans to load and store them."""

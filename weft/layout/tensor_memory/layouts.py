@@ -1,8 +1,8 @@
-"""Tensor memory layouts: which lane and column of a multiprocessor's tensor memory holds each element of a tile.
+"""Tensor memory layouts: the lane and column of a multiprocessor's tensor memory of each element of a tile.
 
 Tensor memory is 128 lanes by 512 columns of 32 bits. The meaning of a layout for a tile is `to_linear(shape)`, a linear layout
 from ("row", "column", "block") to ("dim0", "dim1"): rows are lanes, columns count *elements* (two of 16 bits in each 32-bit
-column, say), and a place that holds nothing repeats element 0. Leading dimensions of an allocation are no business of a layout.
+column, say), and an unused place repeats element 0. Leading dimensions of an allocation are not part of a layout.
 (PTX ISA, "Tensor Memory" and "Data Path Layout Organization" of the tcgen05 instructions.)
 """
 
@@ -20,7 +20,7 @@ from weft.layout.linear.f2 import log2
 from weft.layout.linear.maps import LinearLayout
 
 LANES = 128
-"""Lanes of tensor memory; warp w of a warpgroup reaches lanes 32 w to 32 w + 31."""
+"""Lanes of tensor memory; warp w of a warpgroup can access lanes 32 w to 32 w + 31."""
 COLUMN_BITS = 32
 ROW, COLUMN = "row", "column"
 SCALE_ROWS, SCALES_PER_COLUMN = 32, 4
@@ -43,7 +43,7 @@ class TensorLayout(TileLayout):
 
     @property
     def two_ctas(self) -> bool:
-        """Whether two neighbouring blocks of a cluster multiply together."""
+        """Whether two neighbouring blocks of a cluster execute MMAs as a pair (cta_group::2)."""
         return False
 
     @property
@@ -52,7 +52,7 @@ class TensorLayout(TileLayout):
         return False
 
     def columns(self, shape: Sequence[int], bits: int) -> int:
-        """32-bit columns that one tile of elements of `bits` bits takes in each block."""
+        """32-bit columns of one tile of elements of `bits` bits in each block."""
         return max(self.to_linear(shape).in_size(COLUMN) * bits // COLUMN_BITS, 1)
 
 
@@ -116,12 +116,11 @@ class TensorMemoryLayout(TensorLayout):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorMemoryScalesLayout(TensorLayout):
-    """Scales of a product: row r of the tile has those of row r of a (column r of b), one per 16 or 32 elements along k, a byte
-    each.
+    """Scales of an MMA: row r of the tile has the scales of row r of a (column r of b), one byte per 16 or 32 elements along k.
 
-    32 rows are lanes, and every warp's 32 lanes hold a copy; four scales of a row share a 32-bit column, the next 32 rows have
-    the next column, and the scales after the first four follow behind all rows: in even columns, so that of 32 rows or fewer
-    every other column holds nothing. (PTX ISA, "Scale factor layout in tensor memory" of tcgen05.mma.)
+    32 rows are lanes, and every warp's 32 lanes hold a copy; four scales of a row share a 32-bit column, the next 32 rows use
+    the next column, and the scales after the first four follow after all rows. They start in even columns, so with 32 rows or
+    fewer every other column is unused. (PTX ISA, "Scale factor layout in tensor memory" of tcgen05.mma.)
     """
 
     cga_layout: Sequence[Sequence[int]] | None = None
@@ -137,7 +136,7 @@ class TensorMemoryScalesLayout(TensorLayout):
 
     @property
     def has_copies(self) -> bool:
-        """True: products read them from every quarter of the lanes."""
+        """True: MMAs read scales from every quarter of the lanes."""
         return True
 
     def resolve(self, shape: tuple[int, ...]) -> LinearLayout:
@@ -154,7 +153,7 @@ Bases = list[tuple[int, ...]]
 
 
 def _cga(cga_layout: Sequence[Sequence[int]] | None, split: Sequence[int] | None) -> Cga | None:
-    """`cga_layout` as layouts keep it. The other spelling counts blocks along rows first, then along columns."""
+    """`cga_layout` in the form that layouts store. The other spelling counts blocks along rows first, then along columns."""
     spelled = Spelling(split, split, None if split is None else (0, 1), cga_layout)
     return cga_fields(spelled, 2)["cga_layout"]
 

@@ -1,10 +1,10 @@
-"""How a distributed tile is read from tensor memory or written to it (tcgen05.ld, tcgen05.st), as data.
+"""Plans of loads and stores of a distributed tile in tensor memory (tcgen05.ld, tcgen05.st), as data.
 
-A warp reaches 32 lanes: those from 32 * (its number % 4) on. One instruction moves a fixed *fragment*, repeated along the
-columns, which says for each thread of the warp the lanes and columns of its registers. The fragments are the table below, and
-there are two ways to use it: `register_layout` builds the layout of a tile that instructions of one variant move, and
-`plan_tensor_access` finds the instructions for the layout that a tile has. (PTX ISA, "Matrix fragments" of tcgen05.ld, and
-"Access restrictions" of tensor memory.)
+A warp can access 32 lanes: those from 32 * (its index % 4) on. One instruction moves a fixed *fragment*, repeated along the
+columns, which gives the lane and column of each register of each thread. The table below lists the fragments. It has two uses:
+`register_layout` builds the layout of a tile that instructions of one variant move, and `plan_tensor_access` finds the
+instructions for a given layout of a tile. (PTX ISA, "Matrix fragments" of tcgen05.ld, and "Access restrictions" of tensor
+memory.)
 
 Addresses are the hardware's: lane << 16 | column of 32 bits. While planning, columns count elements instead.
 """
@@ -29,21 +29,21 @@ from weft.layout.linear.maps import LinearLayout
 from weft.layout.tensor_memory.layouts import COLUMN, COLUMN_BITS, LANES, ROW, TensorLayout
 
 Variant = Literal["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]
-"""Shapes of the instructions: lanes, and bits of each per repetition."""
+"""Shapes of the instructions: lanes, and bits per lane of a repetition."""
 SPLITN = "32x32b_splitn"
 """A register layout of 32x32b in which a thread holds both halves of the columns."""
 LANE = 1 << 16
-"""What an address grows by from lane to lane."""
+"""The address step from one lane to the next."""
 UPPER = 16 * LANE
-"""To the lanes that fragments of 16 lanes do not reach."""
+"""The address step to the lanes that fragments of 16 lanes do not cover."""
 SPLIT = -1
-"""A step that the instruction says itself (immHalfSplitoff)."""
+"""A step that is an immediate of the instruction (immHalfSplitoff)."""
 MOST_WORDS = 128
-"""Registers of 32 bits that one instruction moves at most."""
+"""The most 32-bit registers that one instruction moves."""
 PACKED_BITS = 16
 """Elements that an instruction packs in pairs, one from each of two columns (pack::16b, unpack::16b)."""
 WARP_BITS = log2(WARPGROUP)
-"""Bits of a warp's number that say which lanes it reaches."""
+"""Bits of a warp's index that select the lanes that it can access."""
 NOWHERE = (0, 0)
 
 Vector = tuple[int, ...]
@@ -51,7 +51,7 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorFragment:
-    """What one repetition of an instruction moves: steps in address of the bits of a thread's number, and of a register's.
+    """One repetition of an instruction: the address steps of the bits of the lane index, and of the register index.
 
     It is `columns` wide; repetitions follow one another along the columns and in the registers."""
 
@@ -61,7 +61,7 @@ class TensorFragment:
 
     @property
     def repeats(self) -> int:
-        """Repetitions at most."""
+        """The most repetitions."""
         return MOST_WORDS >> len(self.registers)
 
 
@@ -78,7 +78,7 @@ FRAGMENTS: dict[Variant, TensorFragment] = {
 class TensorSide:
     """The memory of a tile: the part of `shape` from `start` on of a tile of shape `tile` in `layout`.
 
-    Its lengths divide its starts."""
+    Its starts are multiples of its lengths."""
 
     layout: TensorLayout
     tile: tuple[int, ...]
@@ -159,7 +159,7 @@ def register_layout(
 
 @lru_cache(maxsize=4096)
 def plan_tensor_access(tile: LinearLayout, side: TensorSide, bits: int, num_warps: int) -> TensorAccess | Unreadable:
-    """How a tile meets tensor memory, in the fewest instructions; loads and stores are alike.
+    """The plan of a load or store of a tile in tensor memory, in the fewest instructions.
 
     `tile` maps register, lane, warp and block to the part, `bits` is the element's width, `num_warps` the partition's."""
     if cut(side.layout.to_linear(side.tile).bases(BLOCK), side.tile, side.shape):
@@ -183,7 +183,7 @@ def cut(blocks: Sequence[Vector], tile: Sequence[int], shape: Sequence[int]) -> 
 
 
 def _sharing(side: TensorSide, bits: int) -> int:
-    """How many elements share a column of which a view leaves some out; 0 for one that has all or none."""
+    """The number of elements that share a column that a view includes only in part; 0 if there is no such column."""
     word = side.layout.to_linear(side.tile).bases(COLUMN)[: log2(max(COLUMN_BITS // bits, 1))]
     shared = [vector for vector in word if any(vector)]
     beyond = any(at >= size for vector in shared for at, size in zip(vector, side.shape, strict=True))
@@ -195,7 +195,7 @@ def _sharing(side: TensorSide, bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Bases:
-    """Where in the tile the bits of a register's, a thread's and a warp's number lead."""
+    """The steps in the tile of the bits of register, lane and warp indices."""
 
     registers: list[Vector]
     lanes: list[Vector]
@@ -232,14 +232,14 @@ def _bases(fragment: TensorFragment, memory: LinearLayout, copies: bool, bits: i
 
 
 def _split_columns(found: _Bases, half: int, bits: int) -> bool:
-    """Have the last bit of the registers lead to the right half of the columns; whether that can be."""
+    """Let the last register bit step to the right half of the columns; returns whether that is possible."""
     wanted, registers = (0, half), found.registers
     if wanted in registers:
         registers.append(registers.pop(registers.index(wanted)))
         return True
     if len(registers) <= log2(COLUMN_BITS // bits):
         return False
-    # What tells the first four warps apart stays: they reach different lanes.
+    # The bits of the first four warps stay: these warps access different lanes.
     for places, first in ((found.lanes, 0), (found.warps, WARP_BITS)):
         if wanted in places[first:]:
             places[places.index(wanted)], registers[-1] = registers[-1], wanted
@@ -285,7 +285,7 @@ def _plan(tile: LinearLayout, side: TensorSide, bits: int, num_warps: int) -> Te
 
 
 def _misplaced(tile: LinearLayout, memory: LinearLayout, bits: int, num_warps: int) -> str | None:
-    """Why no instruction could reach what threads hold."""
+    """The reason why no instruction can access the elements that threads hold."""
     if bits not in (8, 16, COLUMN_BITS):
         return f"elements of {bits} bits do not fit into its columns of {COLUMN_BITS} bits"
     if num_warps % WARPGROUP:
@@ -331,7 +331,7 @@ def _held(tile: LinearLayout, memory: LinearLayout, side: TensorSide, bits: int)
 
 
 def _fit(variant: Variant, held: _Held, bits: int) -> TensorAccess | None:
-    """The instructions of a variant that move a tile; None where the tile is spread otherwise."""
+    """The instructions of a variant that move a tile; None if the variant does not fit the tile's layout."""
     fragment, span = FRAGMENTS[variant], Span(held.registers)
 
     def step(address: int) -> int:
@@ -351,7 +351,7 @@ def _fit(variant: Variant, held: _Held, bits: int) -> TensorAccess | None:
         within.append(step(fragment.columns * repeat))
         repeat *= 2
     covered = xor((*held.word, *within))
-    # The hardware adds what we exclusive-or, so none of these may have a bit in common.
+    # The hardware adds these offsets and the plan XORs them, so no two may have a bit in common.
     taken = (1 << held.in_word) - 1 | (LANES - WARP_SIZE) * LANE
     for part in (*within, *lanes, *held.warps):
         if part & taken:
