@@ -1,1 +1,1 @@
-"""Passes: functions from IR to new IR, one a file. `pipeline.py` is the only place that states their order."""
+"""Passes: functions from IR to new IR, one per file. Only `pipeline.py` states their order."""

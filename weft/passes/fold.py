@@ -1,4 +1,7 @@
-"""Arithmetic on constants, as the simulator and the GPU would do it. Integers and bools only: floats are left to run time."""
+"""Constant folding of integer and bool operations, with the results of simulator and GPU. Floats are not folded.
+
+arith.add 2147483647, 1    -->    -2147483648
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ Number = int | float | bool
 
 
 def fold(kind: OpDef, operands: list[Number], dtype: DType, source: DType, attrs: Attrs) -> int | bool | None:
-    """The value of an operation on constants of type `source`, as a number of type `dtype`; None where it is not known here."""
+    """The result, of type `dtype`, of an operation on constants of type `source`; None if the operation cannot be folded."""
     if kind.fold is None or not (dtype.is_int() and source.is_int()):
         return None
     value = kind.fold(tuple([wrap(int(number), source) for number in operands]), attrs, source)

@@ -1,7 +1,7 @@
-"""The order of the passes, stated once.
+"""The order of the passes.
 
-`tile_pipeline` gives what the simulator runs, `lower_pipeline` what CUDA text is made of. With `watch`, every pass reports its
-name, the function after it and its milliseconds.
+The simulator runs the result of `tile_pipeline`; CUDA text is emitted from that of `lower_pipeline`. `watch` is called after
+each pass with its name, the function after it, and its time in milliseconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Watch = Callable[[str, Func, float], None]
 
 
 def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:
-    """Tile IR as the author wrote it to tile IR with every layout known, nothing computed twice, and shared memory in order."""
+    """From the author's tile IR to tile IR with resolved layouts, memory allocated, and barriers and fences inserted."""
     return _run(
         func,
         (
@@ -77,14 +77,14 @@ def tile_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fun
 
 
 def access_widths(func: Func, target: Target) -> list[Width]:
-    """How wide the lowering of tile IR makes each access to global memory, and why not wider."""
+    """The vector width of each access to global memory, and the reason why it is not wider."""
     widths: list[Width] = []
     lower_tiles(split_partitions(func, target), target, widths)
     return widths
 
 
 def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Func:
-    """Tile IR from `tile_pipeline` to lowered IR, with every choice spelled."""
+    """From the result of `tile_pipeline` to lowered IR, which CUDA text follows operation by operation."""
     return _run(
         func,
         (
@@ -109,13 +109,13 @@ def lower_pipeline(func: Func, target: Target, watch: Watch | None = None) -> Fu
 
 
 def _resolved(func: Func, target: Target) -> Func:
-    """Tiles whose layout is open are never merged, so what had some is simplified again."""
+    """Value numbering never merges tiles with unresolved layouts, so a function that had some is simplified again."""
     resolved = resolve_layouts(func, target)
     return func if resolved is func else dce(simplify(resolved))
 
 
 def _by_author(func: Func, insert: Pass) -> Func:
-    """With `sync="none"` the author has only the barriers and fences that they wrote."""
+    """With `sync="none"` no barriers and fences are inserted besides the author's."""
     return func if func.attrs.sync == "none" else insert(func)
 
 

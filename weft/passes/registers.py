@@ -1,4 +1,4 @@
-"""Where the registers of an array come from: what `simplify` knows of vectors and other register arrays.
+"""Copy propagation through register arrays: the source of each register, which `simplify` uses.
 
 regs.extract (regs.concat %a, %b), 1                 -->  %b
 regs.concat (regs.extract %v, 0), (... %v, 1)        -->  %v             (where %v has two registers)
@@ -16,22 +16,22 @@ from weft.ir.types import RegsType
 from weft.ops import regs
 
 Register = tuple[Value, int | None]
-"""A scalar (and None), or an array and the number of one of its registers."""
+"""A scalar (and None), or an array and the index of one of its registers."""
 
 
 class Registers:
-    """The sources of arrays' registers, and of scalars that are registers of an array."""
+    """The source of each register of an array, and of scalars that are extracted from arrays."""
 
     def __init__(self) -> None:
         self._sources: dict[Value, tuple[Register, ...]] = {}
 
     def concat(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Nothing where the parts are an array already, a permutation where all are of one array."""
+        """A concatenation of all registers of an array is that array; of some of them, a gather."""
         found = tuple([r for value in operands if value is not None for r in self._of(value)])
         return self._array(out, op, operands, found)
 
     def gather(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Of what the array was put together from."""
+        """A gather of the sources of the array's registers."""
         (x,) = operands
         assert x is not None
         own = self._of(x)
@@ -39,13 +39,13 @@ class Registers:
         return self._array(out, op, operands, tuple([own[i] for i in table]))
 
     def splat(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """As a concatenation; one register of an array of one is that array."""
+        """A splat is a concatenation of equal registers."""
         (x,) = operands
         assert x is not None
         return self._array(out, op, operands, self._of(x) * op.attrs["count"])
 
     def extract(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """The scalar that the register was made of, or the register of the array that it is from."""
+        """The scalar that the register was made of, or an extract from the array that the register comes from."""
         (x,) = operands
         assert x is not None
         index: int = op.attrs["index"]
@@ -57,7 +57,7 @@ class Registers:
         return (made,)
 
     def one(self, value: Value) -> Value | None:
-        """The scalar that every register is, if it is one."""
+        """The scalar that all registers are equal to, if there is one."""
         first, *others = self._of(value)
         return first[0] if first[1] is None and all(other == first for other in others) else None
 

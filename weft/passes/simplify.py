@@ -1,4 +1,4 @@
-"""Fold constants, drop identities, and compute nothing twice.
+"""Constant folding, algebraic identities and value numbering.
 
     arith.mul %x, 1                              -->  %x
     arith.add 2, 3                               -->  5
@@ -11,7 +11,7 @@
     regs.extract (regs.concat %a, %b), 1         -->  %b            (see `weft.passes.registers`)
     memory.load_regs %p, _, _, 8                      -->  the stride among the constant offsets
 
-Repeated pure operations are merged by value numbering in the rebuild. Both stages can be simplified.
+The rebuild merges equal pure operations by value numbering. The pass works on tile IR and on lowered IR.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from weft.passes.registers import Registers
 
 
 def simplify(func: Func) -> Func:
-    """The function in simpler form, with the same meaning."""
+    """The simplified function."""
     return rebuild(func, _Simplifier().rule, number=True)
 
 
-# Operations that leave a tile of equal elements a tile of equal elements.
+# Operations whose result has equal elements if their operand has.
 KEEP_SPLAT = (tile.broadcast, tile.expand_dims, tile.reshape, tile.permute, tile.convert, tile.set_layout)
 
 
 class _Simplifier:
-    """`constants` maps values to numbers (every element, for tiles), `splats` and `converted` to what they were made of."""
+    """`constants` maps values to numbers (of every element, for tiles). `splats` maps tiles to their scalar, `converted` maps
+    tiles to the operand of their conversion."""
 
     def __init__(self) -> None:
         self.constants: dict[Value, Number] = {}
@@ -55,7 +56,7 @@ class _Simplifier:
         return self._folded(out, op, operands) or self._identity(out, op, operands)
 
     def constant(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Remember it."""
+        """Record the constant."""
         return self._constant(out, op.attrs["value"], op.result.type, op.result.name)
 
     def _constant(self, out: Rebuilder, value: Number, type: Type, name: str) -> tuple[Value]:
@@ -96,7 +97,7 @@ class _Simplifier:
         return _spelled(out, lhs, op.result.type) if neutral else None
 
     def _of_itself(self, out: Rebuilder, op: Op, x: Value) -> Replacement:
-        """An operation on one value twice, which is no float."""
+        """An operation with the same integer as both operands."""
         if op.kind.laws.itself == "same":
             return _spelled(out, x, op.result.type)
         element = x.type.element
@@ -104,20 +105,20 @@ class _Simplifier:
         return self._whatever(out, op, 0, 0, element if isinstance(element, DType) else uint64) if constant else None
 
     def _whatever(self, out: Rebuilder, op: Op, lhs: Number, rhs: Number, element: DType) -> Replacement:
-        """A result that these numbers have as well as all others."""
+        """A result that is the same for all operands, computed from two of them."""
         dtype = op.result.type.element
         assert isinstance(dtype, DType)
         value = fold(op.kind, [lhs, rhs], dtype, element, op.attrs)
         return None if value is None else self._constant(out, value, op.result.type, op.result.name)
 
     def cast(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """To its own type."""
+        """A cast to the same type is dropped; a constant is folded."""
         (x,) = operands
         assert x is not None
         return (x,) if x.type.element == op.attrs["dtype"] else self._folded(out, op, operands)
 
     def select(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """By a constant, or between a value and itself."""
+        """A select with a constant condition, or with two equal operands."""
         condition, lhs, rhs = operands
         assert condition is not None and lhs is not None and rhs is not None
         if condition in self.constants:
@@ -125,7 +126,7 @@ class _Simplifier:
         return (lhs,) if lhs is rhs else None
 
     def splat(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Of a constant; others are remembered."""
+        """A splat of a constant is a constant; other splats are recorded."""
         (x,) = operands
         assert x is not None
         if x in self.constants:
@@ -135,7 +136,7 @@ class _Simplifier:
         return (made,)
 
     def moved(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Of equal elements, into the form they have already, or a conversion of a conversion."""
+        """Shape operations: on equal elements they are a splat; identities are dropped; conversions are composed."""
         (x,) = operands
         target = op.result.type
         assert x is not None and isinstance(x.type, TileType) and isinstance(target, TileType)
@@ -162,7 +163,7 @@ class _Simplifier:
         return (made,)
 
     def extract(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Of equal elements."""
+        """An element of a tile with equal elements is the scalar."""
         (x,) = operands
         assert x is not None
         if x in self.constants:
@@ -170,7 +171,7 @@ class _Simplifier:
         return (self.splats[x],) if x in self.splats else None
 
     def claimed(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Claims about a constant: hints and uniformity say nothing new, and what is true need not be checked."""
+        """Hints and `uniform` of a constant are dropped, and so are assumptions and assertions of `true`."""
         x = operands[0]
         if x not in self.constants:
             return None
@@ -179,7 +180,7 @@ class _Simplifier:
         return () if self.constants[x] else None
 
     def masked(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """A mask that always holds is dropped; where it never does, so is a store, and a load is its default."""
+        """A mask that is true is dropped. With a mask that is false a store is dropped, and a load is its default value."""
         place = op.kind.operand_index["mask"]
         mask = operands[place]
         if mask not in self.constants:
@@ -193,7 +194,7 @@ class _Simplifier:
         return _spelled(out, other, op.result.type) if op.kind is memory.load and other is not None else None
 
     def array(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Registers of one number, or of another array."""
+        """An array of equal constants, or of registers of other arrays."""
         numbers = [self.constants.get(value) for value in operands if value is not None]
         number = numbers[0]
         if number is not None and len({repr(each) for each in numbers}) == 1:
@@ -201,7 +202,7 @@ class _Simplifier:
         return _ARRAYS[op.kind](self.registers, out, op, operands)
 
     def accesses(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """As `masked`, with one predicate where that is all of them; constant strides are offsets."""
+        """As `masked`. Equal predicates become one predicate, and constant strides are folded into the offsets."""
         place = op.kind.operand_index["mask"]
         mask = operands[place]
         other = operands[op.kind.operand_index["other"]] if op.kind is memory.load_regs else None
@@ -218,7 +219,7 @@ class _Simplifier:
         return self._with_offsets(out, op, tuple(given))
 
     def _with_offsets(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """With constant strides among the constants."""
+        """Fold constant strides into the offsets."""
         fixed = len(op.kind.operands)
         strides = operands[fixed:]
         known = [None if value is None else self.constants.get(value) for value in strides]
@@ -234,7 +235,7 @@ class _Simplifier:
         return out.keep(changed, (*operands[:fixed], *(strides[i] for i in kept)))
 
     def if_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Decided by a constant, or results that do not depend on it."""
+        """An `if` with a constant condition is inlined; a result that both regions yield alike is replaced by that value."""
         (condition,) = operands
         if condition in self.constants:
             region = op.regions[0 if self.constants[condition] else 1]
@@ -247,7 +248,7 @@ class _Simplifier:
         )
 
     def for_(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """No iteration, or one; a direction that is known by now."""
+        """A loop without iterations is dropped; one with one iteration is inlined. The sign of a constant step is recorded."""
         (body,) = op.regions
         bounds, inits = operands[:BOUNDS], [value for value in operands[BOUNDS:] if value is not None]
         known = op if op.attrs["descending"] is not None else self._directed(op, operands[2])
@@ -262,7 +263,7 @@ class _Simplifier:
         return self.loop(out, known, operands) or (None if known is op else out.keep(known, operands))
 
     def loop(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Values that every iteration hands on as they are."""
+        """Loop-invariant carried values are replaced by their initial values."""
         known = {value: out.env[init] for value, init in unchanged(op).items()}
         if not known:
             return None
@@ -273,7 +274,7 @@ class _Simplifier:
         return tuple(results[value] if value in results else known[value] for value in op.results)
 
     def partitions(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        """Each computes for itself: what threads hold in one partition, others do not."""
+        """Each partition is simplified in isolation: its registers are not visible in others, so values are not shared."""
         regions = tuple(out.copy_isolated(region) for region in op.regions)
         out.loc = op.loc
         made: Value | tuple[Value, ...] | None = out.emit(op.kind, regions=regions, **op.attrs)
@@ -283,13 +284,13 @@ class _Simplifier:
         return results
 
     def _directed(self, op: Op, step: Value | None) -> Op:
-        """A loop with the sign of its step, where that is a constant by now."""
+        """The loop with the sign of its step recorded, if the step is constant."""
         number = self.constants[step] if step is not None and step in self.constants else 0
         attrs = {**op.attrs, "descending": number < 0}
         return Op(op.kind, op.operands, attrs, op.results, op.regions, op.loc) if number else op
 
     def _trips(self, bounds: Operands) -> int | None:
-        """How many iterations a loop of constant bounds has; None for others, and for a step of 0, which is to be reported."""
+        """The trip count of a loop with constant bounds; None for others, and for a step of 0, which is reported later."""
         if any(value not in self.constants for value in bounds):
             return None
         lower, upper, step = (int(self.constants[value]) for value in bounds if value is not None)
@@ -297,14 +298,14 @@ class _Simplifier:
 
 
 def _spelled(out: Rebuilder, value: Value, type: Type) -> tuple[Value]:
-    """The value, respelled (which moves nothing) where its layout is the type's under another name."""
+    """The value; converted without data movement if its layout is equal to the type's but spelled differently."""
     if isinstance(type, TileType) and isinstance(value.type, TileType) and value.type.layout != type.layout:
         return (out.emit(tile.convert, value, name=value.name, layout=type.layout),)
     return (value,)
 
 
 def _inlined(out: Rebuilder, op: Op, region: Region) -> tuple[Value, ...]:
-    """Copy a region's operations here; what it hands on stands for the operation's results."""
+    """Inline a region's operations; the values that it yields replace the operation's results."""
     for inner in region.ops[:-1]:
         out.copy_op(inner)
     handed = zip(region.terminator.uses, op.results, strict=True)

@@ -1,1 +1,1 @@
-"""Passes that refuse kernels, and change nothing."""
+"""Passes that reject invalid kernels and change nothing."""

@@ -1,7 +1,11 @@
-"""Refuse what cannot be done with accumulators of asynchronous products, and warn of what will be slow.
+"""Reject invalid uses of the accumulators of asynchronous wgmmas, and warn of accumulators that will spill.
 
-A product in flight has no value: it may be added to by the next product, waited for, and carried along. It is changed in
-place, so nobody may keep it beside what it was handed on to, and it may never move to other registers.
+    %b = mma.warpgroup %x, %y, %a
+    %s = arith.add %b, %c            -->    error accumulator-in-flight: %b is read before a wait
+
+An accumulator in flight has no value yet. It may be the accumulator of the next wgmma, an operand of a wait, and carried by
+control flow. The hardware updates its registers in place, so it must not be used after another value has claimed them, and it
+must never move to other registers.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from weft.targets import Target
 
 REGISTER_BYTES = 4
 WARP_REGISTERS = 8
-"""Registers of a thread are given in multiples of this."""
+"""The allocation granularity of registers per thread."""
 
 
 def check_accumulators(func: Func, target: Target) -> Func:
-    """The function as it is, in tile IR. Raises CompilationError: accumulator-in-flight, accumulator-kept.
+    """Check a function in tile IR. Raises CompilationError: accumulator-in-flight, accumulator-kept.
 
-    Warns (accumulator-registers, a `PerformanceWarning`) where accumulators leave too few registers for anything else."""
+    Warns (accumulator-registers, a `PerformanceWarning`) if accumulators leave too few registers for everything else."""
     if any(op.kind in PRODUCTS for op in walk(func.body)):
         Flow(func, _Refuse())
         _check_registers(func, target)
@@ -35,7 +39,7 @@ def check_accumulators(func: Func, target: Target) -> Func:
 
 
 def check_moves(func: Func) -> Func:
-    """The function as it is, with registers assigned. Raises CompilationError (accumulator-moved)."""
+    """Check a function with registers assigned. Raises CompilationError (accumulator-moved)."""
     if any(op.kind in PRODUCTS for op in walk(func.body)):
         Flow(func, _Stay(func.attrs.storage))
     return func
@@ -59,7 +63,7 @@ class _Stay(Watcher):
 
 
 def _error(row: Row, value: Value, flight: Flight, op: Op) -> UserError:
-    """The mistake at an operation, with the places where the product starts and where it was handed on."""
+    """The error at an operation, with the lines at which the wgmma starts and at which its registers were claimed."""
     places = [("the product starts here", flight.product.loc)]
     if flight.taken is not None and flight.taken is not op:
         places.append(("it was handed on here", flight.taken.loc))
@@ -71,9 +75,9 @@ def _error(row: Row, value: Value, flight: Flight, op: Op) -> UserError:
 
 
 def _check_registers(func: Func, target: Target) -> None:
-    """Warn of every partition whose accumulators do not fit, at the largest one's product."""
+    """Warn of each partition whose accumulators do not fit in registers, at the wgmma of the largest one."""
     plan = plan_partitions(func, target)
-    # Zeros that a sum begins with may be those of other lines too; they take no registers before the product.
+    # Value numbering may share the zeros that initialise accumulators; they take no registers before the wgmma.
     values = accumulators(func) - {op.result for op in walk(func.body) if op.kind in (arith.constant, tile.splat)}
     total = plan.total_warps if plan else func.attrs.num_warps
     most = target.registers_per_block // (total * target.warp_size) // WARP_REGISTERS * WARP_REGISTERS
@@ -110,6 +114,6 @@ def _check_partition(region: Region, values: set[Value], limit: int, warps: int)
 
 
 def _bytes(value: Value) -> int:
-    """Bytes of each thread's registers that a tile takes."""
+    """The bytes of registers per thread that a tile takes."""
     assert isinstance(value.type, TileType)
     return value.type.registers * value.type.element.bits // 8

@@ -1,8 +1,10 @@
-"""Check that several elements at a time are accessed where an instruction can: at a multiple of their width.
+"""Reject vector accesses that are certainly misaligned.
 
-That an address fits is what the author claims by accessing so many elements; here it is refused where it certainly does not:
-what is added to an argument is a multiple of the width, and the argument itself is not. Of arguments it is known whether they
-are multiples of 16 bytes; narrower accesses may fit though they are not.
+    memory.load_regs %x {vec=4}    -->    error thread-misaligned       (float32 argument %x is a multiple of 4 bytes only)
+
+A vector access must be aligned to its size. By writing one the author asserts that it is; this check rejects it if the offsets
+are multiples of the size and the pointer argument is not. The launch tells only whether arguments are multiples of 16 bytes, so
+accesses below 16 bytes are not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ ACCESSES = (memory.load_regs, memory.store_regs, async_copy.copy)
 
 
 def check_alignment(func: Func) -> Func:
-    """The function, in tile IR, as it is. Raises CompilationError (thread-misaligned)."""
+    """Check a function in tile IR. Raises CompilationError (thread-misaligned)."""
     wide = [op for op in walk(func.body) if op.kind in ACCESSES and op.attrs["vec"] > 1]
     given = dict(zip(func.params, func.attrs.params, strict=True)) if wide else {}
     unaligned = {param for param, facts in given.items() if 1 < facts.divisible < ALIGNMENT}
@@ -50,7 +52,7 @@ def _check(op: Op, unaligned: set[Value], known: ValueFacts, made: dict[Value, O
 
 
 def _divisor(op: Op, known: ValueFacts) -> int:
-    """The power of two that divides what an access adds to its pointer, in elements."""
+    """The largest power of two known to divide the offsets that an access adds to its pointer, in elements."""
     constants, *tables = op.attrs["offsets"]
     strides = op.operands[len(op.kind.operands) :]
     found = [power_of_two_part(entry) for entry in constants]

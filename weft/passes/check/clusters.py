@@ -1,8 +1,8 @@
-"""Refuse operations that would move data between the blocks of a cluster, each of which has memory of its own.
+"""Reject operations that would move data between the blocks of a cluster.
 
     %y = tile.convert %x        rows over the blocks --> columns over the blocks        error (cluster-exchange)
 
-Layouts are known by now, so what may cross is known as well, and neither back end ever meets it.
+The pass runs after layout resolution, so that neither back end has to handle such operations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEET = "store the tile to global memory, call cluster.barrier(), and load it in
 
 
 def check_blocks(func: Func) -> None:
-    """Raise LayoutError (cluster-exchange), CompilationError (cluster-atomic-result, cluster-nested), with the line."""
+    """Check a function. Raises LayoutError (cluster-exchange), CompilationError (cluster-atomic-result, cluster-nested)."""
     blocks = func.attrs.num_ctas
     if blocks == 1:
         return
@@ -43,7 +43,7 @@ def check_blocks(func: Func) -> None:
 
 
 def _check_nested(func: Func) -> None:
-    """Workers come to barriers of the cluster that stand in the kernel's outermost region."""
+    """In a warp-specialised kernel cluster barriers must be in the outermost region, where worker warps execute them too."""
     outer = set(func.body.ops)
     for op in walk(func.body):
         if op.kind in (cluster.arrive, cluster.wait) and op not in outer:
@@ -89,7 +89,7 @@ def _scan(op: Op) -> None:
 
 
 def _access(op: Op) -> None:
-    """A tile and the shared memory that it is loaded from or stored to are split alike."""
+    """A tile and the shared memory that it is loaded from or stored to must be split among blocks in the same way."""
     handle = op.operands[0]
     other = op.result if op.kind is shared.load else op.operands[1]
     assert handle is not None and isinstance(handle.type, SharedType)
@@ -104,7 +104,7 @@ def _access(op: Op) -> None:
 
 
 def _tensor_access(op: Op) -> None:
-    """A tile and the tensor memory that it is loaded from or stored to are split alike."""
+    """A tile and the tensor memory that it is loaded from or stored to must be split among blocks in the same way."""
     handle = op.operands[0]
     other = op.result if op.kind is tensor_memory.load else op.operands[1]
     held, memory = _blocks(_linear(other)), _tensor_blocks(handle)
@@ -115,7 +115,7 @@ def _tensor_access(op: Op) -> None:
 
 
 def _tensor_copy(op: Op) -> None:
-    """Shared memory and the tensor memory that it is copied to are split alike."""
+    """Shared memory and the tensor memory that it is copied to must be split among blocks in the same way."""
     src, dst = op.operands
     assert src is not None and isinstance(src.type, SharedType)
     source, memory = _blocks(src.type.layout.to_linear(src.type.alloc_shape)), _tensor_blocks(dst)
@@ -131,7 +131,7 @@ def _tensor_blocks(handle: Value | None) -> list[list[int]]:
 
 
 def _padded(blocks: list[list[int]], others: list[list[int]]) -> list[list[int]]:
-    """Blocks that a layout does not tell apart hold the same."""
+    """Block bases extended by zeros: blocks that a layout does not distinguish hold the same elements."""
     return blocks + [[0] * len(basis) for basis in others[len(blocks) :]]
 
 
@@ -142,7 +142,7 @@ def _split_apart(op: Op, tile_blocks: list[list[int]], memory_blocks: list[list[
 
 
 def _along(op: Op) -> None:
-    """Indices choose among elements of their own block."""
+    """Indices must select elements of their own block."""
     handle, indices, axis = op.operands[0], _linear(op.operands[-1]), int(op.attrs["axis"])
     assert handle is not None
     if isinstance(handle.type, SharedType):

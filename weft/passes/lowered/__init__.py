@@ -1,1 +1,1 @@
-"""Passes over lowered IR."""
+"""Passes on lowered IR."""

@@ -1,9 +1,8 @@
-"""Give the compiler's own shared memory its byte offsets, between and beside the author's, which have theirs.
+"""Assign byte offsets to the compiler's scratch shared memory. The author's allocations already have theirs.
 
     %s = scratch.alloc {count=1024}    -->    %s = scratch.alloc {count=1024, offset=0}
 
-Allocations that are not alive at the same time share bytes (`weft.analysis.liveness`); `insert_sync` keeps their accesses
-apart.
+Allocations whose live ranges do not overlap may share bytes (`weft.analysis.liveness`); `insert_sync` orders their accesses.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from weft.targets import Target
 
 
 def allocate_scratch(func: Func, target: Target) -> Func:
-    """Set every allocation's offset, and "shared_bytes" of the function, of a cluster so many that tensor memory is enough for
-    all blocks that a multiprocessor holds.
+    """Set the offset of every allocation and the function's "shared_bytes". For clusters with tensor memory, "shared_bytes" is
+    large enough that an SM never holds more blocks than it has tensor memory columns for.
 
-    Raises OutOfResources (shared-memory), a bill, when it does not fit.
+    Raises OutOfResources (shared-memory), with the list of allocations, if they do not fit.
     """
     kept = func.attrs.kept_bytes
     lives = lifetimes(func)
     rooms = {op.operand("room") for op in walk(func.body) if op.kind is tensor_memory.reserve}
     for alloc, life in lives.items():
         first = alloc.attrs["offset"]
-        # What the author keeps alive is not to be seen in lowered operations any more; and all threads, those of partitions
-        # too, read the room of tensor memory's address when they have met, so nobody may write there.
+        # Lowered IR no longer shows which memory the author keeps alive. And all threads, also those of worker partitions,
+        # read the tensor memory address from shared memory after a barrier, so these bytes must not be reused.
         by_author = any(first < end and begin < first + bytes_of(alloc) for begin, end in kept if first >= 0)
         if by_author or alloc.result in rooms:
             lives[alloc] = replace(life, first=0, last=maxsize)
@@ -41,9 +40,10 @@ def allocate_scratch(func: Func, target: Target) -> Func:
 
 
 def _least_bytes(func: Func, target: Target) -> int:
-    """Bytes that keep blocks of clusters from a multiprocessor whose tensor memory is taken.
+    """The shared memory size at which an SM cannot hold more blocks than its tensor memory columns suffice for.
 
-    They would wait for columns while blocks of their own cluster hold those that others wait for."""
+    Otherwise `tcgen05.alloc` of one block of a cluster could wait for columns while other blocks of the cluster hold columns
+    that blocks of another cluster wait for: a deadlock."""
     columns = func.attrs.tensor_columns
     if not columns or func.attrs.num_ctas == 1:
         return 0

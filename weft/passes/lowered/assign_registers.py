@@ -1,4 +1,4 @@
-"""Decide which values share one C variable, so that loops and branches move no data at their edges.
+"""Coalesce values into shared C variables, so that phis of loops and branches need no register moves.
 
     %acc = regs.splat 0                          storage: {%a: 0, %next: 0, %sum: 0}
     %sum = control.for ... (%acc) {
@@ -8,13 +8,13 @@
     }
     use %sum
 
-A loop's argument, its initial value, what the body yields and the result want one variable; so do a branch's result and what
-its sides yield. They get it unless two of them must be kept at a time. An operation may write its result over an operand only
-where it reads each register before it writes that register: elementwise ones, and products over their accumulator. A product
-in flight must not be moved: its accumulator is updated in place, and goes in place through the waits.
+All values of a phi should share one variable: a loop's argument, its initial value, the yielded value and the result, or a
+branch's result and the values that its regions yield. They do unless two of them interfere. The result of an operation may
+overwrite an operand only if the operation reads each register before it writes it: elementwise operations do, and MMAs
+with respect to their accumulator. The accumulator of a wgmma in flight must not move: wgmmas and waits update it in place.
 
-The result is `func.attrs.storage`: the class of each value that shares; a value that is not in it has its own variable. Any
-later rewrite of the function must run the pass again.
+The result is `func.attrs.storage`: the class of each value that shares a variable. Any other value has a variable of its own.
+After any later rewrite of the function the pass must run again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from weft.ops import arith, control, mma, reduce, regs, scratch, shared, thread
 
 Live = frozenset[Value]
 
-# Written inline by whoever uses them, so that they have no variable to share.
+# Emitted inline at their uses, so they have no variable to share.
 _NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, scratch.alloc, thread.alloc_local})
 # As elementwise operations: they read register `i` of their operand before they write register `i` of their result.
 _EXCHANGES = frozenset({regs.shuffle_xor, regs.shuffle_idx})
-# Write their result over their third operand, their accumulator, and read the others to the end.
+# Overwrite their third operand, the accumulator, while the other operands are still read.
 _PRODUCTS = frozenset({regs.dot, mma.wgmma, mma.mma_sync})
-# Leave each operand where it is, as the result of the same number.
+# Result i is operand i, in the same registers.
 _IN_PLACE = frozenset({mma.begin, mma.warpgroup_wait})
 
 
@@ -49,11 +49,11 @@ def assign_registers(func: Func) -> Func:
     return func.with_attrs(storage=_classes(wanted, graph))
 
 
-# What wants one variable
+# Pairs of values to coalesce
 
 
 def _wanted(op: Op) -> Iterator[Pair]:
-    """Pairs of values of which one takes the other's place: on an edge of control flow, or in the operation."""
+    """Pairs of values that should share a variable: along a control flow edge, or an operation's accumulator and result."""
     yield from pairs(op)
     if op.kind in _PRODUCTS:
         yield op.result, list(op.uses)[2]
@@ -62,7 +62,7 @@ def _wanted(op: Op) -> Iterator[Pair]:
 
 
 class _Class:
-    """Values that share a variable, and what may not join them."""
+    """Values that share a variable (`members`), and the values that interfere with one of them (`barred`)."""
 
     __slots__ = ("barred", "members")
 
@@ -78,9 +78,9 @@ def _class_of(value: Value, classes: dict[Value, _Class], graph: _Interference) 
 
 
 def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
-    """Merge the pairs in their order, as long as no two values of a class interfere.
+    """Merge the pairs in their order, unless values of the two classes interfere.
 
-    The smaller class goes into the larger one, so that merging costs n log n."""
+    The smaller class is merged into the larger one, so that the cost is O(n log n)."""
     classes: dict[Value, _Class] = {}
     for pair in pairs:
         first, second = (_class_of(value, classes, graph) for value in pair)
@@ -96,11 +96,11 @@ def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
     return {value: numbers.setdefault(each, len(numbers)) for value, each in shared.items()}
 
 
-# What must be kept at a time
+# Interference
 
 
 class _Interference:
-    """Pairs of candidates of which one is written while the other is still needed. One backward walk finds them all."""
+    """The interference graph: pairs of candidates of which one is written while the other is live, from one backward walk."""
 
     def __init__(self, candidates: frozenset[Value]) -> None:
         self._candidates = candidates
@@ -108,13 +108,13 @@ class _Interference:
         self._outer: dict[Region, Live] = {}
 
     def neighbours(self, value: Value) -> set[Value]:
-        """What cannot share a variable with the value."""
+        """The values that cannot share a variable with this one."""
         return self._apart[value]
 
     def region(self, region: Region, after: Live, args: tuple[Value, ...] = ()) -> Live:
-        """Walk a region that is followed by a need for `after`; returns what it needs from outside.
+        """Walk a region past which `after` is live; returns what is live before it.
 
-        `args` are written together at its start."""
+        `args` are written in parallel at its begin."""
         live = after | self._needed(region.terminator.uses)
         for op in reversed(region.ops[:-1]):
             live = self._op(op, live)
@@ -127,7 +127,7 @@ class _Interference:
         results, needed = self._needed(op.results), self._needed(op.uses)
         for result in results:
             self._written([result], after | self._needed((*_read_to_the_end(op, result), *op.results)))
-        # Most operations change nothing, and must not cost as much as there are live values.
+        # Most operations change nothing; for these the cost must not be proportional to the number of live values.
         return after if results.isdisjoint(after) and needed <= after else (after - results) | needed
 
     def _nested(self, op: Op, after: Live) -> Live:
@@ -136,21 +136,21 @@ class _Interference:
         after -= results
         entering = self._needed(op.uses)
         if op.kind is control.if_:
-            # A side ends by writing the results, all at once.
+            # Each region ends by writing the results, in parallel.
             return entering.union(*(self.region(region, after) for region in op.regions))
         if op.kind is reduce.map_elements:
-            # Operands are read in every pass, results are written in every pass.
+            # Each iteration over registers reads operands and writes results.
             self._written(op.results, after | entering)
         through = after | self._free(op)
         if op.kind is control.for_:
-            # The head of a C loop reads its bounds in every round.
+            # The head of a C loop reads the bounds in every iteration.
             through |= self._needed(op.operands[:3])
         for region in op.regions:
             self.region(region, through, region.args)
         return through | entering
 
     def _written(self, values: Iterable[Value], needed: Live) -> None:
-        """The values are written while the others are needed; values that are written together are apart too."""
+        """The values are written while `needed` is live. Values that are written in parallel interfere with each other too."""
         written = [value for value in values if value in self._candidates]
         for value in written:
             others = needed.union(written) - {value}
@@ -162,7 +162,7 @@ class _Interference:
         return self._candidates.intersection(values)
 
     def _free(self, op: Op) -> Live:
-        """Candidates that the operation's regions use from outside: they are needed in every round of a loop."""
+        """Candidates from outside that the operation's regions use: in a loop they are live throughout."""
         return frozenset(value for region in op.regions for value in self._from_outside(region))
 
     def _from_outside(self, region: Region) -> Live:

@@ -1,10 +1,10 @@
-"""Say how many blocks a multiprocessor is meant to hold, so that ptxas knows how many registers it may use.
+"""Choose the minimum number of blocks per SM for `__launch_bounds__`, which tells ptxas how many registers it may use.
 
     func @f {num_warps = 16}    -->    func @f {num_warps = 16, min_blocks = 1}
 
-Without a word ptxas saves registers: it starts a batch of loads, waits for some, and only then starts the rest. The pass counts
-the 32-bit registers that the function needs at its tightest place; what fits beside each other with some to spare is the number
-of blocks, and ptxas may use all that this number leaves to each of them.
+Without that bound ptxas was seen to save registers: it issues some of a batch of loads, waits for them, and only then issues
+the rest. The pass estimates the peak register pressure of the function. The number of blocks is what fits in the SM's register
+file at that pressure with some to spare, and ptxas may use all registers that this number of blocks leaves to each.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from weft.ops import arith, mma, regs
 from weft.targets import Target
 
 SPARE = 24
-"""Registers for addresses, predicates, counters and temporaries that no value of the IR stands for."""
+"""Registers for addresses, predicates, counters and temporaries that the IR does not contain."""
 LEAST = 128
-"""Registers that ptxas may use at least: a division or a function of doubles has temporaries that the IR does not show."""
+"""The registers that ptxas may always use: a division, or a math function of doubles, has temporaries that the IR does not
+show."""
 ENOUGH = 64
-"""Values that a function must hold at a time before the pass says anything: with fewer, ptxas does well by itself."""
+"""The register pressure from which on the pass sets a bound. Below it ptxas needs none."""
 
-# Written inline by whoever uses them: they take no registers of their own.
+# Emitted inline at their uses: they take no registers of their own.
 _INLINE = frozenset({arith.constant, regs.splat, regs.affine})
 
 
 def bound_blocks(func: Func, target: Target) -> Func:
-    """Set "min_blocks", where the function holds enough for it to matter. A kernel of several partitions has the multiprocessor
-    to itself."""
+    """Set "min_blocks" if the register pressure is high. A warp-specialised kernel is meant to run with one block per SM."""
     if func.attrs.total_warps is not None:
         return func.with_attrs(min_blocks=1)
     warps = func.attrs.num_warps
@@ -45,17 +45,17 @@ def bound_blocks(func: Func, target: Target) -> Func:
 
 
 class Pressure:
-    """Counts what is held at a time by a backward walk; `size` is what a value takes.
+    """Peak register pressure by a backward liveness walk. `size` gives the registers, or bytes, of a value.
 
-    What a region needs from outside is held all the while that it runs, for a loop's body is followed by itself. So a region
-    is walked by itself, once, with the values that are made in it; the rest is added by whoever holds it."""
+    A value from outside a region that the region uses is live throughout it, since a loop's body is followed by itself. So
+    each region is walked once, with the values defined in it; the enclosing walk adds the values from outside."""
 
     def __init__(self, size: Callable[[Value], int]) -> None:
         self._of = size
         self._free: dict[Op, set[Value]] = {}
 
     def peak(self, region: Region, params: Sequence[Value] = ()) -> int:
-        """The most that is held at a time of the values that a region makes, and of `params`."""
+        """The peak pressure of the values defined in a region, and of `params`."""
         own = {*params, *region.args, *(result for op in region.ops for result in op.results)}
         live = own & set(region.terminator.uses)
         highest = held = self._size(live)
@@ -76,7 +76,7 @@ class Pressure:
         return sum(map(self._of, values))
 
     def _from_outside(self, op: Op) -> set[Value]:
-        """Values of outside that an operation's regions use."""
+        """Values from outside that an operation's regions use."""
         if not op.regions:
             return set()
         if op not in self._free:
@@ -92,16 +92,16 @@ class Pressure:
 
 
 def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
-    """What an operation has a copy of beside the value itself, which is needed after it too.
+    """Operands that an operation copies while the original stays live.
 
-    Instructions of tensor cores take elements of memory that lie in registers as whole words, which are made for them.
+    A wgmma takes operand A from registers as packed 32-bit words, which are a copy if the array is used afterwards too.
     """
     held = op.operands[:1] if op.kind is mma.wgmma and op.attrs["left"] is None else ()
     return {value for value in held if value is not None and (value in after or value not in own)}
 
 
 def _registers(value: Value, single: bool) -> int:
-    """Of a value. Elements of less than 32 bits share a register, but not those that come in one at a time (`single`)."""
+    """The number of registers of a value. Elements below 32 bits are packed, unless they are loaded one at a time (`single`)."""
     if isinstance(value.type, SharedArrayType):
         return 0
     count = value.type.count if isinstance(value.type, RegsType | LocalType) else 1

@@ -1,4 +1,4 @@
-"""Count the iterations of loops whose counter might overflow, or whose direction only the running kernel knows.
+"""Rewrite loops to an unsigned trip count if their counter might overflow, or if the sign of their step is unknown.
 
     control.for %lower, %upper, 16 {descending = false} body(%i) {...}
 
@@ -6,11 +6,11 @@
     -->
     control.for 0, %n, 1, %lower {descending = false} body(%k, %i) {...; control.yield (arith.add %i, 16)}
 
-Python's `range` ends before its stop, whatever comes after the last number; `i < upper; i += 16` in C does not where the last
-step leaves the type. Loops with step 1 or -1 never step over their stop and stay as they are, and so do those whose bounds say
-that the last step stays in the type (`weft.analysis.facts`): these are counted in C by their own counter.
+In C, `i < upper; i += 16` overflows, or never ends, if the last increment leaves the type; Python's `range` ends properly.
+Loops with step 1 or -1 never step over their bound. Those, and loops whose last increment is known to stay in the type
+(`weft.analysis.facts`), keep their own counter.
 
-Values keep their identity, so what other passes found out about them still holds.
+Values keep their identity, so that the results of other passes, such as "exact", stay valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.ops import arith, control
 
 
 def count_loops(func: Func) -> Func:
-    """The function, lowered, with such loops counted."""
+    """The lowered function with such loops rewritten."""
     if all(op.kind is not control.for_ for op in walk(func.body)):
         return func
     body = _Counter(facts(func)).region(func.body)
@@ -36,7 +36,7 @@ class _Counter:
         self._known = known
 
     def region(self, region: Region) -> Region:
-        """The region with its loops counted; itself where there are none."""
+        """The region with such loops rewritten; the same object if there are none."""
         ops = tuple([each for op in region.ops for each in self._op(op)])
         return region if ops == region.ops else Region(region.args, ops)
 
@@ -47,7 +47,7 @@ class _Counter:
         return (op,) if op.kind is not control.for_ or self._ends(op) else _counted(op)
 
     def _ends(self, op: Op) -> bool:
-        """Whether the counter itself says in C when the loop ends."""
+        """Whether the loop can use its own counter in C: the increment past the last iteration does not overflow."""
         _, upper, step = (self._known.hull(value) for value in list(op.uses)[:3])
         assert upper is not None and step is not None
         if op.attrs["descending"] is None:

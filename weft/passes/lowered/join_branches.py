@@ -1,11 +1,11 @@
-"""Join neighbouring branches of one condition, with nothing but arithmetic between them.
+"""Merge consecutive branches on the same condition that only pure operations separate.
 
     control.if %first { tcgen05.issue ... }           %bar = arith.add ...
     %bar = arith.add ...                       -->    control.if %first { tcgen05.issue ...; tcgen05.commit %bar }
     control.if %first { tcgen05.commit %bar }
 
-What one block of a cluster does for others stands in branches of its own (`weft.passes.lower.blocks`); joined, its elected
-thread is elected once.
+Operations that one block of a cluster executes for others are lowered to one branch each (`weft.passes.lower.blocks`). In a
+merged branch one `elect.sync` serves all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.ops import control
 
 
 def join_branches(func: Func) -> Func:
-    """The function with fewer branches."""
+    """The function with such branches merged."""
     return func.with_body(_joined(func.body))
 
 
 def _joined(region: Region) -> Region:
     ops: list[Op] = []
-    branch: int | None = None  # where in `ops` the last branch is that another one may join
+    branch: int | None = None  # index in `ops` of the last branch that another one may be merged into
     for given in region.ops:
         op = _inside(given)
         if _is_branch(op):
@@ -35,19 +35,19 @@ def _joined(region: Region) -> Region:
 
 
 def _inside(op: Op) -> Op:
-    """The operation with the branches in its regions joined."""
+    """The operation with the branches in its regions merged."""
     if not op.regions:
         return op
     return Op(op.kind, op.operands, op.attrs, op.results, tuple(map(_joined, op.regions)), op.loc)
 
 
 def _is_branch(op: Op) -> bool:
-    """Whether something is done or not, and nothing comes of it."""
+    """Whether the operation is an `if` without results and without an `else`."""
     return op.kind is control.if_ and not op.results and len(op.regions[1].ops) == 1
 
 
 def _both(first: Op, second: Op) -> Op:
-    """One branch that does what two did."""
+    """One branch with the operations of both."""
     (then, orelse), (after, _) = first.regions, second.regions
     joined = _joined(Region((), (*then.ops[:-1], *after.ops)))
     return Op(first.kind, first.operands, first.attrs, (), (joined, orelse), first.loc)

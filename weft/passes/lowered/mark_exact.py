@@ -1,14 +1,14 @@
-"""Say which sums, differences and products never wrap, so that C may compute them as they stand.
+"""Mark sums, differences and products that need not wrap, so that CUDA text computes them in plain signed arithmetic.
 
     %i = arith.add %first, %thread        exact = {%i = "range", %at = "address"}
     %m = arith.mul %row, %stride     -->
     %at = arith.add %m, %i
     %p = memory.addptr %x, %at
 
-Some are known to stay in their type (`weft.analysis.facts`). And a signed one that nothing but addresses is made of is taken as
-if it never wrapped: what it would address is out of bounds, which the simulator reports. The C compiler then folds constants
-into the instructions that access memory. Only in functions of single threads (with the attribute "block"), whose indices are
-scalars.
+"range": the result is known to stay in its type (`weft.analysis.facts`). "address": a signed result is used for addresses only.
+It is assumed not to overflow, as the address would then be out of bounds, which the simulator reports. Signed overflow is
+undefined in C, so the compiler can fold constants into the immediate offsets of memory instructions. Only thread-level kernels
+(with the attribute "block") are marked, since their indices are scalars.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRIDED = (memory.load_regs, memory.store_regs, async_copy.copy)
 
 
 def mark_exact(func: Func) -> Func:
-    """The function with "exact": "range" or "address" for each value that such an operation computes."""
+    """The function with "exact": "range" or "address" for each result that need not wrap."""
     if func.attrs.block is None:
         return func
     known, addresses = facts(func), only_addresses(func)
@@ -44,10 +44,10 @@ def _is_signed(value: Value) -> bool:
 
 
 def only_addresses(func: Func) -> set[Value]:
-    """Values that are used for addresses only."""
+    """The values that are used for addresses only."""
     others: set[Value] = set()
     found: set[Value] = set()
-    # Backwards, so that what is made of a value comes before the value.
+    # Backward, so that the uses of a value are visited before its definition.
     for op in reversed(list(walk(func.body))):
         for result in op.results:
             if result not in others:
@@ -59,11 +59,11 @@ def only_addresses(func: Func) -> set[Value]:
 
 
 def _addressing(op: Op, position: int, addresses: set[Value]) -> bool:
-    """Whether an operand says where in memory, and nothing else."""
+    """Whether an operand is used as part of an address only."""
     if op.kind in SUMS:
         return op.result in addresses
     if op.kind is arith.cast:
-        # A narrower or unsigned type is there for what is left of a number that wraps: the simulator does not report that.
+        # A cast to a narrower or unsigned type may be meant to wrap, which the simulator does not report.
         target, source = op.attrs["dtype"], next(op.uses).type.element
         return op.result in addresses and target.is_int_signed() and target.bits >= source.bits
     if op.kind is memory.addptr or op.kind in SHARED:

@@ -1,14 +1,14 @@
-"""Take out of an index what goes into the instruction that accesses memory, or is all that changes from round to round.
+"""Reassociate indices so that constants and loop counters are added last, where they fold into immediate offsets.
 
     %down = arith.add %row, %i                           %m = arith.mul %row, 96
     %m = arith.mul %down, 96                             %n = arith.add %m, %column
     %at = arith.add %m, %column                  -->     %q = memory.addptr %x, %n
     %p = memory.addptr %x, %at                           %p = memory.addptr %q, (arith.mul %i, 96)
 
-%i counts a loop of constant bounds, which the C compiler may unroll: then the addresses of all rounds are one, plus constants.
-So are those of accesses at constant distances. Counters from zero on and positive numbers are taken out, so that what is left
-is the index of an earlier element: like the index itself, it is taken as if it never wrapped (see
-`weft.passes.lowered.mark_exact`). Only in functions of single threads (with the attribute "block").
+%i counts a loop of constant bounds, which the C compiler may unroll: the addresses of all iterations are then one base plus
+constants. The same holds for accesses at constant distances. Only nonnegative counters and positive constants are split off, so
+that the rest is the index of an earlier element. Like the index itself, it is assumed not to overflow (see
+`weft.passes.lowered.mark_exact`). The pass applies to thread-level kernels (with the attribute "block").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCALAR = ScalarType(int32)
 
 
 def sort_indices(func: Func) -> Func:
-    """The function, lowered, with such addresses; unchanged where it is one of tiles."""
+    """The lowered function with such indices; unchanged if it is not a thread-level kernel."""
     if func.attrs.block is None:
         return func
     sorter = _Sorter(func)
@@ -51,7 +51,7 @@ def sort_indices(func: Func) -> Func:
 
 @dataclass(slots=True)
 class _Sum:
-    """`rest + constant + sum(factor * counter)`; no rest is zero."""
+    """`rest + constant + sum(factor * counter)`; None for `rest` is zero."""
 
     rest: Value | None = None
     constant: int = 0
@@ -59,12 +59,12 @@ class _Sum:
 
     @property
     def known(self) -> bool:
-        """Whether there is more than the rest."""
+        """Whether there is a constant or a counter to split off."""
         return bool(self.constant or self.counters)
 
 
 class _Sorter:
-    """Takes indices apart. `made` are the sums and products that may be taken apart."""
+    """Splits indices. `made` are the sums and products that may be reassociated."""
 
     def __init__(self, func: Func) -> None:
         known, addresses, ops = facts(func), only_addresses(func), list(walk(func.body))
@@ -74,11 +74,11 @@ class _Sorter:
         self.counters = {op.regions[0].args[0] for op in ops if op.kind is control.for_ and self._is_fixed(op)}
 
     def _is_fixed(self, loop: Op) -> bool:
-        """Whether a loop counts between constants, none of them below zero."""
+        """Whether a loop has constant, nonnegative bounds."""
         return all(self.numbers.get(bound, -1) >= 0 for bound in list(loop.uses)[:2])
 
     def parts(self, out: Rebuilder, index: Value) -> tuple[Value | None, Value | None]:
-        """What stays of an index, and what is taken out; None for nothing."""
+        """The rest of an index, and the part that is split off; None for an empty one."""
         found = self._apart(out, index)
         total: Value | None = None
         for counter, factor in found.counters.items():
@@ -109,7 +109,7 @@ class _Sorter:
         return _Sum(out.emit(arith.sub, a.rest, out.env[rhs]), a.constant, a.counters)
 
     def _product(self, out: Rebuilder, value: Value, lhs: Value, rhs: Value) -> _Sum:
-        """By a positive constant."""
+        """A product with a positive constant is distributed over the parts of the other factor."""
         if lhs in self.numbers:
             lhs, rhs = rhs, lhs
         factor = self.numbers.get(rhs, 0)

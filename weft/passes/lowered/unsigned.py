@@ -1,10 +1,11 @@
-"""Divide numbers that are never negative as the machine does it fastest.
+"""Strength reduction of divisions whose operands are known to be nonnegative.
 
     arith.div %thread, 4         -->    arith.shr %thread, 2
     arith.rem %thread, 4         -->    arith.and %thread, 3
     arith.rem %thread, 12        -->    arith.cast (arith.rem (arith.cast %thread) : u32, 12 : u32) : i32
 
-Only in functions of single threads (with the attribute "block"), whose indices are made of such divisions.
+Unsigned division needs no correction for negative dividends. The pass applies to thread-level kernels (with the attribute
+"block"), whose index arithmetic has such divisions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WORD = Scalar(0, uint32.max_value)
 
 
 def unsigned(func: Func) -> Func:
-    """The function, lowered, with such divisions; unchanged where it is one of tiles."""
+    """The lowered function with such divisions replaced; unchanged if it is not a thread-level kernel."""
     if func.attrs.block is None:
         return func
     known = facts(func)
@@ -39,7 +40,7 @@ def unsigned(func: Func) -> Func:
 
 
 def _divided(out: Rebuilder, op: Op, lhs: Value, rhs: Value, x: Scalar, y: Scalar) -> Replacement:
-    """The quotient or remainder of numbers in these ranges."""
+    """The quotient or remainder of operands with these intervals."""
     quotient, name = op.kind is arith.div, op.result.name
     if x.high < y.low:
         return (_number(out, op.result.type, 0) if quotient else lhs,)

@@ -1,1 +1,1 @@
-"""Passes over tile IR."""
+"""Passes on tile IR."""

@@ -1,9 +1,8 @@
-"""Give the author's shared memory its byte offsets.
+"""Assign byte offsets to the author's shared memory.
 
     %a = shared.alloc {shape=(64,), ...}    -->    %a = shared.alloc {shape=(64,), offset=0, ...}
 
-Allocations that are not alive at the same time share bytes (`weft.analysis.liveness`); `insert_sync` keeps their accesses
-apart.
+Allocations whose live ranges do not overlap may share bytes (`weft.analysis.liveness`); `insert_sync` orders their accesses.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from weft.targets import Target
 
 
 def allocate_shared(func: Func, target: Target) -> Func:
-    """Set the offset of every `shared.alloc`, and "shared_bytes" of the function when it has some.
+    """Set the offset of every `shared.alloc`, and the function's "shared_bytes" if it has any.
 
-    "kept_bytes", where there are some, are the ranges that the author keeps alive. Raises OutOfResources (shared-memory), a
-    bill, when it does not fit.
+    "kept_bytes" are the ranges that the author keeps alive, if any. Raises OutOfResources (shared-memory), with the list of
+    allocations, if they do not fit.
     """
     placed = place(lifetimes(func))
     if not placed:

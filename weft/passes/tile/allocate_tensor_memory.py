@@ -1,9 +1,9 @@
-"""Give each allocation of tensor memory its columns.
+"""Assign columns to each allocation of tensor memory.
 
     %a = tmem.alloc {shape=(128, 64), ...}    -->    %a = tmem.alloc {shape=(128, 64), column=0, ...}
 
-Every one has columns of its own for as long as the kernel runs. Those of the widest tiles come first, so a tile begins at a
-multiple of its columns and there are no gaps.
+Allocations never share columns, and live as long as the kernel. Those with the widest tiles are placed first, so each tile
+starts at a multiple of its number of columns and there are no gaps.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from weft.ops import control, tensor_memory
 from weft.targets import Target
 
 LEAST_COLUMNS = 32
-"""Columns that can be had at least; always a power of two (PTX ISA, tcgen05.alloc)."""
+"""The least number of columns of a `tcgen05.alloc`; the number is always a power of two (PTX ISA, tcgen05.alloc)."""
 ALIGNMENT = 4
-"""Columns that an allocation begins at a multiple of, however small: scales are read in groups of so many."""
+"""The least alignment of an allocation in columns: scale factors are read in groups of four columns."""
 
 
 def allocate_tensor_memory(func: Func, target: Target) -> Func:
-    """Set the column of every `tmem.alloc`, "tensor_columns" of the function when it has some, and "two_ctas" if two blocks
-    multiply together.
+    """Set the column of every `tmem.alloc`, the function's "tensor_columns", and "two_ctas" if it uses `.cta_group::2`.
 
-    Raises OutOfResources (tensor-memory), a bill, when it does not fit, CompilationError (tmem-partition) for an allocation in
-    a partition, and LayoutError (tmem-two-ctas-mixed).
+    Raises OutOfResources (tensor-memory), with the list of allocations, if they do not fit, CompilationError (tmem-partition)
+    for an allocation in a partition, and LayoutError (tmem-two-ctas-mixed).
     """
     allocs = [op for op in walk(func.body) if op.kind is tensor_memory.alloc]
     if not allocs:
@@ -54,7 +53,7 @@ def _alignment(alloc: Op) -> int:
 
 
 def _bill(allocs: list[Op]) -> str:
-    """What takes how many columns, made where: largest first."""
+    """Message text that lists each allocation's columns and line, largest first."""
     return "; ".join(map(_item, sorted(allocs, key=lambda op: -columns_of(op.result))))
 
 
@@ -74,7 +73,7 @@ def _check_partitions(func: Func) -> None:
 
 
 def _two_ctas(func: Func) -> bool:
-    """Whether layouts say that two blocks multiply together; all that could say so agree."""
+    """Whether the layouts are for MMAs of two blocks (`.cta_group::2`); all of them must agree."""
     first: TensorMemoryLayout | None = None
     for op in walk(func.body):
         if op.kind not in (tensor_memory.alloc, tensor_memory.reinterpret):

@@ -1,6 +1,9 @@
-"""The layout in which a tile of addresses makes wide and contiguous memory accesses.
+"""The layout in which the memory accesses of a tile of addresses are vectorized and coalesced.
 
-Threads take the axis along which addresses count up, as many neighbouring elements each as one access may move.
+    512 float32 at x + arange, 4 warps    -->    BlockedLayout([4], [32], [4], [0])       16 bytes a thread, 512 a warp
+
+Consecutive threads are placed along the axis on which the addresses are contiguous. Each thread gets as many neighbouring
+elements as one vector access can move.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from weft.layout.distributed.by_strides import spread
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tile of addresses: its shape, what is known about it, and the bytes of an element in memory."""
+    """A tile of addresses: its shape, its value facts, and the bytes of an element in memory."""
 
     shape: tuple[int, ...]
     facts: Facts
@@ -26,11 +29,11 @@ class Access:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Axes from the most contiguous one; of equal ones the last first."""
+        """The axes from the most contiguous to the least; equal ones from the last."""
         return tuple(sorted(range(len(self.shape)), key=lambda axis: (-self.facts.contiguous[axis], -axis)))
 
     def width(self, threads: int, most_bytes: int) -> int:
-        """Elements that one access of a thread can move: contiguous, aligned to their bytes, and not more than its share."""
+        """The vector width in elements: they are contiguous and aligned, and the tile has enough for all threads."""
         axis = self.order[0]
         aligned = self.facts.divisible[axis] // self.itemsize
         share = prod(self.shape) // threads
@@ -38,16 +41,16 @@ class Access:
 
 
 def row_major(shape: tuple[int, ...], itemsize: int) -> Access:
-    """Addresses of a tile that lies in memory as it is written: aligned, contiguous along the last axis."""
+    """The addresses of a tile in row-major memory: aligned, and contiguous along the last axis."""
     row = multiple_of(itemsize * shape[-1])
     axes = (*(Axis(start=row),) * (len(shape) - 1), Axis(shape[-1], start=row))
     return Access(shape, Facts(ANYTHING, axes, itemsize), itemsize)
 
 
 def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_ctas: int = 1) -> BlockedLayout:
-    """The layout for tiles of these accesses; the largest and then the widest one decides.
+    """The layout for tiles of these accesses; the access with the largest tile, then with the widest vectors, decides.
 
-    `most_bytes` is what one thread's access moves at most. The blocks of a cluster split the slowest axes.
+    `most_bytes` is the limit of a thread's vector access. The blocks of a cluster split the least contiguous axes.
     """
     threads = WARP_SIZE * num_warps
     best = max(accesses, key=lambda access: (prod(access.shape), access.width(threads, most_bytes)))
@@ -59,7 +62,7 @@ def coalesced(accesses: Sequence[Access], num_warps: int, most_bytes: int, num_c
 
 
 def _blocks(count: int, sizes: Sequence[int], order: Sequence[int]) -> list[list[int]]:
-    """A vector for each bit of a block's index: along the slowest axis that is not split to its end, else of zeros."""
+    """A basis vector for each bit of the cluster rank: along the slowest axis that can still be split, else zeros."""
     vectors: list[list[int]] = []
     parts = [1] * len(sizes)
     for _ in range(count.bit_length() - 1):

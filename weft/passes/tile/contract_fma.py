@@ -1,4 +1,4 @@
-"""Contract a product and a sum into one fused multiply-add, which rounds once.
+"""Contract multiplications and additions to fused multiply-adds, which round once.
 
     %p = arith.mul %a, %b
     %s = arith.add %p, %c      -->      %s = arith.fma %a, %b, %c
@@ -6,9 +6,9 @@
     arith.sub %p, %c           -->      arith.fma %a, %b, (neg %c)
     arith.sub %c, %p           -->      arith.fma (neg %a), %b, %c
 
-The product has no other use and stands in the same region; of a sum of two products the first one is contracted. float16,
-bfloat16, float32 and float64 are; fp8 is not, for it has no arithmetic in hardware. This is the only place where weft
-contracts: CUDA text is compiled with `--fmad=false`, so both back ends compute the same numbers.
+The product must have no other use and be in the same region. In a sum of two products the first one is contracted. The pass
+contracts float16, bfloat16, float32 and float64; fp8 has no arithmetic in hardware. Contraction happens nowhere else: CUDA text
+is compiled with `--fmad=false`, so that simulator and GPU compute the same numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTRACTED = (float16, bfloat16, float32, float64)
 
 
 def contract_fma(func: Func) -> Func:
-    """The function with products and sums contracted. Operations that stay are shared with the old function."""
+    """The function with products and sums contracted. Unchanged operations are shared with the old function."""
     if not any(_is_product(op) for op in walk(func.body)):
         return func
     uses = Counter(value for op in walk(func.body) for value in op.uses)
@@ -52,14 +52,14 @@ def _contract(region: Region, uses: Counter[Value]) -> Region:
 
 
 def _product(op: Op, products: dict[Value, Op]) -> Op | None:
-    """The product among a sum's operands that can be contracted into it."""
+    """The operand of a sum that is a product which can be contracted into it."""
     if op.kind is not arith.add and op.kind is not arith.sub:
         return None
     return next((products[value] for value in op.uses if value in products), None)
 
 
 def _fused(op: Op, product: Op) -> tuple[Op, ...]:
-    """What a sum becomes: a fused multiply-add with its result, after a negation where it is a difference."""
+    """The fused multiply-add that replaces a sum, after a negation if it is a difference."""
     lhs, rhs = op.operands
     x, y = product.operands
     first = lhs is product.result

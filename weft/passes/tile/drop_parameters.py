@@ -1,9 +1,9 @@
-"""Drop parameters that the launch passes only to those that ask.
+"""Drop optional parameters that the kernel does not use.
 
     func @k(%a: desc<...>, %a.shape_0: i32 {optional = true})   -->  func @k(%a: desc<...>)    (where %a.shape_0 has no use)
 
-A tensor descriptor brings the extents and strides of its tensor along; few kernels look at them, and each would cost the
-launch.
+A tensor descriptor comes with parameters for the extents and strides of its tensor. Few kernels use them, and each parameter
+costs launch time.
 """
 
 from __future__ import annotations

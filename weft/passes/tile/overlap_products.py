@@ -1,11 +1,11 @@
-"""Start a product before waiting for the ones before it, where the wait's only purpose is to hand on the accumulator.
+"""Issue a wgmma before the wait for earlier ones, if that wait only passes the accumulator to it.
 
     %w = mma.warpgroup_wait %acc {pendings=0}             %p = mma.warpgroup %a, %b, %acc
     %p = mma.warpgroup %a, %b, %w                  -->    mma.warpgroup_wait {pendings=1}
 
-Products of one accumulator follow one another in the tensor core anyway. Now it has the next one at hand when one ends, and
-what the wait told (that operands of the products before may be overwritten) is told right after, as before. Nothing with an
-effect may stand between the two, for it may rely on the wait.
+The tensor core executes wgmmas on the same accumulator in order. If the next wgmma is issued before the wait, the tensor core
+does not idle in between. Right after it, the wait with one more pending group still ensures that the operands of the earlier
+wgmmas may be overwritten. No operation with side effects may be between the two, as it might rely on the wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ops import mma
 
 
 def overlap_products(func: Func) -> Func:
-    """The function, in tile IR, with such waits behind the products; unchanged where there are none."""
+    """The function, in tile IR, with such waits moved past the wgmmas; unchanged if there are none."""
     uses = Counter(value for op in walk(func.body) for value in op.uses)
     behind = {product: wait for product, wait in _pairs(func.body) if _only_hands_on(wait, product, uses)}
     if not behind:
@@ -46,7 +46,7 @@ def _reason(product: Op) -> str:
 
 
 def _pairs(region: Region) -> Iterator[tuple[Op, Op]]:
-    """Each product with the wait that comes before it, nothing with an effect between."""
+    """Each wgmma with the wait that precedes it, if no operation with side effects is in between."""
     wait: Op | None = None
     for op in region.ops:
         for inner in op.regions:
@@ -60,6 +60,6 @@ def _pairs(region: Region) -> Iterator[tuple[Op, Op]]:
 
 
 def _only_hands_on(wait: Op, product: Op, uses: Counter[Value]) -> bool:
-    """Whether nobody but the product has the accumulators that were waited for, and it only adds to one."""
+    """Whether the wgmma's accumulator operand is the only use of the wait's results."""
     acc = product.operand("acc")
     return all(uses[result] == (result is acc) for result in wait.results)

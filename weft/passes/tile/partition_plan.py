@@ -1,9 +1,9 @@
-"""Where a kernel's partitions stand: roles, warps, registers, hardware barriers.
+"""The plan of a warp-specialised kernel: the warps, registers and named barriers of each role.
 
-Workers of several `control.warp_specialize` that follow each other share warps: one role runs a region of each in turn, if
-it has the warps and registers that they ask for.
+A role can serve several `control.warp_specialize` operations: it runs one worker region of each in turn, if these request the
+same numbers of warps and registers.
 
-    default 4 warps, workers of 1, 4 and 1 warps, registers asked:
+    default partition of 4 warps, workers of 1, 4 and 1 warps, registers requested:
 
     warp       0..3      4..7      8         9         10..11
                default   worker 1  worker 0  worker 2  (padding)
@@ -23,14 +23,14 @@ from weft.ops import control, program, tensor_memory
 from weft.targets import Target
 
 GRANULARITY, LEAST, MOST = 8, 24, 256
-"""What setmaxnreg takes (PTX ISA)."""
+"""Register counts that `setmaxnreg` accepts: multiples of 8 from 24 to 256 (PTX ISA, setmaxnreg)."""
 
 
 @dataclass(slots=True, eq=False)
 class Role:
-    """What some warps do through the whole kernel. `registers` of each thread, 0 where none are asked for.
+    """Consecutive warps with the same code for the whole kernel. `registers` is the number per thread, 0 if not requested.
 
-    `regions` holds, for each `control.warp_specialize` in turn, the region that the role runs, if it runs one.
+    `regions` has for each `control.warp_specialize` in turn the region that the role runs, or None.
     """
 
     num_warps: int
@@ -41,9 +41,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The roles of a kernel: the default partition, the workers, and warps that fill gaps (they have no regions at all).
+    """The roles of a kernel: the default partition, then the workers; and `padding`, idle warps that fill up warpgroups.
 
-    `total_warps` of the block. `start_registers` is what each thread begins with, where registers are asked for, else 0.
+    `total_warps` is the number of warps of the block. `start_registers` is the number of registers per thread at launch if
+    registers are requested, else 0.
     """
 
     roles: tuple[Role, ...]
@@ -53,15 +54,16 @@ class Plan:
 
 
 def specialisations(func: Func) -> list[Op]:
-    """The function's `control.warp_specialize` operations, which stand at the top level of its body."""
+    """The function's `control.warp_specialize` operations, which are at the top level of its body."""
     return [op for op in func.body.ops if op.kind is control.warp_specialize]
 
 
 def check_partitions(func: Func, target: Target) -> Func:
-    """The function as it is. Raises what `plan_partitions` and `first_barrier` raise, before anything is lowered.
+    """Check a function's partitions. Raises the errors of `plan_partitions` and `first_barrier` before anything is lowered.
 
-    And CompilationError (tensor-memory-warps) where a partition moves tiles between registers and tensor memory, but has no
-    whole warpgroups. (One that has them begins at a multiple of four warps: see `plan_partitions`.)
+    Raises CompilationError (tensor-memory-warps) if a partition without whole warpgroups moves tiles between registers and
+    tensor memory: warp i of a warpgroup can access lanes 32 i to 32 i + 31 only. (`plan_partitions` aligns partitions of whole
+    warpgroups to four warps.)
     """
     first_barrier(func, target, plan_partitions(func, target))
     _check_warpgroups(func.body, func.attrs.num_warps, "the kernel", "launch it with num_warps=4")
@@ -83,7 +85,7 @@ def _check_warpgroups(region: Region, warps: int, who: str, where: str) -> None:
 
 
 def plan_partitions(func: Func, target: Target) -> Plan | None:
-    """The plan of a function in tile IR, None where nothing is specialised.
+    """The plan of a function in tile IR; None if it is not warp-specialised.
 
     Raises CompilationError: partitions-too-many-warps, partitions-register-pool, partitions-no-registers.
     """
@@ -107,7 +109,8 @@ def plan_partitions(func: Func, target: Target) -> Plan | None:
 
 
 def first_barrier(func: Func, target: Target, plan: Plan | None) -> int:
-    """The hardware number of the author's barrier 0: the block has one, and each role. Raises partitions-barriers."""
+    """The hardware index of the author's named barrier 0: the block and each role have one before it. Raises
+    partitions-barriers."""
     taken = 1 + (len(plan.roles) if plan is not None else 0)
     for op in walk(func.body):
         if op.kind is program.named_barrier and op.attrs["number"] + taken >= target.named_barriers:
@@ -120,7 +123,7 @@ def first_barrier(func: Func, target: Target, plan: Plan | None) -> int:
 
 
 def _roles(ops: list[Op]) -> list[Role]:
-    """Each worker takes the first role of its size that does nothing yet in this operation, or a new one."""
+    """Assign each worker to the first role of its size that has no region of the same operation yet, or to a new role."""
     roles: list[Role] = []
     for turn, op in enumerate(ops):
         registers = op.attrs["num_regs"] or (0,) * len(op.attrs["num_warps"])
@@ -135,7 +138,7 @@ def _roles(ops: list[Op]) -> list[Role]:
 
 
 def _place(default: Role, workers: list[Role], registers: bool) -> int:
-    """Set first warps, larger workers first, so that warpgroups are whole; returns the number of warps in all."""
+    """Set first warps, larger workers first, so that warpgroups are whole; returns the total number of warps."""
     end = default.num_warps
     if registers:
         end = _up(end)
@@ -146,7 +149,7 @@ def _place(default: Role, workers: list[Role], registers: bool) -> int:
 
 
 def _padding(roles: tuple[Role, ...], total: int) -> tuple[Role, ...]:
-    """The warps between roles, and after the last."""
+    """Idle roles for the warps between roles and after the last one."""
     gaps: list[Role] = []
     end = 0
     for first, count in (*sorted((role.first_warp, role.num_warps) for role in roles), (total, 0)):
@@ -157,13 +160,14 @@ def _padding(roles: tuple[Role, ...], total: int) -> tuple[Role, ...]:
 
 
 def _start_registers(func: Func, target: Target, total: int) -> int:
-    """What each thread begins with: what the author allows, or all that a block can have."""
+    """The registers per thread at launch: the author's `maxnreg`, or as many as a block can have."""
     most = min(target.registers_per_block // (total * target.warp_size), MOST)
     return min(func.attrs.maxnreg or MOST, most) // GRANULARITY * GRANULARITY
 
 
 def _share_registers(plan: Plan, loc: Loc | None) -> None:
-    """Warpgroups of workers take what their largest role asks for, the default partition's what is left over."""
+    """Distribute the block's registers: a warpgroup of workers gets the largest request of its roles, and the default partition
+    gets the rest. `setmaxnreg` acts on whole warpgroups."""
     groups: dict[int, list[Role]] = {}
     for role in (*plan.roles, *plan.padding):
         groups.setdefault(role.first_warp // WARPGROUP, []).append(role)

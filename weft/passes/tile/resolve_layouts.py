@@ -1,14 +1,14 @@
-"""Find the layouts that the author left to the compiler.
+"""Infer the layouts that the author left to the compiler.
 
     %o = tile.arange {layout = AutoLayout()}                         %o = tile.arange {layout = BlockedLayout(...)}
     %r = tile.set_layout %o {layout = BlockedLayout(...)}      -->
     %s = arith.add %r, %t                                            %s = arith.add %o, %t
 
-`AutoLayout` tiles take the layout of the tiles they meet, in both directions (`weft.analysis.layout_links` says how operations
-tie layouts). One that meets none, but comes from tensor memory or goes there, takes that of `get_tmem_reg_layout`. A
-`CoalescedLayout` tile that meets none takes the one in which its memory accesses are widest. Last, a tile
-that is only converted is made in the layout it is converted to. Nothing is converted that the author did not convert: tiles
-whose uses disagree are an error, and so are tiles that nothing gives a layout.
+Layouts propagate forward and backward over the constraints of operations (`weft.analysis.layout_links`) to `AutoLayout` tiles.
+If none reaches a tile that is loaded from or stored to tensor memory, it gets that of `get_tmem_reg_layout`. If none reaches a
+`CoalescedLayout` tile, it gets the layout in which its memory accesses are widest. At last, a tile that is only converted gets
+the layout that it is converted to. The pass inserts no conversions: a tile whose uses need different layouts is an error, and
+so is a tile without any constraint.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ACCESSES = (memory.load, memory.store, memory.atomic, memory.atomic_cas)
 
 
 def resolve_layouts(func: Func, target: Target) -> Func:
-    """The function with every layout resolved and no `tile.set_layout`; itself, where it is so already.
+    """The function with every layout resolved and without `tile.set_layout`; the same object if it is so already.
 
-    Raises CompilationError where a tile needs two layouts (resolve-conflict) or has none (resolve-open).
+    Raises CompilationError if a tile needs two layouts (resolve-conflict) or has none (resolve-open).
     """
     if not any(_is_open(result) or op.kind is tile.set_layout for op in walk(func.body) for result in op.results):
         return func
@@ -59,14 +59,15 @@ def _is_open(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A layout and the line that asks for it."""
+    """A layout and the line that demands it."""
 
     layout: DistributedLayout
     loc: Loc | None
 
 
 class _Layouts:
-    """Open values in classes of one layout (a union-find forest), links between classes, and what was found so far by class."""
+    """Equivalence classes of values with the same unresolved layout (a union-find forest), links between classes, and the
+    layouts found so far."""
 
     def __init__(self, func: Func) -> None:
         self.func = func
@@ -99,13 +100,13 @@ class _Layouts:
         return links_of(op)
 
     def root(self, value: Value) -> Value:
-        """The value that stands for the class."""
+        """The representative of a value's class."""
         while (parent := self.parents.get(value)) is not None:
             value = parent
         return value
 
     def layout(self, value: Value) -> DistributedLayout | None:
-        """The layout of a tile, where it is known."""
+        """The layout of a tile, if it is known."""
         assert isinstance(value.type, TileType)
         if value.type.resolved:
             return value.type.layout
@@ -119,14 +120,14 @@ class _Layouts:
             self.members[first] += self.members.pop(other)
 
     def _seed(self, tie: Tie) -> None:
-        """Tied values that are resolved say what the layout of the open ones is."""
+        """The resolved values of a tie determine the layout of the unresolved ones."""
         opened = next(value for value in tie.values if _is_open(value))
         for value in tie.values:
             if not _is_open(value):
                 self._assign(opened, self.layout(value), tie.op)
 
     def _assign(self, value: Value, layout: DistributedLayout | None, op: Op) -> None:
-        """Enter what an operation says about a value; raise where it contradicts what is known."""
+        """Set the layout that an operation demands of a value; raise if it contradicts the known one."""
         if layout is None:
             return
         root = self.root(value)
@@ -147,7 +148,7 @@ class _Layouts:
         )  # fmt: skip
 
     def _follow(self, link: Link) -> None:
-        """One side from the other, or, where both are known, check that they agree."""
+        """Infer one side of a link from the other, or check that they agree if both are known."""
         source, target = self.layout(link.source), self.layout(link.target)
         try:
             if source is None and target is not None:
@@ -158,7 +159,8 @@ class _Layouts:
             raise error.at(link.op.loc) from None
 
     def _check(self, link: Link, follows: DistributedLayout | None, target: DistributedLayout | None) -> None:
-        """What follows from the source is the target's layout. If not, the source is to blame where another would have done."""
+        """Check that the source's layout implies the target's. If not, the conflict is reported at the source if another
+        source layout would fit."""
         wanted = link.backward(target) if target is not None and _is_open(link.source) else None
         members = self.members[self.root(link.target)]
         if target is None or follows is None or wanted is None or _agree(target, follows, members):
@@ -167,13 +169,13 @@ class _Layouts:
             raise self._conflict(link.source, wanted, link.op)
 
     def propagate(self) -> None:
-        """Follow links from the classes that are new until nothing is."""
+        """Propagate newly found layouts over links to a fixpoint."""
         while self._news:
             for link in self._links_of.get(self._news.pop(), ()):
                 self._follow(link)
 
     def meet_tensor_memory(self) -> None:
-        """Give tiles that are loaded from tensor memory or stored there a layout in which threads reach them."""
+        """Give unresolved tiles that are loaded from or stored to tensor memory a layout that `tcgen05.ld` and `st` support."""
         for op in walk(self.func.body):
             if op.kind not in (tensor_memory.load, tensor_memory.store):
                 continue
@@ -186,7 +188,8 @@ class _Layouts:
                 self.propagate()
 
     def coalesce(self, target: Target) -> None:
-        """Choose for classes that were asked to be coalesced: first where memory is accessed, then the others as row-major."""
+        """Choose layouts for classes with a `CoalescedLayout`: first those with memory accesses, then the others as if they were
+        row-major in memory."""
         wishes = self._wishes()
         if not wishes:
             return
@@ -200,7 +203,7 @@ class _Layouts:
                 self.propagate()
 
     def _wishes(self) -> dict[Value, None]:
-        """Classes with a CoalescedLayout, and those whose layouts follow from theirs."""
+        """Classes with a `CoalescedLayout`, and those that links connect to them."""
         wishes = {
             root: None
             for root, members in self.members.items()
@@ -224,7 +227,7 @@ class _Layouts:
         return accesses
 
     def follow_conversions(self) -> None:
-        """Make what is only converted in the layout that it is converted to."""
+        """Give an unresolved tile that is converted the layout that it is converted to."""
         for op in walk(self.func.body):
             if op.kind is not tile.convert:
                 continue
@@ -234,7 +237,7 @@ class _Layouts:
                 self.propagate()
 
     def check(self) -> None:
-        """Raise where a class has no layout, all of them together."""
+        """Raise one error for all classes without a layout."""
         missing = [self._missing(root) for root in self.members if root not in self.found]
         if missing:
             raise missing[0] if len(missing) == 1 else ErrorGroup(missing)
@@ -252,7 +255,7 @@ class _Layouts:
 
 
 def _agree(a: DistributedLayout, b: DistributedLayout, members: list[Value]) -> bool:
-    """Whether two spellings mean the same for every tile of a class."""
+    """Whether two layouts are equal for the shape of every tile of a class."""
     if a == b:
         return True
     shapes = {member.type.shape for member in members if isinstance(member.type, TileType)}
@@ -260,18 +263,18 @@ def _agree(a: DistributedLayout, b: DistributedLayout, members: list[Value]) -> 
 
 
 def _in_registers(handle: Value | None, num_warps: int) -> DistributedLayout:
-    """The layout of a tile in registers that is in tensor memory there. Raises LayoutError."""
+    """The register layout of a tile that is loaded from or stored to a handle. Raises LayoutError."""
     assert handle is not None and isinstance(handle.type, TensorType)
     t, layout = handle.type, handle.type.layout
     if isinstance(layout, TensorMemoryLayout):
-        # A part of a tile may be smaller than a block.
+        # A slice of a tile may be smaller than the layout's block.
         part = block_shape(layout.cga, t.shape)
         layout = replace(layout, block=tuple(map(min, layout.block, part)))
     return register_layout(t.element.bits, t.shape, layout, num_warps)
 
 
 def _measures(type: Type) -> tuple[tuple[int, ...], int]:
-    """Shape of a tile and bytes of an element, of what its elements point to if they are addresses."""
+    """The shape of a tile and its element size in bytes; for pointers, that of the pointed-to type."""
     assert isinstance(type, TileType)
     element = type.element
     return type.shape, (element.element_ty if isinstance(element, Pointer) else element).itemsize
@@ -282,7 +285,7 @@ def _is_coalesced(type: Type) -> bool:
 
 
 class _Retyper(Rebuilder):
-    """Copies a function with the layouts found: they enter where tiles are made, and the typing rules carry them on."""
+    """Copies a function with the layouts found. Operations that create tiles get them; typing rules derive the others."""
 
     __slots__ = ("layouts",)
 

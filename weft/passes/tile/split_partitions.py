@@ -1,4 +1,4 @@
-"""Turn a kernel inside out: from places where warps go different ways to one program for each group of warps.
+"""Split a warp-specialised kernel into one program for each partition.
 
     %m = shared.alloc                               %m = shared.alloc
     %n = ...                                        control.partitions
@@ -6,9 +6,10 @@
       {a} {c}                                  -->    region 1: %n = ...; sync.block; c; sync.block
     b
 
-Workers compute again what they need of the code before: scalars and handles. What cannot be computed again, because it was
-loaded or came out of a loop, the default partition leaves in shared memory. Memory that workers use is allocated before them
-all. Workers come to barriers of the cluster as well. Numbers of named barriers become the hardware's.
+Workers recompute the scalars and handles that they use from the code before. A scalar that cannot be recomputed, because it was
+loaded or is the result of a loop, is passed by the default partition through shared memory. Allocations that workers use are
+moved before the partitions. Workers execute the cluster barriers too, as `barrier.cluster` waits for all threads of the
+cluster. Named barriers get their hardware indices.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from weft.passes.tile.partition_plan import Plan, Role, first_barrier, plan_part
 from weft.targets import Target
 
 SLOT_BYTES = 16
-"""Shared memory for one scalar, aligned as allocations are."""
+"""The bytes of shared memory for one scalar, with the alignment of allocations."""
 
 
 def split_partitions(func: Func, target: Target) -> Func:
-    """The function as one `control.partitions`, with "total_warps", and "registers" to begin with where some are asked for.
+    """The function as one `control.partitions`, with "total_warps", and with "registers" at launch if registers are requested.
 
-    Without warp specialisation only named barriers change. Raises what `plan_partitions` and `first_barrier` raise, and
+    Without warp specialization only named barriers change. Raises the errors of `plan_partitions` and `first_barrier`, and
     CompilationError (partitions-worker-handle).
     """
     plan = plan_partitions(func, target)
@@ -50,7 +51,7 @@ def split_partitions(func: Func, target: Target) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Renumber:
-    """A rule that gives named barriers the hardware's numbers."""
+    """A rewrite rule that gives named barriers their hardware indices."""
 
     first: int
 
@@ -62,10 +63,14 @@ class _Renumber:
 
 
 class _Split:
-    """`made` is the operation that each value of the default partition comes from, once results of specialised parts are seen
-    as what they stand for (`stands_for`). `common` are the operations to which all partitions come. `buffers` are allocations
-    that workers use, `slots` scalars that go through shared memory (`memory`), both in the order in which they are found.
-    `outside` is what all partitions see: parameters, buffers."""
+    """The state of the split.
+
+    - `made`: the operation that defines each value of the default partition.
+    - `stands_for`: the value that each result of a `warp_specialize` is in the default partition.
+    - `common`: the operations that all partitions execute.
+    - `buffers`: the allocations that workers use, in order of discovery.
+    - `slots`: the scalars that are passed through shared memory, in order of discovery; `memory` has their allocations.
+    - `outside`: the values that all partitions see: parameters and buffers."""
 
     def __init__(self, func: Func, plan: Plan, renumber: _Renumber) -> None:
         self.func = func
@@ -87,7 +92,7 @@ class _Split:
         self.memory: dict[Value, Value] = {}
 
     def run(self) -> Func:
-        """The function."""
+        """The split function."""
         roles = (*self.plan.roles, *self.plan.padding)
         default, *others = roles
         out = Rebuilder(self.renumber)
@@ -110,7 +115,7 @@ class _Split:
         return out.func(self.func.name, self.func.params, attrs, self.func.loc)
 
     def _allocate_slots(self, out: Rebuilder) -> int:
-        """Memory for scalars, beyond all that the author has; returns where it ends."""
+        """Allocate shared memory for the slots, past the author's; returns its end."""
         tag = max((op.attrs["tag"] for op in walk(self.func.body) if op.kind is shared.alloc), default=0)
         end = -(-self.func.attrs.shared_bytes // SLOT_BYTES) * SLOT_BYTES
         for number, value in enumerate(self.slots, start=1):
@@ -152,7 +157,7 @@ class _Split:
             out.copy_op(op)
 
     def _worker(self, role: Role) -> Region:
-        """The role's regions in turn; padding has none, and only meets the others."""
+        """The role's regions in turn. Padding has none and only executes the barriers."""
         out = self._copier()
         regions = chain(role.regions, repeat(None))
         with out.region() as region:
@@ -173,10 +178,10 @@ class _Split:
             out.emit(control.yield_)
         return region.done
 
-    # What workers need
+    # Values that workers use
 
     def _needed(self, turn: int) -> list[Value]:
-        """Scalars that the default partition leaves before a turn, for the workers that run in it."""
+        """The scalars that the default partition stores before a `warp_specialize`, for the workers of it."""
         before = len(self.slots)
         for role in self.plan.roles[1:]:
             region = role.regions[turn]
@@ -190,7 +195,7 @@ class _Split:
         return value
 
     def _find(self, value: Value) -> None:
-        """Note what has to be there for a worker to have a value."""
+        """Record the buffers and slots that a worker needs for a value."""
         if value in self.slots or value not in self.made:
             return
         op = self.made[value]
@@ -206,7 +211,7 @@ class _Split:
             raise fail(errors.WORKER_HANDLE, loc=op.loc, value=name)
 
     def _fetch(self, out: Rebuilder, value: Value, role: Role) -> None:
-        """Have a value in a worker: computed again, or loaded."""
+        """Make a value available in a worker: recompute it, or load it from its slot."""
         original = self._original(value)
         if original not in out.env:
             if original in self.slots:
@@ -246,7 +251,7 @@ def _is_bool(value: Value) -> bool:
 
 
 def _stored(value: Value) -> DType:
-    """The element type of a scalar in memory: bools are bytes there, addresses numbers."""
+    """The element type of a scalar in memory: bools are stored as uint8, pointers as uint64."""
     element = value.type.element
     if not isinstance(element, DType):
         return uint64
@@ -258,13 +263,13 @@ def _line(num_warps: int) -> BlockedLayout:
 
 
 def _is_cloned(op: Op) -> bool:
-    """Whether a worker computes it again: without a tile, and alike in all threads of the block."""
+    """Whether workers recompute an operation: it is pure, block-uniform, and has no tiles."""
     tiles = any(isinstance(value.type, TileType) for value in (*op.uses, *op.results))
     return op.kind.pure and not tiles and op.kind.scope == "block" and op.kind is not program.uniform
 
 
 def _free(region: Region) -> Iterator[Value]:
-    """Values from outside that a region uses, in the order of first use."""
+    """The values from outside that a region uses, in order of first use."""
     made: set[Value] = set()
     found: dict[Value, None] = {}
     for values, used in _uses(region):
