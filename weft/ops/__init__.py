@@ -1,4 +1,4 @@
-"""The operations of the IR: strict primitives, one family a file. Importing this package fills `weft.ir.define.OPS`."""
+"""The operations of the IR: strict primitives, one family per file. Importing this package fills `weft.ir.define.OPS`."""
 
 from weft.ops import (
     arith,

@@ -1,8 +1,8 @@
 """Constants, arithmetic, comparison, selection, casts and math functions, on scalars, tiles and register arrays alike.
 
-Elementwise operations take operands of one form (all scalars, or tiles of one shape and layout, or register arrays of one
-length). Integers wrap; integer division and remainder truncate towards zero. Floats follow IEEE 754 round-to-nearest-even
-except where a function says otherwise.
+The operands of an elementwise operation are all scalars, or tiles of one shape and layout, or register arrays of one length.
+Integers wrap; integer division and remainder truncate towards zero. Floats follow IEEE 754 round-to-nearest-even unless the
+operation says otherwise.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from weft.ops.check import (
 Predicate = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 Rounding = Literal["rn", "rz"]
 
-# Function: bound on the error of the GPU's version for float32, in units in the last place (0: bit-exact on both back ends).
+# For each function the error bound of the GPU's float32 version in ulp (0: bit-exact on both back ends).
 MATH: dict[str, float] = {
     "exp": 2, "exp2": 2, "log": 3, "log2": 3, "sin": 4, "cos": 4, "sqrt": 3, "rsqrt": 3, "erf": 4, "tanh": 4,
     "sqrt_rn": 0, "floor": 0, "ceil": 0, "abs": 0, "neg": 0,
 }  # fmt: skip
 
 
-# What operations make of constants (`fold`): exact results, which wrap to the type afterwards.
+# Constant folding (`fold`): exact results, which are wrapped to the type afterwards.
 
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
@@ -53,7 +53,7 @@ def _remainder(a: int, b: int) -> int | None:
 
 
 def _amount(amount: int, dtype: DType) -> int:
-    """Of a shift: of the width or more, and negative ones, clamp to the width."""
+    """A shift amount clamped as PTX does: negative amounts, and those above the width, become the width."""
     return amount if 0 <= amount < dtype.bits else dtype.bits
 
 
@@ -64,7 +64,7 @@ def _high_half(numbers: tuple[int, ...], attrs: Attrs, dtype: DType) -> int:
 
 @op("arith.constant", elementwise=True)
 def constant(value: int | float | bool, type: Type) -> Type:
-    """A number known at compile time: a scalar, or every element of a tile or register array."""
+    """A compile-time number: a scalar, or every element of a tile or register array."""
     require(isinstance(type.element, DType), "a constant has no pointer type")
     return type
 
@@ -90,7 +90,7 @@ def sub(lhs: Value, rhs: Value) -> Type:
     laws=Laws(commutes=True, neutral=1, floats=True, absorbing=0),
 )
 def mul(lhs: Value, rhs: Value) -> Type:
-    """Product of two numbers of one type; of integers the low half."""
+    """Product of two numbers of one type; for integers the low half."""
     numeric(lhs)
     return same_type(lhs, rhs)
 
@@ -137,7 +137,7 @@ def maximum(lhs: Value, rhs: Value, nan: bool = False) -> Type:
     laws=Laws(commutes=True, neutral=-1, absorbing=0, itself="same"),
 )
 def and_(lhs: Value, rhs: Value) -> Type:
-    """Bitwise and of integers or bools."""
+    """Bitwise AND of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
@@ -149,14 +149,14 @@ def and_(lhs: Value, rhs: Value) -> Type:
     laws=Laws(commutes=True, neutral=0, absorbing=-1, itself="same"),
 )
 def or_(lhs: Value, rhs: Value) -> Type:
-    """Bitwise or of integers or bools."""
+    """Bitwise OR of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
 
 @op("arith.xor", elementwise=True, fold=exact(int.__xor__), laws=Laws(commutes=True, neutral=0, itself="constant"))
 def xor(lhs: Value, rhs: Value) -> Type:
-    """Bitwise exclusive or of integers or bools."""
+    """Bitwise XOR of integers or bools."""
     integer(lhs)
     return same_type(lhs, rhs)
 
@@ -189,7 +189,7 @@ def shr(lhs: Value, rhs: Value) -> Type:
 
 @op("arith.umulhi", elementwise=True, fold=_high_half, laws=Laws(commutes=True))
 def umulhi(lhs: Value, rhs: Value) -> Type:
-    """High half of the product of two 32- or 64-bit integers taken as unsigned."""
+    """High half of the product of two 32- or 64-bit integers, interpreted as unsigned."""
     integer(lhs)
     require(dtype_of(lhs).bits in (32, 64), "umulhi needs 32- or 64-bit integers")
     return same_type(lhs, rhs)
@@ -220,7 +220,7 @@ def cmp(lhs: Value, rhs: Value, predicate: Predicate) -> Type:
 
 @op("arith.select", elementwise=True)
 def select(condition: Value, lhs: Value, rhs: Value) -> Type:
-    """`lhs` where the condition holds, else `rhs`. The condition has their form, or is a scalar."""
+    """`lhs` where the condition holds, else `rhs`. The condition has the same shape and layout, or is a scalar."""
     boolean(condition)
     if not isinstance(condition.type, ScalarType):
         same_form(condition, lhs)

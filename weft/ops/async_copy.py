@@ -1,7 +1,7 @@
-"""`cp.async`: copies from global to shared memory that each thread starts and waits for by itself (PTX ISA, cp.async).
+"""`cp.async`: asynchronous copies from global to shared memory that each thread issues and waits for (PTX ISA, cp.async).
 
-A copy belongs to the issuing thread's next group. That a group is complete is known to the thread that waited for it; other
-threads need a barrier after that.
+A copy belongs to the next commit group of its thread. A wait completes groups for the waiting thread only; other threads need a
+barrier after it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
 def global_to_shared(
     handle: Value, ptr: Value, mask: Value | None, cache: Cache = "", eviction: Eviction = "", volatile: bool = False
 ) -> None:
-    """Start to copy the elements at `ptr` to shared memory; where `mask` does not hold, zeros arrive.
+    """Start an asynchronous copy of the elements at `ptr` to shared memory; where `mask` does not hold, zeros are written.
 
-    Each thread copies what it holds of `ptr`, 4, 8 or 16 bytes at a time."""
+    Each thread copies the elements whose addresses it holds, 4, 8 or 16 bytes per instruction."""
     t, p = shared(handle), tile(ptr)
     require(t.shape == p.shape and pointer_of(ptr).element_ty == t.element, "{} copied to {}", p, t)
     boolean(mask)
@@ -44,11 +44,11 @@ def copy(
     offsets: tuple[Table, ...], places: Table, vec: int, added: Table = (), pads: Pads = (),
     cache: Cache = "", eviction: Eviction = "",
 ) -> None:  # fmt: skip
-    """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros arrive.
+    """Start copies of `vec` consecutive elements each, 4, 8 or 16 bytes; where `mask` does not hold, zeros are written.
 
-    Copy i reads from address i of `ptr`, `strides` and `offsets` (as `memory.load_regs`'s) and writes to place i of `base`,
-    `places`, `added` and `pads` (as `shared.store_regs`'s `offsets`). `mask` is one predicate per copy, or one for all; threads
-    where the scalar `active` does not hold copy nothing."""
+    Copy i reads from the address that `ptr`, `strides` and `offsets` give (as in `memory.load_regs`) and writes to the offset
+    that `base`, `places`, `added` and `pads` give (as in `shared.store_regs`). `mask` is one predicate per copy, or one for
+    all. Threads in which the scalar `active` does not hold copy nothing."""
     t = memory.type
     count = len(places)
     scalar(base)
@@ -64,12 +64,12 @@ def copy(
 
 @op("async_copy.commit", effects=(Effect("sync", "io"),))
 def commit() -> None:
-    """Each thread's copies since the last commit become a group, which may be empty."""
+    """The copies of each thread since its last commit become a commit group, which may be empty."""
 
 
 @op("async_copy.wait", effects=_waits)
 def wait(pendings: int) -> None:
-    """Each thread waits until at most `pendings` of its groups are still under way, the latest ones."""
+    """Each thread waits until at most its latest `pendings` commit groups are in flight."""
     require(pendings >= 0, "at least 0 groups stay pending")
 
 
@@ -78,7 +78,7 @@ ARRIVES = (Effect("update", "shared", "bar", completes="cp.async"),)
 
 @op("async_copy.mbarrier_arrive", effects=ARRIVES, needs="block")
 def mbarrier_arrive(bar: Value, increment: bool = True) -> None:
-    """Each thread arrives on the barrier once all its earlier copies are complete (PTX cp.async.mbarrier.arrive).
+    """Each thread arrives on the mbarrier once all its earlier copies are complete (PTX cp.async.mbarrier.arrive).
 
-    With `increment` the barrier expects those arrivals in addition to its count; without, they are among it (`.noinc`)."""
+    With `increment` the arrivals are added to the phase's pending count; without it they are part of the count (`.noinc`)."""
     barrier(bar)

@@ -1,7 +1,7 @@
-"""What typing rules say when they refuse: shared checks over operand types.
+"""Checks of operand types that typing rules share.
 
-Rules are strict: equal types, no promotion, no broadcasting. The public functions in `weft.language` prepare operands and
-explain mistakes to authors; a refusal here means that a caller inside weft passed something wrong.
+Typing rules are strict: equal types, no promotion, no broadcasting. The public functions in `weft.language` convert operands
+and explain mistakes to authors; a `TypingError` here is an error inside weft.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from weft.layout import MBarrierLayout
 
 
 class TypingError(WeftError):
-    """An operation was given operands or attributes that its typing rule refuses."""
+    """The typing rule of an operation rejects its operands or attributes."""
 
 
 def require(condition: bool, message: str, *parts: object) -> None:
-    """Refuse with `message` unless `condition` holds. Its `{}` are filled with `parts` only then: spelling types takes time."""
+    """Raise TypingError unless `condition` holds. `message` is formatted with `parts` only then, as printing types is slow."""
     if not condition:
         raise TypingError(message.format(*parts))
 
@@ -51,7 +51,7 @@ def same_form(first: Value, *values: Value | None) -> None:
 
 
 def form(type: Type) -> object:
-    """What is left of a type without its element."""
+    """The shape and layout of a type, or the length of an array: the type without its element."""
     if isinstance(type, TileType):
         return (type.shape, type.linear if type.resolved else type.layout)
     if isinstance(type, RegsType):
@@ -130,14 +130,14 @@ def tensor_memory(value: Value) -> TensorType:
 
 
 def shared_array(value: Value) -> SharedArrayType:
-    """Shared memory as elements one after another; returns its type."""
+    """An array in shared memory; returns its type."""
     if not isinstance(value.type, SharedArrayType):
         raise TypingError(f"an array in shared memory is needed: {value.type}")
     return value.type
 
 
 def barrier(value: Value) -> None:
-    """A handle to one mbarrier; in the lowered stage its 8 bytes of memory."""
+    """A handle to one mbarrier; in lowered IR its 8 bytes of memory."""
     t = value.type
     if isinstance(t, SharedArrayType):
         require((t.element.code, t.count) == ("i64", 1), "one mbarrier is needed: {}", t)

@@ -1,9 +1,9 @@
-"""Cluster launch control: a running program takes over the work of one that has not been launched yet.
+"""Cluster launch control: a running program cancels one that has not been launched yet and does its work.
 
-    clc.try_cancel %result, %bar                ask; 16 bytes of answer come to shared memory, and arrive on the barrier
+    clc.try_cancel %result, %bar                request; a 16-byte response is written and completes bytes of the mbarrier
     %low, %high = clc.load %result
-    %taken = clc.is_canceled %low, %high        whether there was one left
-    %x = clc.program_id %low, %high {dim=0}     which
+    %taken = clc.is_canceled %low, %high        whether a program was cancelled
+    %x = clc.program_id %low, %high {dim=0}     its index
 
 (PTX ISA, clusterlaunchcontrol.)
 """
@@ -16,7 +16,7 @@ from weft.ir.types import ScalarType, SharedArrayType, Type, int1, int32, int64
 from weft.ops.check import barrier, require, scalar, shared
 
 ANSWER_BYTES = 16
-"""Bytes of an answer, and its alignment."""
+"""The size and alignment of a response in bytes."""
 
 ASKS = (
     Effect("write", "shared", "result", "async", "mbarrier", by="elected"),
@@ -26,31 +26,32 @@ ASKS = (
 
 @op("clc.try_cancel", effects=ASKS, needs="block")
 def try_cancel(result: Value, bar: Value, multicast: bool = False) -> None:
-    """Ask for a program that has not been launched. The answer comes to `result`, two int64, its bytes to the barrier's phase.
+    """Request to cancel a program that has not been launched. The response, two int64, is written to `result` asynchronously;
+    its bytes complete on the mbarrier.
 
-    In a cluster one request is made for all blocks, by the first, and with `multicast` the answer comes to each block's memory
-    and barrier."""
+    In a cluster the first block issues one request for all blocks. With `multicast` the response is written to the memory of
+    each block and completes on each block's mbarrier."""
     _answer(result)
     barrier(bar)
 
 
 @op("clc.load", effects=(reads("result", "shared"),), needs="block")
 def load(result: Value) -> tuple[Type, ...]:
-    """An answer that has come, as two scalars."""
+    """A response that has arrived, as two scalars."""
     _answer(result)
     return ScalarType(int64), ScalarType(int64)
 
 
 @op("clc.is_canceled")
 def is_canceled(low: Value, high: Value) -> Type:
-    """Whether an answer names a program, which will not be launched."""
+    """Whether a request succeeded: the program of the response is cancelled and will not be launched."""
     _halves(low, high)
     return ScalarType(int1)
 
 
 @op("clc.program_id")
 def program_id(low: Value, high: Value, dim: int) -> Type:
-    """The index of the program that an answer names; undefined where it names none. Programs are clusters."""
+    """The index of the cancelled program in a response; undefined if none was cancelled. Programs are clusters."""
     _halves(low, high)
     require(dim in (0, 1, 2), "there is no dimension {}", dim)
     return ScalarType(int32)

@@ -1,7 +1,7 @@
-"""Clusters: programs of several blocks, and the barrier between all of their threads (PTX ISA, barrier.cluster).
+"""Clusters: programs of several blocks, and the barrier of all their threads (PTX ISA, barrier.cluster).
 
-One program is a cluster of func.attrs.num_ctas blocks. Tiles span the blocks by the
-`block` bits of their layouts; scalars are equal in all blocks. Each block has shared memory of its own.
+A program is a cluster of `func.attrs.num_ctas` blocks. The `block` bits of layouts distribute tiles over the blocks. Scalars
+are equal in all blocks, and each block has its own shared memory.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ WAITS = (Effect("sync", "cluster", order="acquire"),)
 
 @op("cluster.rank", stage="lowered")
 def rank() -> Type:
-    """Index of the executing block in its cluster."""
+    """Rank of the executing block in its cluster."""
     return ScalarType(int32)
 
 
 @op("cluster.arrive", effects=_arrives, needs="block")
 def arrive(relaxed: bool = False, reason: str = "") -> None:
-    """Each thread comes to the barrier of the cluster and goes on; with `relaxed` its memory accesses are not ordered by that.
+    """Each thread arrives at the cluster barrier without waiting; with `relaxed` that orders none of its memory accesses.
 
-    `reason` says what it is for when a pass placed it; the author's own have none."""
+    `reason` says why a pass inserted it; it is empty for the author's."""
 
 
 @op("cluster.wait", effects=WAITS, needs="block")
 def wait(reason: str = "") -> None:
-    """Each thread waits until all threads of all blocks have arrived: what they did before is visible to it."""
+    """Each thread waits until all threads of the cluster have arrived; their accesses before the arrival are visible to it."""

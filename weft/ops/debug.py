@@ -11,9 +11,9 @@ IO = (Effect("write", "io"),)
 
 @op("debug.print", effects=IO)
 def print_(*values: Value, prefix: str, hex: bool = False, coordinates: int = 0) -> None:
-    """Print `prefix` and the values, an element a line. Scalars are printed once, by kernels launched with `block=` once for
-    each thread that comes. In the lowered stage operands are register arrays of one length, of
-    which the last `coordinates` are the elements' indices in the tile, one array per axis."""
+    """Print `prefix` and the values, one element per line. Scalars are printed once; in a kernel launched with `block=` each
+    thread prints its own. In lowered IR the operands are register arrays of one length, and the last `coordinates` of them are
+    the elements' indices in the tile, one array per axis."""
 
 
 @op("debug.assert", effects=IO)

@@ -1,4 +1,4 @@
-"""Addresses, global memory and atomics: on scalars and tiles, and, lowered or by threads themselves, register by register."""
+"""Addresses, global memory and atomics: on scalars and tiles, and, in lowered IR and thread-level code, on register arrays."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Atomic = Literal["add", "max", "min", "and", "or", "xor", "xchg"]
 MemoryOrder = Literal["relaxed", "acquire", "release", "acq_rel"]
 LoadOrder = Literal["", "relaxed", "acquire"]
 StoreOrder = Literal["", "relaxed", "release"]
-"""How a load or store is ordered: not at all, as one of its own (relaxed), or with the accesses after it or before it."""
+"""The memory order of a store: none (a weak access), relaxed, or release; loads have acquire instead."""
 MemoryScope = Literal["cta", "cluster", "gpu", "sys"]
-"""Among whose threads: those of the block, of its cluster, of the GPU, or of the GPU, others and the host."""
+"""The scope of an order: the threads of the block, of its cluster, of the GPU, or of the system (other GPUs and the host)."""
 
 
 @op("memory.addptr", elementwise=True, laws=Laws(neutral=0))
 def addptr(ptr: Value, offset: Value) -> Type:
-    """Address `offset` elements (not bytes) further on."""
+    """The address `offset` elements (not bytes) past `ptr`."""
     pointer_of(ptr)
     integer(offset)
     same_form(ptr, offset)
@@ -56,7 +56,7 @@ def load(
 ) -> Type:  # fmt: skip
     """Read the elements at `ptr` where `mask` holds; elsewhere `other`, or an undefined value without it.
 
-    With an `order` it is a strong access, which each element gets once: the threads that hold it agree on its value."""
+    With an `order` it is a strong access that is executed once per element: all threads that hold it get the same value."""
     require(not (order and volatile), "a volatile load is relaxed, and has no other order")
     element = pointer_of(ptr).element_ty
     boolean(mask)
@@ -81,9 +81,9 @@ def atomic(
     ptr: Value, value: Value, mask: Value | None,
     kind: Atomic, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu",
 ) -> Type:  # fmt: skip
-    """Combine `value` into memory at `ptr` in one step where `mask` holds, exactly once per element; the old values.
+    """Combine `value` into memory at `ptr` atomically where `mask` holds, exactly once per element; returns the old values.
 
-    An element that is masked off gives an undefined old value."""
+    The old value of an element that is masked off is undefined."""
     require(pointer_of(ptr).element_ty == value.type.element, "{} combined through {}", value.type, ptr.type)
     require(kind in ("add", "max", "min", "xchg") or dtype_of(value).is_int(), "atomic {} needs integers", kind)
     boolean(mask)
@@ -95,7 +95,7 @@ def atomic(
 def atomic_cas(
     ptr: Value, compare: Value, value: Value, order: MemoryOrder = "acq_rel", scope: MemoryScope = "gpu"
 ) -> Type:
-    """Where memory at `ptr` equals `compare` (bitwise), replace it by `value`, in one step; the old values."""
+    """Atomic compare-and-swap: memory at `ptr` that is bitwise equal to `compare` becomes `value`; returns the old values."""
     require(
         pointer_of(ptr).element_ty == value.type.element == compare.type.element, "types of compare-and-swap differ"
     )
@@ -104,10 +104,9 @@ def atomic_cas(
     return value.type
 
 
-# By register, in one instruction shape per operation: of the lowered stage, and of threads that compute by themselves.
-# Access `i` of `n` goes to address `ptr + offsets[0][i] + strides[0] * offsets[1][i] + ...` in elements, where `ptr` is one
-# address per thread (a scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register numbers,
-# in one instruction.
+# Accesses by register, for lowered IR and thread-level code; each operation has one instruction shape. Access `i` of `n` is to
+# address `ptr + offsets[0][i] + strides[0] * offsets[1][i] + ...` in elements, where `ptr` is one address per thread (a
+# scalar) or one per access (an array of n). It moves `registers[i]`, a tuple of `vec` register indices, in one instruction.
 
 
 def _accesses(

@@ -1,11 +1,11 @@
-"""Matrix products on tensor cores: `mma.sync` of a warp, and `wgmma` of a warpgroup, which runs asynchronously.
+"""Tensor core MMAs: `mma.sync` of a warp, and `wgmma` of a warpgroup, which is asynchronous.
 
-    %acc1 = mma.warpgroup %a, %b, %acc0        starts acc0 + a @ b; each one is a group of its own
-    %acc2 = mma.warpgroup_wait %acc1           until the group is complete; %acc2 may be read, %acc1 may not
+    %acc1 = mma.warpgroup %a, %b, %acc0        starts acc0 + a @ b, as a wgmma group of its own
+    %acc2 = mma.warpgroup_wait %acc1           waits for the group; %acc2 may be read, %acc1 must not be
 
-An accumulator is a tile like any other. One in flight, the result of `mma.warpgroup`, has no value yet: it may go round loops,
-be the accumulator of the next product, and be waited for. Shared operands are read in the async proxy until the group is
-complete. A warpgroup acts as one: what one of its warps knows to be complete has read its operands for all of them.
+An accumulator is a tile. The result of `mma.warpgroup` is in flight and has no value yet: it may be carried by loops, be the
+accumulator of the next wgmma, and be waited for. Operands in shared memory are read in the async proxy until the group is
+complete. A group completes for the whole warpgroup: once one of its warps has waited, all operands have been read.
 (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".)
 """
 
@@ -22,7 +22,8 @@ from weft.ops.tile import LOWER
 
 Precision = Literal["", "tf32"]
 Step = tuple[int, int, int, bool]
-"""One instruction: first accumulator register; first register, or byte from its start on, of a; byte of b; first along k?"""
+"""One instruction: its first accumulator register; the first register, or byte offset, of a; the byte offset of b; and whether
+it is the first along k."""
 
 READS = (
     Effect("read", "shared", "a", "async", "wgmma"),
@@ -31,7 +32,7 @@ READS = (
 
 
 def _products(attrs: Attrs) -> tuple[Effect, ...]:
-    """With `max_imprecise` parts are waited for as they are summed up."""
+    """With `max_imprecise` the operation waits for each of its parts before it adds it."""
     waits = (Effect("sync", "shared", completes="wgmma"),) if attrs["max_imprecise"] else ()
     return *READS, *waits
 
@@ -42,10 +43,11 @@ def _waits(attrs: Attrs) -> tuple[Effect, ...]:
 
 @op("mma.warpgroup", effects=_products, needs="block", stage="tile", removed_by=LOWER)
 def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_imprecise: int = 0) -> Type:
-    """Start acc + a @ b, or a @ b where the scalar `use_acc` does not hold (None: it holds).
+    """Start acc + a @ b, or a @ b if the scalar `use_acc` does not hold (None: it holds).
 
-    `a` is shared memory or a tile, `b` shared memory. With `max_imprecise` of n, every n elements along k the sum is formed in
-    fp32 by ordinary additions (fp8; the tensor core keeps fewer bits); `acc` must be complete then, and the result is."""
+    `a` is shared memory or a tile, `b` shared memory. With `max_imprecise` of n (for fp8, where the tensor core accumulates
+    with fewer bits than fp32), partial results of n elements along k are added in fp32 by ordinary additions. Then `acc` must
+    be complete, and so is the result."""
     _product(a, b, acc)
     shared(b)
     if use_acc is not None:
@@ -56,10 +58,10 @@ def warpgroup(a: Value, b: Value, acc: Value, use_acc: Value | None, max_impreci
 
 @op("mma.warpgroup_wait", effects=_waits, needs="block")
 def warpgroup_wait(*values: Value, pendings: int, reason: str = "") -> tuple[Type, ...]:
-    """Wait until at most the `pendings` latest groups are under way. The results are `values`; those complete are readable.
+    """Wait until at most the latest `pendings` groups are in flight. The results are `values`; complete ones may be read.
 
-    `values` are accumulators. Other accumulators are as they were: unreadable, though the wait may have completed them.
-    `reason` says why `overlap_products` placed it; where the author did, there is none."""
+    `values` are accumulators. Other accumulators must still not be read, even if the wait has completed them. `reason` says why
+    `overlap_products` moved it; it is empty for the author's waits."""
     require(pendings >= 0, "at least 0 groups stay pending")
     return tuple(value.type for value in values)
 
@@ -78,11 +80,12 @@ def wgmma(
     a: Value, b: Value, acc: Value, use_acc: Value | None, *, n: int, k: int, element: str, other: str,
     left: Operand | None, right: Operand, steps: tuple[Step, ...],
 ) -> Type:  # fmt: skip
-    """Instructions m64n`n`k`k` of the partition's warpgroups, one group. `element` and `other` are codes of a's and b's types.
+    """One group of m64n`n`k`k` instructions of the partition's warpgroups. `element` and `other` are the codes of the types of
+    a and b.
 
-    `left` and `right` say how the operands lie in shared memory (`left` is None for registers); steps that are the first along
-    k of their accumulator registers obey `use_acc`, the others add. Instruction i updates registers `steps[i][0]` and the
-    n / 2 - 1 after it, in place."""
+    `left` and `right` describe the operands in shared memory (`left` is None for registers). Steps that are the first along k
+    for their accumulator registers obey `use_acc`, the others accumulate. Instruction i updates `n / 2` registers from
+    `steps[i][0]` on, in place."""
     count = regs(acc).count
     require(isinstance(b.type, SharedArrayType), "b is memory: {}", b.type)
     require(
@@ -99,9 +102,9 @@ def wgmma(
 
 @op("mma.begin", stage="lowered")
 def begin(x: Value) -> Type:
-    """The array `x` as the first value of an accumulator: the assembler learns nothing of what is in it.
+    """The array `x` as the initial value of an accumulator, hidden from ptxas.
 
-    Constants that meet products in flight where control flow joins would be moved into their registers."""
+    If ptxas knew that it is constant, it would move the constants into the registers of a wgmma in flight at a join."""
     return regs(x)
 
 
@@ -109,7 +112,8 @@ def begin(x: Value) -> Type:
 def mma_sync(
     a: Value, b: Value, acc: Value, *, k: int, element: str, other: str, steps: tuple[tuple[int, int, int], ...]
 ) -> Type:  # fmt: skip
-    """Instructions m16n8k`k` of each warp: their first registers of acc (4), a (16 k / 32) and b (8 k / 32), in order."""
+    """m16n8k`k` instructions of each warp, in order. A step has the first registers of acc (4 registers), a (16 k / 32) and b
+    (8 k / 32)."""
     regs(a)
     regs(b)
     require(all(0 <= first <= regs(acc).count - 4 for first, *_ in steps), "accumulator registers that are not there")
@@ -117,7 +121,7 @@ def mma_sync(
 
 
 def _product(a: Value, b: Value, acc: Value) -> None:
-    """Shapes of the trailing two dimensions fit; there are no others."""
+    """The operands are matrices whose shapes fit."""
     (m, k), (inner, n) = _matrix(a), _matrix(b)
     c = tile(acc)
     require(k == inner and c.shape == (m, n), "{} times {} added to {}", a.type, b.type, acc.type)

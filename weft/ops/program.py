@@ -1,4 +1,4 @@
-"""Who and where a program, warp or thread is, and barriers between a block's threads."""
+"""Indices of programs, warps and threads, and barriers between the threads of a block."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ def thread_id() -> Type:
 
 @op("program.uniform", elementwise=True)
 def uniform(x: Value) -> Type:
-    """The same scalar, claimed by the author to be equal in all threads of the block; the simulator checks it."""
+    """The same scalar, which the author asserts to be uniform across the block; the simulator checks it."""
     return x.type
 
 
 @op("sync.barrier", effects=(Effect("sync", "threads"),), needs="block")
 def barrier(reason: str = "") -> None:
-    """All threads of the block (of the partition) arrive before any goes on; their shared and global accesses are ordered.
+    """Barrier of the threads of the block (of the partition); orders their shared and global accesses.
 
-    `reason` says what it keeps apart when `insert_sync` placed it; the author's own have none."""
+    `reason` says why `insert_sync` inserted it; it is empty for the author's."""
 
 
 @op("sync.fence_async", effects=(Effect("sync", "shared", proxy="async"),), needs="block")
 def fence_async(cluster: bool = False, reason: str = "") -> None:
-    """Order each thread's accesses to shared memory so far before later ones of the async proxy (PTX fence.proxy.async).
+    """Proxy fence: order earlier generic accesses to shared memory before later ones of the async proxy (fence.proxy.async).
 
-    It orders what the executing thread did, or knows to be done. `reason` as for `barrier`."""
+    It orders the accesses of the executing thread, and those that happen before the fence. `reason` as in `barrier`."""
 
 
 @op("sync.block", effects=(Effect("sync", "threads"),), needs="block")
 def block_barrier() -> None:
-    """All threads of the block, of all its partitions, arrive before any goes on."""
+    """Barrier of all threads of the block, of all its partitions."""
 
 
 @op("sync.warp", effects=(Effect("sync", "warp"),), needs="warp")
 def warp_barrier() -> None:
-    """All threads of the warp arrive before any goes on; their accesses are ordered, those of other warps are not."""
+    """Barrier of the threads of a warp; orders their accesses among each other (PTX bar.warp.sync)."""
 
 
 def _named(attrs: Attrs) -> tuple[Effect, ...]:
@@ -79,15 +79,15 @@ def _named(attrs: Attrs) -> tuple[Effect, ...]:
 
 @op("sync.named", effects=_named, needs="block")
 def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
-    """The author's barrier of a number: it waits until `warps` warps of the block have come (PTX bar.sync).
+    """Named barrier of the author: it waits until `warps` warps of the block have arrived (PTX bar.sync).
 
-    With `arrive` the partition comes but does not wait (bar.arrive)."""
+    With `arrive` the partition arrives without waiting (bar.arrive)."""
     require(0 <= number < 16, "named barriers have numbers from 0 to 15")
     require(1 <= warps <= 32, "a block has 1 to 32 warps")
 
 
 def threads_of(func: Func) -> int:
-    """Threads of a block: as many as a launch with `block=` has, else whole warps, those of all partitions."""
+    """The number of threads of a block: given by a launch with `block=`, else that of the warps of all partitions."""
     attrs = func.attrs
     if attrs.block is not None and attrs.total_warps is None:
         return prod(attrs.block)

@@ -1,4 +1,4 @@
-"""Operations that combine elements across a tile: reductions, scans, histogram, gather, and user-written element functions."""
+"""Operations across the elements of a tile: reductions, scans, histogram, gather, dot, and elementwise functions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.ops.tile import LOWER
 
 @op("tile.reduce", stage="tile", removed_by=LOWER, needs="block")
 def reduce(*values: Value, axis: int, in_order: bool = False, combine: Region) -> tuple[Type, ...]:
-    """Combine all elements along `axis`, in the order that `layout.reduction.plan_reduction` gives for the layout, or in
-    increasing order where `in_order` says that the function may not commute (`plan_ordered_reduction`).
+    """Combine all elements along `axis`, in the order of `layout.reduction.plan_reduction`, or with `in_order`, for functions
+    that may not commute, in increasing order (`plan_ordered_reduction`).
 
-    `combine` takes two scalars per operand (all left ones, then all right ones) and yields one per operand. Each result loses
-    the axis and lies in `SliceLayout(axis, layout)`; of one-dimensional tiles the results are scalars.
+    `combine` takes two scalars per operand (all left ones, then all right ones) and yields one per operand. A result has the
+    shape without the axis and layout `SliceLayout(axis, layout)`; the results of one-dimensional tiles are scalars.
 
-    Raises LayoutError (layout-reduce-order) for a layout that mixes the axis with others, where the order matters."""
+    Raises LayoutError (layout-reduce-order) with `in_order` for a layout that mixes the axis with others."""
     types = tuple(tile(value) for value in values)
     same_form(*values)
     if in_order and types[0].linear is not None:
@@ -49,7 +49,7 @@ def scan(*values: Value, axis: int, reverse: bool, combine: Region) -> tuple[Typ
 
 @op("elements.map")
 def map_elements(*values: Value, pack: int, body: Region) -> tuple[Type, ...]:
-    """Apply a function of scalars to each element (to `pack` consecutive registers' elements of each operand at once).
+    """Apply a function of scalars to each element, or to the elements of `pack` consecutive registers at once.
 
     The region takes `pack` scalars per operand, operand by operand, and yields `pack` scalars per result."""
     same_form(*values)

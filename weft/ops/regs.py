@@ -1,6 +1,7 @@
-"""Register arrays, and what threads of a warp exchange: of the lowered stage, and of threads that compute by themselves.
+"""Register arrays and warp shuffles, for lowered IR and thread-level code.
 
-Every index is a constant table, so that arrays live in registers. A scalar here is each thread's own (uniform ones included).
+Every index is a compile-time constant, so that arrays stay in registers. Each thread has its own value of a scalar, uniform or
+not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from weft.ops.check import floating, integer, regs, require, same_type, scalar
 
 Table = tuple[int, ...]
 NARROW = (float16, bfloat16, float8e4nv, float8e5)
-"""What `narrow` makes of float32; the last two only on targets with conversions of fp8."""
+"""The result types of `narrow`; the last two only on targets with fp8 conversions."""
 
 
 @op("regs.gather")
@@ -25,7 +26,7 @@ def gather(x: Value, table: Table) -> Type:
 
 @op("regs.concat")
 def concat(*parts: Value) -> Type:
-    """Register arrays (or scalars, as arrays of one) one after another."""
+    """Concatenation of register arrays; a scalar is an array of one."""
     counts = [p.type.count if isinstance(p.type, RegsType) else 1 for p in parts]
     require(len({p.type.element for p in parts}) == 1, "parts of different element types")
     return RegsType(parts[0].type.element, sum(counts))
@@ -33,7 +34,7 @@ def concat(*parts: Value) -> Type:
 
 @op("regs.narrow", stage="lowered")
 def narrow(x: Value, dtype: DType) -> Type:
-    """Registers of float32 as floats of 16 or 8 bits, rounded as `arith.cast` does, two neighbours by one instruction."""
+    """float32 registers cast to 16- or 8-bit floats, rounded as by `arith.cast`, two registers per instruction."""
     t = regs(x)
     require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
     require(dtype in NARROW, "no type to narrow to: {}", dtype)
@@ -94,7 +95,7 @@ def shuffle_xor(x: Value, mask: int) -> Type:
 
 @op("warp.shuffle_idx", needs="warp", scope="thread")
 def shuffle_idx(x: Value, lane: Value) -> Type:
-    """Each lane's value from the lane it names, modulo 32 (PTX `shfl.sync.idx`)."""
+    """Each lane's value from lane `lane` modulo 32 (PTX `shfl.sync.idx`)."""
     scalar(lane)
     integer(lane)
     return x.type

@@ -1,4 +1,4 @@
-"""Lowered stage: the shared memory that the compiler takes for conversions, reductions and the like (accesses: `shared.*`)."""
+"""Scratch shared memory of the compiler in lowered IR, for layout conversions, reductions and others (accesses: `shared.*`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.ops.check import require
 
 @op("scratch.alloc", stage="lowered")
 def alloc(dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES) -> Type:
-    """`count` elements. `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes, a multiple of
-    `align`) is set by `allocate_scratch` by liveness, and `insert_sync` then places barriers on the physical ranges."""
+    """Allocate `count` elements. `tag` is unique, so that value numbering never merges allocations. `allocate_scratch` sets
+    `offset` (in bytes, a multiple of `align`) by liveness, and `insert_sync` orders accesses to the same bytes."""
     require(count > 0, "an allocation has elements")
     return SharedArrayType(dtype, count)

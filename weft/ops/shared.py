@@ -1,7 +1,7 @@
-"""Shared memory: the author's tiles and handles to them; arrays of elements, which they are in the lowered stage.
+"""Shared memory: the author's tiles and handles to them in tile IR, and arrays of elements in lowered IR.
 
-A handle is a value, what it points to is state. Forming one never fails; an access outside of the allocation does.
-What the compiler takes for itself is allocated by `weft.ops.scratch` and accessed by the operations here.
+A handle is a value; the memory that it refers to is state. Creating a handle never fails; an access outside of the allocation
+is an error. `weft.ops.scratch` allocates the compiler's scratch memory, which the operations here access too.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from weft.ops.tile import LOWER
 
 @op("shared.alloc", stage="tile", removed_by=LOWER)
 def alloc(element: DType, shape: tuple[int, ...], layout: SharedLayout, tag: int, offset: int = -1) -> Type:
-    """Memory for tiles of the trailing `layout.rank` dimensions, as many as the leading ones count. Its contents are undefined.
+    """Allocate tiles of the trailing `layout.rank` dimensions, one for each index of the leading ones. Contents are undefined.
 
-    `tag` keeps allocations apart, so that they are never merged; `offset` (in bytes, within the block's shared memory) is
-    set by `allocate_shared`."""
+    `tag` is unique, so that value numbering never merges allocations. `allocate_shared` sets `offset`, in bytes within the
+    block's shared memory."""
     require(len(shape) >= layout.rank, "a shape of at least {} dimensions, not {}", layout.rank, shape)
     return SharedType(element, shape, layout, shape[len(shape) - layout.rank :])
 
 
 @op("shared.index", stage="tile", removed_by=LOWER)
 def index(handle: Value, index: Value) -> Type:
-    """The part at a number along the first dimension, which is none of the layout's."""
+    """The part at an index along the first dimension, which must be a leading one (a stage)."""
     t = shared(handle)
     scalar(index, int32)
     require(len(t.shape) > t.layout.rank, "{} has no leading dimension", t)
@@ -38,7 +38,7 @@ def index(handle: Value, index: Value) -> Type:
 
 @op("shared.slice", stage="tile", removed_by=LOWER)
 def slice(handle: Value, start: int, length: int, dim: int) -> Type:
-    """Elements `start` to `start + length` along a dimension. In the layout's, lengths are powers of two that divide starts."""
+    """Elements `start` to `start + length` along a dimension. Within a tile, length is a power of two that divides start."""
     t = shared(handle)
     leading = len(t.shape) - t.layout.rank
     require(0 <= dim < len(t.shape), "there is no dimension {}", dim)
@@ -53,7 +53,7 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
 def permute(handle: Value, order: tuple[int, ...], layout: SharedLayout) -> Type:
     """The same memory with its dimensions in another order: new dimension i is old dimension `order[i]`.
 
-    Leading dimensions stay where they are; `layout` places the permuted tile where the old layout places the old one."""
+    Leading dimensions are not permuted. `layout` maps each element of the permuted tile to its old offset."""
     t = shared(handle)
     leading = len(t.shape) - t.layout.rank
     require(sorted(order) == list(range(len(t.shape))), "{} is no order of {}", order, t)
@@ -64,7 +64,7 @@ def permute(handle: Value, order: tuple[int, ...], layout: SharedLayout) -> Type
 
 @op("shared.reshape", stage="tile", removed_by=LOWER)
 def reshape(handle: Value, shape: tuple[int, ...], layout: SharedLayout) -> Type:
-    """A whole tile's memory in another shape, elements in row-major order; `layout` places each where it was."""
+    """A whole tile's memory in another shape, elements in row-major order; `layout` maps each element to its old offset."""
     t = shared(handle)
     require(t.shape == t.alloc_shape, "only a whole tile is reshaped: {}", t)
     return SharedType(t.element, shape, layout, shape)
@@ -72,7 +72,7 @@ def reshape(handle: Value, shape: tuple[int, ...], layout: SharedLayout) -> Type
 
 @op("shared.reinterpret", stage="tile", removed_by=LOWER)
 def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: SharedLayout) -> Type:
-    """The bytes from the handle on as another type. They may reach beyond the handle's own; an access then may fail."""
+    """The bytes from the handle on as another type. They may extend past the handle's; an access there may fail."""
     shared(handle)
     require(len(shape) >= layout.rank, "a shape of at least {} dimensions, not {}", layout.rank, shape)
     return SharedType(element, shape, layout, shape[len(shape) - layout.rank :])
@@ -80,7 +80,7 @@ def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: S
 
 @op("shared.load", effects=(reads("handle", "shared"),), stage="tile", removed_by=LOWER)
 def load(handle: Value, layout: DistributedLayout) -> Type:
-    """The tile in shared memory, in registers."""
+    """Load a tile from shared memory to registers."""
     t = shared(handle)
     require(len(t.shape) == t.layout.rank, "{} holds several tiles", t)
     return tile_type(t.element, t.shape, layout)
@@ -88,7 +88,7 @@ def load(handle: Value, layout: DistributedLayout) -> Type:
 
 @op("shared.store", effects=(writes("handle", "shared"),), stage="tile", removed_by=LOWER)
 def store(handle: Value, value: Value) -> None:
-    """Write a tile. Elements that several threads hold are written once."""
+    """Store a tile. An element that several threads hold is written once."""
     t, v = shared(handle), tile(value)
     require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
 
@@ -121,27 +121,27 @@ def _along(t: SharedType, indices: TileType, axis: int) -> None:
 
 @op("shared.keep_alive", effects=(Effect("sync", "shared", "handle"),), stage="tile", removed_by=LOWER)
 def keep_alive(handle: Value) -> None:
-    """The memory is not given to another allocation before this place. No thread reads anything."""
+    """Keep the allocation alive until here: its bytes are not reused before. It accesses nothing."""
     shared(handle)
 
 
-# Arrays: the memory of tiles in the lowered stage, and what threads share. Access `i` goes to element `base ^ offsets[i]`,
-# where `base` is each thread's own. `pads` (pairs of an interval and a padding) then spread elements out
-# (`weft.layout.shared.layouts.padded`), and `added[i]`, if given, is added to that place.
+# Arrays: the memory of tiles in lowered IR, and shared memory of thread-level code. Access `i` is to element
+# `base ^ offsets[i]`, where `base` differs by thread. `pads` (pairs of an interval and a padding) then insert padding
+# (`weft.layout.shared.layouts.padded`), and `added[i]`, if given, is added to the result.
 
 
 @op("shared.array")
 def array(dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES) -> Type:
-    """`count` elements of the author's, whose accesses are in order: tile IR brought them in order, or, where threads share
-    memory (`weft.ops.thread`), the author did. `tag` keeps allocations apart, so that they are never merged; `offset` (in
-    bytes, a multiple of `align`) is set by `allocate_shared`."""
+    """Allocate `count` elements for the author. Accesses to them are ordered already: by `insert_sync` on tile IR, or by the
+    author in thread-level code (`weft.ops.thread`). `tag` is unique, so that value numbering never merges allocations.
+    `allocate_shared` sets `offset` (in bytes, a multiple of `align`)."""
     require(count > 0, "an allocation has elements")
     return SharedArrayType(dtype, count)
 
 
 @op("shared.view")
 def view(memory: Value, offset: Value, element: DType, count: int) -> Type:
-    """Part of an allocation: `count` elements from a byte on (int32 scalar). Nothing is checked before it is accessed."""
+    """A part of an allocation: `count` elements from a byte offset (int32 scalar) on. Bounds are checked at accesses only."""
     shared_array(memory)
     scalar(offset, int32)
     require(count > 0, "a view has elements")
@@ -160,7 +160,7 @@ def store_regs(
     added: Table = (),
     pads: Pads = (),
 ) -> None:
-    """Write registers; access `i` writes the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
+    """Store registers; access `i` stores the `vec` registers `registers[i]` to consecutive elements. `mask` is a scalar."""
     t = shared_array(memory)
     scalar(base)
     boolean(mask)
@@ -178,7 +178,7 @@ def load_regs(
     added: Table = (),
     pads: Pads = (),
 ) -> Type:
-    """Read registers; `registers` names each register of the result once."""
+    """Load registers; `registers` has each register of the result once."""
     t = shared_array(memory)
     scalar(base)
     _accesses(offsets, added, registers, vec)
@@ -204,9 +204,9 @@ def load_matrix(
 ) -> Type:  # fmt: skip
     """Read matrices of 8 rows of 16 bytes (PTX ldmatrix), `matrices` (1, 2 or 4) per instruction.
 
-    Lane l's place in access i is where row l % 8 of matrix l // 8 lies; `registers[i]` are the elements of its 32-bit word
-    of each matrix: word l % 4 of row l // 4, or with `transposed` column l // 4 of rows 2 * (l % 4) and one more (16-bit
-    elements only).
+    In access i lane l gives the address of row l % 8 of matrix l // 8. `registers[i]` are the elements of the lane's 32-bit
+    word of each matrix: word l % 4 of row l // 4, or with `transposed` column l // 4 of rows 2 * (l % 4) and 2 * (l % 4) + 1
+    (16-bit elements only).
     """
     t = shared_array(memory)
     scalar(base)
@@ -220,7 +220,7 @@ def store_matrix(
     memory: Value, base: Value, value: Value, mask: Value | None, offsets: Table, registers: tuple[Table, ...],
     matrices: int, transposed: bool, added: Table = (), pads: Pads = (),
 ) -> None:  # fmt: skip
-    """Write matrices of 8 rows of 16 bytes (PTX stmatrix), as `load_matrix` reads them. `mask` is a scalar of each warp."""
+    """Store matrices of 8 rows of 16 bytes (PTX stmatrix), as `load_matrix` loads them. `mask` is a warp-uniform scalar."""
     t = shared_array(memory)
     scalar(base)
     boolean(mask)

@@ -1,15 +1,14 @@
-"""Matrix products of Blackwell's tensor cores: one thread starts them, and they run on in tensor memory.
+"""tcgen05 MMAs of Blackwell: one thread issues them, and they execute asynchronously with accumulators in tensor memory.
 
     tcgen05.mma %a, %b, %acc                    starts acc + a @ b
-    tcgen05.commit %bar                         one arrival on the barrier, when all that was started before is complete
+    tcgen05.commit %bar                         one arrival on the mbarrier when all earlier operations are complete
 
-The elected thread of the partition starts products, copies and commits. Products of one thread that add to the same
-accumulator by the same instructions are carried out in order, and so are copies to tensor memory before the products that
-follow. Nothing else waits for them: who reads the accumulator, also as an operand of a product, or writes the operands'
-memory, waits for a barrier that a commit arrives on. Operands in shared memory are read in the async
-proxy. In a kernel whose tensor memory layouts say `two_ctas`, the first of two neighbouring blocks starts the product of both:
-each block has half of the rows of a and of the accumulator, and half of the columns of b.
-(PTX ISA, "TensorCore 5th Generation Family Instructions".)
+The elected thread of the partition issues MMAs, copies and commits. MMAs of one thread that accumulate to the same accumulator
+by the same instructions execute in order, and so do copies to tensor memory before later MMAs. Everything else must be waited
+for: before the accumulator is read (also as an operand of an MMA), or the operands' memory is written, a thread waits for an
+mbarrier on which a commit arrives. Operands in shared memory are read in the async proxy. If the tensor memory layouts have
+`two_ctas` (`.cta_group::2`), the first of two neighbouring blocks issues the MMA of both: each block holds half of the rows of
+a and of the accumulator, and half of the columns of b. (PTX ISA, "TensorCore 5th Generation Family Instructions".)
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _commits(attrs: Attrs) -> tuple[Effect, ...]:
 
 @op("tcgen05.mma", effects=(*A, B, ACC), needs="block", stage="tile", removed_by=LOWER)
 def mma(a: Value, b: Value, acc: Value, use_acc: Value | None, pred: Value | None) -> None:
-    """Start acc + a @ b, or a @ b where the scalar `use_acc` does not hold (None: it holds), where `pred` holds.
+    """Start acc + a @ b, or a @ b if the scalar `use_acc` does not hold (None: it holds), if `pred` holds.
 
     `a` is shared or tensor memory, `b` shared memory, `acc` tensor memory."""
     (m, k), (inner, n) = _matrix(a), _matrix(b)
@@ -57,10 +56,10 @@ def mma_scaled(
     a: Value, b: Value, acc: Value, a_scale: Value, b_scale: Value, use_acc: Value | None, pred: Value | None,
     a_type: Format, b_type: Format,
 ) -> None:  # fmt: skip
-    """As `mma`, each run of elements along k multiplied by its scale first. e2m1 elements come as bytes, two of neighbouring
-    k each, the first one in the low half.
+    """Block-scaled MMA: as `mma`, with each run of elements along k multiplied by its scale first. Two e2m1 elements with
+    neighbouring k are packed in a byte, the first in the low half.
 
-    Scales are tensor memory: [M, K / run] of a and [N, K / run] of b, of powers of two (uint8: e8m0, runs of 32) or of e4m3
+    Scales are in tensor memory: [M, K / run] for a and [N, K / run] for b, powers of two (uint8: e8m0, runs of 32) or e4m3
     (float8e4nv, runs of 16)."""
     (m, k), (inner, n) = _matrix(a), _matrix(b)
     shared(b)
@@ -74,31 +73,31 @@ def mma_scaled(
 
 @op("tcgen05.copy", effects=COPIES, needs="block", stage="tile", removed_by=LOWER)
 def copy(src: Value, dst: Value) -> None:
-    """Start to copy a tile from shared to tensor memory."""
+    """Start an asynchronous copy of a tile from shared to tensor memory."""
     s, d = shared(src), tensor_memory(dst)
     require((s.element, s.shape) == (d.element, d.shape), "{} copied to {}", s, d)
 
 
 @op("tcgen05.commit", effects=_commits, needs="block")
 def commit(bar: Value, pred: Value | None, receivers: tuple[int, ...] = ()) -> None:
-    """One arrival on the barrier when all tcgen05 operations that the elected thread started before are complete, where `pred`
+    """One arrival on the mbarrier when all tcgen05 operations that the elected thread issued before are complete, if `pred`
     holds.
 
-    With `receivers` it comes to the barriers, at the same place, of several blocks: of those whose number in the cluster
-    differs from this block's only in the bits of one of the masks. Where two blocks multiply together the first one commits."""
+    With `receivers` it arrives on the mbarriers at the same offset of several blocks: those whose cluster rank differs from
+    this block's only in the bits of one of the masks. With `.cta_group::2` the first block of the pair commits."""
     barrier(bar)
     _flags(pred)
 
 
 @op("tcgen05.fence", effects=(Effect("sync", "tensor"),))
 def fence(before: bool, reason: str = "") -> None:
-    """Order tcgen05 operations with what orders threads: with `before`, those so far come before what the thread signals next;
-    else those that follow come after what it has waited for. `reason` says what it is for when a pass placed it.
+    """Order tcgen05 operations with thread synchronisation: with `before`, earlier ones precede the thread's next signal
+    (`before_thread_sync`); else later ones follow its last wait (`after_thread_sync`). `reason` says why a pass inserted it.
 
     A commit needs none before it. (PTX ISA, tcgen05.fence.)"""
 
 
-# Lowered
+# Lowered IR
 
 
 @op("tcgen05.issue", effects=(*A, B, ACC, *SCALES), needs="block", stage="lowered")
@@ -106,10 +105,10 @@ def issue(
     a: Value, b: Value, acc: Value, a_scale: Value | None, b_scale: Value | None, use_acc: Value | None, pred: Value | None,
     *, kind: Kind, left: Operand | None, right: Operand, steps: tuple[Step, ...], two_ctas: bool = False,
 ) -> None:  # fmt: skip
-    """Instructions of one product. `acc` and the scales are addresses in tensor memory, and so is `a` where `left` is None.
+    """The instructions of one MMA. `acc` and the scales are tensor memory addresses, and so is `a` if `left` is None.
 
-    `left` and `right` say how the operands lie in shared memory. Steps that are the first along k of their columns obey
-    `use_acc`, the others add."""
+    `left` and `right` describe the operands in shared memory. Steps that are the first along k for their columns obey
+    `use_acc`, the others accumulate."""
     require(isinstance(b.type, SharedArrayType), "b is memory: {}", b.type)
     require(isinstance(a.type, SharedArrayType) == (left is not None), "a does not lie where it should: {}", a.type)
     for address in (acc, a_scale, b_scale, a if left is None else None):
@@ -122,7 +121,7 @@ def issue(
 def copy_shared(
     src: Value, dst: Value, *, shape: str, operand: Operand, steps: tuple[CopyStep, ...], two_ctas: bool = False
 ) -> None:
-    """Instructions tcgen05.cp of one copy; `shape` is PTX's, as in "32x128b.warpx4", `operand` says how the source lies."""
+    """The tcgen05.cp instructions of one copy; `shape` is PTX's, such as "32x128b.warpx4"; `operand` describes the source."""
     shared_array(src)
     scalar(dst, int32)
 

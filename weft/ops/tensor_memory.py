@@ -1,10 +1,10 @@
-"""Tensor memory: 128 lanes by 512 columns of 32 bits in each multiprocessor, where tcgen05 products keep accumulators.
+"""Tensor memory: 128 lanes by 512 columns of 32 bits in each SM, which holds the accumulators of tcgen05 MMAs.
 
-    %acc = tmem.alloc {shape=(128, 256), ...}                   columns of it, for as long as the kernel runs
-    %x = tmem.load %acc                                         a tile in registers; a warp reaches 32 lanes only
+    %acc = tmem.alloc {shape=(128, 256), ...}                   columns, for as long as the kernel runs
+    %x = tmem.load %acc                                         a tile in registers; a warp can access 32 lanes only
 
-Handles are values, what they point to is state. Forming one never fails. In the lowered stage an address is an int32 scalar,
-lane << 16 | column, and the kernel takes all of its columns at its beginning and gives them back at its end.
+Handles are values; the memory that they refer to is state. Creating a handle never fails. In lowered IR an address is an int32
+scalar, lane << 16 | column. The kernel allocates all of its columns at its entry and deallocates them before it returns.
 (PTX ISA, "Tensor Memory", tcgen05.alloc, tcgen05.ld and tcgen05.st.)
 """
 
@@ -26,17 +26,17 @@ STORES = Effect("write", "tensor", "handle")
 
 @op("tmem.alloc", stage="tile", removed_by=LOWER)
 def alloc(element: DType, shape: tuple[int, ...], layout: TensorLayout, tag: int, column: int = -1) -> Type:
-    """Columns for tiles of the trailing two dimensions, as many as the leading ones count. Their contents are undefined.
+    """Allocate columns for tiles of the trailing two dimensions, one per index of the leading ones. Contents are undefined.
 
-    `tag` keeps allocations apart, so that they are never merged; `column`, within what the kernel has, is set by
-    `allocate_tensor_memory`."""
+    `tag` is unique, so that value numbering never merges allocations. `allocate_tensor_memory` sets `column`, within the
+    kernel's columns."""
     require(len(shape) >= 2, "a shape of at least two dimensions, not {}", shape)
     return TensorType(element, shape, layout, shape[-2:])
 
 
 @op("tmem.index", stage="tile", removed_by=LOWER)
 def index(handle: Value, index: Value) -> Type:
-    """The part at a number along the first of more than two dimensions."""
+    """The part at an index along the first of more than two dimensions."""
     t = tensor_memory(handle)
     scalar(index, int32)
     require(len(t.shape) > 2, "{} has no leading dimension", t)
@@ -45,7 +45,7 @@ def index(handle: Value, index: Value) -> Type:
 
 @op("tmem.slice", stage="tile", removed_by=LOWER)
 def slice(handle: Value, start: int, length: int, dim: int) -> Type:
-    """Elements `start` to `start + length` along a dimension. In a tile's own, lengths are powers of two that divide starts."""
+    """Elements `start` to `start + length` along a dimension. Within a tile, length is a power of two that divides start."""
     t = tensor_memory(handle)
     leading = len(t.shape) - 2
     require(0 <= dim < len(t.shape), "there is no dimension {}", dim)
@@ -58,7 +58,7 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
 
 @op("tmem.reinterpret", stage="tile", removed_by=LOWER)
 def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: TensorLayout) -> Type:
-    """The columns from the handle on as another type. They may reach beyond the handle's own; an access then may fail."""
+    """The columns from the handle on as another type. They may extend past the handle's; an access there may fail."""
     tensor_memory(handle)
     require(len(shape) >= 2, "a shape of at least two dimensions, not {}", shape)
     return TensorType(element, shape, layout, shape[-2:])
@@ -66,7 +66,7 @@ def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: T
 
 @op("tmem.load", effects=(LOADS,), needs="block", stage="tile", removed_by=LOWER)
 def load(handle: Value, layout: DistributedLayout) -> Type:
-    """The tile in tensor memory, in registers; there when the operation is over (tcgen05.wait::ld)."""
+    """Load a tile from tensor memory to registers; the operation waits for completion (tcgen05.wait::ld)."""
     t = tensor_memory(handle)
     require(len(t.shape) == 2, "{} holds several tiles", t)
     return tile_type(t.element, t.shape, layout)
@@ -74,13 +74,13 @@ def load(handle: Value, layout: DistributedLayout) -> Type:
 
 @op("tmem.store", effects=(STORES,), needs="block", stage="tile", removed_by=LOWER)
 def store(handle: Value, value: Value, pred: Value | None) -> None:
-    """Write a tile, where the scalar `pred` holds; done when the operation is over (tcgen05.wait::st)."""
+    """Store a tile if the scalar `pred` holds; the operation waits for completion (tcgen05.wait::st)."""
     t, v = tensor_memory(handle), tile(value)
     require((t.element, t.shape) == (v.element, v.shape), "{} stored to {}", v, t)
     _predicate(pred)
 
 
-# Lowered
+# Lowered IR
 
 
 @op(
@@ -90,9 +90,9 @@ def store(handle: Value, value: Value, pred: Value | None) -> None:
     stage="lowered",
 )
 def reserve(room: Value, columns: int, two_ctas: bool) -> Type:
-    """Take so many columns for the block (each of two, with `two_ctas`) and take no more; all threads meet. Their address.
+    """Allocate the block's columns (in both blocks of a pair with `two_ctas`) and relinquish the permit; returns their address.
 
-    `room` is shared memory through which the first warp, which takes them, tells the others."""
+    The first warp allocates, and passes the address to the others through shared memory, `room`. All threads synchronise."""
     require(room.type == SharedArrayType(uint32, 1), "{} cannot hold an address", room.type)
     require(32 <= columns <= 512 and columns & (columns - 1) == 0, "{} columns cannot be had", columns)
     return ScalarType(int32)
@@ -100,7 +100,7 @@ def reserve(room: Value, columns: int, two_ctas: bool) -> Type:
 
 @op("tmem.release", effects=(Effect("sync", "threads"),), needs="block", stage="lowered")
 def release(address: Value, columns: int, two_ctas: bool) -> None:
-    """All threads meet, then the first warp gives the columns back."""
+    """Deallocate the columns, by the first warp after a barrier of all threads."""
     scalar(address, int32)
 
 
@@ -109,11 +109,11 @@ def load_regs(
     address: Value, element: DType, variant: Variant, repeat: int, offsets: Table, registers: tuple[Table, ...],
     packed: bool = False, split: int = 0,
 ) -> Type:  # fmt: skip
-    """Read registers; they are there when the operation is over.
+    """Load registers; the operation waits for completion.
 
-    `address` is the warp's own, its 32 lanes included (an int32 scalar of warp scope). Instruction i reads at `offsets[i]`
-    behind it, and its words fill `registers[i]`, the elements of a word lowest first. With `packed` each word takes two
-    elements of 16 bits, of neighbouring columns; `split` is how many columns lie between the halves of 16x32bx2."""
+    `address` is that of the warp's 32 lanes (a warp-uniform int32 scalar). Instruction i loads from `offsets[i]` past it, and
+    its words fill `registers[i]`, the elements of a word from the lowest. With `packed` each word has two 16-bit elements of
+    neighbouring columns. `split` is the number of columns between the halves of 16x32bx2."""
     scalar(address, int32)
     _accesses(offsets, registers)
     return RegsType(element, _count(registers))
@@ -124,7 +124,7 @@ def store_regs(
     address: Value, value: Value, pred: Value | None, variant: Variant, repeat: int, offsets: Table,
     registers: tuple[Table, ...], packed: bool = False, split: int = 0,
 ) -> None:  # fmt: skip
-    """Write registers as `load_regs` reads them, where `pred` holds."""
+    """Store registers as `load_regs` loads them, if `pred` holds."""
     scalar(address, int32)
     _predicate(pred)
     _accesses(offsets, registers)

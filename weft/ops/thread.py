@@ -1,9 +1,9 @@
-"""What each thread does by itself: its own arrays, and shared memory and registers as thread-level kernels see them.
+"""Thread-level code: thread-local arrays, and individual accesses of threads to shared memory and register fragments.
 
-These operations stand in both stages as they are. A scalar that differs between threads, or a register array, is each thread's
-own value. What threads do to shared memory is ordered by the author's barriers, and none are inserted for it.
-Access `i` of `n` moves `vec` consecutive elements from element `index + offsets[i]` on, as registers `i * vec` and so on, by
-one instruction. `mask` is one predicate per access, or one for all.
+Most of these operations are the same in tile IR and lowered IR. Each thread has its own value of a divergent scalar or register
+array. The author orders thread-level accesses to shared memory by barriers; none are inserted between them. Access `i` of `n`
+moves `vec` consecutive elements from element `index + offsets[i]` on, in registers `i * vec` and following, by one instruction.
+`mask` is one predicate per access, or one for all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from weft.ops.tile import LOWER
 
 @op("thread.alloc_local")
 def alloc_local(dtype: DType, count: int, tag: int) -> Type:
-    """An array of `count` elements of each thread's own, undefined until written. `tag` keeps allocations apart."""
+    """A thread-local array of `count` elements, undefined until written. `tag` is unique, so that arrays are never merged."""
     require(count > 0, "an array has elements")
     return LocalType(dtype, count)
 
 
 @op("thread.load_local", effects=(Effect("read", "local", "memory"),), scope="thread")
 def load_local(memory: Value, index: Value | None, offsets: Table) -> Type:
-    """Read element `index + offsets[i]` into register i; without an index the places are known at compile time."""
+    """Load element `index + offsets[i]` to register i; without `index` all offsets are compile-time constants."""
     t = _local(memory)
     _index(index, offsets, t.count)
     return RegsType(t.element, len(offsets))
@@ -37,7 +37,7 @@ def load_local(memory: Value, index: Value | None, offsets: Table) -> Type:
 
 @op("thread.store_local", effects=(Effect("write", "local", "memory"),))
 def store_local(memory: Value, index: Value | None, value: Value, mask: Value | None, offsets: Table) -> None:
-    """Write register i to element `index + offsets[i]`."""
+    """Store register i to element `index + offsets[i]`."""
     t = _local(memory)
     _index(index, offsets, t.count)
     _mask(mask, len(offsets))
@@ -46,7 +46,7 @@ def store_local(memory: Value, index: Value | None, value: Value, mask: Value | 
 
 @op("thread.load_shared", effects=(reads("memory", "shared"),), scope="thread")
 def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table, vec: int) -> Type:
-    """Read shared memory; registers of accesses that are masked off are undefined."""
+    """Load from shared memory; registers of accesses that are masked off are undefined."""
     t = shared_array(memory)
     _accesses(t, index, mask, offsets, vec)
     return RegsType(t.element, len(offsets) * vec)
@@ -54,7 +54,7 @@ def load_shared(memory: Value, index: Value, mask: Value | None, offsets: Table,
 
 @op("thread.store_shared", effects=(writes("memory", "shared"),))
 def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, offsets: Table, vec: int) -> None:
-    """Write shared memory; accesses that are masked off write nothing."""
+    """Store to shared memory; accesses that are masked off store nothing."""
     t = shared_array(memory)
     _accesses(t, index, mask, offsets, vec)
     require(value.type == RegsType(t.element, len(offsets) * vec), "{} into {}", value.type, t)
@@ -62,7 +62,7 @@ def store_shared(memory: Value, index: Value, value: Value, mask: Value | None, 
 
 @op("thread.atomic_shared", effects=(reads("memory", "shared"), writes("memory", "shared")), scope="thread")
 def atomic_shared(memory: Value, index: Value, value: Value, mask: Value | None, kind: Atomic) -> Type:
-    """Combine a scalar into element `index` in one step; the old value, undefined where the scalar `mask` does not hold."""
+    """Combine a scalar into element `index` atomically; returns the old value, undefined if the scalar `mask` does not hold."""
     t = shared_array(memory)
     _accesses(t, index, mask, (0,), 1)
     scalar(value, t.element)
@@ -72,7 +72,7 @@ def atomic_shared(memory: Value, index: Value, value: Value, mask: Value | None,
 
 @op("thread.shared_of", stage="tile", removed_by=LOWER)
 def shared_of(handle: Value) -> Type:
-    """The memory of a whole tile as threads see it: as many elements as the tile has, in the order of their offsets."""
+    """The memory of a whole tile as an array for thread-level accesses, with its elements in order of their offsets."""
     t = shared(handle)
     require(len(t.shape) == t.layout.rank and t.shape == t.alloc_shape, "a whole tile is needed: {}", t)
     return SharedArrayType(t.element, prod(t.shape))
@@ -80,7 +80,7 @@ def shared_of(handle: Value) -> Type:
 
 @op("thread.fragment", stage="tile", removed_by=LOWER, scope="thread")
 def fragment(x: Value) -> Type:
-    """The registers of a tile that each thread holds, in the order of its layout."""
+    """The registers of a tile that each thread holds, in the order of the layout."""
     t = tile(x)
     require(t.resolved, "a fragment of a tile needs its layout")
     return RegsType(t.element, t.registers)
@@ -88,7 +88,7 @@ def fragment(x: Value) -> Type:
 
 @op("thread.assemble", stage="tile", removed_by=LOWER)
 def assemble(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Type:
-    """The tile whose elements each thread holds in these registers; threads that hold an element in common agree on it."""
+    """The tile whose elements each thread holds in these registers; all threads that hold an element must agree on it."""
     t = regs(x)
     made = tile_type(t.element, shape, layout)
     require(made.resolved and made.registers == t.count, "{} for {}", t, made)
@@ -97,10 +97,10 @@ def assemble(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Typ
 
 @op("thread.bounds", effects=(Effect("write", "io"),))
 def bounds(*values: Value, sizes: Table, view: str, where: tuple[str, ...] = ()) -> None:
-    """Indices into a view, checked by the simulator, and on a GPU under `debug` only.
+    """A bounds check of indices into a view: in the simulator always, on a GPU in debug builds only.
 
     Index i of the first `len(sizes)` scalars must be at least 0 and less than `sizes[i]`; a size of -1 stands for the next of
-    the scalars that follow. `view` is how the author made the view, and `where` says of each index what it counts there, such
+    the scalars that follow. `view` is the author's expression for the view, and `where` says of each index what it counts, such
     as "along axis 1 of"."""
     count = len(sizes)
     require(len(values) == count + sizes.count(-1), "an index per size, and the sizes that are not constants")

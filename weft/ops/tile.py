@@ -23,7 +23,7 @@ def arange(start: int, end: int, layout: DistributedLayout) -> Type:
 
 @op("tile.splat", stage="tile", removed_by=LOWER)
 def splat(x: Value, shape: tuple[int, ...], layout: DistributedLayout) -> Type:
-    """A tile whose elements all are the scalar `x`."""
+    """A tile whose elements are all equal to the scalar `x`."""
     scalar(x)
     return tile_type(x.type.element, shape, layout)
 
@@ -38,7 +38,7 @@ def expand_dims(x: Value, axis: int) -> Type:
 
 @op("tile.broadcast", stage="tile", removed_by=LOWER)
 def broadcast(x: Value, shape: tuple[int, ...]) -> Type:
-    """Repeat along axes of length one. The layout's spelling stays, unless it was made for one shape only."""
+    """Repeat along axes of length one. The layout stays the same object, unless it is specific to one shape."""
     t = tile(x)
     require(len(shape) == len(t.shape), "broadcast cannot change the rank of {}", t.shape)
     require(
@@ -49,7 +49,7 @@ def broadcast(x: Value, shape: tuple[int, ...]) -> Type:
 
 @op("tile.reshape", stage="tile", removed_by=LOWER)
 def reshape(x: Value, shape: tuple[int, ...]) -> Type:
-    """The same elements in row-major order under another shape; no data moves, the layout follows."""
+    """The same elements in row-major order with another shape; no data moves, and the layout is derived from the old one."""
     t = tile(x)
     require(math.prod(shape) == math.prod(t.shape), "{} and {} differ in size", t.shape, shape)
     return tile_type(t.element, shape, infer.reshape(t.layout, t.shape, shape))
@@ -89,7 +89,7 @@ def convert(x: Value, layout: DistributedLayout) -> Type:
 
 @op("tile.set_layout", stage="tile", removed_by="resolve_layouts")
 def set_layout(x: Value, layout: DistributedLayout) -> Type:
-    """Give a tile whose layout is still to be inferred this layout; nothing moves."""
+    """Set the layout of a tile whose layout is to be inferred; no data moves."""
     t = tile(x)
     return tile_type(t.element, t.shape, layout)
 
@@ -106,12 +106,12 @@ def extract(x: Value) -> Type:
 def hint(
     x: Value, divisible: tuple[int, ...] = (), contiguous: tuple[int, ...] = (), constant: tuple[int, ...] = ()
 ) -> Type:
-    """The same value with the author's promise per axis: values are multiples of `divisible`, runs of `contiguous` elements
-    count up by one, runs of `constant` elements are equal. A scalar has one axis. The simulator checks promises."""
+    """The same value with the author's hints per axis: values are multiples of `divisible`, runs of `contiguous` elements
+    increase by one, runs of `constant` elements are equal. A scalar has one axis. The simulator checks hints."""
     return x.type
 
 
 @op("value.assume", effects=(Effect("read", "io"),))
 def assume(condition: Value) -> None:
-    """The author's promise that a scalar condition holds; the simulator checks it."""
+    """The author's assumption that a scalar condition holds; the simulator checks it."""
     scalar(condition)

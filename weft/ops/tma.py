@@ -1,12 +1,12 @@
-"""TMA: the copy engine that moves blocks of tensors between global and shared memory (PTX ISA, cp.async.bulk.tensor).
+"""TMA: asynchronous copies of tensor blocks between global and shared memory (PTX ISA, cp.async.bulk.tensor).
 
-Requests are issued by one elected thread of the partition and carried out in the async proxy. A load completes on an mbarrier
-by its bytes; stores and reductions each are a bulk group of the elected thread, complete when their source has been read.
-The requests of a load may be spread over `issuers` warps: request i is issued by the elected thread of warp
-(`first` + i) % `issuers` of the partition (`weft.passes.sync.spread_requests`).
+One elected thread of the partition issues the instructions, which access memory in the async proxy. A load completes its bytes
+on an mbarrier. Each store or reduction is a bulk group of the elected thread, which is waited for until its source is read.
+The instructions of a load may be distributed over `issuers` warps: the elected thread of warp (`first` + i) % `issuers` of the
+partition issues instruction i (`weft.passes.sync.spread_requests`).
 
-In the lowered stage handles are arrays and `boxes` lists what the hardware moves in one instruction: how far a box lies from
-the block's coordinates, and its byte in shared memory (`weft.layout.shared.tma`).
+In lowered IR handles are arrays, and `boxes` lists the box of each instruction: its offset from the block's coordinates, and
+its byte offset in shared memory (`weft.layout.shared.tma`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reduction = Literal["add", "min", "max", "and", "or", "xor"]
 Padding = Literal["zero", "nan"]
 Boxes = tuple[tuple[tuple[int, ...], int], ...]
 DESCRIPTOR_BYTES = 128
-"""Size and alignment of a descriptor that a kernel makes."""
+"""The size and alignment in bytes of a descriptor that a kernel makes."""
 
 
 def _loads(attrs: Attrs) -> tuple[Effect, ...]:
@@ -60,12 +60,12 @@ def load(
     first: int = 0,
     boxes: Boxes = (),
 ) -> None:
-    """Start to copy the block at `coords` (elements, outermost first; int32) to shared memory, where `pred` holds.
+    """Start a load of the block at `coords` (elements, outermost first; int32) to shared memory, if `pred` holds.
 
-    Elements outside of the tensor arrive as zeros, or NaNs if the descriptor says so. The barrier's phase receives the bytes of
-    the whole block. `multicast` sends one block to all blocks of the cluster that share it; the one of them in whose number
-    the bits in which they differ are `sender` does so. `shared_by` as for `mbarrier.arrive`: two blocks that multiply together
-    (`weft.ops.tcgen05`) may share a barrier, and the loads of both arrive there."""
+    Elements out of bounds are zeros, or NaNs if the descriptor says so. The bytes of the whole block complete on the mbarrier.
+    With `multicast` one load writes the block to all thread blocks of the cluster that share it; `sender` selects the one
+    that issues it, by the rank bits in which they differ. `shared_by` as in `mbarrier.arrive`: the pair of an MMA with
+    `.cta_group::2` may share an mbarrier, on which the loads of both complete."""
     d = descriptor(desc)
     require(d.mode == "tiled", "a descriptor of mode {} where 'tiled' is needed", d.mode)
     _block(d, handle)
@@ -98,9 +98,9 @@ def load_im2col(
 
 @op("tma.store", effects=STORES, needs="block")
 def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None:
-    """Start to copy a block from shared memory to the tensor at `coords`; what lies outside of the tensor is not written.
+    """Start a store of a block from shared memory to the tensor at `coords`; elements out of bounds are not written.
 
-    The hardware writes chunks of 16 bytes: where rows end within one, the rest of it is written too."""
+    The hardware writes chunks of 16 bytes: if a row ends within a chunk, the rest of the chunk is written too."""
     d = descriptor(desc)
     _block(d, handle)
     _coordinates(coords, len(d.block_shape))
@@ -108,33 +108,33 @@ def store(desc: Value, handle: Value, *coords: Value, boxes: Boxes = ()) -> None
 
 @op("tma.reduce", effects=STORES, needs="block")
 def reduce(desc: Value, handle: Value, *coords: Value, kind: Reduction, boxes: Boxes = ()) -> None:
-    """As `store`, but each element is combined into the tensor's, in one step."""
+    """As `store`, but each element is combined with the tensor's atomically."""
     d = descriptor(desc)
     _block(d, handle)
     _coordinates(coords, len(d.block_shape))
 
 
 GATHERED = 4
-"""Rows of a tensor that one request moves."""
+"""The number of rows that one gather or scatter instruction moves."""
 GatherSteps = tuple[tuple[int, int, int], ...]
-"""Requests for four rows: the first of four registers of rows, what is added to the column, byte in shared memory."""
+"""Instructions for four rows: the first of four registers of row indices, the column offset, the byte in shared memory."""
 
 
 @op("tma.gather", effects=_loads, needs="block", stage="tile", removed_by=LOWER)
 def gather(desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value) -> None:
-    """Start to copy the parts from `column` (int32) on of some rows of a matrix to shared memory, where `pred` holds.
+    """Start a gather of rows of a matrix, from `column` (int32) on, to shared memory, if `pred` holds.
 
-    `rows` is a tile of int32, one for each row of `handle`; the descriptor's block is one row of that. Rows outside of the
-    matrix arrive as the descriptor's padding. The barrier's phase receives all bytes of `handle`."""
+    `rows` is an int32 tile with an index for each row of `handle`; the descriptor's block is one such row. Rows out of bounds
+    are filled with the descriptor's padding. All bytes of `handle` complete on the mbarrier."""
     _rows(desc, handle, rows, column)
     _common(bar, pred, 1, 0)
 
 
 @op("tma.scatter", effects=STORES, needs="block", stage="tile", removed_by=LOWER)
 def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
-    """Start to copy rows of shared memory to rows of a matrix, from `column` on; one bulk group.
+    """Start a scatter of rows of shared memory to rows of a matrix, from `column` on, as one bulk group.
 
-    Rows outside of the matrix are not written."""
+    Rows out of bounds are not written."""
     _rows(desc, handle, rows, column)
 
 
@@ -142,26 +142,26 @@ def scatter(desc: Value, handle: Value, rows: Value, column: Value) -> None:
 def gather4(
     desc: Value, bar: Value, handle: Value, pred: Value | None, rows: Value, column: Value, *, steps: GatherSteps
 ) -> None:
-    """Requests of `gather`, all by the elected thread, in whose registers `rows` are."""
+    """The instructions of `gather`, issued by the elected thread, whose registers hold `rows`."""
     _four(rows, steps)
     _common(bar, pred, 1, 0)
 
 
 @op("tma.scatter4", effects=STORES, needs="block", stage="lowered")
 def scatter4(desc: Value, handle: Value, rows: Value, column: Value, *, steps: GatherSteps) -> None:
-    """Requests of `scatter`, all by the elected thread, in whose registers `rows` are."""
+    """The instructions of `scatter`, issued by the elected thread, whose registers hold `rows`."""
     _four(rows, steps)
 
 
 @op("tma.store_wait", effects=_waits, needs="block")
 def store_wait(pendings: int) -> None:
-    """The elected thread waits until the sources of all but its `pendings` latest stores and reductions have been read."""
+    """The elected thread waits until the sources of all but its latest `pendings` stores and reductions have been read."""
     require(pendings >= 0, "at least 0 stores stay pending")
 
 
 @op("tma.prefetch", effects=(Effect("read", "global", "desc", "async", by="elected"),), stage="lowered", needs="block")
 def prefetch(desc: Value) -> None:
-    """Have a descriptor at hand before the first request names it."""
+    """Prefetch a descriptor before its first use (PTX prefetch.tensormap)."""
     descriptor(desc)
 
 
@@ -178,9 +178,10 @@ def write_descriptor(
     room: Value, ptr: Value, *shape_and_strides: Value, block_shape: tuple[int, ...], layout: SharedLayout, padding: Padding,
     slot: int, again: bool,
 ) -> Type:  # fmt: skip
-    """As `make_descriptor`: the first warp forms the descriptor in `room` and puts it at byte `slot` of the block's workspace.
+    """As `make_descriptor`: the first warp builds the descriptor in `room` and copies it to byte `slot` of the workspace.
 
-    `again`: an earlier one may lie there, of which stores have to be read first. Loads through it must be complete."""
+    `again`: an earlier descriptor may be there, so the sources of stores through it must have been read. Loads through it must
+    be complete."""
     require(room.type == SharedArrayType(int32, DESCRIPTOR_BYTES // 4), "{} cannot hold a descriptor", room.type)
     return _made(ptr, shape_and_strides, block_shape, layout)
 

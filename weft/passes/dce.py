@@ -1,10 +1,10 @@
-"""Remove what nobody needs: operations, and values that control flow carries.
+"""Remove dead operations, and dead values that control flow carries.
 
     %1 = arith.add %0, %0                            -->  (nothing, where %1 has no use)
     control.for carrying %a, used only for itself    -->  control.for without it
 
-What an operation does is read from its declared effects: one that at most reads can go. What stays as it is, is shared with
-the old function, not copied.
+Liveness starts from operations whose declared effects do more than read. Unchanged operations are shared with the old function,
+not copied.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def dce(func: Func) -> Func:
 
 
 class _Needs:
-    """What operations and values need: `owners` have the operation that makes a value, or around which region an operation or
-    argument stands; `sources` the values that become another."""
+    """The dependences of operations and values. `owners` maps a value to the operation that defines it, and an argument or
+    operation to the one whose region contains it. `sources` maps a phi to the values that edges pass to it."""
 
     def __init__(self, func: Func) -> None:
         self.ops = list(walk(func.body))
@@ -51,7 +51,7 @@ class _Needs:
                     self.sources.update(dict.fromkeys(row[len(joint.sources) :], sources))
 
     def live(self) -> set[Op | Value]:
-        """Operations and values that are needed."""
+        """The live operations and values."""
         return reach((op for op in self.ops if _has_effect(op)), self._needed)
 
     def _needed(self, one: Op | Value) -> Iterator[Op | Value]:
@@ -68,7 +68,8 @@ class _Needs:
 
 
 def _has_effect(op: Op) -> bool:
-    """True when the operation does more than read. A `while` may never end, and an ordered load orders: they stay."""
+    """Whether an operation is live in any case: it does more than read. A `while` may not terminate, and a load with a memory
+    order synchronises, so both stay."""
     if op.kind is control.while_:
         return True
     return any(effect.kind != "read" or effect.space == "io" or effect.order for effect in op.effects)

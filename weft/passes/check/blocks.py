@@ -1,8 +1,10 @@
-"""Check that blocks which a launch spells by their threads have the warps that a kernel's operations need.
+"""Check that a block size given in threads has the whole warps that the kernel's operations need.
 
-A kernel of single threads runs in blocks of any size. Tiles are spread over whole warps, a power of two of them; what the
-threads of a warp exchange, and what one thread does that they elect, needs whole warps. And an array of a thread's own has no
-address, so which array an operation means has to be known.
+    block=(48, 1, 1), regs.shuffle_xor    -->    error thread-block-warps: it needs whole warps
+
+A thread-level kernel runs in blocks of any size. Tiles are distributed over a power of two of whole warps. Shuffles, and
+operations of an elected thread (`elect.sync`), need whole warps. And a thread-local array has no address, so control flow must
+not select one of several.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ MOST_THREADS = 1024
 
 
 def check_blocks_of_threads(func: Func) -> Func:
-    """The function as it is. Raises CompilationError: thread-block-warps, thread-local-chosen."""
+    """Check a function. Raises CompilationError: thread-block-warps, thread-local-chosen."""
     block = func.attrs.block
     for op in walk(func.body):
         if block is not None:
@@ -52,7 +54,7 @@ def _on_tiles(op: Op) -> bool:
 
 
 def _by_warps(op: Op) -> bool:
-    """Whether the threads of a warp act together: they exchange values, or elect one of them."""
+    """Whether the operation is collective for a warp: its threads exchange values, or elect one of them."""
     elects = any(effect.by != "threads" for effect in op.effects)
     handles = any(isinstance(value.type, SharedType | TensorType) for value in op.uses)
     return elects or op.kind.needs == "warp" or handles

@@ -101,7 +101,7 @@ def _copied(op: Op, own: set[Value], after: set[Value]) -> set[Value]:
 
 
 def _registers(value: Value, single: bool) -> int:
-    """The number of registers of a value. Elements below 32 bits are packed, unless they are loaded one at a time (`single`)."""
+    """The number of registers of a value. Elements below 32 bits are packed unless they are loaded one at a time (`single`)."""
     if isinstance(value.type, SharedArrayType):
         return 0
     count = value.type.count if isinstance(value.type, RegsType | LocalType) else 1

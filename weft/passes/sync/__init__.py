@@ -1,1 +1,1 @@
-"""Barriers, fences and arrivals: where they are needed, who issues them, and why."""
+"""Passes that insert barriers and fences, and decide which threads arrive and issue copies."""

@@ -1,4 +1,4 @@
-"""Have the blocks of a cluster meet where one reaches into another: once barriers are made, and before any block ends.
+"""Insert cluster barriers if blocks access each other's memory: after mbarriers are initialised, and before any block exits.
 
     mbarrier.init %bar                          mbarrier.init %bar
     ...                                  -->    cluster.arrive; cluster.wait
@@ -6,8 +6,9 @@
                                                 tma.load ... {multicast = true}
                                                 cluster.arrive; cluster.wait
 
-A block may signal another's mbarrier only after that is made, and may use another's memory only while that runs. Where
-the author has the blocks meet there, nothing is added; what the blocks do in between is the author's protocol.
+A block may signal another block's mbarrier only after it is initialised, and may access another block's shared memory only
+while that block runs. If the author already has a cluster barrier there, the pass inserts none. Synchronisation in between is
+the author's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from weft.ops import clc, cluster, mbarrier, tma
 
 
 def cluster_sync(func: Func) -> Func:
-    """The function with meetings of its blocks; unchanged where no block reaches into another."""
+    """The function with cluster barriers; unchanged if no block accesses another block's memory."""
     blocks = func.attrs.num_ctas
     ops = list(func.body.ops)
     crossing = [number for number, op in enumerate(ops) if _crosses(op, blocks)]
@@ -39,7 +40,7 @@ def cluster_sync(func: Func) -> Func:
 
 
 def _crosses(outer: Op, blocks: int) -> bool:
-    """Whether an operation of the outermost region, or one inside of it, reaches into other blocks."""
+    """Whether an operation of the outermost region, or one nested in it, accesses other blocks' memory."""
     return any(_reaches(op, blocks) for op in (outer, *(inner for region in outer.regions for inner in walk(region))))
 
 
@@ -51,7 +52,7 @@ def _reaches(op: Op, blocks: int) -> bool:
     if op.kind is clc.try_cancel:
         return blocks > 1 and op.attrs["multicast"]
     if any(isinstance(value.type, TensorType) and value.type.layout.two_ctas for value in op.uses):
-        # What two blocks multiply together is in the memory of both; threads access their own block's.
+        # An MMA of two blocks (`.cta_group::2`) accesses the memory of both; threads access their own block's.
         return any(effect.by == "elected" for effect in op.effects)
     return any(effect.remote for effect in op.effects)
 

@@ -1,4 +1,4 @@
-"""Order tcgen05 operations with what orders threads, for they run beside their thread's other instructions.
+"""Insert `tcgen05.fence` around synchronisation, as tcgen05 operations are asynchronous to their thread's other instructions.
 
     tmem.load %acc                             tmem.load %acc
     mbarrier.arrive %empty          -->        tcgen05.fence {before=true}
@@ -8,12 +8,12 @@
     tcgen05.mma %a, %b, %acc        -->        tcgen05.fence {before=false}
                                                tcgen05.mma %a, %b, %acc
 
-Ahead of what tells other threads (an arrival, a barrier, begin and end of `warp_specialize`) stands one if the partition has
-accessed tensor memory since the last, on some way there. A commit tells of the elected thread's operations without one. Behind
-what threads wait for stands one if an access to tensor memory follows before the next wait, on some way from there.
+A `fence::before_thread_sync` is inserted before an operation that signals other threads (an arrival, a barrier, the begin and
+end of `warp_specialize`) if on some path the partition has accessed tensor memory since the last such fence. A `tcgen05.commit`
+needs none for operations of the elected thread. A `fence::after_thread_sync` is inserted after a wait if on some path an access
+to tensor memory follows before the next wait.
 
-Kernels in Gluon have no such fences, so these are placed with `sync="explicit"` as well; only `sync="none"` leaves them to the
-author.
+Gluon kernels have no such fences, so the pass runs with `sync="explicit"` too; only `sync="none"` leaves them to the author.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.ops import control, tcgen05
 
 
 def fence_tensor_memory(func: Func) -> Func:
-    """The function with fences; itself where it does not touch tensor memory."""
+    """The function with fences; the same object if it does not access tensor memory."""
     if not any(_accesses(op) for op in walk(func.body)):
         return func
     body, _ = _Before().run(func.body, _NOTHING)
@@ -49,13 +49,13 @@ def _is_barrier(op: Op) -> bool:
 
 
 def _tells(op: Op) -> bool:
-    """Whether other threads learn from an operation what its own did before."""
+    """Whether an operation signals other threads."""
     arrives = any(effect.space == "cluster" and not effect.waits for effect in op.effects)
     return arrives or _is_barrier(op) or any(effect.kind == "release" for effect in op.effects)
 
 
 def _learns(op: Op) -> bool:
-    """Whether threads learn from an operation what others did."""
+    """Whether threads wait in an operation for others."""
     return any(_waits(effect) for effect in op.effects)
 
 
@@ -75,14 +75,14 @@ def _at_line(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The latest accesses to tensor memory that nobody has been told of: by all threads, and by the elected one."""
+    """The latest accesses to tensor memory that no fence covers yet: by all threads, and by the elected one."""
 
     by_all: Op | None = None
     by_elected: Op | None = None
 
     @property
     def kinds(self) -> tuple[bool, bool]:
-        """Which kinds of accesses are there."""
+        """Which of the two are present; this is the lattice element."""
         return self.by_all is not None, self.by_elected is not None
 
 
@@ -90,10 +90,10 @@ _NOTHING = _Done()
 
 
 class _Before(States[_Done]):
-    """Forward, with what has been done so far."""
+    """Forward analysis: the accesses since the last fence. Inserts the fences before synchronisation."""
 
     def visit(self, op: Op, state: _Done) -> tuple[Sequence[Op], _Done]:
-        """An operation with its fence, and what is done after it."""
+        """The operation with its fence, and the accesses past it."""
         if op.kind is tcgen05.fence:
             return [op], _NOTHING if op.attrs["before"] else state
         if op.kind is tcgen05.commit:
@@ -105,7 +105,7 @@ class _Before(States[_Done]):
         return [op], state
 
     def join(self, state: _Done, other: _Done) -> tuple[_Done, bool]:
-        """What may have been done on one of two ways."""
+        """The union of both paths."""
         joined = _Done(state.by_all or other.by_all, state.by_elected or other.by_elected)
         return joined, joined.kinds != state.kinds
 
@@ -117,22 +117,23 @@ class _Before(States[_Done]):
         return [*self.fences(op, state), *made], _NOTHING
 
     def past(self, op: Op, number: int, state: _Done) -> tuple[Sequence[Op], _Done]:
-        """A partition tells at its end what it did."""
+        """The end of a partition synchronises with the others."""
         return self.fences(op, state, "the end of ") if op.kind is control.warp_specialize else (), state
 
     def fences(self, op: Op, done: _Done, what: str = "") -> list[Op]:
-        """What has to stand ahead of an operation that tells others."""
+        """The fence that is needed before an operation that signals other threads."""
         access = done.by_all or done.by_elected
         return [] if access is None else [_fence(True, op, f"ahead of {what}{op.name} (after {_at_line(access)})")]
 
 
 class _After(States["Op | None"]):
-    """Backward, with the access to tensor memory that follows before the next wait; None where none does."""
+    """Backward analysis: the access to tensor memory that follows before the next wait, or None. Inserts the fences after
+    waits."""
 
     backward = True
 
     def visit(self, op: Op, state: Op | None) -> tuple[Sequence[Op], Op | None]:
-        """An operation with its fence, and what follows before it."""
+        """The operation with its fence, and the access that follows its begin."""
         if op.kind is tcgen05.fence:
             return [op], state if op.attrs["before"] else None
         if _learns(op):
@@ -140,7 +141,7 @@ class _After(States["Op | None"]):
         return [op], op if _accesses(op) else state
 
     def join(self, state: Op | None, other: Op | None) -> tuple[Op | None, bool]:
-        """What may follow on one of two ways."""
+        """An access that follows on either path."""
         return state or other, state is None and other is not None
 
     def through(self, op: Op, state: Op | None) -> tuple[Sequence[Op], Op | None]:
@@ -151,9 +152,9 @@ class _After(States["Op | None"]):
         return [*made, *self.fences(op, state)], None
 
     def past(self, op: Op, number: int, state: Op | None) -> tuple[Sequence[Op], Op | None]:
-        """A partition learns at its begin what was done before."""
+        """The begin of a partition synchronises with the others."""
         return self.fences(op, state, "the begin of ") if op.kind is control.warp_specialize else (), state
 
     def fences(self, op: Op, follows: Op | None, what: str = "") -> list[Op]:
-        """What has to stand behind an operation that threads wait in."""
+        """The fence that is needed after an operation in which threads wait."""
         return [] if follows is None else [_fence(False, op, f"behind {what}{op.name}, for {_at_line(follows)}")]

@@ -1,39 +1,41 @@
-"""Place barriers and fences between accesses to the same shared or tensor memory, as few as needed, within each partition.
+"""Insert barriers and proxy fences between conflicting accesses to shared or tensor memory, within each partition.
 
     shared.store %c, %v                   shared.store %c, %v
     tma.store %desc, %c          -->      sync.fence_async {reason = "before tma.store of c (written at line 12)"}
                                           sync.barrier {reason = "before tma.store of c (written at line 12)"}
                                           tma.store %desc, %c
 
-The pass runs twice: on tile IR for the author's buffers, and on lowered IR for the scratch memory that lowering took. There
-accesses to each of the author's buffers are in order already, and a barrier goes that has nothing left to do beside those that
-scratch memory needs. It follows the declared effects of operations in program order (`weft.analysis.synchronisation`):
+The pass runs twice: on tile IR for the author's buffers, and on lowered IR for scratch memory. In lowered IR the accesses to
+the author's buffers are ordered already, and a barrier that was inserted in tile IR is removed if those for scratch memory make
+it redundant. The pass is a forward analysis of the declared effects of operations (`weft.analysis.synchronisation`):
 
-1. A barrier between accesses of different threads to the same bytes, one of them a write.
-2. A fence between a generic access and one of the async proxy, one of them a write, and a barrier after it if it needs one.
-3. After a wait for cp.async each thread knows of its own copies only: they count as writes that happen there.
-4. After a wait for TMA stores only the elected thread knows: their source counts as read there.
-5. On an mbarrier `init` and `invalidate` are writes; what updates it comes after a barrier if threads may still wait on it.
-6. An arrival publishes for its whole partition, so it comes after a barrier if threads accessed anything. Where each warp
-   arrives for itself (`weft.passes.sync.spread_arrivals`) it takes none. A commit of tcgen05 says nothing of what threads did,
-   but who goes on may complete phases, so it comes after a barrier if threads may still wait for some.
-7. What threads do by themselves (`weft.ops.thread`) their author brings in order. It is ordered here with what tiles, copy
-   engines and products do to the same bytes; where not all threads come, that is done before the branch or loop.
-8. A product of a warpgroup reads in the async proxy until a wait for its group, after which its own warpgroup knows.
-9. A load that several warps issue (`weft.passes.sync.spread_requests`) comes after a barrier if the elected thread initialised
-its
-   mbarrier, or waited for stores of the same bytes. Where that barrier would stand in a loop, one thread issues it again.
-10. In tensor memory a warp reaches its own lanes only, so threads of one warpgroup never meet there; they do meet what the
-   elected thread starts, and with several warpgroups each other. A tcgen05 operation that has been started is over when an
-   mbarrier says so: that is the author's to wait for. (Lowered IR has all this in order already.)
+1. A barrier is needed between accesses of different threads to the same bytes if one of them is a write.
+2. A proxy fence is needed between an access of the generic proxy and one of the async proxy if one of them is a write. A
+   barrier follows the fence if the threads differ.
+3. A `cp.async.wait_group` completes only the thread's own copies, so they count as writes of the threads at the wait.
+4. A `cp.async.bulk.wait_group` is executed by the elected thread only, so the source of its TMA stores counts as read at the
+   wait.
+5. `mbarrier.init` and `invalidate` are writes. An arrival needs a barrier before it if threads may still wait on the mbarrier.
+6. An arrival of the elected thread releases the accesses of its whole partition, so it needs a barrier after accesses of other
+   threads. If each warp arrives for itself (`weft.passes.sync.spread_arrivals`), none is needed. A `tcgen05.commit` releases
+   no accesses of threads. It needs a barrier if threads may still wait on an mbarrier, as it may complete later phases.
+7. The author orders thread-level accesses (`weft.ops.thread`) among each other. The pass orders them with accesses of tiles,
+   copy engines and tensor cores to the same bytes; under divergent control flow it does so before the branch or loop.
+8. A wgmma reads shared memory in the async proxy until a wait for its group. After the wait its warpgroup needs no barrier.
+9. A TMA load that several warps issue (`weft.passes.sync.spread_requests`) needs a barrier after the elected thread initialised
+   its mbarrier, or waited for stores of the same bytes. If that barrier would be in a loop, one thread issues the load again.
+10. In tensor memory a warp can access its own 32 lanes only, so threads of one warpgroup never conflict with each other. They
+   do conflict with operations of the elected thread, and with other warpgroups. The completion of a tcgen05 operation is
+   signalled by an mbarrier, which the author waits for. (In lowered IR all of this is ordered already.)
 
-What the elected thread does in a row is one branch, so what any of it needs stands before the first.
+Consecutive operations of the elected thread are one branch, so a barrier or fence for any of them is inserted before the first.
 
-A loop is entered with what its own end leaves open. What only the code before a loop makes necessary stands before the loop.
-Partitions are the author's protocol: none knows of another, all know what came before. Atomics (lowered stage) that release
-publish for the block, so they wait for its earlier global accesses; what accesses global memory after an acquire waits for it,
-before the branch or loop in which it stands, for only loads stand where not all threads come. Where threads that compute by
-themselves do not all come, no barrier can stand: what an atomic orders there is that of its own thread.
+At the head of a loop the states of the entry and of the loop's end are joined. A barrier or fence in the loop that only code
+before the loop makes necessary is hoisted. Synchronisation between partitions is the author's protocol: a partition starts with
+the state before it and knows no other. In lowered IR a releasing atomic publishes the accesses of its block, so it needs a
+barrier after global accesses. Global accesses after an acquiring atomic need a barrier between, which is inserted before the
+branch or loop around them, as only loads are under divergent control flow there. Under divergent control flow of thread-level
+code no barrier is possible: an atomic orders its own thread's accesses only.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ from weft.passes.sync.spread_requests import gathered
 
 
 def insert_sync(func: Func) -> Func:
-    """The function with barriers and fences; allocations have their offsets already.
+    """The function with barriers and fences. Allocations must have their offsets.
 
-    With the attribute "sync" of "explicit", raises CompilationError (sync-fence) where a buffer of the author's needs a fence.
+    With `sync="explicit"`, raises CompilationError (sync-fence) if one of the author's buffers needs a fence.
     """
     if func.attrs.stage == "tile" and not _uses_memory(func):
         return func
@@ -84,9 +86,9 @@ def insert_sync(func: Func) -> Func:
 
 
 def unneeded(func: Func) -> list[Op]:
-    """Barriers and fences that the author wrote in tile IR where nothing was left to order.
+    """The author's barriers and fences in tile IR that order nothing.
 
-    A fence within a partition is taken to be needed: it may be for accesses of another one.
+    A fence within a partition counts as needed, as it may be for accesses of another partition.
     """
     observer = _Inserter(func, observe=True)
     observer.run(func.body, State(observer.warps))
@@ -102,9 +104,9 @@ def _uses_memory(func: Func) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Why an operation needs a barrier or a fence: the earlier operation, and their bytes if it is about bytes.
+    """Why an operation needs a barrier or a fence: the earlier operation, and the overlapping ranges if both access memory.
 
-    `spread`: it does because several warps issue it."""
+    `spread`: it is needed only because several warps issue the operation."""
 
     op: Op
     meeting: tuple[Bytes, Bytes] | None = None
@@ -112,11 +114,12 @@ class _Need:
 
 
 class _Inserter(States[State]):
-    """The state at each point is changed in place. With `observe` nothing is inserted.
+    """The forward analysis; states are mutated in place. With `observe` nothing is inserted.
 
-    `causes` are the earlier accesses that inserted operations were made for, `spread` are the loads by several warps for
-    which alone some were, `needed` says of each of the author's barriers and fences whether something was open there. `rows`
-    has for each of the elected thread's operations those of that thread's in a row, from it on.
+    - `causes`: the earlier operation that each inserted barrier or fence is for.
+    - `spread`: the TMA load by several warps that an inserted barrier is for, if it is needed for no other reason.
+    - `needed`: whether each of the author's barriers and fences orders something.
+    - `rows`: for each operation of the elected thread, the run of consecutive operations of that thread from it on.
     """
 
     def __init__(self, func: Func, observe: bool = False) -> None:
@@ -131,12 +134,12 @@ class _Inserter(States[State]):
         self.rows = _rows(func.body)
         self.warps = func.attrs.num_warps
         self.divided = divided(func) if shares else frozenset[Op]()
-        # In a launch with `block=`, what stands in a branch or loop that not all threads come to is no lowered tile.
+        # In a kernel launched with `block=`, operations under divergent control flow are thread-level code, not lowered tiles.
         own = divided(func) if func.attrs.block is not None and not self.tile else frozenset[Op]()
         self.alone = frozenset(each for op in own for each in inside(op))
 
     def visit(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
-        """An operation behind what it needs."""
+        """The operation, after the barriers and fences that it needs."""
         if self._done_by_now(op, state):
             return (), state
         if not op.effects:
@@ -148,7 +151,7 @@ class _Inserter(States[State]):
     # One operation.
 
     def _done_by_now(self, op: Op, state: State) -> bool:
-        """Whether a barrier was inserted into tile IR, and one that lowering needs closes before it all that it closes."""
+        """Whether a barrier was inserted in tile IR, and those for scratch memory before it make it redundant."""
         if self.tile or op.kind is not program.barrier or not op.attrs["reason"]:
             return False
         if state.touched is not None or state.tensor:
@@ -156,7 +159,7 @@ class _Inserter(States[State]):
         return not any(known & UNORDERED and self.accesses.is_authors(access) for access, known in state.known.items())
 
     def _before(self, row: Iterable[Op], state: State) -> list[Op]:
-        """What has to stand before operations that stay together."""
+        """The fence and the barrier that are needed before a run of operations."""
         fence: tuple[Op, _Need] | None = None
         barrier: tuple[Op, _Need] | None = None
         for op in row:
@@ -180,13 +183,13 @@ class _Inserter(States[State]):
                     fence = _Need(earlier.op, conflict.meeting)
                 passed = access.effect.kind == "update" and state.passed(earlier)
                 if conflict.order and known & UNORDERED and not passed and (barrier is None or barrier.spread):
-                    # The elected thread would not wait for itself.
+                    # If one thread issued the load, the earlier access of the elected thread would be in program order.
                     spread = access.effect.by == "several warps" and earlier.effect.by == "elected"
                     barrier = _Need(earlier.op, conflict.meeting, spread)
         return fence, barrier or self._published(op, state)
 
     def _published(self, op: Op, state: State) -> _Need | None:
-        """What the threads did that an operation must not overtake because it tells others, or was told by them."""
+        """The accesses that an operation with release semantics must follow, or the acquire that an access must follow."""
         release = next((effect for effect in op.effects if effect.kind == "release"), None)
         if release is not None:
             if release.by == "each warp":
@@ -202,19 +205,19 @@ class _Inserter(States[State]):
         return _Need(state.touched) if state.touched is not None and publishes(op) else None
 
     def _open(self, state: State) -> Iterator[Access]:
-        """Accesses that an arrival would tell of before all threads have made them."""
+        """Accesses that an arrival would release before all threads have performed them."""
         return (a for a, k in state.known.items() if k & UNORDERED and self._told(a) and not state.passed(a))
 
     def _told(self, access: Access) -> bool:
-        """Whether an arrival tells others that an access is over: one of all threads to memory of the author's.
+        """Whether an arrival releases an access: it is by all threads, to memory that the author allocated.
 
-        Of the loads of several warps the phase tells that they complete."""
+        The completion of loads by several warps is signalled by the phase of their mbarrier instead."""
         return access.effect.by in ("threads", "each warp") and self.accesses.is_authors(access)
 
     def _may_fence(self, op: Op, need: _Need) -> bool:
-        """False where the author has to. Raises CompilationError (sync-fence).
+        """Whether the pass may insert a fence; with `sync="explicit"` it may not. Raises CompilationError (sync-fence).
 
-        Buffers that only share bytes are the compiler's affair in every mode.
+        A fence between different buffers in the same bytes is inserted in every mode, as the compiler chose the offsets.
         """
         assert need.meeting is not None
         mine, others = need.meeting
@@ -237,7 +240,7 @@ class _Inserter(States[State]):
         return [op]
 
     def _do(self, op: Op, state: State) -> None:
-        """An operation happens."""
+        """Apply an operation to the state."""
         if op.kind in (program.barrier, program.fence_async):
             which = UNORDERED if op.kind is program.barrier else UNFENCED
             open_now = any(known & which for known in state.known.values())
@@ -278,16 +281,16 @@ class _Inserter(States[State]):
     # Control flow.
 
     def copy(self, state: State) -> State:
-        """A state of its own."""
+        """An independent copy."""
         return state.copy()
 
     def join(self, state: State, other: State) -> tuple[State, bool]:
-        """What either way leaves open is open."""
+        """An access is open if it is open on either path."""
         news = state.join(other)
         return state, news
 
     def along(self, op: Op, edge: Edge, state: State) -> State:
-        """Workers do not know what the first partition has under way, nor it what they have; all else goes on as it is."""
+        """Partitions do not see each other's pending accesses; any other edge passes the state unchanged."""
         if op.kind is control.partitions and edge.target is not None:
             return state.alone(op.attrs["num_warps"][edge.target])
         if op.kind is control.warp_specialize and edge.target:
@@ -299,14 +302,14 @@ class _Inserter(States[State]):
         return state
 
     def through(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
-        """With what has to stand before an operation whose regions not all threads may come to."""
+        """As `visit`, for an operation with regions; barriers for divergent regions are inserted before it."""
         before: list[Op] = []
         if state.acquired is not None and op not in self.alone and any(map(touches_global, inside(op))):
             before += self._insert(program.barrier, op, _Need(state.acquired), state)
         if op in self.divided:
             before += self._before((inner for inner in inside(op) if inner.effects), state)
         if op.kind is control.warp_specialize:
-            # All threads meet before and after.
+            # A barrier of all threads precedes and follows `warp_specialize`.
             state.barrier()
             made, state = super().through(op, state)
             state.barrier()
@@ -317,7 +320,7 @@ class _Inserter(States[State]):
         return (*before, *made), state
 
     def _hoisted(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
-        """A loop, with what only stands in it for the sake of what was before it moved to before it."""
+        """The loop, with barriers and fences hoisted out of it that only code before the loop makes necessary."""
         made, after = super().through(op, state)
         best = made, after, self._made(made)
         within = set(inside(op))
@@ -335,11 +338,11 @@ class _Inserter(States[State]):
         return best[0], best[1]
 
     def _made(self, ops: Iterable[Op]) -> list[Op]:
-        """The operations that were inserted into the regions of some."""
+        """The barriers and fences that were inserted into the regions of these operations."""
         return [one for op in ops for one in inside(op) if one in self.causes]
 
     def _copied(self, kind: OpDef, made: list[Op]) -> Op | None:
-        """One of the inserted operations, to stand before the loop; None where none is of the kind."""
+        """A copy of the first inserted operation of a kind, to be inserted before the loop; None if there is none."""
         found = next((one for one in made if one.kind is kind), None)
         if found is None:
             return None
@@ -350,7 +353,7 @@ class _Inserter(States[State]):
         return op
 
     def dear(self, body: Region) -> set[Op]:
-        """The loads of several warps that alone need a barrier in a loop."""
+        """The TMA loads by several warps that are the only reason for a barrier in a loop."""
         return {self.spread[op] for op in repeated(body) if op in self.spread} if self.spread else set()
 
 
@@ -365,7 +368,7 @@ def _apply(kind: OpDef, state: State) -> None:
 
 
 def _rows(body: Region) -> dict[Op, list[Op]]:
-    """Each operation of the elected thread's, and others of that thread's right after it."""
+    """Each operation of the elected thread, with the run of operations of that thread that directly follow it."""
     rows: dict[Op, list[Op]] = {}
     for region in regions(body):
         following: list[Op] = []

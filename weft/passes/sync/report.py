@@ -1,4 +1,4 @@
-"""What synchronisation a kernel has, by the author's line: inserted with its reason, moved, or the author's own.
+"""A report of the synchronisation in a kernel by source line: inserted with its reason, moved, or the author's own.
 
 kernel.py:12: fence.async, inserted before tma.store of c (written at line 11)
 kernel.py:14: barrier, as written
@@ -34,10 +34,10 @@ FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it has a use.
+    """A barrier or fence: its line, why it was inserted (empty: the author wrote it), and whether it orders anything.
 
-    Or an arrival that takes no barrier: `reason` says on what, and why it takes none. Or a wait that stands elsewhere than the
-    author wrote it: `reason` says where, and why.
+    Or an arrival without a barrier before it: `reason` gives the mbarrier, and why none is needed. Or a wait that was moved:
+    `reason` gives its new place and why.
     """
 
     kind: Kind
@@ -56,12 +56,12 @@ class Sync:
 
 
 def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
-    """What orders accesses in a lowered function, in program order; `tile` is what it was lowered from.
+    """The synchronisation of a lowered function, in program order. `tile` is the tile IR that it was lowered from.
 
-    Only tile IR has the author's view of what there is to order.
+    Whether a barrier of the author is needed is decided on tile IR, which has the author's buffers.
     """
     vain = unneeded(tile) if tile.attrs.sync != "none" else []
-    # One line may stand for several operations, as in a helper that is called twice: it has a use if one of them has.
+    # Several operations may have the same line, as in a helper that is called twice: it is needed if one of them is.
     used = {(op.kind, op.loc) for op in walk(tile.body) if op.kind in KINDS and op not in vain}
     places = handles(lowered)
     found: list[Sync] = []
@@ -81,6 +81,6 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
 
 
 def sync_report(lowered: Func, tile: Func) -> str:
-    """What there is at each line, in program order; says so when there is nothing."""
+    """The report as text, one line per barrier, fence or wait, in program order."""
     lines = dict.fromkeys(f"{sync.loc}: {sync}" for sync in synchronisation(lowered, tile))
     return "\n".join(lines) if lines else f"{lowered.name}: no barriers"

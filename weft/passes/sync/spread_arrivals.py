@@ -1,17 +1,17 @@
-"""Let the warps of a partition arrive at an mbarrier one by one, where a barrier between them would have to come first.
+"""Replace a barrier and one mbarrier arrival for a partition by one arrival of each warp.
 
     mbarrier.init %empty {count=2}                        mbarrier.init %empty {count=8}
     ...                                                   ...
     shared.load %buffer       in 4 warps, twice   -->     shared.load %buffer
     mbarrier.arrive %empty                                mbarrier.arrive %empty {each_warp=true}
 
-One arrival tells what all threads did, so all of them come to a barrier before the elected thread arrives. If each warp arrives
-for itself, the phase is complete when all have, and none waits for another. Every arrival at the barriers of an allocation
-has to be of this kind then: plain ones, all of partitions with one number of warps.
+An arrival of the elected thread releases the accesses of all threads, so it needs a barrier of the partition before it. If each
+warp arrives for itself, the phase completes when all have arrived, and no warp waits for another. All arrivals at the mbarriers
+of an allocation must then be of this kind: without transaction bytes, and from partitions with the same number of warps.
 
-Warps that are ahead must not stand in for those that are behind: no warp may arrive for the next phase before all have for
-this one. So a partition has to arrive once a phase, and what it waits for before it does so again tells it that the phase is
-over. That is so where one arrival is all that a phase takes, and where the partitions' arrivals add up to what it takes.
+A fast warp must not arrive twice in a phase in place of a slow one. Each partition must therefore arrive once per phase, so
+that the wait before its next arrival ensures that the phase is complete. This holds if a phase takes one arrival, or if the
+arrivals of all partitions add up to the count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.passes.tile.partition_plan import specialisations
 
 
 def spread_arrivals(func: Func) -> Func:
-    """The function with `each_warp` arrivals, and counts of barriers to match; unchanged where there is nothing to spread."""
+    """The function with `each_warp` arrivals and matching mbarrier counts; unchanged if no arrival can be spread."""
     changed: dict[Op, Attrs] = {}
     for group in _groups(func):
         if group.spreads:
@@ -39,10 +39,10 @@ def spread_arrivals(func: Func) -> Func:
 
 @dataclass(slots=True)
 class _Group:
-    """Allocations of barriers that operations do not tell apart, what is done to them, and by how many warps they arrive.
+    """Allocations of mbarriers that some operation may refer to alike, the operations on them, and the arriving warps.
 
-    `counts`: how often each partition (a worker's region, None for the default one) arrives at a time. `plain`: nothing but
-    whole arrivals of this block's threads changes their phases.
+    `counts`: the arrival count of each partition (a worker's region, None for the default one). `plain`: only arrivals by
+    partitions of this block change their phases.
     """
 
     allocs: set[Op]
@@ -54,7 +54,7 @@ class _Group:
 
     @property
     def factor(self) -> int:
-        """Arrivals for one that the author counts."""
+        """The factor of arrival counts: the number of warps that arrive."""
         return max(self.warps, default=1)
 
     @property
@@ -65,14 +65,14 @@ class _Group:
 
     @property
     def _once(self) -> bool:
-        """Whether each partition arrives once a phase."""
+        """Whether each partition arrives once per phase."""
         taken = {op.attrs["count"] for op in self.inits}
         alone = {count for _, count in self.counts}
         apart = len(self.counts) == len({partition for partition, _ in self.counts})
         return (taken == alone and len(taken) == 1) or (apart and taken == {sum(count for _, count in self.counts)})
 
     def add(self, other: _Group) -> None:
-        """Take in what cannot be told apart from these."""
+        """Merge a group that has allocations in common."""
         self.allocs |= other.allocs
         self.inits += other.inits
         self.arrivals += other.arrivals
@@ -93,7 +93,7 @@ def _groups(func: Func) -> list[_Group]:
 
 
 def _uses(func: Func) -> Iterator[_Group]:
-    """What each operation makes of the barriers that it may be about."""
+    """For each operation on mbarriers, the group of allocations that it may refer to."""
     places = handles(func)
     workers = {op: region for each in specialisations(func) for region in each.regions[1:] for op in walk(region)}
     for op, warps in run_by(func):

@@ -1,17 +1,17 @@
-"""Let several warps issue the requests of a TMA load, where one thread would issue them one after another.
+"""Distribute the instructions of a TMA load over several warps, instead of one thread that issues all of them.
 
     mbarrier.expect %bar                          mbarrier.expect %bar
-    tma.load %a, %bar     two requests     -->    tma.load %a, %bar {issuers=8, first=0}
-    tma.load %b, %bar     four                    tma.load %b, %bar {issuers=8, first=2}
+    tma.load %a, %bar     2 instructions   -->    tma.load %a, %bar {issuers=8, first=0}
+    tma.load %b, %bar     4 instructions          tma.load %b, %bar {issuers=8, first=2}
 
-A block of more columns than a swizzle is wide, or of more than 256 rows, takes several requests, and a thread that issues them
-is late for its product. Loads in a row begin where the one before them ended. The bytes may arrive before the phase expects
-them: the arrival that is still to come keeps it open.
+A box is at most 256 rows, and as wide as the swizzle. Larger tiles take several instructions, and the warp that issues all of
+them starts its MMA late. Consecutive loads continue with the warp after the last one. Bytes may arrive before `expect` adds
+them to the phase: the pending arrival keeps the phase open.
 
-What only the thread that acts for the partition knows, the other issuers do not: that it has initialised the barrier, or that
-its stores have been read. There `weft.passes.sync.insert_sync` places a barrier; rather than in a loop it takes the mark back.
-Loads through descriptors that the kernel makes are left alone, for only the warp that made one has it fenced, and so are
-clusters.
+The other issuing warps are not ordered after the elected thread's initialisation of the mbarrier, or its wait for TMA stores.
+`weft.passes.sync.insert_sync` inserts a barrier for that; if it would be inside a loop, it reverts the load to one issuer
+instead. Loads through descriptors that the kernel makes are not distributed, since only the warp that made one has executed the
+proxy fence for it. Neither are loads in clusters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOADS = (tma.load, tma.load_im2col)
 
 
 def spread_requests(func: Func) -> Func:
-    """The function with loads marked whose requests several warps may issue; unchanged where there are none."""
+    """The function with `issuers` set on loads of several instructions; unchanged if there are none."""
     ops = list(run_by(func))
     if func.attrs.num_ctas > 1 or any(op.kind is tma.make_descriptor for op, _ in ops):
         return func
@@ -49,12 +49,12 @@ def spread_requests(func: Func) -> Func:
 
 
 def gathered(func: Func, loads: set[Op]) -> Func:
-    """The function with the requests of these loads issued by one thread again."""
+    """The function with these loads issued by one thread again."""
     return with_op_attrs(func, {op: {**op.attrs, "issuers": 1, "first": 0} for op in loads})
 
 
 def _rows(regions: list[Region]) -> Iterator[list[Op]]:
-    """Loads that stand together, as those of one phase do."""
+    """Runs of consecutive loads, such as those of one phase."""
     for region in regions:
         row: list[Op] = []
         for op in region.ops:
@@ -67,7 +67,7 @@ def _rows(regions: list[Region]) -> Iterator[list[Op]]:
 
 
 def _requests(load: Op) -> int:
-    """How many instructions the hardware takes for a load."""
+    """The number of TMA instructions of a load: one per box."""
     d = load.operand("desc")
     assert d is not None and isinstance(d.type, DescriptorType) and isinstance(d.type.layout, NVMMASharedLayout)
     return len(boxes(d.type.block_shape, d.type.layout, d.type.element.bits).placements)

@@ -188,8 +188,8 @@ class _Layouts:
                 self.propagate()
 
     def coalesce(self, target: Target) -> None:
-        """Choose layouts for classes with a `CoalescedLayout`: first those with memory accesses, then the others as if they were
-        row-major in memory."""
+        """Choose layouts for classes with a `CoalescedLayout`: first those with memory accesses, then the others as if they
+        were row-major in memory."""
         wishes = self._wishes()
         if not wishes:
             return
