@@ -24,7 +24,7 @@ from weft.ops import tensor_memory
 
 
 def tensor_handles(func: Func) -> dict[Value, Places]:
-    """The places of every handle to tensor memory of a function in tile IR."""
+    """The column ranges of every handle to tensor memory of a function in tile IR."""
     return Tracer((TensorType,), _RULES).found(func)
 
 

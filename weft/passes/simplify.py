@@ -7,7 +7,7 @@
     memory.load %p, true, %other                 -->  memory.load %p
     control.if true {a} {b}                      -->  a
     control.for 0, 1, 1 {a}                      -->  a
-    control.for carrying a value it hands on     -->  the value from before the loop (and so control.while)
+    control.for with an invariant carried value  -->  the initial value (and so control.while)
     regs.extract (regs.concat %a, %b), 1         -->  %b            (see `weft.passes.registers`)
     memory.load_regs %p, _, _, 8                      -->  the stride among the constant offsets
 

@@ -110,7 +110,7 @@ class _Before(States[_Done]):
         return joined, joined.kinds != state.kinds
 
     def through(self, op: Op, state: _Done) -> tuple[Sequence[Op], _Done]:
-        """All threads meet before partitions and after them."""
+        """A barrier of all threads precedes and follows `warp_specialize`."""
         if op.kind is not control.warp_specialize:
             return super().through(op, state)
         made, _ = super().through(op, _NOTHING)
@@ -145,7 +145,7 @@ class _After(States["Op | None"]):
         return state or other, state is None and other is not None
 
     def through(self, op: Op, state: Op | None) -> tuple[Sequence[Op], Op | None]:
-        """All threads meet before partitions and after them."""
+        """A barrier of all threads precedes and follows `warp_specialize`."""
         if op.kind is not control.warp_specialize:
             return super().through(op, state)
         made, _ = super().through(op, None)
