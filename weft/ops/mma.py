@@ -112,7 +112,7 @@ def begin(x: Value) -> Type:
 def mma_sync(
     a: Value, b: Value, acc: Value, *, k: int, element: str, other: str, steps: tuple[tuple[int, int, int], ...]
 ) -> Type:  # fmt: skip
-    """m16n8k`k` instructions of each warp, in order. A step has the first registers of acc (4 registers), a (16 k / 32) and b
+    """Instructions m16n8k`k` of each warp, in order. A step has the first registers of acc (4), a (16 k / 32) and b
     (8 k / 32)."""
     regs(a)
     regs(b)

@@ -34,7 +34,7 @@ def concat(*parts: Value) -> Type:
 
 @op("regs.narrow", stage="lowered")
 def narrow(x: Value, dtype: DType) -> Type:
-    """float32 registers cast to 16- or 8-bit floats, rounded as by `arith.cast`, two registers per instruction."""
+    """Registers of float32 cast to 16- or 8-bit floats, rounded as by `arith.cast`, two registers per instruction."""
     t = regs(x)
     require(t.element == float32 and t.count % 2 == 0, "pairs of float32 are needed: {}", t)
     require(dtype in NARROW, "no type to narrow to: {}", dtype)
