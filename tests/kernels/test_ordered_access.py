@@ -186,6 +186,11 @@ def test_no_barrier_is_placed_where_threads_do_not_all_come(run):
     compiled = run(count_some, 2, Viewed(counts), Viewed(x), block=64)
     assert counts[0] == np.sum(x > 3)
     assert "__syncthreads" not in compiled.asm["cuda"]
+    # The same where the grid alone is given, and a block has 128 threads.
+    counts, x = np.zeros(1, np.int32), frozen(np.arange(256, dtype=np.int32) % 9)
+    compiled = run(count_some, 2, Viewed(counts), Viewed(x))
+    assert counts[0] == np.sum(x > 3)
+    assert "__syncthreads" not in compiled.asm["cuda"]
     data, flag = np.zeros(64, np.int32), np.zeros(1, np.int32)
     compiled = run(first_thread_waits, 2, Viewed(out), Viewed(data), Viewed(flag), block=64)
     same(out, np.arange(63, -1, -1, dtype=np.int32))

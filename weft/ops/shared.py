@@ -168,7 +168,7 @@ def store_regs(
     _accesses(offsets, added, registers, vec)
 
 
-@op("shared.load_regs", effects=(reads("memory", "shared"),), stage="lowered", scope="thread")
+@op("shared.load_regs", effects=(reads("memory", "shared"),), stage="lowered")
 def load_regs(
     memory: Value,
     base: Value,

@@ -134,8 +134,8 @@ class _Inserter(States[State]):
         self.rows = _rows(func.body)
         self.warps = func.attrs.num_warps
         self.divided = divided(func) if shares else frozenset[Op]()
-        # In a kernel launched with `block=`, operations under divergent control flow are thread-level code, not lowered tiles.
-        own = divided(func) if func.attrs.block is not None and not self.tile else frozenset[Op]()
+        # Operations under divergent control flow are thread-level code, not lowered tiles.
+        own = frozenset[Op]() if self.tile else divided(func)
         self.alone = frozenset(each for op in own for each in inside(op))
 
     def visit(self, op: Op, state: State) -> tuple[Sequence[Op], State]:
