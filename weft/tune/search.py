@@ -293,7 +293,7 @@ def too_many_registers(kernel: CompiledKernel) -> str:
             held = min(
                 target.registers_per_thread, target.registers_per_block // threads, cap or target.registers_per_thread
             )
-            accumulator = op.name.startswith("mma.")
+            accumulator = op.kind.family == "mma"
             if needed > (held if accumulator else held * _TILE_FACTOR):
                 what = f"{'an accumulator' if accumulator else 'a tile'} of {'x'.join(map(str, kind.shape))}"
                 return f"{what} takes {needed} registers of each of {threads} threads, which have {held}"
