@@ -39,7 +39,7 @@ def test_bitcast(kernel):
     kernel.last("arith.bitcast")
     with mistake("language-bitcast") as found:
         kernel.tile(gl.float32).to(gl.int16, bitcast=True)
-    assert "32 bits and 16" in found.text
+    assert "32 bits, the other 16" in found.text
 
 
 def test_pointers(kernel):
