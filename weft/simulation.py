@@ -82,7 +82,8 @@ def simulate(
     `max_resident`: how many programs may be resident together; None for as many as the target's GPU holds. For a kernel that
     steals programs (`clc`) None is at most a quarter of the grid, so that some programs remain to be stolen.
     `schedule`: when asynchronous copies move their data: as "late" as they may, "early", or at "random" times. None is "random"
-    under a seed and "late" without one. It changes the numbers of incorrect kernels, never what is reported.
+    under a seed and "late" without one. It changes the numbers that an incorrect kernel computes; what is reported changes only
+    where branches depend on such numbers.
     `uninitialized`: how a read of unwritten shared memory is treated: as an "error", or as "poison", an undefined value (a NaN)
     that is reported where it affects the result, at the latest when it reaches global memory.
     `bounds`: which memory of an array argument a kernel may access. "argument": from the array's lowest byte to its highest, so
