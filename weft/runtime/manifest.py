@@ -186,7 +186,8 @@ def _scope(owner: Any, path: Path) -> int | None:
 
 
 class _Owners:
-    """The owners of reads, by the way to each. A value's parts are listed when a way leads into it, which few ways do."""
+    """Finds the owner of a read by its way from the kernel. The functions and classes in a value are enumerated only when a way
+    leads into it, which few ways do."""
 
     def __init__(self, request: CompileRequest) -> None:
         self.by_way: dict[str, Any] = {}
@@ -204,7 +205,7 @@ class _Owners:
         return self.by_way.get(way)
 
     def opens(self, way: str, path: Path, value: object) -> None:
-        """Note a value that was read. One that was read before under another name gave its functions their ways then."""
+        """Record a value that was read, for `find` to look into. Only the first way to a value counts, as in `_encode`."""
         # A fingerprint's `known` keeps the value alive, and with it its identity.
         if id(value) not in self.met:
             self.met.add(id(value))

@@ -12,14 +12,15 @@ import threading
 from collections.abc import Callable
 
 _LONGEST_WAIT_S = 0.1
-"""After this the end of the call is looked for, in case something else took the signal that tells it."""
+"""The main thread checks this often whether the call has ended, in case the wake-up signal was consumed elsewhere."""
 
 
 def shielded(call: Callable[[], object]) -> None:
-    """Run a short call in a thread of its own, while the main thread takes SIGINT and SIGTERM; they are answered after it.
+    """Run a short call on a helper thread while the main thread collects SIGINT and SIGTERM; they are raised again after it.
 
-    The kernel gives a signal to the main thread first where that waits for it, whatever its handler is. From another thread,
-    and where no thread can wait for a signal, nothing is taken.
+    Linux delivers a signal of the process to its main thread if that waits in `sigtimedwait`, whatever the handler is. A signal
+    that is still pending when NVRTC ignores it is lost all the same. Called from another thread, or where `sigtimedwait` does
+    not exist, the call runs unprotected.
     """
     if not hasattr(signal, "sigtimedwait") or threading.current_thread() is not threading.main_thread():
         call()
@@ -28,7 +29,7 @@ def shielded(call: Callable[[], object]) -> None:
     main, taken, ready = threading.get_ident(), set[int](), threading.Lock()
 
     def run() -> None:
-        ready.acquire()  # and then the interpreter's lock, which the main thread holds until it waits for signals
+        ready.acquire()  # then this thread needs the GIL, which the main thread holds until it waits for signals
         try:
             call()
         finally:
@@ -42,8 +43,8 @@ def shielded(call: Callable[[], object]) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, answered | {end})
         thread.start()
         ready.release()
-        # A signal that finds the main thread outside of these waits goes to any other thread, such as one of NumPy's, or stays
-        # pending; then it can be discarded.
+        # A signal that arrives outside of these waits stays pending or goes to another thread, such as one of NumPy's; while
+        # NVRTC ignores signals, both discard it.
         while thread.is_alive():
             found = signal.sigtimedwait(answered | {end}, _LONGEST_WAIT_S)
             if found and found.si_signo == end:
