@@ -52,23 +52,44 @@ import os, signal, sys, time
 from tests.runtime.test_shield import Answered, answer, ignoring
 from weft.runtime.shield import shielded
 
-number, done = int(sys.argv[1]), []
+number, sent, done = int(sys.argv[1]), [int(each) for each in sys.argv[2:]], []
 signal.signal(number, answer)
-steps = lambda: os.kill(os.getpid(), number), lambda: time.sleep(0.02), lambda: done.append(True)
+
+
+def call():
+    for each in sent:
+        os.kill(os.getpid(), each)
+        time.sleep(0.02)
+    ignoring(number)  # discards what is still pending
+    done.append(True)
+
+
 try:
-    shielded(lambda: ignoring(number, *steps))
+    shielded(lambda: ignoring(number, call))
 except Answered as answered:
     print(answered.args[0], done)
 """
 
 
+def in_a_process(number: int, *sent: int) -> str:
+    """The output of a process whose call sends these signals and then discards `number`. Where other threads take signals, as
+    those of a test runner may, one of them can discard it."""
+    command = [sys.executable, "-c", IN_A_PROCESS, *(str(int(each)) for each in (number, *sent))]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+
+
 @BOTH
 def test_a_signal_is_answered_after_the_call(number):
-    """In a process of its own: where other threads take signals, as those of a test runner may, one of them can discard it."""
-    ran = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, str(int(number))], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert ran.stdout == f"{int(number)} [True]\n"
+    assert in_a_process(number, number) == f"{int(number)} [True]\n"
+
+
+@BOTH
+def test_a_wake_up_by_others_does_not_end_the_wait(number):
+    assert in_a_process(number, signal.SIGURG, number) == f"{int(number)} [True]\n"
+
+
+def test_a_signal_of_others_that_looks_like_the_wake_up_is_answered():
+    assert in_a_process(signal.SIGURG, signal.SIGURG) == f"{int(signal.SIGURG)} [True]\n"
 
 
 @BOTH

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable
 
 _LONGEST_WAIT_S = 0.1
-"""The main thread checks this often whether the call has ended, in case the wake-up signal was consumed elsewhere."""
+"""The main thread checks this often whether the call has ended, in case the wake-up signal merged with one of its kind."""
 
 
 def shielded(call: Callable[[], object]) -> None:
-    """Run a short call on a helper thread while the main thread collects SIGINT and SIGTERM; they are raised again after it.
+    """Run a short call on a helper thread while the main thread collects SIGINT and SIGTERM; they are raised again after it,
+    and so is a SIGURG that is not the helper's, which wakes the main thread.
 
     Linux delivers a signal of the process to its main thread if that waits in `sigtimedwait`, whatever the handler is. A signal
     that is still pending when NVRTC ignores it is lost all the same. Called from another thread, or where `sigtimedwait` does
@@ -26,13 +27,14 @@ def shielded(call: Callable[[], object]) -> None:
         call()
         return
     answered, end = {signal.SIGINT, signal.SIGTERM}, signal.SIGURG
-    main, taken, ready = threading.get_ident(), set[int](), threading.Lock()
+    main, taken, ready, ended = threading.get_ident(), set[int](), threading.Lock(), threading.Event()
 
     def run() -> None:
         ready.acquire()  # then this thread needs the GIL, which the main thread holds until it waits for signals
         try:
             call()
         finally:
+            ended.set()
             signal.pthread_kill(main, end)
 
     thread = threading.Thread(target=run, name="weft-shielded")
@@ -45,9 +47,9 @@ def shielded(call: Callable[[], object]) -> None:
         ready.release()
         # A signal that arrives outside of these waits stays pending or goes to another thread, such as one of NumPy's; while
         # NVRTC ignores signals, both discard it.
-        while thread.is_alive():
+        while True:
             found = signal.sigtimedwait(answered | {end}, _LONGEST_WAIT_S)
-            if found and found.si_signo == end:
+            if ended.is_set() and (found is None or found.si_signo == end):
                 break
             if found:
                 taken.add(found.si_signo)
