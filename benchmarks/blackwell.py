@@ -105,9 +105,9 @@ def _code_line(name: str, kernel: Any, count: int) -> Line:
 
 COMMON = (
     Variant(name="fixed tiles"),
-    Variant(name="taken tiles", clc=True),
+    Variant(name="claimed tiles", clc=True),
     Variant(name="fixed tiles, pairs", pairs=True),
-    Variant(name="taken tiles, pairs", pairs=True, clc=True),
+    Variant(name="claimed tiles, pairs", pairs=True, clc=True),
 )
 ALONE: dict[str, Any] = {"written_first": 1.0, "stored_first": 1.0}
 """A tile is stored before the next one begins."""

@@ -3,8 +3,8 @@
 Accumulators are in tensor memory, so the epilogue warps load and store a tile while the next one accumulates in the other half
 of tensor memory. The source has four variants:
 
-- tiles in a fixed order, or by work stealing (`clc`, cluster launch control: a program that is done claims the tile of one
-  that has not been launched yet);
+- a static schedule of tiles, or a dynamic one (`clc`, cluster launch control: a program that is done claims the tile of a
+  program that has not been launched yet);
 - one CTA for each tile of 128x256, or a pair of CTAs for each tile of 256x256 (`two_ctas`): each loads
   half of A and half of B, and their tensor cores read the other half of B from each other's shared memory.
 
@@ -37,38 +37,38 @@ from weft.nvidia.hopper import TensorDescriptor
 
 ROW_BYTES = 128
 """Bytes of the widest swizzle: BLOCK_K of A, and the width of a TMA store of C, in bytes."""
-ANSWERS = gl.constexpr(3)
-"""Slots for CLC responses: one more than accumulators, so that a request does not wait for an epilogue."""
+RESPONSES = gl.constexpr(3)
+"""Stages for CLC responses: one more than accumulators, so that a request does not wait for an epilogue."""
 
 
 @weft.aggregate
-class Turn:
-    """A position in a ring of `slots` slots; the parity alternates with each pass over the ring."""
+class PipelineState:
+    """The stage of a ring buffer that is next, and the parity of its phase, which flips with each pass over the ring."""
 
-    slot: gl.tensor
+    stage: gl.tensor
     phase: gl.tensor
-    slots: gl.constexpr
+    stages: gl.constexpr
 
-    def __init__(self, slot, phase, slots):
-        self.slot = slot
+    def __init__(self, stage, phase, stages):
+        self.stage = stage
         self.phase = phase
-        self.slots = gl.constexpr(slots)
+        self.stages = gl.constexpr(stages)
 
     @weft.jit
-    def start(slots: gl.constexpr):  # noqa: N805
-        """The first one."""
-        return Turn(gl.to_tensor(0), gl.to_tensor(0), slots)
+    def start(stages: gl.constexpr):  # noqa: N805
+        """Stage 0 of the first pass."""
+        return PipelineState(gl.to_tensor(0), gl.to_tensor(0), stages)
 
     @weft.jit
     def next(self):
-        """The one after this one."""
-        last = self.slot == self.slots - 1
-        return Turn(gl.where(last, 0, self.slot + 1), self.phase ^ last.to(gl.int32), self.slots)
+        """The next stage."""
+        last = self.stage == self.stages - 1
+        return PipelineState(gl.where(last, 0, self.stage + 1), self.phase ^ last.to(gl.int32), self.stages)
 
 
 @weft.aggregate
-class FixedTiles:
-    """A persistent grid of n programs, in which each program computes every n-th tile."""
+class StaticScheduler:
+    """Static persistent scheduler: each of n programs computes every n-th tile."""
 
     tile: gl.tensor
     tiles: gl.tensor
@@ -79,31 +79,31 @@ class FixedTiles:
 
     @weft.jit
     def prepare(pairs: gl.constexpr):  # noqa: N805
-        """The state that all partitions share: none."""
+        """The state that partitions share: none."""
 
     @weft.jit
     def start(shared, tiles):  # noqa: N805
         """The first tile."""
-        return FixedTiles(gl.program_id(0), tiles)
+        return StaticScheduler(gl.program_id(0), tiles)
 
     @weft.jit
-    def there(self):
+    def valid(self):
         """Whether there is a tile."""
         return self.tile < self.tiles
 
     @weft.jit
-    def ask(self):
+    def request_next(self):
         """No request is needed for the next tile."""
 
     @weft.jit
     def next(self):
         """The next tile."""
-        return FixedTiles(self.tile + gl.num_programs(0), self.tiles)
+        return StaticScheduler(self.tile + gl.num_programs(0), self.tiles)
 
 
 @weft.aggregate
-class Answers:
-    """Ring of CLC responses, with two barriers per slot: the response has landed, and it has been read."""
+class ClcResponses:
+    """Ring of CLC responses, with two barriers per stage: the response has landed, and all partitions have read it."""
 
     results: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
@@ -116,51 +116,51 @@ class Answers:
 
 
 @weft.aggregate
-class TakenTiles:
-    """One program per tile; programs that run claim the tiles of programs that are not launched yet."""
+class ClcScheduler:
+    """Dynamic scheduler (cluster launch control): one program per tile; running programs claim the tiles of unlaunched ones."""
 
     tile: gl.tensor
-    taken: gl.tensor
-    turn: Turn
-    answers: Answers
+    claimed: gl.tensor
+    state: PipelineState
+    responses: ClcResponses
 
-    def __init__(self, tile, taken, turn, answers):
+    def __init__(self, tile, claimed, state, responses):
         self.tile = tile
-        self.taken = taken
-        self.turn = turn
-        self.answers = answers
+        self.claimed = claimed
+        self.state = state
+        self.responses = responses
 
     @weft.jit
     def prepare(pairs: gl.constexpr):  # noqa: N805
-        """Buffers for responses. Three partitions read each; the first CTA of a pair requests for both, so both arrive."""
-        results = gl.allocate_shared_memory(gl.int64, [ANSWERS, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-        return Answers(results, barriers(ANSWERS, 1), barriers(ANSWERS, 3, pairs))
+        """The ring of responses. Three partitions read each; the first CTA of a pair requests for both, so both arrive."""
+        results = gl.allocate_shared_memory(gl.int64, [RESPONSES, 2], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        return ClcResponses(results, barriers(RESPONSES, 1), barriers(RESPONSES, 3, pairs))
 
     @weft.jit
     def start(shared, tiles):  # noqa: N805
         """The program's own tile."""
-        return TakenTiles(gl.program_id(0), gl.to_tensor(True), Turn.start(ANSWERS), shared)
+        return ClcScheduler(gl.program_id(0), gl.to_tensor(True), PipelineState.start(RESPONSES), shared)
 
     @weft.jit
-    def there(self):
+    def valid(self):
         """Whether there is a tile."""
-        return self.taken
+        return self.claimed
 
     @weft.jit
-    def ask(self):
-        """Request the tile after this one. One partition does."""
-        bar = self.answers.ready.index(self.turn.slot)
-        mbarrier.wait(self.answers.read.index(self.turn.slot), self.turn.phase ^ 1)
+    def request_next(self):
+        """Request the tile after this one; only one partition calls this."""
+        bar = self.responses.ready.index(self.state.stage)
+        mbarrier.wait(self.responses.read.index(self.state.stage), self.state.phase ^ 1)
         mbarrier.expect(bar, 16)
-        clc.try_cancel(self.answers.results.index(self.turn.slot), bar, multicast=True)
+        clc.try_cancel(self.responses.results.index(self.state.stage), bar, multicast=True)
 
     @weft.jit
     def next(self):
         """The tile that was claimed."""
-        mbarrier.wait(self.answers.ready.index(self.turn.slot), self.turn.phase)
-        answer = clc.load_result(self.answers.results.index(self.turn.slot))
-        mbarrier.arrive(self.answers.read.index(self.turn.slot), count=1)
-        return TakenTiles(answer.program_id(0), answer.is_canceled(), self.turn.next(), self.answers)
+        mbarrier.wait(self.responses.ready.index(self.state.stage), self.state.phase)
+        response = clc.load_result(self.responses.results.index(self.state.stage))
+        mbarrier.arrive(self.responses.read.index(self.state.stage), count=1)
+        return ClcScheduler(response.program_id(0), response.is_canceled(), self.state.next(), self.responses)
 
 
 @weft.jit
@@ -182,43 +182,43 @@ def position(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 
 @weft.jit
 def load_blocks(
-    a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr
+    a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Scheduler: gl.constexpr, GROUP: gl.constexpr
 ):
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
     BLOCK_K: gl.constexpr = a_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = b_desc.block_type.shape[1]
-    at = Turn.start(a_bufs.shape[0])
-    tiles = Tiles.start(shared, tiles_m * tiles_n)
-    while tiles.there():
-        tiles.ask()
+    state = PipelineState.start(a_bufs.shape[0])
+    tiles = Scheduler.start(shared, tiles_m * tiles_n)
+    while tiles.valid():
+        tiles.request_next()
         row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
         for k in range(0, a_desc.shape[1], BLOCK_K):
             # A buffer that was never filled is free: on a new barrier the phase before phase 0 counts as complete.
-            mbarrier.wait(free.index(at.slot), at.phase ^ 1)
-            bar = ready.index(at.slot)
+            mbarrier.wait(free.index(state.stage), state.phase ^ 1)
+            bar = ready.index(state.stage)
             mbarrier.expect(bar, a_desc.nbytes_per_cta + b_desc.nbytes_per_cta)
-            tma.async_copy_global_to_shared(a_desc, [row * BLOCK_M, k], bar, a_bufs.index(at.slot))
-            tma.async_copy_global_to_shared(b_desc, [k, column * BLOCK_N], bar, b_bufs.index(at.slot))
-            at = at.next()
+            tma.async_copy_global_to_shared(a_desc, [row * BLOCK_M, k], bar, a_bufs.index(state.stage))
+            tma.async_copy_global_to_shared(b_desc, [k, column * BLOCK_N], bar, b_bufs.index(state.stage))
+            state = state.next()
         tiles = tiles.next()
 
 
 @weft.jit
-def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
-    at = Turn.start(a_bufs.shape[0])
-    half = Turn.start(accs.shape[0])
-    tiles = Tiles.start(shared, tiles)
-    while tiles.there():
-        mbarrier.wait(empty.index(half.slot), half.phase ^ 1)
-        acc = accs.index(half.slot)
+def multiply(a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles, steps, Scheduler: gl.constexpr):
+    state = PipelineState.start(a_bufs.shape[0])
+    acc_state = PipelineState.start(accs.shape[0])
+    tiles = Scheduler.start(shared, tiles)
+    while tiles.valid():
+        mbarrier.wait(empty.index(acc_state.stage), acc_state.phase ^ 1)
+        acc = accs.index(acc_state.stage)
         for k in range(steps):
-            mbarrier.wait(ready.index(at.slot), at.phase)
-            tcgen05_mma(a_bufs.index(at.slot), b_bufs.index(at.slot), acc, use_acc=k > 0)
+            mbarrier.wait(ready.index(state.stage), state.phase)
+            tcgen05_mma(a_bufs.index(state.stage), b_bufs.index(state.stage), acc, use_acc=k > 0)
             # The buffers are free, in both CTAs of a pair, when the MMA has read them.
-            tcgen05_commit(free.index(at.slot))
-            at = at.next()
-        tcgen05_commit(full.index(half.slot))
-        half = half.next()
+            tcgen05_commit(free.index(state.stage))
+            state = state.next()
+        tcgen05_commit(full.index(acc_state.stage))
+        acc_state = acc_state.next()
         tiles = tiles.next()
 
 
@@ -230,29 +230,31 @@ def result_buffers(c_desc, BLOCK_N: gl.constexpr):
 
 
 @weft.jit
-def store_tiles(c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles: gl.constexpr, GROUP: gl.constexpr):
+def store_tiles(
+    c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Scheduler: gl.constexpr, GROUP: gl.constexpr
+):
     BLOCK_M: gl.constexpr = c_desc.block_type.shape[0]
     PIECE: gl.constexpr = c_desc.block_type.shape[1]
     BLOCK_N: gl.constexpr = accs.shape[2]
     BUFFERS: gl.constexpr = c_bufs.shape[0]
-    half = Turn.start(accs.shape[0])
-    tiles = Tiles.start(shared, tiles_m * tiles_n)
-    while tiles.there():
+    acc_state = PipelineState.start(accs.shape[0])
+    tiles = Scheduler.start(shared, tiles_m * tiles_n)
+    while tiles.valid():
         row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
-        mbarrier.wait(full.index(half.slot), half.phase)
-        acc = accs.index(half.slot)
+        mbarrier.wait(full.index(acc_state.stage), acc_state.phase)
+        acc = accs.index(acc_state.stage)
         for i in gl.static_range(BLOCK_N // PIECE):
             piece = acc.slice(i * PIECE, PIECE, dim=1).load()
             if i == BLOCK_N // PIECE - 1:
                 # The whole accumulator has been loaded to registers: the tile after the next may accumulate in its place.
-                mbarrier.arrive(empty.index(half.slot), count=1)
+                mbarrier.arrive(empty.index(acc_state.stage), count=1)
             # A buffer is overwritten only after its last store has read it.
             tma.store_wait(pendings=BUFFERS - 1)
             c_buf = c_bufs.index(i % BUFFERS)
             c_buf.store(piece.to(c_desc.dtype))
             fence_async_shared()
             tma.async_copy_shared_to_global(c_desc, [row * BLOCK_M, column * BLOCK_N + i * PIECE], c_buf)
-        half = half.next()
+        acc_state = acc_state.next()
         tiles = tiles.next()
     tma.store_wait(pendings=0)
 
@@ -263,7 +265,7 @@ def matmul_kernel(
     b_desc,
     c_desc,
     acc_layout: gl.constexpr,
-    Tiles: gl.constexpr,
+    Scheduler: gl.constexpr,
     GROUP: gl.constexpr,
     num_buffers: gl.constexpr,
 ):
@@ -282,14 +284,14 @@ def matmul_kernel(
     empty = barriers(2, 1, PAIRS)
     free = barriers(num_buffers, 1)
     full = barriers(2, 1)
-    shared = Tiles.prepare(PAIRS)
+    shared = Scheduler.prepare(PAIRS)
     tiles_m, tiles_n = gl.cdiv(c_desc.shape[0], BLOCK_M), gl.cdiv(c_desc.shape[1], BLOCK_N)
     steps = gl.cdiv(a_desc.shape[1], BLOCK_K)
     gl.warp_specialize(
         [
-            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles, GROUP)),
-            (load_blocks, (a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Tiles, GROUP)),
-            (multiply, (a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Tiles)),
+            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Scheduler, GROUP)),
+            (load_blocks, (a_desc, b_desc, a_bufs, b_bufs, ready, free, shared, tiles_m, tiles_n, Scheduler, GROUP)),
+            (multiply, (a_bufs, b_bufs, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Scheduler)),
         ],
         [1, 1],
     )
@@ -320,7 +322,7 @@ def matmul(
         describe(B, [BLOCK_K, BLOCK_N], across),
         describe(C, [rows, min(ROW_BYTES // C.itemsize, BLOCK_N)], down),
         TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
-        TakenTiles if clc else FixedTiles,
+        ClcScheduler if clc else StaticScheduler,
         GROUP_SIZE_M,
         num_buffers or (6 if two_ctas else 4),
         num_warps=4,
@@ -330,11 +332,11 @@ def matmul(
 
 RUNS: dict[str, dict[str, Any]] = {
     "fixed tiles": {},
-    "taken tiles": {"clc": True},
+    "claimed tiles": {"clc": True},
     "fixed tiles, pairs": {"two_ctas": True},
-    "taken tiles, pairs": {"two_ctas": True, "clc": True},
+    "claimed tiles, pairs": {"two_ctas": True, "clc": True},
 }
-ROWS = [*((name, "float16") for name in RUNS), ("taken tiles, pairs", "float8_e4m3fn")]
+ROWS = [*((name, "float16") for name in RUNS), ("claimed tiles, pairs", "float8_e4m3fn")]
 
 
 def row(place: Place, name: str, dtype: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import workbench
 from matmul_blackwell import (
     ROW_BYTES,
-    FixedTiles,
-    TakenTiles,
-    Turn,
+    ClcScheduler,
+    PipelineState,
+    StaticScheduler,
     barriers,
     describe,
     position,
@@ -86,62 +86,62 @@ class Operand:
         return self.desc.nbytes_per_cta + self.scales_desc.nbytes_per_cta
 
     @weft.jit
-    def load(self, row, step, bar, slot):
+    def load(self, row, step, bar, stage):
         """Issue the loads of the rows of a tile and of their scales."""
         ROWS: gl.constexpr = self.desc.block_type.shape[0]
         BYTES: gl.constexpr = self.desc.block_type.shape[1]
         WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
-        tma.async_copy_global_to_shared(self.desc, [row * ROWS, step * BYTES], bar, self.bufs.index(slot))
-        scales = self.scales_bufs.index(slot)
+        tma.async_copy_global_to_shared(self.desc, [row * ROWS, step * BYTES], bar, self.bufs.index(stage))
+        scales = self.scales_bufs.index(stage)
         tma.async_copy_global_to_shared(self.scales_desc, [row * (ROWS // 128), step * WORDS, 0, 0], bar, scales)
 
     @weft.jit
-    def copy_scales(self, slot):
+    def copy_scales(self, stage):
         """Issue the copies of scales to tensor memory, in blocks of 128 rows, each 32 x 16 bytes: 4 rows by 4 scales."""
         BLOCKS: gl.constexpr = self.scales_desc.block_type.shape[0]
         WORDS: gl.constexpr = self.scales_desc.block_type.shape[1]
-        blocks = self.scales_bufs.index(slot).reshape([BLOCKS, WORDS, 32, 4, 4]).permute([0, 3, 2, 1, 4])
+        blocks = self.scales_bufs.index(stage).reshape([BLOCKS, WORDS, 32, 4, 4]).permute([0, 3, 2, 1, 4])
         tcgen05_copy(blocks.reshape([BLOCKS * 128, WORDS * 4]), self.scales)
 
 
 @weft.jit
-def load_blocks(a, b, ready, free, shared, tiles_m, tiles_n, steps, Tiles: gl.constexpr, GROUP: gl.constexpr):
-    at = Turn.start(a.bufs.shape[0])
-    tiles = Tiles.start(shared, tiles_m * tiles_n)
-    while tiles.there():
-        tiles.ask()
+def load_blocks(a, b, ready, free, shared, tiles_m, tiles_n, steps, Scheduler: gl.constexpr, GROUP: gl.constexpr):
+    state = PipelineState.start(a.bufs.shape[0])
+    tiles = Scheduler.start(shared, tiles_m * tiles_n)
+    while tiles.valid():
+        tiles.request_next()
         row, column = position(tiles.tile, tiles_m, tiles_n, GROUP)
         for step in range(steps):
-            mbarrier.wait(free.index(at.slot), at.phase ^ 1)
-            bar = ready.index(at.slot)
+            mbarrier.wait(free.index(state.stage), state.phase ^ 1)
+            bar = ready.index(state.stage)
             mbarrier.expect(bar, a.nbytes() + b.nbytes())
-            a.load(row, step, bar, at.slot)
-            b.load(column, step, bar, at.slot)
-            at = at.next()
+            a.load(row, step, bar, state.stage)
+            b.load(column, step, bar, state.stage)
+            state = state.next()
         tiles = tiles.next()
 
 
 @weft.jit
-def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: gl.constexpr):
-    at = Turn.start(a.bufs.shape[0])
-    part = Turn.start(accs.shape[0])
-    tiles = Tiles.start(shared, tiles)
-    while tiles.there():
-        mbarrier.wait(empty.index(part.slot), part.phase ^ 1)
-        acc = accs.index(part.slot)
+def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Scheduler: gl.constexpr):
+    state = PipelineState.start(a.bufs.shape[0])
+    acc_state = PipelineState.start(accs.shape[0])
+    tiles = Scheduler.start(shared, tiles)
+    while tiles.valid():
+        mbarrier.wait(empty.index(acc_state.stage), acc_state.phase ^ 1)
+        acc = accs.index(acc_state.stage)
         for step in range(steps):
-            mbarrier.wait(ready.index(at.slot), at.phase)
+            mbarrier.wait(ready.index(state.stage), state.phase)
             # The last MMA may still read scales, but copies and MMAs of a thread are executed in order.
-            a.copy_scales(at.slot)
-            b.copy_scales(at.slot)
+            a.copy_scales(state.stage)
+            b.copy_scales(state.stage)
             tcgen05_mma_scaled(
-                a.bufs.index(at.slot), b.bufs.index(at.slot).permute([1, 0]), acc, a.scales, b.scales, a.kind, b.kind,
+                a.bufs.index(state.stage), b.bufs.index(state.stage).permute([1, 0]), acc, a.scales, b.scales, a.kind, b.kind,
                 use_acc=step > 0,
             )  # fmt: skip
-            tcgen05_commit(free.index(at.slot))
-            at = at.next()
-        tcgen05_commit(full.index(part.slot))
-        part = part.next()
+            tcgen05_commit(free.index(state.stage))
+            state = state.next()
+        tcgen05_commit(full.index(acc_state.stage))
+        acc_state = acc_state.next()
         tiles = tiles.next()
 
 
@@ -149,7 +149,7 @@ def multiply(a, b, accs, ready, free, full, empty, shared, tiles, steps, Tiles: 
 def matmul_scaled_kernel(
     a_desc, a_scales_desc, b_desc, b_scales_desc, c_desc,
     acc_layout: gl.constexpr, a_kind: gl.constexpr, b_kind: gl.constexpr,
-    Tiles: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
+    Scheduler: gl.constexpr, GROUP: gl.constexpr, num_buffers: gl.constexpr,
 ):  # fmt: skip
     """C = A @ B.T; a tile of C has as many rows and columns as the blocks of A and B have rows."""
     BLOCK_M: gl.constexpr = a_desc.block_type.shape[0]
@@ -168,14 +168,14 @@ def matmul_scaled_kernel(
     free = barriers(num_buffers, 1)
     full = barriers(num_accs, 1)
     empty = barriers(num_accs, 1, PAIRS)
-    shared = Tiles.prepare(PAIRS)
+    shared = Scheduler.prepare(PAIRS)
     tiles_m, tiles_n = gl.cdiv(c_desc.shape[0], BLOCK_M), gl.cdiv(c_desc.shape[1], BLOCK_N)
     steps = gl.cdiv(a_desc.shape[1], a_desc.block_type.shape[1])
     gl.warp_specialize(
         [
-            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Tiles, GROUP)),
-            (load_blocks, (a, b, ready, free, shared, tiles_m, tiles_n, steps, Tiles, GROUP)),
-            (multiply, (a, b, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Tiles)),
+            (store_tiles, (c_desc, c_bufs, accs, full, empty, shared, tiles_m, tiles_n, Scheduler, GROUP)),
+            (load_blocks, (a, b, ready, free, shared, tiles_m, tiles_n, steps, Scheduler, GROUP)),
+            (multiply, (a, b, accs, ready, free, full, empty, shared, tiles_m * tiles_n, steps, Scheduler)),
         ],
         [1, 1],
     )
@@ -232,7 +232,7 @@ def matmul_scaled(
         TensorMemoryLayout([BLOCK_M, BLOCK_N], col_stride=1, cga_layout=down, two_ctas=two_ctas),
         A.kind,
         B.kind,
-        TakenTiles if clc else FixedTiles,
+        ClcScheduler if clc else StaticScheduler,
         GROUP_SIZE_M,
         num_buffers or (5 if two_ctas or BLOCK_N < 256 else 3),
         num_warps=4,

@@ -76,7 +76,7 @@ def test_ladder_in_large_tiles(device, rung):
     check(device, lambda A, B, C: function(A, B, C, 128, 256, 64, **settings), (208, 416, 304))
 
 
-# Warps of three trades
+# Warp specialization
 
 SHAPES = [(1, 16, 16), (130, 272, 80), (300, 528, 208)]
 
@@ -86,33 +86,33 @@ SHAPES = [(1, 16, 16), (130, 272, 80), (300, 528, 208)]
     [*product(SHAPES, (np.float16, FP8[0])), (SHAPES[1], ml_dtypes.bfloat16), (SHAPES[1], FP8[1])],
 )
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
-def test_trades(device, name, shape, dtype):
+def test_warp_specialized(device, name, shape, dtype):
     result = np.float16 if dtype in FP8 else dtype
     check(device, lambda A, B, C: BLACKWELL.matmul(A, B, C, **BLACKWELL.RUNS[name]), shape, dtype, result)
 
 
 @pytest.mark.parametrize("result", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("tile", [(64, 64), (128, 32), (128, 128)])
-def test_trades_with_other_tiles_and_results(device, tile, result):
+def test_matmul_with_other_tiles_and_results(device, tile, result):
     check(device, lambda A, B, C: BLACKWELL.matmul(A, B, C, BLOCK_M=tile[0], BLOCK_N=tile[1]), SHAPES[1], result=result)
 
 
 @pytest.mark.parametrize("num_buffers", [1, 2])
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
-def test_trades_with_few_buffers(device, name, num_buffers):
+def test_matmul_with_few_buffers(device, name, num_buffers):
     check(device, lambda A, B, C: BLACKWELL.matmul(A, B, C, **BLACKWELL.RUNS[name], num_buffers=num_buffers), SHAPES[1])
 
 
 @whole
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
-def test_trades_on_a_large_product(device, name):
+def test_matmul_on_a_large_product(device, name):
     check(device, lambda A, B, C: BLACKWELL.matmul(A, B, C, **BLACKWELL.RUNS[name]), (2000, 1000, 2000))
 
 
 @pytest.mark.parametrize("max_resident", [1, 2, 3])
 @pytest.mark.parametrize("two_ctas", [False, True])
-def test_tiles_are_taken_over(two_ctas, max_resident):
-    """Seven tiles by fewer programs than that: each that is done takes over another's."""
+def test_tiles_are_claimed(two_ctas, max_resident):
+    """Seven tiles by fewer programs than that: each that is done claims another's."""
     random = np.random.default_rng()
     A, B = (random.standard_normal(size).astype(np.float16) for size in ((1700, 48), (48, 16)))
     for schedule, seed in WAYS[::4]:

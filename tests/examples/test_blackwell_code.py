@@ -50,22 +50,22 @@ def test_ladder(rung, num_warps):
 
 
 @cache
-def trades(name, dtype=np.float16):
+def specialized(name, dtype=np.float16):
     return built(lambda *arrays: BLACKWELL.matmul(*arrays, **BLACKWELL.RUNS[name]), *operands(dtype))
 
 
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
-def test_trades(name):
-    names, pairs = trades(name), ".2CTA" if "pairs" in name else ""
+def test_warp_specialized(name):
+    names, pairs = specialized(name), ".2CTA" if "pairs" in name else ""
     has(names, f"UTCHMMA{pairs}", f"UTCBAR{pairs}", f"UTMALDG.2D{pairs}", "LDTM.x64", "UTMASTG.2D")
-    assert ("UGETNEXTWORKID" in " ".join(names)) == ("taken" in name)
+    assert ("UGETNEXTWORKID" in " ".join(names)) == ("claimed" in name)
     assert pairs or not any("2CTA" in each for each in names)
 
 
 @pytest.mark.parametrize("name", BLACKWELL.RUNS)
-def test_trades_on_fp8(name):
+def test_matmul_on_fp8(name):
     pairs = ".2CTA" if "pairs" in name else ""
-    has(trades(name, ml_dtypes.float8_e4m3fn), f"UTCQMMA{pairs}", f"UTCBAR{pairs}", "LDTM.x64")
+    has(specialized(name, ml_dtypes.float8_e4m3fn), f"UTCQMMA{pairs}", f"UTCBAR{pairs}", "LDTM.x64")
 
 
 @cache

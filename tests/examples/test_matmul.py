@@ -106,7 +106,7 @@ def test_large_tiles(device, function, num_buffers, num_warps, scheduler, shape,
     check(device, function, shape, *tile, num_buffers, num_warps, *([scheduler] if scheduler else []))
 
 
-# Warps of three trades
+# Warp specialization
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

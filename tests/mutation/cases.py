@@ -195,10 +195,10 @@ def specialised(consume: Any, rows: int, readers: int) -> Callable[[], None]:
     return launch
 
 
-def traded(two_ctas: bool, clc: bool) -> Callable[[], None]:
+def blackwell(two_ctas: bool, clc: bool) -> Callable[[], None]:
     """Products in tensor memory, three steps of 16 to a tile, through two buffers; a tile leaves in two pieces.
 
-    One program computes five tiles below each other, or takes over seven."""
+    One program computes five tiles below each other, or claims seven."""
 
     def launch() -> None:
         example, tiles = twin.load("matmul_blackwell"), 7 if clc else 5
@@ -211,9 +211,9 @@ def traded(two_ctas: bool, clc: bool) -> Callable[[], None]:
             example.describe(c, [high, width // 2], halves),
             TensorMemoryLayout([rows, width], col_stride=1, cga_layout=halves, two_ctas=two_ctas),
         )
-        order, programs = (example.TakenTiles, tiles) if clc else (example.FixedTiles, 1)
+        scheduler, programs = (example.ClcScheduler, tiles) if clc else (example.StaticScheduler, 1)
         with weft.simulate(target="sm_100a", max_resident=1):
-            example.matmul_kernel[(programs,)](*given, order, 8, 2, num_warps=4, num_ctas=2 if two_ctas else 1)
+            example.matmul_kernel[(programs,)](*given, scheduler, 8, 2, num_warps=4, num_ctas=2 if two_ctas else 1)
         np.testing.assert_array_equal(c, a @ b)
 
     return launch
@@ -257,9 +257,9 @@ CASES: dict[str, Callable[[], None]] = {
     "products_stolen": multiplied("persistent_matmul_pipelined_kernel", 4, 32, 32, 16, 4, True),
     "products_cooperative": specialised(products.cooperate, 128, 2),
     "products_in_turns": specialised(products.take_turns, 64, 1),
-    "trades_fixed": traded(two_ctas=False, clc=False),
-    "trades_taken": traded(two_ctas=False, clc=True),
-    "trades_fixed_pairs": traded(two_ctas=True, clc=False),
-    "trades_taken_pairs": traded(two_ctas=True, clc=True),
+    "blackwell_static": blackwell(two_ctas=False, clc=False),
+    "blackwell_clc": blackwell(two_ctas=False, clc=True),
+    "blackwell_static_pairs": blackwell(two_ctas=True, clc=False),
+    "blackwell_clc_pairs": blackwell(two_ctas=True, clc=True),
 }
 """What launches each kernel, by the name of its table."""

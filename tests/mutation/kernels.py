@@ -162,7 +162,7 @@ def share_bytes(
         gl.store(dst + tile_of(0, step * YBLOCK, steps * YBLOCK, XBLOCK, YBLOCK, layout), total)
 
 
-# Warps of two trades
+# Two partitions
 
 
 @weft.jit

@@ -1,6 +1,6 @@
-"""Matrix products by warps of three trades, in small tiles, for mutations (`tests.mutation.cases` launches them).
+"""Warp-specialized matrix products in small tiles, for mutations (`tests.mutation.cases` launches them).
 
-Tiles of C follow one another down one column of tiles. One warp asks for operands, two warpgroups multiply and store: they
+Tiles of C follow one another down one column of tiles. One warp loads operands, two warpgroups multiply and store: they
 share each tile, or take tiles in turn.
 """
 
@@ -12,7 +12,7 @@ from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpg
 
 
 @weft.jit
-def bring(a_desc, b_desc, a_bufs, b_bufs, ready, free, tiles, steps, BUFFERS: gl.constexpr):
+def load(a_desc, b_desc, a_bufs, b_bufs, ready, free, tiles, steps, BUFFERS: gl.constexpr):
     for step in range(tiles * steps):
         slot = step % BUFFERS
         k = step % steps * a_desc.block_type.shape[1]
@@ -94,7 +94,7 @@ def specialised(
         [
             (consume, (c_desc, a_bufs, b_bufs, c_bufs.index(0), ready, free, turn, tiles, steps, 0, BUFFERS, layout)),
             (consume, (c_desc, a_bufs, b_bufs, c_bufs.index(1), ready, free, turn, tiles, steps, 1, BUFFERS, layout)),
-            (bring, (a_desc, b_desc, a_bufs, b_bufs, ready, free, tiles, steps, BUFFERS)),
+            (load, (a_desc, b_desc, a_bufs, b_bufs, ready, free, tiles, steps, BUFFERS)),
         ],
         [4, 1],
     )
