@@ -353,6 +353,6 @@ def test_trips(arch, dtype):
 
 def test_every_operation_is_compiled_here():
     """The kernels of this folder's tests contain every operation that has a rule."""
-    source = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("*.py"))
     names = {kind: f"{kind.rule.__module__.rpartition('.')[2]}.{kind.rule.__name__}" for kind in RULES}
     assert not [name for kind, name in names.items() if name not in source and not kind.terminator]

@@ -14,7 +14,7 @@ import pytest
 
 import weft
 from tests.kernels.harness import frozen
-from tests.sim import ptx_oracle as oracle
+from tests.sim.numbers import ptx_oracle as oracle
 from weft import language as gl
 from weft.runtime import nvrtc
 from weft.sim.numbers.ptx_forms import Form, width_of

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.sim import ptx_oracle as oracle
+from tests.sim.numbers import ptx_oracle as oracle
 from weft.sim.numbers import ptx
 from weft.sim.numbers.ptx_forms import Form, width_of
 from weft.sim.numbers.ptx_instructions import instructions

@@ -10,11 +10,11 @@ import pytest
 
 import weft
 from tests.kernels.harness import run_lowered
-from tests.sim.planted import PLANTED, Planted
+from tests.sim.planted.bug import PLANTED, Planted
 from weft.errors import UserError, hazard
 
 for family in ("copies", "partitions", "programs", "threads", "clusters", "tensor"):
-    import_module(f"tests.sim.planted_{family}")
+    import_module(f"tests.sim.planted.{family}")
 
 Run = Callable[[], tuple[np.ndarray, np.ndarray]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted import LINE, ROWS, SMEM, Launch, apart, described, given, plant, tile, wide
+from tests.sim.planted.bug import LINE, ROWS, SMEM, Launch, apart, described, given, plant, tile, wide
 from weft import language as gl
 from weft.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 

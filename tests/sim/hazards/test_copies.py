@@ -36,7 +36,7 @@ def expected(found: Hazard | None, kind: type[Hazard] | None) -> None:
     assert found.first is not None
     assert found.second is found.loc
     assert found.fix
-    assert str(found).count("test_hazard_copies.py") >= 2
+    assert str(found).count("test_copies.py") >= 2
 
 
 @weft.jit(sync="none")

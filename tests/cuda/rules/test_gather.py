@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, needs_nvrtc, pointer, text_of
-from tests.cuda.test_async import barriers, descriptor, room, sass
+from tests.cuda.rules.test_async import barriers, descriptor, room, sass
 from weft.cuda.text.names import Names
 from weft.ir.core import Func
 from weft.ir.types import float16, int32

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
-from tests.cuda.test_async import barriers, room, sass
+from tests.cuda.rules.test_async import barriers, room, sass
 from weft.ir.core import Func
 from weft.ir.types import ScalarType, int1, int32, int64
 from weft.ops import arith, clc, control, mbarrier, memory, regs

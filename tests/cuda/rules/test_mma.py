@@ -21,7 +21,7 @@ from weft.ops import mma, regs, scratch
 from weft.runtime.nvrtc import CompiledCuda, compile_cuda
 from weft.runtime.sass import disassemble
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
 import matmul_ladder as ladder
 from matmul_parts import WGMMA, PersistentTileScheduler

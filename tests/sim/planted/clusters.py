@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted import plant
+from tests.sim.planted.bug import plant
 from weft import language as gl
 from weft.language.nvidia.hopper import cluster, fence_async_shared, mbarrier, tma
 from weft.nvidia.hopper import TensorDescriptor

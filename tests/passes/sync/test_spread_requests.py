@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.passes.shared import BYTES, LENGTH, SM90, TILE, Rules, SharedKernel, inserted
-from tests.passes.test_sync_simulated import Program, simulate, step
+from tests.passes.sync.test_simulated import Program, simulate, step
 from tests.sim.build import TARGET, buffer
 from weft import sim, targets
 from weft.errors import Hazard

@@ -103,7 +103,7 @@ def test_descriptors_that_are_needed_still(fault, code, text):
     found = verdict(repeated, arguments(fault))
     assert isinstance(found, hazard.DescriptorReplaced) and found.code == code
     assert text in str(found)
-    assert str(found).count("test_hazard_descriptors.py") >= 2, "both lines are named"
+    assert str(found).count("test_descriptors.py") >= 2, "both lines are named"
 
 
 def test_two_places_are_two_descriptors():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
-from tests.cuda.test_async import room, sass
+from tests.cuda.rules.test_async import room, sass
 from weft import targets
 from weft.cuda import emit
 from weft.cuda.rules.tensor_memory import Moves

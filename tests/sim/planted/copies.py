@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted import (
+from tests.sim.planted.bug import (
     COLUMNS,
     PLAIN,
     ROWS,

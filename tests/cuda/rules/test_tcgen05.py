@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, text_of
-from tests.cuda.test_async import barriers, descriptor, room, sass
+from tests.cuda.rules.test_async import barriers, descriptor, room, sass
 from weft.ir.core import Func, Value
 from weft.ir.types import ScalarType, float16, int1, int32
 from weft.layout.tensor_cores.shared_operands import Operand

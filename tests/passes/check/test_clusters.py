@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.cuda.test_clusters import described
+from tests.cuda.rules.test_clusters import described
 from tests.kernels.test_clusters import blocked, copy_blocks, offsets, sums, turned
 from weft import language as gl
 from weft.errors import LayoutError, UserError

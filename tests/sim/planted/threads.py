@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted import Launch, plant
+from tests.sim.planted.bug import Launch, plant
 from weft import language as gl
 from weft.views import LayoutTensor
 

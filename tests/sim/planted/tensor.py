@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.sim.planted import LINE, Launch, plant
+from tests.sim.planted.bug import LINE, Launch, plant
 from weft import language as gl
 from weft.language.nvidia.blackwell import (
     TensorMemoryLayout,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.passes.shared import SM90, SharedKernel
-from tests.passes.test_sync_simulated import PHASES, Program, simulate
+from tests.passes.sync.test_simulated import PHASES, Program, simulate
 from weft.errors import Hazard
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.rebuild import rebuild

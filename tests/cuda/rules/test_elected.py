@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cuda.build import Kernel, compiled, needs_nvrtc, text_of
-from tests.cuda.test_async import barriers, descriptor, each_hopper, room, sass
+from tests.cuda.rules.test_async import barriers, descriptor, each_hopper, room, sass
 from tests.sim.build import Kernel as TileKernel
 from weft import targets
 from weft.errors import Loc
