@@ -37,7 +37,7 @@ from weft.ir.types import (
 from weft.ir.verify import verify
 from weft.layout import DistributedLayout
 from weft.layout.distributed import infer
-from weft.ops import arith, debug, memory, program, tile
+from weft.ops import arith, debug, memory, sync, tile
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
 from weft.passes.lowered.allocate_scratch import allocate_scratch
@@ -196,7 +196,7 @@ class TileKernel(Kernel):
             self.output_of_all(self.emit(arith.bitcast, value, element=int64))
             return
         self.output(value)
-        self.emit(program.barrier)
+        self.emit(sync.barrier)
         where = None
         if isinstance(value.type, TileType):
             where = self.positions(value.type.shape, value.type.layout)

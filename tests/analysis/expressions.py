@@ -16,7 +16,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import ScalarType, int8, tile_type
 from weft.layout import AutoLayout
-from weft.ops import arith, control, program, tile
+from weft.ops import arith, control, hints, program, tile
 
 AUTO = AutoLayout()
 I8 = ScalarType(int8)
@@ -86,7 +86,7 @@ class Expression:
                 self.variables[name] = self.emit(arith.cast, wide, numbers=numbers, dtype=int8)
             elif name == "h":
                 known = self.build.emit(arith.cast, self.build.emit(program.program_id, axis=1), dtype=int8)
-                self.variables[name] = self.emit(tile.hint, known, numbers=numbers, divisible=(4,))
+                self.variables[name] = self.emit(hints.axes, known, numbers=numbers, divisible=(4,))
             else:
                 self.variables[name] = self.params[name]
                 self.numbers[self.params[name]] = numbers

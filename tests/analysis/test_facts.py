@@ -10,7 +10,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int8, int32, int64, tile_type, uint8, uint32, uint64
 from weft.layout import AutoLayout
-from weft.ops import arith, control, memory, program, reduce, tile
+from weft.ops import arith, control, hints, memory, program, tile
 
 AUTO = AutoLayout()
 I32 = ScalarType(int32)
@@ -117,7 +117,7 @@ def test_hints():
     k = Kernel()
     x = k(arith.add, k.splat(k.m, 64), k.range(64))
     hinted = k(
-        tile.hint, k(memory.load, k(memory.addptr, k.splat(k.p, 64), x), None, None), divisible=(24,), contiguous=(4,)
+        hints.axes, k(memory.load, k(memory.addptr, k.splat(k.p, 64), x), None, None), divisible=(24,), contiguous=(4,)
     )
     assert k.of(hinted) == ((4,), (8,), (1,))
 
@@ -293,7 +293,7 @@ def test_results_of_other_types_have_numbers_of_their_own():
     values, indices = k.number(1, 64), k(arith.cast, k.range(64), dtype=int64)
     with k.build.region([I32, ScalarType(int64), I32, ScalarType(int64)]) as combine:
         k(control.yield_, *combine.args[:2])
-    first, second = k(reduce.reduce, values, indices, axis=0, combine=combine.done)
+    first, second = k(tile.reduce, values, indices, axis=0, combine=combine.done)
     found = facts(k.func())
     for value in (first, second):
         hull = found.hull(value)

@@ -29,7 +29,7 @@ from weft.analysis.flow import (
 from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, Op, ParamFacts, Region, Value, walk
 from weft.ir.types import ScalarType, int1, int32
-from weft.ops import arith, control, debug, reduce
+from weft.ops import arith, control, debug, elements
 
 I32 = ScalarType(int32)
 SEEDS = range(40)
@@ -115,7 +115,7 @@ class Maker:
     def elements(self, depth: int) -> tuple[Value, ...]:
         with self.b.region([I32]) as body:
             self.region(body.args, depth, self.hand(control.yield_, 1))
-        return made(self.b.emit(reduce.map_elements, self.any(), pack=1, regions=(body.done,)))
+        return made(self.b.emit(elements.map_elements, self.any(), pack=1, regions=(body.done,)))
 
 
 def made(results: Value | tuple[Value, ...] | None) -> tuple[Value, ...]:
@@ -151,7 +151,7 @@ class Executions:
             self.past[op].add(past)
         if op.kind is arith.constant:
             return [(self.set(env, op.results, [op.attrs["value"]]), self.happens(past, op)) for env, past in runs]
-        if op.kind in LOOPS or op.kind is reduce.map_elements:
+        if op.kind in LOOPS or op.kind is elements.map_elements:
             return self.loop(op, runs)
         if op.kind is control.if_:
             return [run for way in op.regions for run in self.handed(op, self.region(way, runs), way, op.results, 0)]
@@ -198,7 +198,7 @@ class Executions:
                 whole = [*heads, *again]
                 out = [(self.set(env, results, [env[v] for v in args]), past) for env, past in whole]
             heads = distinct([*heads, *((visible(env, heads[0][0]), past) for env, past in again)])
-        if op.kind is reduce.map_elements:
+        if op.kind is elements.map_elements:
             return [(self.set(env, op.results, ["mapped"]), past) for env, past in out]
         return out
 
@@ -279,7 +279,7 @@ def last(past: Known, op: Op) -> Known:
 
 def test_functions_have_all_kinds_of_regions_in_each_other():
     nested = {(a.kind, b.kind) for seed in SEEDS for a in walk(Maker(seed).func().body) for b in inside(a) if b.regions}
-    kinds = {control.for_, control.while_, control.if_, control.warp_specialize, reduce.map_elements}
+    kinds = {control.for_, control.while_, control.if_, control.warp_specialize, elements.map_elements}
     assert nested == {(a, b) for a in kinds for b in kinds}
 
 

@@ -8,7 +8,7 @@ from weft.ir.build import Builder
 from weft.ir.core import Func, FuncAttrs, ParamFacts, Value
 from weft.ir.types import ScalarType, float16, float32, int32, int64
 from weft.layout import NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, control, scratch, shared
+from weft.ops import arith, control, shared
 from weft.ops.check import TypingError
 
 MATRIX = NVMMASharedLayout(128, 32)
@@ -171,7 +171,7 @@ def test_what_partitions_give():
 def test_views_of_scratch_memory():
     build = Builder()
     n = Value(ScalarType(int32), "n")
-    memory = build.emit(scratch.alloc, dtype=float32, count=16, tag=0)
+    memory = build.emit(shared.scratch, dtype=float32, count=16, tag=0)
     eight = build.emit(arith.constant, value=8, type=ScalarType(int32))
     known = build.emit(shared.view, memory, eight, element=int64, count=2)
     unknown = build.emit(shared.view, memory, n, element=int64, count=2)

@@ -8,7 +8,7 @@ from weft.ir.build import Builder
 from weft.ir.core import FuncAttrs, ParamFacts, Value
 from weft.ir.types import Pointer, ScalarType, float32, int1, int32, tile_type
 from weft.layout import BlockedLayout
-from weft.ops import arith, control, memory, program, reduce, tile
+from weft.ops import arith, control, hints, memory, program, sync, tile
 
 I32, BOOL = ScalarType(int32), ScalarType(int1)
 LINE = BlockedLayout([1], [32], [4], [0])
@@ -54,7 +54,7 @@ class Kernel:
 def test_operands_are_joined():
     k = Kernel()
     values = [k(arith.add, x, y) for x, y in [(k.n, k.one), (k.n, k.warp), (k.warp, k.lane)]]
-    claimed = k(program.uniform, k.lane)
+    claimed = k(hints.uniform, k.lane)
     at = k(memory.load, k(memory.addptr, k.p, k.lane), None, None)
     found = k.scopes()
     assert [found[v] for v in values] == ["block", "warp", "thread"]
@@ -120,7 +120,7 @@ def refused(k) -> CompilationError:
 @pytest.mark.parametrize("what", ["warp", "lane"])
 def test_a_barrier_needs_the_block(what):
     k = Kernel()
-    k.branch(k.less(getattr(k, what)), program.barrier)
+    k.branch(k.less(getattr(k, what)), sync.barrier)
     error = refused(k)
     assert "gl.barrier() must be executed by the whole block" in error.message
     assert f"may differ in each {'thread' if what == 'lane' else 'warp'}" in error.message
@@ -130,8 +130,8 @@ def test_a_barrier_needs_the_block(what):
 
 def test_block_wide_conditions_and_claims_are_fine():
     k = Kernel()
-    k.branch(k.less(k.n), program.barrier)
-    k.branch(k(program.uniform, k.less(k.lane)), program.barrier)
+    k.branch(k.less(k.n), sync.barrier)
+    k.branch(k(hints.uniform, k.less(k.lane)), sync.barrier)
     k.branch(k.less(k.lane), arith.add, k.n, k.lane)
     k.branch(k.less(k.lane), memory.load, k.p, None, None)
     k.scopes()
@@ -153,7 +153,7 @@ def test_writes_of_the_program_need_the_block():
 def test_inner_conditions_do_not_widen():
     k = Kernel()
     with k.build.region() as then:
-        k.branch(k.less(k.n), program.barrier)
+        k.branch(k.less(k.n), sync.barrier)
         k(control.yield_)
     with k.build.region() as orelse:
         k(control.yield_)
@@ -162,8 +162,8 @@ def test_inner_conditions_do_not_widen():
 
 
 @pytest.mark.parametrize("make", [
-    lambda k: loop(k, k.lane, k.one, lambda i, a: k(program.barrier) or a),
-    lambda k: spin(k, lambda x: k(program.barrier) or k(arith.add, x, k.lane)),
+    lambda k: loop(k, k.lane, k.one, lambda i, a: k(sync.barrier) or a),
+    lambda k: spin(k, lambda x: k(sync.barrier) or k(arith.add, x, k.lane)),
 ])  # fmt: skip
 def test_loops_that_threads_leave_one_by_one(make):
     k = Kernel()
@@ -176,7 +176,7 @@ def test_functions_of_elements_are_each_threads_own():
     x = k(arith.constant, value=1.0, type=tile_type(float32, (128,), LINE))
     with k.build.region([ScalarType(float32)] * 2) as combine:
         k(control.yield_, k(arith.add, *combine.args))
-    total = k(reduce.reduce, x, axis=0, regions=(combine.done,))
+    total = k(tile.reduce, x, axis=0, regions=(combine.done,))
     found = k.scopes()
     assert found[total] == "block"
     assert found[combine.args[0]] == "thread"
@@ -186,7 +186,7 @@ def test_a_barrier_in_a_function_of_elements():
     k = Kernel()
     x = k(arith.constant, value=1.0, type=tile_type(float32, (128,), LINE))
     with k.build.region([ScalarType(float32)] * 2) as combine:
-        k(program.barrier)
+        k(sync.barrier)
         k(control.yield_, combine.args[0])
-    k(reduce.reduce, x, axis=0, regions=(combine.done,))
+    k(tile.reduce, x, axis=0, regions=(combine.done,))
     refused(k)

@@ -29,7 +29,20 @@ from weft.ir.types import (
     uint32,
     uint64,
 )
-from weft.ops import arith, asm, control, debug, memory, program, reduce, regs, scratch, shared, tile
+from weft.ops import (
+    arith,
+    asm,
+    control,
+    debug,
+    elements,
+    hints,
+    memory,
+    program,
+    regs,
+    shared,
+    sync,
+    warp,
+)
 
 pytestmark = needs_nvrtc
 INTEGERS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
@@ -195,9 +208,9 @@ def test_registers_and_shuffles(arch):
         turned = k.emit(regs.gather, x, table=(3, 1, 0, 2, 7, 5, 4, 6))
         both = k.emit(regs.concat, turned, k.emit(regs.extract, x, index=2), k.number(1, dtype))
         k.store(ptr, both)
-        k.store(ptr, k.emit(regs.shuffle_xor, x, mask=5))
-        k.store(ptr, k.emit(regs.shuffle_idx, x, k.emit(program.lane_id)))
-        k.store(ptr, k.emit(regs.splat, k.emit(regs.shuffle_xor, k.emit(regs.extract, x, index=0), mask=1), count=2))
+        k.store(ptr, k.emit(warp.shuffle_xor, x, mask=5))
+        k.store(ptr, k.emit(warp.shuffle_idx, x, k.emit(program.lane_id)))
+        k.store(ptr, k.emit(regs.splat, k.emit(warp.shuffle_xor, k.emit(regs.extract, x, index=0), mask=1), count=2))
         if dtype in INTEGERS:
             base = k.emit(regs.extract, x, index=0)
             k.store(ptr, k.emit(regs.affine, base, base, offsets=((0, 1, 5, 5), (0, 1, 2, 3))))
@@ -205,7 +218,7 @@ def test_registers_and_shuffles(arch):
         if dtype in FLOATS and (arch != "sm_80" or not dtype.is_fp8()):
             k.store(ptr, dot(k, x, x, k.emit(regs.gather, x, table=(0, 1, 2, 3))))
     lanes = k.emit(memory.addptr, parameter(k, float32), thread)
-    assert isinstance(k.emit(regs.shuffle_xor, lanes, mask=2).type.element, Pointer)
+    assert isinstance(k.emit(warp.shuffle_xor, lanes, mask=2).type.element, Pointer)
     assert compiled(k.done(), arch).n_regs > 0
 
 
@@ -223,13 +236,13 @@ def test_scratch(arch):
     thread = k.thread()
     flag = k.emit(arith.cmp, thread, k.params[-1], predicate="lt")
     for tag, dtype in enumerate(DTYPES):
-        room = k.emit(scratch.alloc, dtype=dtype, count=1024, tag=tag, offset=1024 * tag)
+        room = k.emit(shared.scratch, dtype=dtype, count=1024, tag=tag, offset=1024 * tag)
         ptr = k.emit(memory.addptr, parameter(k, dtype), thread)
         for vec in (v for v in (1, 2, 4, 8, 16) if v * dtype.itemsize <= 16):
             places = {"offsets": (0, vec), "registers": (tuple(range(vec)), tuple(range(vec, 2 * vec))), "vec": vec}
             for mask in (None, flag):
                 k.emit(shared.store_regs, room, thread, k.load(ptr, 2 * vec), mask, **places)
-            k.emit(program.barrier)
+            k.emit(sync.barrier)
             k.store(ptr, k.emit(shared.load_regs, room, thread, **places))
         index = k.emit(regs.affine, thread, offsets=((0, 3, 5, 9),))
         k.store(ptr, k.emit(shared.load_at, room, index))
@@ -260,8 +273,8 @@ def test_debug(arch):
 def test_program_and_promises(arch):
     k = Kernel(("out", pointer(int32)), ("n", int32))
     out, n = k.params
-    k.emit(tile.assume, k.emit(arith.cmp, n, k.number(0), predicate="gt"))
-    n = k.emit(tile.hint, k.emit(program.uniform, n), divisible=(16,))
+    k.emit(hints.assume, k.emit(arith.cmp, n, k.number(0), predicate="gt"))
+    n = k.emit(hints.axes, k.emit(hints.uniform, n), divisible=(16,))
     parts = [k.emit(kind, axis=axis) for kind in (program.program_id, program.num_programs) for axis in range(3)]
     k.store(k.emit(memory.addptr, out, n), k.emit(regs.concat, *parts, k.thread(), k.emit(program.thread_id)))
     assert compiled(k.done(), arch).n_regs > 0
@@ -331,7 +344,7 @@ def test_control_and_maps(arch):
             control.if_, k.emit(arith.cmp, a, b, predicate="gt"), regions=(then.done, orelse.done), name="larger"
         )
         k.emit(control.yield_, larger, b)
-    k.store(out, k.emit(reduce.map_elements, acc, pack=2, regions=(pair.done,)), 4)
+    k.store(out, k.emit(elements.map_elements, acc, pack=2, regions=(pair.done,)), 4)
     assert compiled(k.done(), arch).n_regs > 0
 
 

@@ -11,7 +11,7 @@ from tests.cuda.build import Kernel, compiled, needs_nvrtc, pointer, text_of
 from weft import targets
 from weft.cuda import emit
 from weft.ir.types import RegsType, ScalarType, bfloat16, float16, float32, int1, int32
-from weft.ops import arith, control, memory, program, regs, scratch, shared
+from weft.ops import arith, control, memory, program, regs, shared, sync
 from weft.runtime.sass import disassemble
 
 
@@ -60,7 +60,7 @@ def transpose() -> Kernel:
     x, out = k.params
     thread = k.at(2).thread()
     value = k.at(3).load(k.emit(memory.addptr, x, thread), 16, 8, "value")
-    room = k.at(4).emit(scratch.alloc, dtype=float16, count=4096, tag=0, offset=1024)
+    room = k.at(4).emit(shared.scratch, dtype=float16, count=4096, tag=0, offset=1024)
     turned = k.emit(regs.gather, value, table=(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15))
     k.emit(
         shared.store_regs,
@@ -72,7 +72,7 @@ def transpose() -> Kernel:
         registers=(tuple(range(8)), tuple(range(8, 16))),
         vec=8,
     )
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     odd = tuple([(i,) for i in (3, 1, 2, 0, 7, 5, 4, 6)])
     back = k.emit(shared.load_regs, room, thread, offsets=(0, 32, 64, 96, 128, 160, 192, 224), registers=odd, vec=1)
     k.at(5).store(k.emit(memory.addptr, out, thread), back)

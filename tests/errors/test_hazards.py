@@ -11,7 +11,7 @@ from weft.errors import LaunchError, Loc, hazard
 from weft.ir.core import Value
 from weft.ir.types import ScalarType, float32, int32, int64
 from weft.layout import BlockedLayout
-from weft.ops import arith, control, debug, memory, program, reduce, scratch, shared, tile
+from weft.ops import arith, control, debug, memory, program, shared, tile
 
 
 def masked_load(k: Kernel, below: int = 100) -> tuple[Value, Value, Value]:
@@ -110,14 +110,14 @@ def test_read_only_array():
 def test_gather_out_of_range():
     k = two_pointers()
     offsets = k.arange(N)
-    k.emit(reduce.gather, k.load(k.params[0], offsets), k.add(offsets, k.number(1, offsets)), axis=0)
+    k.emit(tile.gather, k.load(k.params[0], offsets), k.add(offsets, k.number(1, offsets)), axis=0)
     error = report("hazard-gather-range", hazard.OutOfBounds, k, X, out())
     assert "gathers index 128 along axis 0 of length 128, at index 127" in error.message
 
 
 def test_scratch_out_of_range():
     k = Kernel(stage="lowered", shared_bytes=0)
-    memory_ = k.emit(scratch.alloc, dtype=int32, count=8, tag=0)
+    memory_ = k.emit(shared.scratch, dtype=int32, count=8, tag=0)
     k.emit(shared.load_regs, memory_, k.emit(program.lane_id), offsets=(0,), registers=((0,),), vec=1)
     error = report("hazard-shared-range", hazard.OutOfBounds, k)
     assert "reads bytes 0 to 127 of the compiler's scratch memory, which has 32 bytes" in error.message
@@ -167,7 +167,7 @@ def test_undefined_reaches(sink):
     elif sink == "assertion":
         k.emit(debug.assert_, flag, None, message="")
     else:
-        k.emit(reduce.histogram, loaded, None, bins=128, layout=offsets.type.layout)
+        k.emit(tile.histogram, loaded, None, bins=128, layout=offsets.type.layout)
     error = report("hazard-undefined", hazard.UndefinedValue, k, X, out())
     assert error.loc.line == 6
     words = {"bound": "a loop bound", "loop": "a loop condition", "address": "an address", "branch": "a branch"}
@@ -192,7 +192,7 @@ def test_undefined_reaches_a_dot():
     loaded = k.load(k.params[0], offsets, k.below(offsets, 200))
     a = k.emit(tile.convert, loaded, layout=DotOperandLayout(0, layout, 0))
     b = k.emit(tile.convert, loaded, layout=DotOperandLayout(1, layout, 0))
-    k.emit(reduce.dot_fma, a, b, k.number(0.0, loaded))
+    k.emit(tile.dot_fma, a, b, k.number(0.0, loaded))
     error = report("hazard-undefined", hazard.UndefinedValue, k, np.zeros(256, np.float32))
     assert "reaches a dot (index (12, 8))" in error.message
 
@@ -201,7 +201,7 @@ def _sum(k: Kernel, value: Value) -> Value:
     element = ScalarType(value.type.element)
     with k.region([element, element]) as region:
         k.emit(control.yield_, k.add(*region.args))
-    return k.emit(reduce.reduce, value, axis=0, regions=(region.done,))
+    return k.emit(tile.reduce, value, axis=0, regions=(region.done,))
 
 
 def test_undefined_elements_that_do_not_count():

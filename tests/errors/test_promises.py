@@ -9,7 +9,7 @@ from tests.errors.hazards import N, X, out, report, two_pointers
 from tests.sim.build import Kernel, elementwise, pointer, run
 from weft.errors import hazard
 from weft.ir.types import int32
-from weft.ops import arith, program, tile
+from weft.ops import arith, hints, program
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_hints(promise, scale, shift, holds):
     offsets = k.arange(N)
     values = k.add(k.mul(offsets, k.number(scale, offsets)), k.number(shift, offsets))
     k.at(8)
-    k.emit(tile.hint, values, **promise)
+    k.emit(hints.axes, values, **promise)
     if holds:
         run(k.done(), X, out())
         return
@@ -41,7 +41,7 @@ def test_hints(promise, scale, shift, holds):
 def test_hint_on_a_scalar_pointer():
     k = two_pointers()
     at = k.address(k.params[0], k.number(1))
-    k.emit(tile.hint, at, divisible=(16,))
+    k.emit(hints.axes, at, divisible=(16,))
     aligned = np.zeros(256, np.uint8)
     start = -aligned.__array_interface__["data"][0] % 16
     error = report("hazard-hint", hazard.BrokenPromise, k, aligned[start : start + 128].view(np.int32), out())
@@ -50,7 +50,7 @@ def test_hint_on_a_scalar_pointer():
 
 def test_assume():
     k = Kernel(("n", int32))
-    k.emit(tile.assume, k.below(k.params[0], 10))
+    k.emit(hints.assume, k.below(k.params[0], 10))
     func = k.done()
     run(func, 9)
     with pytest.raises(hazard.BrokenPromise) as caught:
@@ -61,10 +61,10 @@ def test_assume():
 def test_uniform():
     k = two_pointers()
     warp = k.emit(program.warp_id)
-    same = k.emit(program.uniform, k.emit(arith.rem, warp, k.number(1)))
+    same = k.emit(hints.uniform, k.emit(arith.rem, warp, k.number(1)))
     k.store(k.params[1], same, k.number(4))
     k.at(3)
-    k.emit(program.uniform, warp)
+    k.emit(hints.uniform, warp)
     error = report("hazard-not-uniform", hazard.BrokenPromise, k, X, out())
     assert "thread 0 has 0 and thread 32 has 1" in error.message
     assert error.loc.line == 3

@@ -34,7 +34,7 @@ from weft.ir.types import (
 from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, NVMMASharedLayout, SliceLayout, SwizzledSharedLayout
 from weft.layout.tensor_cores.shared_operands import Operand
 
-arith, control, memory, tile, program = ops.arith, ops.control, ops.memory, ops.tile, ops.program
+arith, control, memory, tile, program, sync = ops.arith, ops.control, ops.memory, ops.tile, ops.program, ops.sync
 LINE = BlockedLayout([4], [32], [4], [0])
 PLANE = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 I32, BOOL = ScalarType(int32), ScalarType(int1)
@@ -91,7 +91,7 @@ def reduced() -> Func:
     x = build.emit(arith.constant, value=1.5, type=tile_type(float32, (16, 32), PLANE), name="x")
     with build.region([ScalarType(float32)] * 2, ["l", "r"]) as combine:
         build.emit(control.yield_, build.emit(arith.add, *combine.args))
-    build.emit(ops.reduce.reduce, x, axis=1, regions=(combine.done,), name="sum")
+    build.emit(ops.tile.reduce, x, axis=1, regions=(combine.done,), name="sum")
     left, right = build.emit(tile.split, build.emit(tile.join, x, x))
     build.emit(ops.debug.print_, left, right, prefix='a "quoted" // \\ é\n')
     return finish(build)
@@ -102,7 +102,7 @@ def lowered() -> Func:
     p = Value(ScalarType(Pointer(float16)), "p")
     lane = build.emit(program.lane_id)
     x = build.emit(ops.memory.load_regs, p, None, None, lane, offsets=((0,), (1,)), registers=((0, 1),), vec=2, count=2)
-    memory_ = build.emit(ops.scratch.alloc, dtype=float16, count=64, tag=0)
+    memory_ = build.emit(ops.shared.scratch, dtype=float16, count=64, tag=0)
     build.emit(ops.shared.store_regs, memory_, lane, x, None, offsets=(0,), registers=((0, 1),), vec=2)
     build.emit(arith.cast, build.emit(ops.regs.gather, x, table=(1,)), dtype=float32)
     build.emit(arith.bitcast, build.emit(arith.constant, value=0, type=ScalarType(uint64)), element=Pointer(bfloat16))
@@ -115,10 +115,10 @@ def threads() -> Func:
     x = Value(I32, "x")
     own = build.emit(ops.thread.alloc_local, dtype=float16, count=4, tag=1, name="own")
     room = build.emit(ops.shared.array, dtype=float16, count=64, tag=2, name="room")
-    build.emit(program.barrier)
+    build.emit(sync.barrier)
     value = build.emit(ops.thread.load_shared, room, x, None, offsets=(0, 8), vec=2)
     build.emit(ops.thread.store_local, own, None, value, None, offsets=(0, 1, 2, 3))
-    build.emit(program.barrier)
+    build.emit(sync.barrier)
     build.emit(ops.thread.bounds, x, x, sizes=(-1,), view="t.tile[4, 4](1, 2)")
     return finish(build, x, block=(8, 8, 1))
 

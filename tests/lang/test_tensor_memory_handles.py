@@ -67,9 +67,9 @@ def test_through_calls_and_tuples():
         pair[0].store(pair[1].index(0).load())
 
     func = read(kernel, i=INT, **B200)
-    (alloc,) = ops(func, "tmem.alloc")
+    (alloc,) = ops(func, "tensor_memory.alloc")
     assert alloc.results[0].name == "accs"
-    assert [op.results[0].name for op in ops(func, "tmem.index")] == ["acc", ""]
+    assert [op.results[0].name for op in ops(func, "tensor_memory.index")] == ["acc", ""]
 
 
 def test_a_layout_in_the_kernel():
@@ -82,7 +82,7 @@ def test_a_layout_in_the_kernel():
         gl.static_assert(acc.type.get_reg_layout(num_warps=gl.num_warps()) == registers)
         acc.load(registers)
 
-    assert ops(read(kernel, **B200), "tmem.load")[0].result.type.layout == get_tmem_32x32b_reg_layout(
+    assert ops(read(kernel, **B200), "tensor_memory.load")[0].result.type.layout == get_tmem_32x32b_reg_layout(
         128, 64, [128, 64], 4
     )
 
@@ -105,7 +105,7 @@ def test_through_loops():
     (loop,) = ops(func, "control.for")
     assert [type(value.type) for value in loop.results] == [TensorType] * 2
     assert [value.name for value in loop.results] == ["one", "other"]
-    first, _ = ops(func, "tmem.load")
+    first, _ = ops(func, "tensor_memory.load")
     assert first.operands[0] is loop.results[0]
 
 

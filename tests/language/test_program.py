@@ -32,7 +32,7 @@ def test_identity(kernel):
 
 def test_uniform(kernel):
     gl.uniform(gl.warp_id())
-    kernel.last("program.uniform")
+    kernel.last("hints.uniform")
     assert gl.uniform(3) == 3
     with mistake("language-scalar-needed"):
         gl.uniform(kernel.tile())
@@ -111,9 +111,9 @@ def test_device_assert(kernel):
 
 def test_assume(kernel):
     gl.assume(kernel.scalar(gl.int32) > 0)
-    kernel.last("value.assume")
+    kernel.last("hints.assume")
     gl.assume(True)
-    kernel.last("value.assume")
+    kernel.last("hints.assume")
     with mistake("language-assume-false"):
         gl.assume(1 > 2)
     with mistake("language-scalar-needed"):
@@ -123,11 +123,11 @@ def test_assume(kernel):
 def test_hints(kernel):
     x = kernel.tile(gl.int32, (16, 32))
     gl.multiple_of(x, [1, 16])
-    assert kernel.last("value.hint").attrs == {"divisible": (1, 16), "contiguous": (), "constant": ()}
+    assert kernel.last("hints.axes").attrs == {"divisible": (1, 16), "contiguous": (), "constant": ()}
     gl.max_contiguous(x, (1, 32))
-    assert kernel.last("value.hint").attrs["contiguous"] == (1, 32)
+    assert kernel.last("hints.axes").attrs["contiguous"] == (1, 32)
     gl.max_constancy(kernel.tile(gl.int32), 4)
-    assert kernel.last("value.hint").attrs["constant"] == (4,)
+    assert kernel.last("hints.axes").attrs["constant"] == (4,)
     assert gl.multiple_of(kernel.pointer(), 16).dtype == gl.pointer_type(gl.float32)
     assert gl.multiple_of(32, 16) == 32
     for value, entries in ((x, 16), (x, [0, 1]), (kernel.tile(gl.float32), 4)):

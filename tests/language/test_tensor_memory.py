@@ -40,7 +40,7 @@ def test_names():
 
 def test_an_allocation(kernel):
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
-    op = kernel.last("tmem.alloc")
+    op = kernel.last("tensor_memory.alloc")
     assert op.results[0].type == TensorType(gl.float32, (128, 64), ACC, (128, 64))
     assert isinstance(acc, tensor_memory_descriptor)
     assert (acc.dtype, acc.shape, acc.rank, acc.numel, acc.layout) == (gl.float32, [128, 64], 2, 128 * 64, ACC)
@@ -59,7 +59,7 @@ def test_allocations_are_kept_apart(kernel):
 def test_an_allocation_with_a_value(kernel):
     x = kernel.tile(gl.float32, (128, 64), register_layout(32, (128, 64), ACC, 4))
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC, x)
-    assert kernel.last("tmem.store").operands == (acc.handle, x.handle, None)
+    assert kernel.last("tensor_memory.store").operands == (acc.handle, x.handle, None)
 
 
 def test_several_tiles(kernel):
@@ -67,16 +67,16 @@ def test_several_tiles(kernel):
     assert accs.type == tensor_memory_descriptor_type(gl.float32, [3, 128, 64], ACC, [128, 64])
     one = accs.index(kernel.scalar(gl.int64))
     assert one.type == tensor_memory_descriptor_type(gl.float32, [128, 64], ACC)
-    assert kernel.last("tmem.index").operands[0] is accs.handle
+    assert kernel.last("tensor_memory.index").operands[0] is accs.handle
     two = accs.slice(1, 2, dim=0)
     assert two.shape == [2, 128, 64]
-    assert kernel.last("tmem.slice").attrs == {"start": 1, "length": 2, "dim": 0}
+    assert kernel.last("tensor_memory.slice").attrs == {"start": 1, "length": 2, "dim": 0}
 
 
 def test_a_slice_is_of_columns(kernel):
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
     half = acc.slice(32, gl.constexpr(32))
-    assert kernel.last("tmem.slice").attrs == {"start": 32, "length": 32, "dim": 1}
+    assert kernel.last("tensor_memory.slice").attrs == {"start": 32, "length": 32, "dim": 1}
     assert half.type == tensor_memory_descriptor_type(gl.float32, [128, 32], ACC, [128, 64])
     x = half.load()
     assert x.layout == get_tmem_32x32b_reg_layout(128, 32, [128, 32], 4)
@@ -87,7 +87,7 @@ def test_reinterpretation(kernel, spelling):
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
     p = getattr(acc.slice(32, 32), spelling)(gl.float16, [128, 64], ACC)
     assert p.type == tensor_memory_descriptor_type(gl.float16, [128, 64], ACC)
-    assert kernel.last("tmem.reinterpret").attrs == {"element": gl.float16, "shape": (128, 64), "layout": ACC}
+    assert kernel.last("tensor_memory.reinterpret").attrs == {"element": gl.float16, "shape": (128, 64), "layout": ACC}
 
 
 def test_what_is_not_given_stays(kernel):
@@ -95,7 +95,7 @@ def test_what_is_not_given_stays(kernel):
     assert acc.reinterpret(gl.int32).type == tensor_memory_descriptor_type(gl.int32, [128, 64], ACC)
     small = TensorMemoryLayout([128, 32])
     assert acc.reinterpret(shape=[2, 128, 32], layout=small).shape == [2, 128, 32]
-    assert kernel.last("tmem.reinterpret").attrs["element"] == gl.float32
+    assert kernel.last("tensor_memory.reinterpret").attrs["element"] == gl.float32
 
 
 @pytest.mark.parametrize(("num_warps", "element"), [(4, gl.float32), (8, gl.float32), (4, gl.float16), (8, gl.int32)])
@@ -108,7 +108,7 @@ def test_the_default_layout_of_a_load(num_warps, element):
         assert x.handle.type == tile_type(element, (128, 64), wanted)
         assert acc.load(gl.AutoLayout()).type == acc.load(wanted).type == x.type
         assert acc.get_reg_layout() == acc.type.get_reg_layout(num_warps) == wanted
-        assert kernel.last("tmem.load").operands == (acc.handle,)
+        assert kernel.last("tensor_memory.load").operands == (acc.handle,)
 
 
 def test_layouts_of_other_instructions(kernel):
@@ -117,7 +117,7 @@ def test_layouts_of_other_instructions(kernel):
         layout = acc.get_reg_layout(instr_variant=variant)
         assert layout == get_tmem_reg_layout(gl.float32, [128, 64], ACC, 4, variant)
         acc.store(acc.load(layout))
-        assert kernel.last("tmem.store").operands[1].type.layout == layout
+        assert kernel.last("tensor_memory.store").operands[1].type.layout == layout
     assert len({repr(acc.get_reg_layout(8, variant)) for variant in ("32x32b", "16x256b", "32x32b_splitn")}) == 3
 
 
@@ -125,9 +125,9 @@ def test_a_store(kernel):
     acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
     condition = kernel.scalar(gl.int1)
     acc.store(acc.load(), condition)
-    assert kernel.last("tmem.store").operands[2] is condition.handle
+    assert kernel.last("tensor_memory.store").operands[2] is condition.handle
     acc.store(gl.zeros([128, 64], gl.float32))
-    assert kernel.last("tmem.store").operands[1].type == tile_type(gl.float32, (128, 64), acc.get_reg_layout())
+    assert kernel.last("tensor_memory.store").operands[1].type == tile_type(gl.float32, (128, 64), acc.get_reg_layout())
 
 
 def test_scales(kernel):
@@ -167,7 +167,7 @@ def test_copies_in_a_cluster():
         acc = allocate_tensor_memory(gl.float32, [128, 64], ACC)
         assert acc.load().layout.to_linear((128, 64)).bases("block") == ((0, 0),)
         acc.store(gl.zeros([128, 64], gl.float32))
-        assert kernel.last("tmem.store").operands[0] is acc.handle
+        assert kernel.last("tensor_memory.store").operands[0] is acc.handle
 
 
 def test_handles_are_no_numbers(kernel):

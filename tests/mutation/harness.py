@@ -22,7 +22,7 @@ from weft.compiler import HostValue, Stages
 from weft.errors import Hazard
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import ScalarType, int32
-from weft.ops import arith, async_copy, cluster, mbarrier, mma, program, tcgen05, tma
+from weft.ops import arith, async_copy, cluster, mbarrier, mma, sync, tcgen05, tma
 from weft.runtime.descriptor import HostMap
 
 HARMLESS = "harmless"
@@ -30,7 +30,7 @@ WAYS: tuple[tuple[str, int], ...] = (("late", 0), ("early", 0), ("random", 1))
 """Schedules and seeds under which a mutant has to have the same verdict."""
 
 SYNCHRONISES = {
-    program.barrier, program.named_barrier, program.fence_async,
+    sync.barrier, sync.named_barrier, sync.fence_async,
     mbarrier.init, mbarrier.invalidate, mbarrier.expect, mbarrier.arrive, mbarrier.wait,
     async_copy.commit, async_copy.wait, async_copy.mbarrier_arrive, tma.store_wait, mma.warpgroup_wait,
     tcgen05.commit, tcgen05.fence, cluster.arrive, cluster.wait,

@@ -12,7 +12,7 @@ from weft.ir.core import Func, Op, OpDef, ParamFacts, Region, Value, walk
 from weft.ir.types import DescriptorType, Pointer, ScalarType, float32, int1, int32, int64
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, async_copy, control, mbarrier, memory, mma, program, shared, tcgen05, tile, tma
+from weft.ops import arith, async_copy, control, mbarrier, memory, mma, shared, sync, tcgen05, tile, tma
 from weft.passes.sync.insert_sync import insert_sync
 from weft.passes.tile.allocate_shared import allocate_shared
 
@@ -78,10 +78,10 @@ class SharedKernel(Kernel):
     # Synchronisation
 
     def barrier(self) -> None:
-        self.emit(program.barrier)
+        self.emit(sync.barrier)
 
     def fence(self) -> None:
-        self.emit(program.fence_async)
+        self.emit(sync.fence_async)
 
     def init(self, bar: Value) -> None:
         self.emit(mbarrier.init, bar, count=1)
@@ -188,7 +188,7 @@ def _words(op: Op) -> list[str]:
     if op.regions:
         inner = [f"[ {' '.join(_region(region))} ]".replace("[  ]", "[ ]") for region in op.regions]
         return [op.name.partition(".")[2], *inner]
-    names = {program.barrier: "barrier", program.fence_async: "fence"}
+    names = {sync.barrier: "barrier", sync.fence_async: "fence"}
     if op.kind in names:
         return [("!" if op.attrs["reason"] else "") + names[op.kind]]
     if op.kind is tcgen05.fence:
@@ -200,7 +200,7 @@ def _words(op: Op) -> list[str]:
 
 def inserted(func: Func) -> list[str]:
     """What was inserted: `barrier before ...`."""
-    found = [op for op in walk(func.body) if op.kind in (program.barrier, program.fence_async) and op.attrs["reason"]]
+    found = [op for op in walk(func.body) if op.kind in (sync.barrier, sync.fence_async) and op.attrs["reason"]]
     return [f"{op.name.partition('.')[2]} {op.attrs['reason']}" for op in found]
 
 

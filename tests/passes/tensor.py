@@ -102,7 +102,7 @@ class TensorKernel(Rules):
 
     def named(self, func: Func) -> str:
         names = {
-            "tcgen05.mma": "M", "tcgen05.commit": "C", "tmem.load": "L", "tmem.store": "T", "clc.try_cancel": "ask",
-            "clc.load": "told",
+            "tcgen05.mma": "M", "tcgen05.commit": "C", "tensor_memory.load": "L", "tensor_memory.store": "T",
+            "clc.try_cancel": "ask", "clc.load": "told",
         }  # fmt: skip
         return " ".join(names.get(word, word) for word in super().named(func).split())

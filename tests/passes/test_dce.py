@@ -5,7 +5,7 @@ from weft.ir.core import Func, FuncAttrs, ParamFacts, Value, walk
 from weft.ir.text import format_func
 from weft.ir.types import Pointer, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, debug, memory, program, tile
+from weft.ops import arith, control, debug, hints, memory, sync
 from weft.passes.dce import dce
 
 I32 = ScalarType(int32)
@@ -80,11 +80,11 @@ def test_reads_go_and_effects_stay():
     k(memory.load, k.p, None, None, volatile=True)
     k(memory.store, k.p, x, None)
     k(memory.atomic, k.p, x, None, kind="add")
-    k(program.barrier)
-    k(tile.assume, k.b)
+    k(sync.barrier)
+    k(hints.assume, k.b)
     kinds = k.kinds()
     assert kinds == [
-        memory.load, memory.load, memory.store, memory.atomic, program.barrier, tile.assume, control.return_,
+        memory.load, memory.load, memory.store, memory.atomic, sync.barrier, hints.assume, control.return_,
     ]  # fmt: skip
 
 

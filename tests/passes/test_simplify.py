@@ -23,7 +23,7 @@ from weft.ir.types import (
 from weft.ir.verify import verify
 from weft.layout import AutoLayout, BlockedLayout, SliceLayout
 from weft.layout.distributed import infer
-from weft.ops import arith, control, debug, memory, program, tile
+from weft.ops import arith, control, debug, hints, memory, program, tile
 from weft.passes.dce import dce
 from weft.passes.simplify import simplify
 
@@ -197,14 +197,14 @@ def test_masks_that_are_known():
 
 def test_claims_about_constants():
     k = Kernel()
-    k(tile.assume, k.number(True, BOOL))
-    k(tile.assume, k.b)
+    k(hints.assume, k.number(True, BOOL))
+    k(hints.assume, k.b)
     k(debug.assert_, k.number(True, BOOL), None, message="")
     k(debug.assert_, k.number(False, BOOL), None, message="stays")
-    four = k(tile.hint, k.number(4), divisible=(4,))
-    new, found = k.simplified(four, k(program.uniform, k.number(5)), k(program.uniform, k.n))
-    assert found == [4, 5, "program.uniform"]
-    assert [op.name for op in new.body.ops if not op.results][:2] == ["value.assume", "debug.assert"]
+    four = k(hints.axes, k.number(4), divisible=(4,))
+    new, found = k.simplified(four, k(hints.uniform, k.number(5)), k(hints.uniform, k.n))
+    assert found == [4, 5, "hints.uniform"]
+    assert [op.name for op in new.body.ops if not op.results][:2] == ["hints.assume", "debug.assert"]
 
 
 def test_nothing_is_computed_twice():

@@ -18,7 +18,7 @@ from weft.ir.verify import VerificationError, verify
 from weft.layout import AutoLayout, BlockedLayout, CoalescedLayout, MBarrierLayout, SwizzledSharedLayout
 from weft.layout.tensor_memory.layouts import TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import register_layout
-from weft.ops import arith, clc, control, mbarrier, program, regs, scratch, shared, tcgen05, tensor_memory, tile
+from weft.ops import arith, clc, control, mbarrier, program, regs, shared, sync, tcgen05, tensor_memory, tile
 from weft.passes.check.blocks import check_blocks_of_threads
 from weft.passes.check.clusters import check_blocks
 from weft.passes.dce import dce
@@ -36,7 +36,7 @@ PAIR = TensorMemoryLayout([ROWS, COLUMNS], cga_layout=[[1, 0]], two_ctas=True)
 
 
 def kinds(func: Func) -> list[str]:
-    return [op.name for op in walk(func.body) if op.name.startswith(("tmem", "tcgen05", "clc"))]
+    return [op.name for op in walk(func.body) if op.name.startswith(("tensor_memory", "tcgen05", "clc"))]
 
 
 # Text
@@ -82,7 +82,7 @@ def test_allocations_are_kept_apart_and_views_are_not():
     k.tensor("other", 2, ROWS, COLUMNS)
     k.do("T T L L")
     found = kinds(simplify(k.finished()))
-    assert [found.count(f"tmem.{kind}") for kind in ("alloc", "index", "store", "load")] == [2, 1, 2, 2]
+    assert [found.count(f"tensor_memory.{kind}") for kind in ("alloc", "index", "store", "load")] == [2, 1, 2, 2]
 
 
 def test_what_is_dead_goes():
@@ -94,7 +94,7 @@ def test_what_is_dead_goes():
     k = TensorKernel()
     k.do("L T M C ask")
     assert set(kinds(dce(k.finished()))) == {
-        "tmem.alloc", "tmem.index", "tmem.store", "tcgen05.mma", "tcgen05.commit", "clc.try_cancel"
+        "tensor_memory.alloc", "tensor_memory.index", "tensor_memory.store", "tcgen05.mma", "tcgen05.commit", "clc.try_cancel"
     }  # fmt: skip
 
 
@@ -207,15 +207,17 @@ def test_tensor_memory_is_allocated_before_all_partitions():
     k.partitions(k.doing("L T"), k.doing("M C"), warps=(1,))
     func = split_partitions(allocate_tensor_memory(k.finished(), SM100), SM100)
     verify(func)
-    assert [op.name for op in func.body.ops if op.kind is tensor_memory.alloc] == ["tmem.alloc"]
+    assert [op.name for op in func.body.ops if op.kind is tensor_memory.alloc] == ["tensor_memory.alloc"]
     (whole,) = (op for op in func.body.ops if op.regions)
-    inside = [op.name for region in whole.regions for op in walk(region) if op.name.startswith(("tmem", "tcgen05"))]
+    inside = [
+        op.name for region in whole.regions for op in walk(region) if op.name.startswith(("tensor_memory", "tcgen05"))
+    ]
     assert inside == [
-        "tmem.index",
-        "tmem.load",
-        "tmem.index",
-        "tmem.store",
-        "tmem.index",
+        "tensor_memory.index",
+        "tensor_memory.load",
+        "tensor_memory.index",
+        "tensor_memory.store",
+        "tensor_memory.index",
         "tcgen05.mma",
         "tcgen05.commit",
     ]
@@ -300,7 +302,7 @@ def test_tiles_and_tensor_memory_are_split_alike():
     k = Pair()
     zero = k.emit(tile.splat, k.number(0.0, float32), shape=shape, layout=columns)
     k.emit(tensor_memory.store, k.acc, zero, None)
-    assert "tmem.store" in refused(k)
+    assert "tensor_memory.store" in refused(k)
 
 
 def test_blocks_that_hold_the_same_tile_hold_the_same_tensor_memory():
@@ -332,7 +334,7 @@ class Lowered(Kernel):
 
     def __init__(self) -> None:
         super().__init__(stage="lowered", target="sm_100a")
-        self.memory = self.emit(scratch.alloc, dtype=float32, count=128, tag=1, offset=0, name="s")
+        self.memory = self.emit(shared.scratch, dtype=float32, count=128, tag=1, offset=0, name="s")
         self.zero = self.number(0)
         self.words = self.emit(regs.splat, self.number(0.0, float32), count=4)
         self.steps = {
@@ -351,7 +353,7 @@ class Lowered(Kernel):
                 shared.load_regs, self.memory, self.zero, offsets=(0,), registers=((0, 1, 2, 3),), vec=4
             ),
             "b": lambda: self.emit(tcgen05.fence, before=True, reason="x"),
-            "|": lambda: self.emit(program.barrier, reason="before tcgen05.mma"),
+            "|": lambda: self.emit(sync.barrier, reason="before tcgen05.mma"),
         }  # fmt: skip
 
     def after(self, steps: str) -> str:
@@ -360,7 +362,7 @@ class Lowered(Kernel):
         func = insert_sync(self.done())
         verify(func)
         names = {
-            "tmem.store_regs": "T", "tmem.load_regs": "L", "store_regs": "Ws", "load_regs": "Rs",
+            "tensor_memory.store_regs": "T", "tensor_memory.load_regs": "L", "store_regs": "Ws", "load_regs": "Rs",
             "!barrier": "!|", "!before": "!b",
         }  # fmt: skip
         return " ".join(names.get(word, word) for word in shown(func).split())

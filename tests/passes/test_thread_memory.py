@@ -9,7 +9,7 @@ from weft.errors import Loc
 from weft.ir.core import Func, Op, ParamFacts, Value, walk
 from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float32, int32
 from weft.layout import BlockedLayout, NVMMASharedLayout, SwizzledSharedLayout
-from weft.ops import arith, control, memory, program, regs, shared, thread, tile, tma
+from weft.ops import arith, control, memory, program, regs, shared, sync, thread, tile, tma
 from weft.passes.sync.insert_sync import unneeded
 from weft.passes.sync.report import sync_report
 from weft.runtime.errors import OutOfResources
@@ -62,7 +62,7 @@ def order(func: Func) -> list[str]:
     def visit(ops: tuple[Op, ...]) -> None:
         for op in ops:
             shares = any(effect.space == "shared" for effect in op.effects)
-            if shares or op.kind in (program.barrier, program.fence_async):
+            if shares or op.kind in (sync.barrier, sync.fence_async):
                 found.append(op.name.split(".")[1])
             for region in op.regions:
                 before = len(found)
@@ -154,7 +154,7 @@ def test_between_a_tile_and_threads():
     inner = ["barrier", "load_shared", "store_shared", "barrier"]
     assert order(tiled(func)) == ["store", *inner, "load"]
     assert order(lowered(func)) == ["store_regs", *inner, "load_regs"]
-    (first, _) = (op.attrs["reason"] for op in walk(tiled(func).body) if op.kind is program.barrier)
+    (first, _) = (op.attrs["reason"] for op in walk(tiled(func).body) if op.kind is sync.barrier)
     assert first == "before thread.load_shared of a (written at line 1)"
 
 

@@ -11,7 +11,7 @@ from tests.sim.build import Kernel
 from weft import targets
 from weft.ir.core import Func, ParamFacts, Value
 from weft.ir.types import DType, Element, Pointer, RegsType, ScalarType, float32, int32
-from weft.ops import arith, async_copy, control, memory, program, regs, shared, thread
+from weft.ops import arith, async_copy, control, memory, program, regs, shared, sync, thread
 from weft.ops import memory as memory_ops
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
@@ -123,7 +123,7 @@ class Threads(Kernel):
         self.emit(async_copy.wait, pendings=pendings)
 
     def barrier(self) -> None:
-        self.emit(program.barrier)
+        self.emit(sync.barrier)
 
     # Control flow
 

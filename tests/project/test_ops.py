@@ -20,7 +20,7 @@ from weft.analysis.facts.rules.program import PLACES
 from weft.ir.core import OpDef, Value
 from weft.ir.define import OPS
 from weft.ir.types import DType, ScalarType, int1, int32
-from weft.ops import arith, program, regs, tile
+from weft.ops import arith, hints, warp
 
 LOWER = "lower_tiles"
 PASSES = tree.PACKAGE / "passes"
@@ -78,10 +78,10 @@ def test_declares_its_effects(op):
 
 UNFOLDED = {
     arith.select: "`simplify` picks an operand",
-    program.uniform: "`simplify` drops what is said of a constant",
-    tile.hint: "`simplify` drops what is said of a constant",
-    regs.shuffle_xor: "threads exchange",
-    regs.shuffle_idx: "threads exchange",
+    hints.uniform: "`simplify` drops what is said of a constant",
+    hints.axes: "`simplify` drops what is said of a constant",
+    warp.shuffle_xor: "threads exchange",
+    warp.shuffle_idx: "threads exchange",
 }
 """Operations that give integers for integers and have no `fold`, with the reason."""
 
@@ -143,8 +143,8 @@ NO_NUMBERS = {
     "debug": "no results",
     "mbarrier": "no results",
     "mma": "floats",
-    "scratch": "handles, and what memory held",
     "shared": "handles, and what memory held",
+    "sync": "no results",
     "tcgen05": "no results",
     "tensor_memory": "handles, and what memory held",
     "thread": "handles, and what memory held",

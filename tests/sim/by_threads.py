@@ -16,7 +16,7 @@ from weft.errors import Hazard
 from weft.ir.core import Func, Value
 from weft.ir.types import DType, Element, RegsType
 from weft.ir.verify import verify
-from weft.ops import arith, memory, program, regs, shared, thread
+from weft.ops import arith, memory, program, regs, shared, sync, thread
 
 
 class Threads(Kernel):
@@ -96,7 +96,7 @@ class Threads(Kernel):
         return self.emit(thread.alloc_local, dtype=dtype, count=count, tag=self._tags, name=name)
 
     def barrier(self) -> None:
-        self.emit(program.barrier)
+        self.emit(sync.barrier)
 
     def inside(self, view: str, *indices: Value, sizes: Sequence[int | Value]) -> None:
         """Check indices into a view."""

@@ -13,7 +13,7 @@ from weft import sim
 from weft.ir.define import OPS
 from weft.ir.types import ScalarType, bfloat16, float16, float32, int1, int8, int32, int64, uint8
 from weft.layout import SliceLayout
-from weft.ops import arith, control, memory, program, tile
+from weft.ops import arith, control, elements, memory, program, tile
 
 N = 256
 RNG = np.random.default_rng(7)
@@ -243,14 +243,13 @@ def test_while_and_if_on_scalars():
 
 
 def test_functions_of_elements_may_branch():
-    from weft.ops import reduce
 
     x = np.arange(N, dtype=np.int32)
 
     def body(k, value):
         with k.region([ScalarType(int32)]) as region:
             k.emit(control.yield_, collatz(k, region.args[0]))
-        return k.emit(reduce.map_elements, value, pack=1, regions=(region.done,))
+        return k.emit(elements.map_elements, value, pack=1, regions=(region.done,))
 
     found = elementwise([x], np.dtype(np.int32), body)
     assert found.tolist() == [steps(int(n)) for n in x]

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.build import Kernel, pointer, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, float16, float32, int1, int32
-from weft.ops import arith, control, memory, program, reduce, regs, scratch, shared
+from weft.ops import arith, control, elements, memory, program, regs, shared, sync, warp
 from weft.sim.numbers import arithmetic as numbers
 
 RNG = np.random.default_rng(5)
@@ -124,8 +124,8 @@ def test_shuffles():
     out = np.zeros((64, 2), np.int32)
     k = lowered(("out", pointer(int32)), num_warps=2)
     mine = thread(k)
-    across = k.emit(regs.shuffle_xor, mine, mask=12)
-    named = k.emit(regs.shuffle_idx, mine, k.add(k.emit(program.lane_id), k.number(33)))
+    across = k.emit(warp.shuffle_xor, mine, mask=12)
+    named = k.emit(warp.shuffle_idx, mine, k.add(k.emit(program.lane_id), k.number(33)))
     store(k, k.params[0], k.emit(regs.concat, across, named), 2)
     run(k.done(), out)
     n = np.arange(64)
@@ -137,11 +137,11 @@ def test_transpose_through_scratch(offset):
     """Thread t writes two halves at 2t; after the barrier it reads at t and t + 64."""
     out = np.zeros((64, 2), np.float16)
     k = lowered(("out", pointer(float16)), num_warps=2, shared_bytes=1024)
-    memory_ = k.emit(scratch.alloc, dtype=float16, count=128, tag=3, offset=offset)
+    memory_ = k.emit(shared.scratch, dtype=float16, count=128, tag=3, offset=offset)
     mine = thread(k)
     values = k.emit(arith.cast, k.emit(regs.affine, k.mul(mine, k.number(2)), offsets=((0, 1),)), dtype=float16)
     k.emit(shared.store_regs, memory_, k.mul(mine, k.number(2)), values, None, offsets=(0,), registers=((0, 1),), vec=2)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     store(k, k.params[0], k.emit(shared.load_regs, memory_, mine, offsets=(0, 64), registers=((1,), (0,)), vec=1), 2)
     run(k.done(), out)
     n = np.arange(64)
@@ -151,7 +151,7 @@ def test_transpose_through_scratch(offset):
 def test_scratch_that_was_never_written():
     out = np.zeros((32, 1), np.int32)
     k = lowered(("out", pointer(int32)), num_warps=1, shared_bytes=256)
-    memory_ = k.emit(scratch.alloc, dtype=int32, count=32, tag=0, offset=0)
+    memory_ = k.emit(shared.scratch, dtype=int32, count=32, tag=0, offset=0)
     lane = k.emit(program.lane_id)
     mask = k.cmp("ne", lane, k.number(17))
     k.emit(
@@ -173,15 +173,15 @@ def test_counting_in_scratch():
     index = RNG.integers(0, 8, (128, 2)).astype(np.int32)
     out = np.zeros((128, 1), np.int32)
     k = lowered(("x", pointer(int32)), ("out", pointer(int32)), shared_bytes=32)
-    memory_ = k.emit(scratch.alloc, dtype=int32, count=8, tag=0, offset=0)
+    memory_ = k.emit(shared.scratch, dtype=int32, count=8, tag=0, offset=0)
     slot = k.emit(arith.and_, thread(k), k.number(7))
     zero = k.emit(regs.splat, k.number(0), count=1)
     k.emit(shared.store_regs, memory_, slot, zero, None, offsets=(0,), registers=((0,),), vec=1)
     loaded = load(k, k.params[0], 2, 2)
     small = k.cmp("lt", loaded, k.number(6, loaded))
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.emit(shared.add_at, memory_, loaded, k.number(1, loaded), small)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     store(k, k.params[1], k.emit(shared.load_at, memory_, k.emit(regs.splat, slot, count=1)))
     run(k.done(), index, out)
     counts = np.bincount(index.ravel(), minlength=8) * (np.arange(8) < 6)
@@ -195,12 +195,12 @@ def test_matrices(matrices, transposed):
     x = RNG.normal(size=(32, matrices * 2)).astype(np.float16)
     out = np.zeros_like(x)
     k = lowered(("x", pointer(float16)), ("out", pointer(float16)), num_warps=1, shared_bytes=1024)
-    memory_ = k.emit(scratch.alloc, dtype=float16, count=64 * matrices, tag=0, offset=0)
+    memory_ = k.emit(shared.scratch, dtype=float16, count=64 * matrices, tag=0, offset=0)
     row = k.mul(thread(k), k.number(8))
     inside = k.emit(arith.and_, row, k.number(64 * matrices - 1))
     form = {"offsets": (0,), "registers": (tuple(range(2 * matrices)),), "matrices": matrices}
     k.emit(shared.store_matrix, memory_, inside, load(k, k.params[0], 2 * matrices), None, transposed=False, **form)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     store(k, k.params[1], k.emit(shared.load_matrix, memory_, inside, transposed=transposed, **form))
     run(k.done(), x, out)
     lane = np.arange(32)
@@ -280,7 +280,7 @@ def test_functions_of_registers():
     with k.region([ScalarType(int32), ScalarType(int32)]) as body:
         low, high = body.args
         k.emit(control.yield_, k.add(high, lane), k.add(low, k.number(100)))
-    store(k, k.params[0], k.emit(reduce.map_elements, values, pack=2, regions=(body.done,)), 4)
+    store(k, k.params[0], k.emit(elements.map_elements, values, pack=2, regions=(body.done,)), 4)
     run(k.done(), out)
     n = np.arange(32)
     np.testing.assert_array_equal(out, np.stack([2 * n + 1, n + 100, 2 * n + 3, n + 102], axis=1))
@@ -289,11 +289,11 @@ def test_functions_of_registers():
 def test_a_bool_through_scratch():
     out = np.zeros((32, 1), bool)
     k = lowered(("out", pointer(int1)), num_warps=1, shared_bytes=64)
-    memory_ = k.emit(scratch.alloc, dtype=int1, count=32, tag=0, offset=0)
+    memory_ = k.emit(shared.scratch, dtype=int1, count=32, tag=0, offset=0)
     lane = k.emit(program.lane_id)
     flag = k.emit(regs.splat, k.cmp("lt", lane, k.number(5)), count=1)
     k.emit(shared.store_regs, memory_, lane, flag, None, offsets=(0,), registers=((0,),), vec=1)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     back = k.emit(
         shared.load_regs, memory_, k.emit(arith.xor, lane, k.number(31)), offsets=(0,), registers=((0,),), vec=1
     )

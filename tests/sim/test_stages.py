@@ -12,7 +12,7 @@ from tests.sim.test_kernels import collatz, copy_2d
 from weft.errors import hazard
 from weft.ir.types import ScalarType, bfloat16, float16, float32, int32
 from weft.layout import BlockedLayout, DotOperandLayout
-from weft.ops import arith, control, debug, memory, program, reduce, tile
+from weft.ops import arith, control, debug, elements, memory, program, tile
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
 RNG = np.random.default_rng(13)
@@ -65,13 +65,13 @@ def test_float_sums_and_scans(case):
         rest = shape[:axis] + shape[axis + 1 :]
         on_tile(
             x, rest,
-            lambda k, t, a=axis: k.emit(reduce.reduce, t, axis=a, regions=(combine(k, [arith.add], [float32]),)), layout,
+            lambda k, t, a=axis: k.emit(tile.reduce, t, axis=a, regions=(combine(k, [arith.add], [float32]),)), layout,
         )  # fmt: skip
         for reverse in (False, True):
             on_tile(
                 x, shape,
                 lambda k, t, a=axis, r=reverse: k.emit(
-                    reduce.scan, t, axis=a, reverse=r, regions=(combine(k, [arith.add], [float32]),)
+                    tile.scan, t, axis=a, reverse=r, regions=(combine(k, [arith.add], [float32]),)
                 ), layout,
             )  # fmt: skip
 
@@ -108,19 +108,19 @@ def test_argmax_histogram_gather_and_dot():
     def dot(k, t):
         left = k.emit(tile.convert, t, layout=DotOperandLayout(0, layout, 0))
         right = k.emit(tile.convert, t, layout=DotOperandLayout(1, layout, 0))
-        return k.emit(reduce.dot_fma, left, right, t)
+        return k.emit(tile.dot_fma, left, right, t)
 
     on_tile(x, (32, 32), dot, layout)
 
     def gathered(k, t):
         index = k.emit(arith.and_, k.grid_offsets((32, 32), 7), k.number(31, k.grid_offsets((32, 32), 7)))
-        return k.emit(reduce.gather, t, index, axis=1)
+        return k.emit(tile.gather, t, index, axis=1)
 
     on_tile(x, (32, 32), gathered)
     index = RNG.integers(0, 16, 512).astype(np.int32)
     k = Kernel(("x", pointer(int32)), ("out", pointer(int32)))
     loaded = k.load(k.params[0], k.arange(512))
-    k.store(k.params[1], k.arange(16), k.emit(reduce.histogram, loaded, k.below(loaded, 12), bins=16, layout=LINE))
+    k.store(k.params[1], k.arange(16), k.emit(tile.histogram, loaded, k.below(loaded, 12), bins=16, layout=LINE))
     counts = both(k.done(), index, np.zeros(16, np.int32))[1]
     np.testing.assert_array_equal(counts, np.bincount(index, minlength=16) * (np.arange(16) < 12))
 
@@ -153,7 +153,7 @@ def test_control_flow_and_functions_of_elements():
     total = k.emit(control.for_, k.number(0), pid, k.number(1), x, descending=False, regions=(body.done,))
     with k.region([ScalarType(int32)]) as mapped:
         k.emit(control.yield_, collatz(k, mapped.args[0]))
-    steps = k.emit(reduce.map_elements, x, pack=1, regions=(mapped.done,))
+    steps = k.emit(elements.map_elements, x, pack=1, regions=(mapped.done,))
     k.emit(debug.print_, pid, prefix="program")
     at = k.add(k.arange(128), k.splat(k.mul(pid, k.number(128)), x))
     k.store(k.params[1], at, k.add(total, steps))

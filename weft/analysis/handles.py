@@ -18,7 +18,7 @@ from weft.analysis.flow import Values
 from weft.ir.core import Func, Op, OpDef, Value
 from weft.ir.types import SharedArrayType, SharedType, Type
 from weft.layout.shared.sizes import alignment, allocation_bytes, stage_bytes
-from weft.ops import arith, scratch, shared, thread
+from weft.ops import arith, shared, thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def handles(func: Func) -> dict[Value, Places]:
 
 def is_alloc(op: Op) -> bool:
     """Whether an operation allocates shared memory."""
-    return op.kind in (shared.alloc, shared.array, scratch.alloc)
+    return op.kind in (shared.alloc, shared.array, shared.scratch)
 
 
 def bytes_of(alloc: Op) -> int:
@@ -188,7 +188,7 @@ def _view(found: Tracer, op: Op) -> None:
 _RULES: dict[OpDef, Rule] = {
     shared.alloc: _alloc,
     shared.array: _alloc,
-    scratch.alloc: _alloc,
+    shared.scratch: _alloc,
     shared.index: _index,
     shared.slice: _slice,
     shared.permute: same,

@@ -18,7 +18,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType
 from weft.layout import DistributedLayout, DotOperandLayout, SliceLayout
 from weft.layout.distributed import infer
-from weft.ops import control, debug, reduce, tile
+from weft.ops import control, debug, tile
 
 # The layout that another one determines, or None if it determines none.
 Follow = Callable[[DistributedLayout], DistributedLayout | None]
@@ -164,7 +164,7 @@ def _accumulator(layout: DistributedLayout) -> DistributedLayout | None:
 
 _SPECIAL: dict[OpDef, Callable[[Op], Iterator[Tie | Link]]] = {
     tile.expand_dims: _expand_dims, tile.permute: _permute, tile.reshape: _reshape, tile.join: _join, tile.split: _split,
-    reduce.reduce: _reduce, reduce.histogram: _histogram, reduce.gather: _gather, reduce.dot_fma: _dot,
+    tile.reduce: _reduce, tile.histogram: _histogram, tile.gather: _gather, tile.dot_fma: _dot,
     **dict.fromkeys(
         (tile.convert, control.yield_, control.condition, control.return_, debug.print_, debug.breakpoint_), _free
     ),

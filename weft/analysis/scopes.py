@@ -6,7 +6,7 @@
     control.if %b { sync.barrier }               an error: the barrier needs block-uniform control flow
 
 A result has the most divergent scope of its operands and of its operation's definition. A result of control flow also takes
-the scope of the condition: `x` after `if lane < 4: x = 1` is thread-divergent. `program.uniform` asserts block scope. Each
+the scope of the condition: `x` after `if lane < 4: x = 1` is thread-divergent. `hints.uniform` asserts block scope. Each
 operation declares the scope of control flow that it needs; operations on tiles, and writes of tiles to global memory, need
 block-uniform control flow.
 """
@@ -33,16 +33,16 @@ from weft.ir.types import (
     TileType,
     Type,
 )
-from weft.ops import control, program, regs
+from weft.ops import control, hints, sync, warp
 
 BLOCK: Scope = "block"
 THREAD: Scope = "thread"
 HANDLES = (SharedType, TensorType, SharedArrayType, DescriptorType)
 SPELLED: dict[OpDef, str] = {
-    program.barrier: "gl.barrier()",
-    program.warp_barrier: "gl.syncwarp()",
-    regs.shuffle_xor: "a shuffle",
-    regs.shuffle_idx: "a shuffle",
+    sync.barrier: "gl.barrier()",
+    sync.warp_barrier: "gl.syncwarp()",
+    warp.shuffle_xor: "a shuffle",
+    warp.shuffle_idx: "a shuffle",
 }
 """The author's spelling of operations that are often found under a divergent condition."""
 _TOGETHER = "let all threads come to it, with an if around what some leave out instead of a return; or decide with "
@@ -151,7 +151,7 @@ class _Analysis(Values[Scope, Control]):
     def visit(self, op: Op, context: Control) -> None:
         """The most divergent scope of the operands and of the operation's definition."""
         self.standing[op] = context
-        self._set(op.results, BLOCK if op.kind is program.uniform else _join(op.kind.scope, *self._of(op.uses)))
+        self._set(op.results, BLOCK if op.kind is hints.uniform else _join(op.kind.scope, *self._of(op.uses)))
 
     def join(self, value: Value, old: Scope, new: Scope, number: int) -> Scope:
         """The more divergent one."""

@@ -1,9 +1,9 @@
 """Points-to analysis of handles to tensor memory: the columns of which allocation each handle may refer to.
 
-    %a = tmem.alloc {shape=(2, 128, 64)}      %a: columns 0 to 128 (32-bit elements)
-    %b = tmem.index %a, 1                     %b: columns 64 to 128
-    %c = tmem.slice %b {start=32, dim=1}      %c: columns 96 to 128
-    %d = tmem.index %a, %i                    %d: columns 0 to 128, start unknown
+    %a = tensor_memory.alloc {shape=(2, 128, 64)}      %a: columns 0 to 128 (32-bit elements)
+    %b = tensor_memory.index %a, 1                     %b: columns 64 to 128
+    %c = tensor_memory.slice %b {start=32, dim=1}      %c: columns 96 to 128
+    %d = tensor_memory.index %a, %i                    %d: columns 0 to 128, start unknown
 
 Ranges are those of `weft.analysis.handles`, in units of 32-bit columns. The analysis does not distinguish lanes: a slice of a
 tile's rows refers to all lanes of the columns that the rows occupy.

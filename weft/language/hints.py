@@ -14,7 +14,7 @@ from weft.language.marks import builtin
 from weft.language.promote import is_number
 from weft.language.runtime_value import name_of
 from weft.language.tensor import apply, apply_many, tensor
-from weft.ops import tile
+from weft.ops import hints
 
 
 @builtin
@@ -26,7 +26,7 @@ def assume(cond: Any) -> None:
         return
     if not cond.is_scalar:
         raise fail(errors.SCALAR_NEEDED, what="assume", got=name_of(cond))
-    apply_many(tile.assume, (cond if cond.element == int1 else truth(cond),))
+    apply_many(hints.assume, (cond if cond.element == int1 else truth(cond),))
 
 
 @builtin
@@ -61,4 +61,4 @@ def _hint(what: str, field: str, input: Any, values: Any) -> Any:
     most = (int64 if isinstance(input.element, Pointer) else input.element).max_value
     if max(entries) > most:
         raise fail(errors.HINT_RANGE, what=what, values=list(entries), value=name_of(input), most=most)
-    return apply(tile.hint, input, **{field: entries})
+    return apply(hints.axes, input, **{field: entries})

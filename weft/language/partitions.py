@@ -15,7 +15,7 @@ from weft.language.context import Context, current
 from weft.language.marks import builtin, jit_of
 from weft.language.runtime_value import RuntimeValue, name_of
 from weft.language.tree import flatten, unflatten
-from weft.ops import control, program
+from weft.ops import control, sync
 
 WARPS = (1, 2, 4, 8, 16)
 REGISTERS = range(24, 257, 8)
@@ -75,7 +75,7 @@ def _named(number: Any, num_warps: Any, *, arrive: bool) -> None:
         raise fail(errors.BARRIER_NUMBER, number=_shown(number))
     if not _is_int(num_warps) or not 1 <= num_warps <= 32:
         raise fail(errors.BARRIER_WARPS, warps=_shown(num_warps))
-    current().builder.emit(program.named_barrier, number=number, warps=num_warps, arrive=arrive)
+    current().builder.emit(sync.named_barrier, number=number, warps=num_warps, arrive=arrive)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from weft.language.creation import check_int
 from weft.language.marks import builtin, unwrap
 from weft.language.runtime_value import name_of
 from weft.language.tensor import apply, apply_many, tensor
-from weft.ops import program
+from weft.ops import hints, program, sync
 
 
 @builtin
@@ -62,7 +62,7 @@ def uniform(x: Any) -> Any:
         return x
     if not x.is_scalar:
         raise fail(errors.SCALAR_NEEDED, what="uniform", got=name_of(x))
-    return apply(program.uniform, x)
+    return apply(hints.uniform, x)
 
 
 @builtin
@@ -76,7 +76,7 @@ def barrier(cluster: bool = False) -> None:
 
         of_cluster()
     else:
-        apply_many(program.barrier, ())
+        apply_many(sync.barrier, ())
 
 
 thread_barrier = barrier

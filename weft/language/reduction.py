@@ -25,8 +25,7 @@ from weft.language.promote import convert
 from weft.language.runtime_value import describe
 from weft.language.tensor import apply_many, tensor
 from weft.layout import SliceLayout
-from weft.ops import control
-from weft.ops import reduce as ops
+from weft.ops import control, tile
 
 Combine = Callable[..., Any]
 
@@ -188,7 +187,7 @@ def _reduce(
 def _along(inputs: tuple[tensor, ...], axis: int, combine: Combine, any_order: bool) -> tuple[tensor, ...]:
     """`any_order`: the function is commutative, although its operations do not prove it."""
     region = combine_region("reduce", inputs, combine)
-    return apply_many(ops.reduce, inputs, axis=axis, in_order=not (any_order or commutes(region)), regions=(region,))
+    return apply_many(tile.reduce, inputs, axis=axis, in_order=not (any_order or commutes(region)), regions=(region,))
 
 
 def _restored(result: tensor, input: tensor, axis: int) -> tensor:

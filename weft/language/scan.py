@@ -20,8 +20,7 @@ from weft.language.reduction import callable_of, combine_region, parts_of, sum_d
 from weft.language.runtime_value import describe, name_of
 from weft.language.tensor import apply, apply_many, tensor
 from weft.layout import AutoLayout, DistributedLayout
-from weft.ops import control
-from weft.ops import reduce as ops
+from weft.ops import control, elements, tile
 
 
 @builtin
@@ -62,7 +61,7 @@ def histogram(input: tensor, num_bins: int, mask: Any = None, layout: Distribute
     result = check_layout(AutoLayout() if layout is None else layout, (bins,))
     form = common_form("histogram", (input, mask))
     kept = None if mask is None else fit(truth(mask), form)
-    return apply(ops.histogram, fit(input, form), kept, bins=bins, layout=result)
+    return apply(tile.histogram, fit(input, form), kept, bins=bins, layout=result)
 
 
 @builtin
@@ -79,7 +78,7 @@ def gather(src: tensor, index: tensor, axis: int) -> tensor:
     others = [(a, b) for d, (a, b) in enumerate(zip(src.shape, index.shape, strict=False)) if d != position]
     if src.rank != index.rank or any(a != b for a, b in others):
         raise fail(errors.TILE_GATHER_SHAPE, axis=position, src=name_of(src), index=name_of(index))
-    return apply(ops.gather, src, index, axis=position)
+    return apply(tile.gather, src, index, axis=position)
 
 
 @builtin
@@ -101,7 +100,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
         outputs = [to_tensor(x) for x in parts_of(call(*map(tensor, body.args)))]
         _check_outputs(outputs, count)
         builder.emit(control.yield_, *(x.handle for x in outputs))
-    results = apply_many(ops.map_elements, tiles, pack=count, regions=(body.done,))
+    results = apply_many(elements.map_elements, tiles, pack=count, regions=(body.done,))
     return results[0] if len(results) == 1 else results
 
 
@@ -118,7 +117,7 @@ def dot_fma(a: tensor, b: tensor, acc: tensor) -> tensor:
         raise fail(errors.TILE_DOT_SHAPE, a=name_of(a), b=name_of(b), acc=name_of(acc))
     if not a.element == b.element == acc.element or not acc.element.is_floating() or acc.element.bits < 16:
         raise fail(errors.TILE_DOT_TYPE, a=a.dtype.name, b=b.dtype.name, acc=acc.dtype.name)
-    return apply(ops.dot_fma, a, b, acc)
+    return apply(tile.dot_fma, a, b, acc)
 
 
 def _scan(inputs: tuple[tensor, ...], axis: int, combine: Any, reverse: bool) -> tuple[tensor, ...]:
@@ -128,7 +127,7 @@ def _scan(inputs: tuple[tensor, ...], axis: int, combine: Any, reverse: bool) ->
     tiles = tuple(fit(x, form) for x in inputs)
     position = shape.check_axis(axis, tiles[0].rank)
     region = combine_region("associative_scan", tiles, combine)
-    return apply_many(ops.scan, tiles, axis=position, reverse=bool(reverse), regions=(region,))
+    return apply_many(tile.scan, tiles, axis=position, reverse=bool(reverse), regions=(region,))
 
 
 def _check_outputs(outputs: list[tensor], pack: int) -> None:

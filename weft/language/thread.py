@@ -29,7 +29,7 @@ from weft.language.scalars import int32_scalar
 from weft.language.tensor import apply, apply_many, tensor
 from weft.language.vector import check_vector
 from weft.layout import WARP_SIZE
-from weft.ops import async_copy, program, regs
+from weft.ops import async_copy, program, sync, warp
 
 
 class Coordinates:
@@ -144,7 +144,7 @@ def syncwarp() -> None:
     """A barrier of the threads of a warp; memory accesses before it are visible to that warp after it.
 
     It does not order accesses of other warps. Raises control-scope in control flow that diverges within a warp."""
-    apply_many(program.warp_barrier, ())
+    apply_many(sync.warp_barrier, ())
 
 
 # Warp shuffles and reductions
@@ -160,7 +160,7 @@ def shuffle_xor(x: Any, mask: Any) -> tensor:
     if isinstance(mask, tensor):
         return _from(value, logic.bit_xor(lane_id(), int32_scalar("shuffle_xor", mask)))
     lanes = _lanes("shuffle_xor", mask, "a mask from 1 to 31")
-    return value if lanes == 0 else apply(regs.shuffle_xor, value, mask=lanes)
+    return value if lanes == 0 else apply(warp.shuffle_xor, value, mask=lanes)
 
 
 @builtin
@@ -236,7 +236,7 @@ def _combined(what: str, x: Any, combine: Callable[[Any, Any], tensor]) -> tenso
     value = _exchanged(what, x)
     value = convert(value, arith.arithmetic_dtype(what, value))
     for mask in reversed(_STEPS):
-        value = combine(value, apply(regs.shuffle_xor, value, mask=mask))
+        value = combine(value, apply(warp.shuffle_xor, value, mask=mask))
     return value
 
 
@@ -246,7 +246,7 @@ def _exchanged(what: str, x: Any) -> tensor:
 
 
 def _from(value: tensor, lane: tensor) -> tensor:
-    return apply(regs.shuffle_idx, value, lane)
+    return apply(warp.shuffle_idx, value, lane)
 
 
 def _lanes(what: str, number: Any, want: str) -> int:

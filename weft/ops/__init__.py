@@ -8,22 +8,24 @@ from weft.ops import (
     cluster,
     control,
     debug,
+    elements,
+    hints,
     mbarrier,
     memory,
     mma,
     program,
-    reduce,
     regs,
-    scratch,
     shared,
+    sync,
     tcgen05,
     tensor_memory,
     thread,
     tile,
     tma,
+    warp,
 )
 
 __all__ = [
-    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "mbarrier", "memory", "mma", "program",
-    "reduce", "regs", "scratch", "shared", "tcgen05", "tensor_memory", "thread", "tile", "tma",
+    "arith", "asm", "async_copy", "clc", "cluster", "control", "debug", "elements", "hints", "mbarrier", "memory",
+    "mma", "program", "regs", "shared", "sync", "tcgen05", "tensor_memory", "thread", "tile", "tma", "warp",
 ]  # fmt: skip

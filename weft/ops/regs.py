@@ -1,4 +1,4 @@
-"""Register arrays and warp shuffles, for lowered IR and thread-level code.
+"""Register arrays, for lowered IR and thread-level code.
 
 Every index is a compile-time constant, so that arrays stay in registers. Each thread has its own value of a scalar, uniform or
 not.
@@ -84,18 +84,3 @@ def dot(
     floating(acc)
     require(len(rows) == len(columns) == t.count, "a row and a column per accumulator")
     return t
-
-
-@op("warp.shuffle_xor", needs="warp", scope="thread")
-def shuffle_xor(x: Value, mask: int) -> Type:
-    """Each lane's value (scalar or array, element by element) from lane `lane ^ mask` (PTX `shfl.sync.bfly`)."""
-    require(0 < mask < 32, "the mask picks another lane")
-    return x.type
-
-
-@op("warp.shuffle_idx", needs="warp", scope="thread")
-def shuffle_idx(x: Value, lane: Value) -> Type:
-    """Each lane's value from lane `lane` modulo 32 (PTX `shfl.sync.idx`)."""
-    scalar(lane)
-    integer(lane)
-    return x.type

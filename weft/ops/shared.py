@@ -1,7 +1,7 @@
 """Shared memory: the author's tiles and handles to them in tile IR, and arrays of elements in lowered IR.
 
 A handle is a value; the memory that it refers to is state. Creating a handle never fails; an access outside of the allocation
-is an error. `weft.ops.scratch` allocates the compiler's scratch memory, which the operations here access too.
+is an error. `scratch` allocates memory of the compiler's own, accessed by the same operations.
 """
 
 from __future__ import annotations
@@ -135,6 +135,14 @@ def array(dtype: DType, count: int, tag: int, offset: int = -1, align: int = VEC
     """Allocate `count` elements for the author. Accesses to them are ordered already: by `insert_sync` on tile IR, or by the
     author in thread-level code (`weft.ops.thread`). `tag` is unique, so that value numbering never merges allocations.
     `allocate_shared` sets `offset` (in bytes, a multiple of `align`)."""
+    require(count > 0, "an allocation has elements")
+    return SharedArrayType(dtype, count)
+
+
+@op("shared.scratch", stage="lowered")
+def scratch(dtype: DType, count: int, tag: int, offset: int = -1, align: int = VECTOR_BYTES) -> Type:
+    """Allocate `count` elements for the compiler: for layout conversions, reductions and others. `tag` as in `array`;
+    `allocate_scratch` sets `offset` (in bytes, a multiple of `align`) by liveness, and `insert_sync` orders the accesses."""
     require(count > 0, "an allocation has elements")
     return SharedArrayType(dtype, count)
 

@@ -1,7 +1,7 @@
 """Tensor memory: 128 lanes by 512 columns of 32 bits in each SM, which holds the accumulators of tcgen05 MMAs.
 
-    %acc = tmem.alloc {shape=(128, 256), ...}                   columns, for as long as the kernel runs
-    %x = tmem.load %acc                                         a tile in registers; a warp can access 32 lanes only
+    %acc = tensor_memory.alloc {shape=(128, 256), ...}    columns, for as long as the kernel runs
+    %x = tensor_memory.load %acc                          a tile in registers; a warp can access 32 lanes only
 
 Handles are values; the memory that they refer to is state. Creating a handle never fails. In lowered IR an address is an int32
 scalar, lane << 16 | column. The kernel allocates all of its columns at its entry and deallocates them before it returns.
@@ -24,7 +24,7 @@ LOADS = Effect("read", "tensor", "handle")
 STORES = Effect("write", "tensor", "handle")
 
 
-@op("tmem.alloc", stage="tile", removed_by=LOWER)
+@op("tensor_memory.alloc", stage="tile", removed_by=LOWER)
 def alloc(element: DType, shape: tuple[int, ...], layout: TensorLayout, tag: int, column: int = -1) -> Type:
     """Allocate columns for tiles of the trailing two dimensions, one per index of the leading ones. Contents are undefined.
 
@@ -34,7 +34,7 @@ def alloc(element: DType, shape: tuple[int, ...], layout: TensorLayout, tag: int
     return TensorType(element, shape, layout, shape[-2:])
 
 
-@op("tmem.index", stage="tile", removed_by=LOWER)
+@op("tensor_memory.index", stage="tile", removed_by=LOWER)
 def index(handle: Value, index: Value) -> Type:
     """The part at an index along the first of more than two dimensions."""
     t = tensor_memory(handle)
@@ -43,7 +43,7 @@ def index(handle: Value, index: Value) -> Type:
     return TensorType(t.element, t.shape[1:], t.layout, t.alloc_shape)
 
 
-@op("tmem.slice", stage="tile", removed_by=LOWER)
+@op("tensor_memory.slice", stage="tile", removed_by=LOWER)
 def slice(handle: Value, start: int, length: int, dim: int) -> Type:
     """Elements `start` to `start + length` along a dimension. Within a tile, length is a power of two that divides start."""
     t = tensor_memory(handle)
@@ -56,7 +56,7 @@ def slice(handle: Value, start: int, length: int, dim: int) -> Type:
     return TensorType(t.element, shape, t.layout, t.alloc_shape)
 
 
-@op("tmem.reinterpret", stage="tile", removed_by=LOWER)
+@op("tensor_memory.reinterpret", stage="tile", removed_by=LOWER)
 def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: TensorLayout) -> Type:
     """The columns from the handle on as another type. They may extend past the handle's; an access there may fail."""
     tensor_memory(handle)
@@ -64,7 +64,7 @@ def reinterpret(handle: Value, element: DType, shape: tuple[int, ...], layout: T
     return TensorType(element, shape, layout, shape[-2:])
 
 
-@op("tmem.load", effects=(LOADS,), needs="block", stage="tile", removed_by=LOWER)
+@op("tensor_memory.load", effects=(LOADS,), needs="block", stage="tile", removed_by=LOWER)
 def load(handle: Value, layout: DistributedLayout) -> Type:
     """Load a tile from tensor memory to registers; the operation waits for completion (tcgen05.wait::ld)."""
     t = tensor_memory(handle)
@@ -72,7 +72,7 @@ def load(handle: Value, layout: DistributedLayout) -> Type:
     return tile_type(t.element, t.shape, layout)
 
 
-@op("tmem.store", effects=(STORES,), needs="block", stage="tile", removed_by=LOWER)
+@op("tensor_memory.store", effects=(STORES,), needs="block", stage="tile", removed_by=LOWER)
 def store(handle: Value, value: Value, pred: Value | None) -> None:
     """Store a tile if the scalar `pred` holds; the operation waits for completion (tcgen05.wait::st)."""
     t, v = tensor_memory(handle), tile(value)
@@ -84,7 +84,7 @@ def store(handle: Value, value: Value, pred: Value | None) -> None:
 
 
 @op(
-    "tmem.reserve",
+    "tensor_memory.reserve",
     effects=(Effect("sync", "threads"), Effect("write", "shared", "room")),
     needs="block",
     stage="lowered",
@@ -98,13 +98,19 @@ def reserve(room: Value, columns: int, two_ctas: bool) -> Type:
     return ScalarType(int32)
 
 
-@op("tmem.release", effects=(Effect("sync", "threads"),), needs="block", stage="lowered")
+@op("tensor_memory.release", effects=(Effect("sync", "threads"),), needs="block", stage="lowered")
 def release(address: Value, columns: int, two_ctas: bool) -> None:
     """Deallocate the columns, by the first warp after a barrier of all threads."""
     scalar(address, int32)
 
 
-@op("tmem.load_regs", effects=(Effect("read", "tensor", "address"),), needs="block", stage="lowered", scope="thread")
+@op(
+    "tensor_memory.load_regs",
+    effects=(Effect("read", "tensor", "address"),),
+    needs="block",
+    stage="lowered",
+    scope="thread",
+)
 def load_regs(
     address: Value, element: DType, variant: Variant, repeat: int, offsets: Table, registers: tuple[Table, ...],
     packed: bool = False, split: int = 0,
@@ -119,7 +125,7 @@ def load_regs(
     return RegsType(element, _count(registers))
 
 
-@op("tmem.store_regs", effects=(Effect("write", "tensor", "address"),), needs="block", stage="lowered")
+@op("tensor_memory.store_regs", effects=(Effect("write", "tensor", "address"),), needs="block", stage="lowered")
 def store_regs(
     address: Value, value: Value, pred: Value | None, variant: Variant, repeat: int, offsets: Table,
     registers: tuple[Table, ...], packed: bool = False, split: int = 0,

@@ -22,7 +22,7 @@ from weft.analysis.flow import BOUNDS, LOOPS, unchanged, without
 from weft.ir.core import Func, Op, OpDef, Region, Value
 from weft.ir.rebuild import Operands, Rebuilder, Replacement, rebuild
 from weft.ir.types import DType, TileType, Type, uint64, wrap
-from weft.ops import arith, async_copy, control, debug, memory, program, regs, thread, tile
+from weft.ops import arith, async_copy, control, debug, hints, memory, regs, thread, tile
 from weft.ops.control import trip_count
 from weft.passes.fold import Number, fold
 from weft.passes.registers import Registers
@@ -329,7 +329,7 @@ _SPECIAL: dict[OpDef, Callable[[_Simplifier, Rebuilder, Op, Operands], Replaceme
     control.for_: _Simplifier.for_,
     control.warp_specialize: _Simplifier.partitions,
     **dict.fromkeys(KEEP_SPLAT, _Simplifier.moved),
-    **dict.fromkeys((tile.hint, program.uniform, tile.assume), _Simplifier.claimed),
+    **dict.fromkeys((hints.axes, hints.uniform, hints.assume), _Simplifier.claimed),
     **dict.fromkeys((memory.load, memory.store, memory.atomic), _Simplifier.masked),
     debug.assert_: _Simplifier.claimed,
     **dict.fromkeys(_ARRAYS, _Simplifier.array),

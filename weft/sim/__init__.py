@@ -17,25 +17,28 @@ from weft.sim.rules import (
     control,
     debug,
     descriptors,
+    elements,
     gather,
+    hints,
     mbarrier,
     memory,
     mma,
     program,
-    reduce,
     regs,
     shared,
+    sync,
     tcgen05,
     tcgen05_issue,
     tensor_memory,
     thread,
     tile,
     tma,
+    warp,
 )
 
 FAMILIES = (
-    arith, asm, async_copy, clc, cluster, control, debug, descriptors, gather, mbarrier, memory, mma, program, reduce,
-    regs, shared, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma,
+    arith, asm, async_copy, clc, cluster, control, debug, descriptors, elements, gather, hints, mbarrier, memory,
+    mma, program, regs, shared, sync, tcgen05, tcgen05_issue, tensor_memory, thread, tile, tma, warp,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "RULES", "Advice", "Buffer", "Report", "TensorMap", "run"]

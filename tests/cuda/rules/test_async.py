@@ -24,7 +24,7 @@ from weft.ir.types import (
     uint8,
 )
 from weft.layout import NVMMASharedLayout
-from weft.ops import arith, async_copy, control, mbarrier, memory, program, regs, scratch, shared, tma
+from weft.ops import arith, async_copy, control, mbarrier, memory, program, regs, shared, sync, tma
 from weft.runtime.sass import disassemble
 
 HOPPER = ("sm_90a", "sm_100a")
@@ -39,7 +39,7 @@ def descriptor(k: Kernel, name: str, shape=(64, 64), element: DType = float16, m
 
 
 def room(k: Kernel, dtype: DType, count: int, offset: int, name: str = "") -> Value:
-    return k.emit(scratch.alloc, dtype=dtype, count=count, tag=offset, offset=offset, name=name)
+    return k.emit(shared.scratch, dtype=dtype, count=count, tag=offset, offset=offset, name=name)
 
 
 def barriers(k: Kernel, count: int = 1, offset: int = 0) -> list[Value]:
@@ -68,7 +68,7 @@ def test_barriers_compile(arch, debug):
     bars = barriers(k, 2)
     for bar in bars:
         k.emit(mbarrier.init, bar, count=3)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     for pred in (None, on):
         k.emit(mbarrier.expect, bars[0], pred, bytes=1024)
         k.emit(mbarrier.arrive, bars[1], pred, count=2)
@@ -76,7 +76,7 @@ def test_barriers_compile(arch, debug):
     for increment in (True, False):
         k.emit(async_copy.mbarrier_arrive, bars[0], increment=increment)
     for cluster in (True, False):
-        k.emit(program.fence_async, cluster=cluster)
+        k.emit(sync.fence_async, cluster=cluster)
     for bar in bars:
         k.emit(mbarrier.invalidate, bar)
     text = sass(k.done(), arch)
@@ -90,7 +90,7 @@ def test_barriers_of_ampere_compile(debug):
     k = Kernel(("n", int32), debug=debug)
     (bar,) = barriers(k)
     k.emit(mbarrier.init, bar, count=3)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.emit(async_copy.mbarrier_arrive, bar, increment=True)
     k.emit(mbarrier.arrive, bar, None, count=2)
     k.emit(mbarrier.wait, bar, k.params[0], None)

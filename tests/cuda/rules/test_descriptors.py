@@ -14,7 +14,7 @@ from weft.cuda.rules.descriptors import ELEMENT_TYPES, FILLS, SWIZZLES
 from weft.ir.core import Value
 from weft.ir.types import DTYPES, DType, float16, float32, int1, int32, int64
 from weft.layout import NVMMASharedLayout
-from weft.ops import control, scratch, tma
+from weft.ops import control, shared, tma
 from weft.runtime.sass import disassemble
 
 # PTX ISA 9.0, table "Tensormap new_val validity": a value is the position of its meaning.
@@ -40,7 +40,7 @@ def made(
 ) -> Value:  # fmt: skip
     """A descriptor of blocks of a tensor whose extents are the kernel's number."""
     n, one = k.params[1], k.number(1, int64)
-    form = k.emit(scratch.alloc, dtype=int32, count=32, tag=100 + slot, offset=1024 * 64, align=128)
+    form = k.emit(shared.scratch, dtype=int32, count=32, tag=100 + slot, offset=1024 * 64, align=128)
     strides = [one if pitch is None else pitch] * (len(block) - 1)
     return k.emit(
         tma.write_descriptor, form, ptr, *[n] * len(block), *strides, one, block_shape=block, layout=layout, padding=padding,

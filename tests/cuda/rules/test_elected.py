@@ -14,7 +14,7 @@ from weft.errors import Loc
 from weft.ir.core import Func, ParamFacts, Value
 from weft.ir.types import DescriptorType, ScalarType, float16, int32, int64
 from weft.layout import BlockedLayout, MBarrierLayout, NVMMASharedLayout
-from weft.ops import arith, control, mbarrier, program, shared, tma
+from weft.ops import arith, control, mbarrier, shared, sync, tma
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
 
 # A kernel of TMA copies
@@ -119,7 +119,7 @@ def test_work_of_all_threads_divides_branches():
     k = Kernel(("n", int32))
     (bar,) = barriers(k)
     k.emit(mbarrier.arrive, bar, None)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.emit(mbarrier.arrive, bar, None)
     assert text_of(k.done()).count("elect_one()") == 2
 
@@ -141,7 +141,7 @@ def test_predicates():
     on, off = (k.emit(arith.cmp, n, k.number(i), predicate="lt", name=f"below_{i}") for i in (3, 5))
     for bar in bars:
         k.at(2).emit(mbarrier.arrive, bar, on)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.at(3).emit(mbarrier.arrive, bars[0], on)
     k.at(3).emit(mbarrier.expect, bars[1], off, bytes=64)
     k.at(3).emit(mbarrier.wait, bars[1], k.number(1), off)

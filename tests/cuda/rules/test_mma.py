@@ -17,7 +17,7 @@ from weft import language as gl
 from weft.errors import PerformanceWarning
 from weft.ir.types import float16, float32, int1
 from weft.layout.tensor_cores.shared_operands import Operand
-from weft.ops import mma, regs, scratch
+from weft.ops import mma, regs, shared
 from weft.runtime.nvrtc import CompiledCuda, compile_cuda
 from weft.runtime.sass import disassemble
 
@@ -241,8 +241,8 @@ RIGHT = Operand(128, True, 8192, 1024, (0, 0, 0))
 
 
 def wgmma(k: Kernel, acc: Any, use_acc: Any, **more: Any) -> Any:
-    a = k.emit(scratch.alloc, dtype=float16, count=8192, tag=1, offset=0, name="a")
-    b = k.emit(scratch.alloc, dtype=float16, count=16384, tag=2, offset=16384, name="b")
+    a = k.emit(shared.scratch, dtype=float16, count=8192, tag=1, offset=0, name="a")
+    b = k.emit(shared.scratch, dtype=float16, count=16384, tag=2, offset=16384, name="b")
     steps = tuple([(0, 32 * i, 2048 * i, i == 0) for i in range(4)])
     given = {"n": 256, "k": 16, "element": "f16", "other": "f16", "left": LEFT, "right": RIGHT, "steps": steps, **more}
     return k.emit(mma.wgmma, a, b, acc, use_acc, name="acc", **given)

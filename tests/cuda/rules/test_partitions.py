@@ -11,7 +11,7 @@ from weft import targets
 from weft.cuda.emitter import Emitter, elected_condition
 from weft.ir.core import FuncAttrs
 from weft.ir.types import RegsType, ScalarType, float32, int32
-from weft.ops import arith, control, memory, program
+from weft.ops import arith, control, memory, program, sync
 from weft.passes.lowered.assign_registers import assign_registers
 from weft.runtime.sass import disassemble
 
@@ -22,7 +22,7 @@ def work(k: Kernel, count: int, barriers=()):
     """A region that adds up `count` registers of each thread in a loop, between barriers of the block."""
     ptr, n = k.params
     with k.region() as region:
-        k.emit(program.block_barrier)
+        k.emit(sync.block_barrier)
         at = k.emit(memory.addptr, ptr, k.emit(program.thread_id, name="thread"))
         tile = k.load(at, count, name="tile")
         with k.region([ScalarType(int32), RegsType(float32, count)], ["i", "acc"]) as body:
@@ -32,15 +32,15 @@ def work(k: Kernel, count: int, barriers=()):
         bounds = k.number(0), n, k.number(1)
         total = k.emit(control.for_, *bounds, tile, descending=False, regions=(body.done,))
         k.store(at, total)
-        k.emit(program.block_barrier)
+        k.emit(sync.block_barrier)
         k.emit(control.yield_)
     return region.done
 
 
 def idle(k: Kernel):
     with k.region() as region:
-        k.emit(program.block_barrier)
-        k.emit(program.block_barrier)
+        k.emit(sync.block_barrier)
+        k.emit(sync.block_barrier)
         k.emit(control.yield_)
     return region.done
 
@@ -57,9 +57,9 @@ def partitioned(num_regs=(0, 0, 0, 0), **attrs):
         **attrs,
     )
     regions = (
-        work(k, 4, [(program.barrier, {})]),
-        work(k, 2, [(program.barrier, {}), (program.named_barrier, {"number": 4, "warps": 5, "arrive": True})]),
-        work(k, 8, [(program.barrier, {}), (program.named_barrier, {"number": 4, "warps": 5})]),
+        work(k, 4, [(sync.barrier, {})]),
+        work(k, 2, [(sync.barrier, {}), (sync.named_barrier, {"number": 4, "warps": 5, "arrive": True})]),
+        work(k, 8, [(sync.barrier, {}), (sync.named_barrier, {"number": 4, "warps": 5})]),
         idle(k),
     )
     k.at(9).emit(
@@ -130,8 +130,8 @@ def test_the_elected_thread_of_a_block(arch, num_warps, found):
 
 def test_fences(golden):
     k = Kernel(name="fences")
-    k.emit(program.fence_async)
-    k.emit(program.fence_async, cluster=True)
+    k.emit(sync.fence_async)
+    k.emit(sync.fence_async, cluster=True)
     golden(text_of(k.done()), ".cu")
 
 
@@ -139,6 +139,6 @@ def test_fences(golden):
 @pytest.mark.parametrize("arch", HOPPER)
 def test_fences_compile(arch):
     k = Kernel(name="fences")
-    k.emit(program.fence_async)
-    k.emit(program.fence_async, cluster=True)
+    k.emit(sync.fence_async)
+    k.emit(sync.fence_async, cluster=True)
     assert "FENCE" in disassemble(compiled(k.done(), arch).cubin)

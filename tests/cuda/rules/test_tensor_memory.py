@@ -14,7 +14,7 @@ from weft.cuda.rules.tensor_memory import Moves
 from weft.ir.core import Value
 from weft.ir.types import bfloat16, float8e4nv, float16, float32, int8, int32, uint8, uint32
 from weft.layout.tensor_memory.load_store import FRAGMENTS
-from weft.ops import arith, memory, program, tcgen05, tensor_memory
+from weft.ops import arith, memory, program, sync, tcgen05, tensor_memory
 
 ARCH = "sm_100a"
 SASS = {"32x32b": "", "16x64b": ".16dp64bit", "16x128b": ".16dp128bit", "16x256b": ".16dp256bit"}
@@ -236,7 +236,7 @@ def test_large_tiles_stay_in_registers(on):
 def test_fences():
     k = Kernel()
     k.emit(tcgen05.fence, before=True)
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.emit(tcgen05.fence, before=False)
     func = k.done()
     assert "tcgen05_fence_before();\n  __syncthreads();\n  tcgen05_fence_after();" in lines(func)

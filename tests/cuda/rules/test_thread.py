@@ -20,7 +20,7 @@ from tests.passes.threads import (
 )
 from weft.ir.core import Func
 from weft.ir.types import DTYPES, Pointer, float32, float64, int32, int64, uint32, uint64
-from weft.ops import arith, memory, program, regs, shared, thread
+from weft.ops import arith, memory, program, regs, shared, sync, thread
 from weft.runtime.sass import disassemble
 
 KERNELS = {"add_one": add_one, "vector_copy": vector_copy, "transpose": transpose, "asynchronous": asynchronous}
@@ -174,7 +174,7 @@ def test_a_barrier_of_a_warp(arch):
     smem = k.at(2).emit(shared.array, dtype=float32, count=64, tag=1, name="smem")
     i = k.at(3).emit(program.thread_id, name="i")
     k.emit(thread.store_shared, smem, i, k.emit(regs.splat, k.load(k.params[0], i), count=1), None, offsets=(0,), vec=1)
-    k.at(4).emit(program.warp_barrier)
+    k.at(4).emit(sync.warp_barrier)
     other = k.emit(arith.xor, i, k.value(1))
     found = k.at(5).emit(thread.load_shared, smem, other, None, offsets=(0,), vec=1)
     k.store(k.params[1], i, k.emit(regs.extract, found, index=0))

@@ -10,7 +10,7 @@ from weft.errors import CompilationError
 from weft.ir.core import ParamFacts
 from weft.ir.types import float16, float32, int32
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import arith, control, program, regs, shared, thread, tile
+from weft.ops import arith, control, program, regs, shared, thread, tile, warp
 
 
 def refused(k: Threads, code: str) -> str:
@@ -49,14 +49,14 @@ def test_tiles_in_blocks_that_have_them(block):
 
 def test_what_warps_do_together_needs_whole_ones():
     k = Threads(*pointers("p"), block=(40,))
-    k.store(k.params[0], 0, k.at(3).emit(regs.shuffle_xor, k.load(k.params[0], 0), mask=1))
+    k.store(k.params[0], 0, k.at(3).emit(warp.shuffle_xor, k.load(k.params[0], 0), mask=1))
     says = refused(k, "thread-block-warps")
     assert "warp.shuffle_xor needs whole warps, but the block has 40 threads" in says and "block=(64,)" in says
 
 
 def test_three_warps_exchange_values():
     k = Threads(*pointers("p"), block=(96,))
-    k.store(k.params[0], 0, k.emit(regs.shuffle_xor, k.load(k.params[0], 0), mask=1))
+    k.store(k.params[0], 0, k.emit(warp.shuffle_xor, k.load(k.params[0], 0), mask=1))
     tiled(k.done())
 
 

@@ -35,7 +35,7 @@ from weft.layout import (
     SwizzledSharedLayout,
 )
 from weft.layout.shared.sizes import allocation_bytes
-from weft.ops import async_copy, control, debug, mbarrier, memory, program, scratch, shared, tile, tma
+from weft.ops import async_copy, control, debug, mbarrier, memory, shared, sync, tile, tma
 from weft.passes.lower import lower_tiles
 from weft.passes.lowered.allocate_scratch import allocate_scratch
 from weft.passes.pipeline import lower_pipeline, tile_pipeline
@@ -280,9 +280,9 @@ def test_descriptors_made_in_the_kernel():
     assert func.attrs.workspace_bytes == 256, "what nobody uses is not made"
     assert first.attrs["padding"] == "nan" and first.attrs["block_shape"] == (32, 64)
     assert [op.operands[0] for op in ops_of(func, tma.store)] == [first.result, second.result]
-    rooms = [op for op in ops_of(func, scratch.alloc) if op.attrs["align"] == 128]
+    rooms = [op for op in ops_of(func, shared.scratch) if op.attrs["align"] == 128]
     assert [op.result for op in rooms] == [first.operands[0], second.operands[0]]
-    assert [op.attrs["offset"] for op in ops_of(placed(func), scratch.alloc) if op.attrs["align"] == 128] == [0, 0]
+    assert [op.attrs["offset"] for op in ops_of(placed(func), shared.scratch) if op.attrs["align"] == 128] == [0, 0]
 
 
 def placed(func):
@@ -332,7 +332,7 @@ def test_what_ampere_lacks(what):
     elif what == "make":
         made_descriptor(k)
     else:
-        k.emit(program.fence_async)
+        k.emit(sync.fence_async)
     with pytest.raises(CompilationError, match="sm_80") as caught:
         lowered(k, targets.get("sm_80"))
     assert caught.value.code == "lower-target"

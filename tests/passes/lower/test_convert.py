@@ -14,7 +14,7 @@ from tests.support import any_bits, count, tile_kernel, warps_of
 from weft.ir.types import DTYPES, Pointer, bfloat16, float8e4nv, float16, float32, float64, int1, int8, int32, int64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout, plan_conversion
 from weft.layout.convert.plans import Nothing, RegisterMove, SharedRoundTrip, WarpShuffle
-from weft.ops import control, memory, regs, shared, tile
+from weft.ops import control, memory, regs, shared, tile, warp
 from weft.sim.numbers.arithmetic import numpy_dtype
 
 LAW = settings(deadline=None, max_examples=60)
@@ -89,7 +89,7 @@ def test_every_plan_of_every_width(kind, element):
     k.output(k.convert(k.input(element, shape, source), target))
     after = k.check()
     assert (count(after, shared.store_regs) == 1) == isinstance(plan, SharedRoundTrip)
-    assert (count(after, regs.shuffle_xor, regs.shuffle_idx) > 0) == isinstance(plan, WarpShuffle)
+    assert (count(after, warp.shuffle_xor, warp.shuffle_idx) > 0) == isinstance(plan, WarpShuffle)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -112,7 +112,7 @@ def test_uniform_tiles_and_equal_layouts_convert_for_nothing():
     same = k.positions((512,), LINE)
     k.output(k.convert(k.load(k.pointer_in(any_bits(k.rng, float32, 512), float32), same), KINDS[Nothing][1]))
     after = k.check()
-    assert count(after, shared.store_regs, regs.shuffle_idx, regs.shuffle_xor, regs.gather, tile.convert) == 0
+    assert count(after, shared.store_regs, warp.shuffle_idx, warp.shuffle_xor, regs.gather, tile.convert) == 0
 
 
 def test_two_conversions_in_a_loop_do_not_meet_in_memory():
@@ -140,4 +140,4 @@ def test_nothing_is_stored_for_register_moves():
     source, target = KINDS[RegisterMove]
     k = tile_kernel()
     k.output(k.convert(k.input(float32, (32, 16), source), target))
-    assert count(k.check(), shared.store_regs, regs.shuffle_xor) == 0
+    assert count(k.check(), shared.store_regs, warp.shuffle_xor) == 0

@@ -28,7 +28,7 @@ from weft.ir.types import (
     uint64,
 )  # fmt: skip
 from weft.layout import BlockedLayout
-from weft.ops import arith, asm, control, memory, reduce, regs, tile
+from weft.ops import arith, asm, control, elements, memory, regs, tile
 
 LAW = settings(deadline=None, max_examples=40)
 LINE = BlockedLayout([4], [32], [4], [0])
@@ -183,7 +183,7 @@ def test_pointers_compare_and_select():
 def mapped(k, x, body, pack=1, results=1):
     with k.region([ScalarType(x.type.element)] * pack) as region:
         k.emit(control.yield_, *body(*region.args))
-    return k.emit(reduce.map_elements, x, pack=pack, regions=(region.done,))
+    return k.emit(elements.map_elements, x, pack=pack, regions=(region.done,))
 
 
 @LAW

@@ -17,7 +17,7 @@ from weft.ir.types import DescriptorType, RegsType, SharedArrayType, float16, fl
 from weft.layout import BlockedLayout, DistributedLinearLayout, MBarrierLayout, NVMMASharedLayout, SliceLayout
 from weft.layout.shared.sizes import allocation_bytes
 from weft.layout.tensor_cores.shared_operands import swizzled
-from weft.ops import arith, cluster, control, regs, shared, tile, tma
+from weft.ops import arith, cluster, control, shared, tile, tma, warp
 from weft.passes.lower import lower_tiles
 
 LAW = settings(deadline=None, max_examples=40)
@@ -100,7 +100,7 @@ def test_every_thread_has_all_rows(layout):
     k.emit(tma.scatter, desc, smem, indices, k.number(0))
     func = lowered(k)
     assert only(func, tma.scatter4).operands[2].type == RegsType(int32, 32)
-    assert count(func, shared.store_regs, regs.shuffle_idx, regs.shuffle_xor) >= 1
+    assert count(func, shared.store_regs, warp.shuffle_idx, warp.shuffle_xor) >= 1
 
 
 def test_rows_that_every_thread_has_already():
@@ -110,7 +110,7 @@ def test_rows_that_every_thread_has_already():
     k.emit(tma.scatter, desc, smem, indices, k.number(0))
     k.emit(tma.scatter, desc, smem, k.emit(tile.splat, k.number_in(5), shape=(8,), layout=LINE), k.number(0))
     func = lowered(k)
-    assert not count(func, shared.store_regs, regs.shuffle_idx, regs.shuffle_xor)
+    assert not count(func, shared.store_regs, warp.shuffle_idx, warp.shuffle_xor)
     assert len(ops_of(func, tma.scatter4)) == 2
 
 

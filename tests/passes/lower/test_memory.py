@@ -14,7 +14,7 @@ from tests.support import any_bits, count, ops_of, tile_kernel, warps_of
 from weft import targets
 from weft.ir.types import ScalarType, bfloat16, float8e5, float16, float32, float64, int1, int8, int32, int64, uint64
 from weft.layout import BlockedLayout, DistributedLinearLayout, SliceLayout
-from weft.ops import arith, memory, program, regs, shared, tile
+from weft.ops import arith, memory, program, regs, shared, sync, tile
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
 
@@ -263,4 +263,4 @@ def test_a_volatile_scalar_is_read_once_for_the_block():
     after = k.check()
     (load,) = ops_of(after, memory.load_regs)
     assert load.operand("mask") is not None, "one thread reads"
-    assert count(after, program.barrier) == 1, "and the others wait for what it read"
+    assert count(after, sync.barrier) == 1, "and the others wait for what it read"

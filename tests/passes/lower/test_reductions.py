@@ -14,7 +14,7 @@ from tests.support import count, tile_kernel, warps_of
 from weft.errors import LayoutError
 from weft.ir.types import ScalarType, float16, float32, float64, int1, int8, int32, int64, uint8
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout, plan_ordered_reduction, plan_scan
-from weft.ops import arith, control, reduce, regs, shared
+from weft.ops import arith, control, shared, tile, warp
 
 LAW = settings(deadline=None, max_examples=40)
 ROWS = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
@@ -104,7 +104,7 @@ def test_reductions(data, case, kind):
         if ordered:
             return
     values, region = combined(k, shape, layout, kind)
-    outputs(k, k.emit(reduce.reduce, *values, axis=axis, in_order=ordered, regions=region))
+    outputs(k, k.emit(tile.reduce, *values, axis=axis, in_order=ordered, regions=region))
     k.check()
 
 
@@ -118,7 +118,7 @@ def test_scans(data, case, kind, reverse):
     except LayoutError:
         return
     values, region = combined(k, shape, layout, kind)
-    outputs(k, k.emit(reduce.scan, *values, axis=axis, reverse=reverse, regions=region))
+    outputs(k, k.emit(tile.scan, *values, axis=axis, reverse=reverse, regions=region))
     k.check()
 
 
@@ -129,10 +129,10 @@ def test_results_of_reductions_are_tiles_of_their_own(num_warps, axis):
     layout = BlockedLayout([1, 2], [8, 4], [1, num_warps], [1, 0])
     k = tile_kernel(num_warps=num_warps)
     x = k.input(float32, (16, 64), layout)
-    row = k.emit(reduce.reduce, x, axis=axis, regions=total(k, float32))
+    row = k.emit(tile.reduce, x, axis=axis, regions=total(k, float32))
     back = k.broadcast(k.expand(row, axis), (16, 64))
     k.output(k.emit(arith.sub, x, back))
-    everything = k.emit(reduce.reduce, row, axis=0, regions=total(k, float32))
+    everything = k.emit(tile.reduce, row, axis=0, regions=total(k, float32))
     k.output(k.mul(x, k.splat(everything, x)))
     k.check()
 
@@ -141,7 +141,7 @@ def test_a_reduction_inside_a_loop_waits_for_its_memory():
     k = tile_kernel()
     x = k.input(float32, (32, 64), ROWS)
     with k.region([ScalarType(int32), x.type]) as body:
-        row = k.emit(reduce.reduce, body.args[1], axis=1, regions=total(k, float32))
+        row = k.emit(tile.reduce, body.args[1], axis=1, regions=total(k, float32))
         k.emit(control.yield_, k.emit(arith.sub, body.args[1], k.broadcast(k.expand(row, 1), (32, 64))))
     k.output(k.emit(control.for_, k.number(0), k.number_in(3), k.number(1), x, descending=False, regions=(body.done,)))
     assert count(k.check(), shared.store_regs) == 1
@@ -150,10 +150,10 @@ def test_a_reduction_inside_a_loop_waits_for_its_memory():
 def test_sums_within_a_warp_need_no_memory():
     k = tile_kernel()
     x = k.input(float32, (32, 64), BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0]))
-    k.output(k.emit(reduce.reduce, x, axis=1, regions=total(k, float32)))
+    k.output(k.emit(tile.reduce, x, axis=1, regions=total(k, float32)))
     after = k.check()
     assert count(after, shared.store_regs) == 0
-    assert count(after, regs.shuffle_xor) == 4
+    assert count(after, warp.shuffle_xor) == 4
     assert count(after, arith.select) == 0
 
 
@@ -173,7 +173,7 @@ def test_gather(data, case, element, index_type):
     index = k.rng.integers(0, length, prod(shape))
     source = k.input(element, source_shape, source_layout)
     at = k.input(index_type, shape, layout, index.astype({int8: "i1", int32: "i4", int64: "i8"}[index_type]))
-    k.output_of_all(k.emit(reduce.gather, source, at, axis=axis))
+    k.output_of_all(k.emit(tile.gather, source, at, axis=axis))
     k.check()
 
 
@@ -185,7 +185,7 @@ def test_histogram(case, element, masked, log_bins, out):
     out = BlockedLayout([2], [32], [k.attrs["num_warps"]], [0]) if warps_of(out, (1,)) != k.attrs["num_warps"] else out
     x = k.input(element, shape, layout)
     mask = k.input(int1, shape, layout) if masked else None
-    k.output_of_all(k.emit(reduce.histogram, x, mask, bins=1 << log_bins, layout=out))
+    k.output_of_all(k.emit(tile.histogram, x, mask, bins=1 << log_bins, layout=out))
     k.check()
 
 
@@ -193,7 +193,7 @@ def test_histogram_of_wide_numbers_does_not_wrap_into_the_bins():
     k = tile_kernel()
     data = np.array([0, 1, 1 << 32, (1 << 32) + 1, -1, 7, 8, 9] * 16, np.int64)
     x = k.input(int64, (128,), BlockedLayout([1], [32], [4], [0]), data)
-    k.output(k.emit(reduce.histogram, x, None, bins=8, layout=BlockedLayout([1], [32], [4], [0])))
+    k.output(k.emit(tile.histogram, x, None, bins=8, layout=BlockedLayout([1], [32], [4], [0])))
     k.check()
 
 
@@ -206,7 +206,7 @@ def test_dot(layout, element, m, n, depth):
     k = tile_kernel(num_warps=warps_of(layout, shape))
     a = k.input(element, (shape[0], 1 << depth), DotOperandLayout(0, layout, 0))
     b = k.input(element, (1 << depth, shape[1]), DotOperandLayout(1, layout, 0))
-    k.output_of_all(k.emit(reduce.dot_fma, a, b, k.input(element, shape, layout)))
+    k.output_of_all(k.emit(tile.dot_fma, a, b, k.input(element, shape, layout)))
     k.check()
 
 
@@ -214,9 +214,9 @@ def test_softmax_of_rows():
     k = tile_kernel()
     x = k.input(float32, (32, 64), ROWS)
     greatest = function(k, [float32], lambda a, b: [k.emit(arith.maximum, a, b)])
-    row = k.emit(reduce.reduce, x, axis=1, regions=greatest)
+    row = k.emit(tile.reduce, x, axis=1, regions=greatest)
     assert row.type.layout == SliceLayout(1, ROWS)
     y = k.emit(arith.math, k.emit(arith.sub, x, k.broadcast(k.expand(row, 1), (32, 64))), fn="exp")
-    s = k.emit(reduce.reduce, y, axis=1, regions=total(k, float32))
+    s = k.emit(tile.reduce, y, axis=1, regions=total(k, float32))
     k.output(k.emit(arith.div, y, k.broadcast(k.expand(s, 1), (32, 64))))
     k.check()

@@ -24,7 +24,7 @@ from weft.ir.types import RegsType, ScalarType, SharedArrayType, float16, float3
 from weft.ir.verify import verify
 from weft.layout import BlockedLayout, TensorMemoryLayout, TensorMemoryScalesLayout
 from weft.layout.tensor_memory.load_store import register_layout
-from weft.ops import arith, cluster, control, program, scratch, tensor_memory, tile
+from weft.ops import arith, cluster, control, program, shared, tensor_memory, tile
 from weft.passes.lower import lower_tiles
 from weft.passes.lowered.allocate_scratch import allocate_scratch
 
@@ -36,7 +36,7 @@ def test_a_kernel_takes_its_columns_first_and_gives_them_back_last():
     tensor(k)
     func = lowered(k)
     room, reserve, *_ = func.body.ops
-    assert room.kind is scratch.alloc and room.result.type == SharedArrayType(uint32, 1)
+    assert room.kind is shared.scratch and room.result.type == SharedArrayType(uint32, 1)
     assert reserve.kind is tensor_memory.reserve and reserve.operands[0] is room.result
     assert reserve.attrs == {"columns": 64, "two_ctas": False}
     release, end = func.body.ops[-2:]
@@ -52,7 +52,7 @@ def test_nothing_else_lies_where_the_address_is_told():
     k.output(k.emit(tile.convert, x, layout=BlockedLayout([8, 1], [8, 4], [1, 4], [0, 1])))
     func = allocate_scratch(lowered(k), TARGET)
     room, *others = [
-        range(op.attrs["offset"], op.attrs["offset"] + op.result.type.count * 4) for op in ops_of(func, scratch.alloc)
+        range(op.attrs["offset"], op.attrs["offset"] + op.result.type.count * 4) for op in ops_of(func, shared.scratch)
     ]
     assert others and not any(set(room) & set(other) for other in others)
 

@@ -13,7 +13,7 @@ from tests.layout.strategies import tiles
 from tests.support import any_bits, ops_of, tile_kernel, warps_of
 from weft.ir.types import bfloat16, float16, float32, int8, int32, int64
 from weft.layout import BlockedLayout
-from weft.ops import arith, memory, tile
+from weft.ops import arith, hints, memory, tile
 from weft.sim.numbers.arithmetic import numpy_dtype
 
 LAW = settings(deadline=None, max_examples=80)
@@ -22,7 +22,7 @@ GRID = BlockedLayout([1, 4], [4, 8], [2, 2], [1, 0])
 
 
 def hint(k, x, **promises):
-    return k.emit(tile.hint, x, **{name: (n,) for name, n in promises.items()})
+    return k.emit(hints.axes, x, **{name: (n,) for name, n in promises.items()})
 
 
 def widths(after):

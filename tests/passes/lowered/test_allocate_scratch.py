@@ -13,7 +13,7 @@ from weft.ir.build import Builder
 from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import RegsType, ScalarType, float16, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, scratch, shared
+from weft.ops import arith, control, shared
 from weft.passes.lowered.allocate_scratch import allocate_scratch
 
 SM90 = targets.get("sm_90a")
@@ -33,7 +33,7 @@ class Kernel:
     def alloc(self, count, dtype=float32):
         self.count += 1
         self.build.loc = Loc("kernel.py", self.count)
-        return self(scratch.alloc, dtype=dtype, count=count, tag=self.count, name=f"s{self.count}")
+        return self(shared.scratch, dtype=dtype, count=count, tag=self.count, name=f"s{self.count}")
 
     def write(self, memory):
         x = self(arith.constant, value=0.0, type=RegsType(memory.type.element, 1))
@@ -67,7 +67,7 @@ class Kernel:
 
     def offsets(self):
         func = self.run()
-        return [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc], func.attrs.shared_bytes
+        return [op.attrs["offset"] for op in walk(func.body) if op.kind is shared.scratch], func.attrs.shared_bytes
 
 
 def test_no_scratch_no_bytes():
@@ -207,7 +207,7 @@ class LoweredKernel:
         self.own = self.alloc(0, offset=0)
 
     def alloc(self, tag: int, offset: int = -1) -> Value:
-        return self.build.emit(scratch.alloc, dtype=float32, count=16, tag=tag, offset=offset)
+        return self.build.emit(shared.scratch, dtype=float32, count=16, tag=tag, offset=offset)
 
     def write(self, memory: Value) -> None:
         x = self.build.emit(arith.constant, value=0.0, type=RegsType(float32, 1))
@@ -216,7 +216,7 @@ class LoweredKernel:
     def offsets(self, **attrs: object) -> tuple[list[int], int]:
         self.build.emit(control.return_)
         func = allocate_scratch(self.build.func("k", (), FuncAttrs(num_warps=4, stage="lowered", **attrs)), SM90)
-        found = [op.attrs["offset"] for op in walk(func.body) if op.kind is scratch.alloc]
+        found = [op.attrs["offset"] for op in walk(func.body) if op.kind is shared.scratch]
         return found, func.attrs.shared_bytes
 
 

@@ -8,7 +8,7 @@ from tests.passes.tensor import SM100, TensorKernel
 from weft.ir.core import Func, walk
 from weft.ir.types import ScalarType, int32
 from weft.ir.verify import verify
-from weft.ops import cluster, control, mbarrier, program, tcgen05
+from weft.ops import cluster, control, mbarrier, sync, tcgen05
 from weft.passes.pipeline import tile_pipeline
 from weft.passes.sync.fence_tensor_memory import fence_tensor_memory
 from weft.passes.sync.report import sync_report
@@ -17,15 +17,15 @@ from weft.passes.sync.report import sync_report
 class Fenced(TensorKernel):
     """`b` and `a` are the author's fences, before and after; `carr` and `cwt` the cluster's barrier, `named` a barrier."""
 
-    def __init__(self, sync: str = "auto") -> None:
-        super().__init__(sync)
+    def __init__(self, mode: str = "auto") -> None:
+        super().__init__(mode)
         self.steps |= {
             "b": lambda: self.emit(tcgen05.fence, before=True),
             "a": lambda: self.emit(tcgen05.fence, before=False),
             "carr": lambda: self.emit(cluster.arrive),
             "cwt": lambda: self.emit(cluster.wait),
-            "named": lambda: self.emit(program.named_barrier, number=1, warps=4),
-            "come": lambda: self.emit(program.named_barrier, number=1, warps=4, arrive=True),
+            "named": lambda: self.emit(sync.named_barrier, number=1, warps=4),
+            "come": lambda: self.emit(sync.named_barrier, number=1, warps=4, arrive=True),
             "each": lambda: self.emit(mbarrier.arrive, self.bar, None, each_warp=True),
         }
 
@@ -194,8 +194,10 @@ def test_reasons():
     k.do("wait L arrive")
     func = k.result()
     after, before = (op for op in walk(func.body) if op.kind is tcgen05.fence)
-    assert after.attrs["reason"] == f"behind mbarrier.wait, for tmem.load at line {before.loc.line - 1}"
-    assert before.attrs["reason"] == f"ahead of mbarrier.arrive (after tmem.load at line {before.loc.line - 1})"
+    assert after.attrs["reason"] == f"behind mbarrier.wait, for tensor_memory.load at line {before.loc.line - 1}"
+    assert (
+        before.attrs["reason"] == f"ahead of mbarrier.arrive (after tensor_memory.load at line {before.loc.line - 1})"
+    )
 
 
 # In the pipeline

@@ -6,7 +6,7 @@ from weft.ir.build import Builder
 from weft.ir.core import FuncAttrs, ParamFacts, Value, walk
 from weft.ir.types import Pointer, RegsType, ScalarType, float32, int1, int32
 from weft.ir.verify import verify
-from weft.ops import arith, control, debug, memory, program, regs, scratch, shared
+from weft.ops import arith, control, debug, memory, regs, shared, sync
 from weft.passes.sync.insert_sync import insert_sync
 
 I32 = ScalarType(int32)
@@ -27,7 +27,7 @@ class Kernel:
         return self.build.emit(op, *operands, **attrs)
 
     def alloc(self, tag, offset):
-        return self(scratch.alloc, dtype=float32, count=16, tag=tag, offset=offset)
+        return self(shared.scratch, dtype=float32, count=16, tag=tag, offset=offset)
 
     def write(self, memory):
         self(shared.store_regs, memory, self.zero, self.x, None, offsets=(0,), registers=((0,),), vec=1)
@@ -72,7 +72,7 @@ class Kernel:
         """`Wa` writes scratch `a`, `Ra` reads it, `|` is a barrier, `L`, `S` access global memory, words: atomics' orders."""
         for step in steps:
             if step == "|":
-                self(program.barrier)
+                self(sync.barrier)
             elif step[0] in "WR":
                 (self.write if step[0] == "W" else self.read)(getattr(self, step[1]))
             elif step in ("L", "S"):
@@ -86,15 +86,15 @@ class Kernel:
         func = self.build.func(
             "k", (self.n, self.p), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(), ParamFacts()))
         )
-        before = [op for op in walk(func.body) if op.kind is not program.barrier]
+        before = [op for op in walk(func.body) if op.kind is not sync.barrier]
         new = insert_sync(func)
         verify(new)
         ops = list(walk(new.body))
-        assert [op.kind for op in ops if op.kind is not program.barrier] == [op.kind for op in before]
+        assert [op.kind for op in ops if op.kind is not sync.barrier] == [op.kind for op in before]
         return " ".join(filter(None, map(self._show, ops)))
 
     def _show(self, op):
-        if op.kind is program.barrier:
+        if op.kind is sync.barrier:
             return "!" if op.attrs["reason"] else "|"
         if op.kind in (control.for_, control.while_, control.if_):
             return op.kind.name.removeprefix("control.") + "("
@@ -219,7 +219,7 @@ def test_an_acquire_is_waited_for_before_branches_and_loops():
 def test_adding_up_meets_itself():
     k = Kernel()
     index, one = (k(arith.constant, value=v, type=RegsType(int32, 1)) for v in (0, 1))
-    memory = k(scratch.alloc, dtype=int32, count=4, tag=9, offset=0)
+    memory = k(shared.scratch, dtype=int32, count=4, tag=9, offset=0)
     k(shared.add_at, memory, index, one, None)
     k(debug.print_, k(shared.load_at, memory, index), prefix="")
     assert k.shown().strip() == "!"
@@ -232,5 +232,5 @@ def test_says_why():
     func = insert_sync(
         k.build.func("k", (k.n, k.p), FuncAttrs(num_warps=4, stage="lowered", params=(ParamFacts(),) * 2))
     )
-    (barrier,) = (op for op in func.body.ops if op.kind is program.barrier)
+    (barrier,) = (op for op in func.body.ops if op.kind is sync.barrier)
     assert barrier.attrs["reason"] == "before shared.load_regs"

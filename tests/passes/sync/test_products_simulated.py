@@ -14,7 +14,7 @@ from weft.errors import Hazard
 from weft.ir.core import Func, Op, Value, walk
 from weft.ir.rebuild import rebuild
 from weft.ir.verify import verify
-from weft.ops import mbarrier, program, shared
+from weft.ops import mbarrier, shared, sync
 from weft.passes.sync.insert_sync import insert_sync
 from weft.passes.sync.spread_arrivals import spread_arrivals
 from weft.passes.tile.allocate_shared import allocate_shared
@@ -85,7 +85,7 @@ def test_nothing_is_missing(steps, seed, num_warps):
 def test_nothing_is_too_much(steps, num_warps):
     """Without any one of the barriers and fences the simulator finds what it was for."""
     func = Products(steps, num_warps).result()
-    kinds = program.barrier, program.fence_async
+    kinds = sync.barrier, sync.fence_async
     made = [op for op in walk(func.body) if op.kind in kinds and op.attrs["reason"]]
     assert made
     for op in made:
@@ -99,7 +99,7 @@ def test_a_load_after_a_complete_product_waits_for_nobody_in_one_warpgroup():
         ops = list(walk(func.body))
         first = next(i for i, op in enumerate(ops) if op.name == "mma.warpgroup_wait")
         last = [i for i, op in enumerate(ops) if op.kind is mbarrier.expect][-1]
-        assert sum(op.kind is program.barrier for op in ops[first:last]) == count
+        assert sum(op.kind is sync.barrier for op in ops[first:last]) == count
         simulate(func, 0)
 
 

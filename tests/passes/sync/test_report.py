@@ -4,7 +4,7 @@ import pytest
 
 from tests.passes.shared import Rules, SharedKernel
 from weft import targets
-from weft.ops import program
+from weft.ops import sync
 from weft.passes.pipeline import tile_pipeline
 from weft.passes.sync.insert_sync import unneeded
 from weft.passes.sync.report import Sync, sync_report, synchronisation
@@ -99,7 +99,7 @@ def test_what_the_author_wrote_in_vain(steps, vain):
     k = Rules()
     k.do(steps)
     found = unneeded(k.result())
-    names = {program.barrier: "barrier", program.fence_async: "fence"}
+    names = {sync.barrier: "barrier", sync.fence_async: "fence"}
     assert " ".join(names[op.kind] for op in found) == vain
 
 
@@ -113,4 +113,4 @@ def test_a_fence_of_a_partition_may_be_for_another_one():
     k = Rules()
     k.partitions(k.doing("|"), k.doing("wait f store"))
     found = unneeded(k.result())
-    assert [op.kind for op in found] == [program.barrier]
+    assert [op.kind for op in found] == [sync.barrier]

@@ -7,7 +7,7 @@ import pytest
 from tests.passes.shared import inserted
 from tests.passes.tensor import ACC, COLUMNS, ROWS, TensorKernel
 from weft.ir.core import walk
-from weft.ops import program, tensor_memory
+from weft.ops import sync, tensor_memory
 from weft.passes.sync.insert_sync import unneeded
 
 
@@ -119,5 +119,5 @@ def test_a_barrier_of_the_author_s_has_a_use():
     k = TensorKernel()
     k.do("T | M | | L")
     func = k.result()
-    barriers = [op for op in walk(func.body) if op.kind is program.barrier]
+    barriers = [op for op in walk(func.body) if op.kind is sync.barrier]
     assert [op in unneeded(func) for op in barriers] == [False, True, True]

@@ -130,7 +130,7 @@ def test_threads_reach_tensor_memory_in_warpgroups():
     with pytest.raises(UserError) as caught:
         check_partitions(k.finished(), SM100)
     assert caught.value.code == "tensor-memory-warps"
-    assert "tmem.load is executed by worker 1, which has 2 warps" in caught.value.message
+    assert "tensor_memory.load is executed by worker 1, which has 2 warps" in caught.value.message
     assert "worker_num_warps=[4, 4]" in caught.value.fix
     k = TensorKernel(num_warps=2)
     k.put(k.acc(0), 4)

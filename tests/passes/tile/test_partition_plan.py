@@ -10,7 +10,7 @@ from weft import targets
 from weft.errors import UserError
 from weft.ir.core import walk
 from weft.language.partitions import named_barrier
-from weft.ops import program
+from weft.ops import sync
 from weft.passes.tile.partition_plan import check_partitions, plan_partitions
 from weft.passes.tile.split_partitions import split_partitions
 
@@ -131,13 +131,13 @@ def meeting(number: gl.constexpr):
 def test_barriers_get_numbers_of_the_hardware():
     op = next(o for o in split_partitions(read(meeting, number=3), SM90).body.ops if o.regions)
     # 0 is the block's, 1 and 2 are the partitions'.
-    assert [o.attrs["number"] for o in walk(op.regions[0]) if o.kind is program.named_barrier] == [6]
-    assert [o.attrs["number"] for o in walk(op.regions[1]) if o.kind is program.named_barrier] == [6]
+    assert [o.attrs["number"] for o in walk(op.regions[0]) if o.kind is sync.named_barrier] == [6]
+    assert [o.attrs["number"] for o in walk(op.regions[1]) if o.kind is sync.named_barrier] == [6]
 
 
 def test_barriers_without_partitions():
     func = split_partitions(read(meet, number=2), SM90)
-    assert [o.attrs["number"] for o in func.body.ops if o.kind is program.named_barrier] == [3]
+    assert [o.attrs["number"] for o in func.body.ops if o.kind is sync.named_barrier] == [3]
 
 
 @pytest.mark.parametrize("check", [check_partitions, split_partitions])

@@ -17,7 +17,7 @@ from weft.layout import (
     SliceLayout,
 )
 from weft.layout.distributed import infer
-from weft.ops import arith, control, memory, reduce, tile
+from weft.ops import arith, control, memory, tile
 from weft.passes.tile.resolve_layouts import resolve_layouts
 
 SM90 = targets.get("sm_90a")
@@ -119,7 +119,7 @@ def test_what_slices_expand_to_follows_from_them():
 def sum_of(k: Kernel, x, axis, name=""):
     with k.build.region([ScalarType(float32)] * 2) as combine:
         k(control.yield_, k(arith.add, *combine.args))
-    return k(reduce.reduce, x, axis=axis, regions=(combine.done,), name=name)
+    return k(tile.reduce, x, axis=axis, regions=(combine.done,), name=name)
 
 
 def test_reductions_both_ways():
@@ -205,7 +205,7 @@ def test_what_is_only_converted_is_made_in_place():
 def test_operands_of_a_dot_follow_its_accumulator():
     k = Kernel()
     a, b, acc = k.full(64, 16, name="a"), k.full(16, 32, name="b"), k.full(64, 32, name="acc")
-    k.set(k(reduce.dot_fma, a, b, acc, name="c"), PLANE)
+    k.set(k(tile.dot_fma, a, b, acc, name="c"), PLANE)
     found = k.resolve()
     assert found["a"].layout == DotOperandLayout(0, PLANE, 0)
     assert found["b"].layout == DotOperandLayout(1, PLANE, 0)
@@ -217,8 +217,8 @@ def test_gathers_take_the_layout_of_the_index():
     src, index = k.full(64, 32, name="src"), k.full(64, 8, name="index", dtype=int32)
     k.set(index, PLANE)
     k.set(src, BlockedLayout([4, 1], [8, 4], [2, 2], [0, 1]))
-    k(reduce.gather, src, index, axis=1, name="out")
-    k.set(k(reduce.histogram, k.set(k.range(64, name="x"), LINE), None, bins=32, layout=AUTO, name="h"), LINE)
+    k(tile.gather, src, index, axis=1, name="out")
+    k.set(k(tile.histogram, k.set(k.range(64, name="x"), LINE), None, bins=32, layout=AUTO, name="h"), LINE)
     found = k.resolve()
     assert found["out"].layout == PLANE
     assert found["h"].layout == LINE

@@ -14,7 +14,7 @@ from weft.ir.core import walk
 from weft.ir.types import Pointer, int1, int32
 from weft.ir.verify import verify
 from weft.lang import RuntimeParam
-from weft.ops import arith, control, memory, program, scratch, shared, tile
+from weft.ops import arith, control, memory, program, shared, sync, tile
 from weft.ops.control import run_by
 from weft.passes.dce import dce
 from weft.passes.lower import lower_tiles
@@ -76,11 +76,11 @@ def test_each_partition_runs_from_begin_to_end():
     assert {name: op.attrs[name] for name in op.attrs} == {
         "first_warps": (0, 4), "num_warps": (4, 2), "num_regs": (0, 0),
     }  # fmt: skip
-    work = (program.block_barrier, memory.load, memory.store)
+    work = (sync.block_barrier, memory.load, memory.store)
     assert kinds(default, *work) == [
-        program.block_barrier, memory.load, memory.store, program.block_barrier, memory.store,
+        sync.block_barrier, memory.load, memory.store, sync.block_barrier, memory.store,
     ]  # fmt: skip
-    assert kinds(worker, *work) == [program.block_barrier, memory.load, memory.store, program.block_barrier]
+    assert kinds(worker, *work) == [sync.block_barrier, memory.load, memory.store, sync.block_barrier]
 
 
 def test_workers_compute_again_what_is_simple():
@@ -120,9 +120,9 @@ def test_what_cannot_be_computed_again_goes_through_shared_memory():
     stores = [o for o in default.ops if o.kind is shared.store]
     assert [o.operands[0] for o in stores] == [o.result for o in allocs]
     # Before all threads meet.
-    assert default.ops.index(stores[1]) < [o.kind for o in default.ops].index(program.block_barrier)
+    assert default.ops.index(stores[1]) < [o.kind for o in default.ops].index(sync.block_barrier)
     for worker, alloc in zip((first, second), allocs, strict=True):
-        assert kinds(worker, program.block_barrier, shared.load)[:2] == [program.block_barrier, shared.load]
+        assert kinds(worker, sync.block_barrier, shared.load)[:2] == [sync.block_barrier, shared.load]
         assert [o.operands for o in walk(worker) if o.kind is shared.load] == [(alloc.result,)]
     assert not kinds(first, control.for_)
     # The address is computed again from the loaded number; a bool lies in memory as a byte.
@@ -191,7 +191,7 @@ def test_workers_run_in_turns():
     # A role of one warp, two of two (the second is idle at first), one of four at a multiple of four.
     assert op.attrs["num_warps"] == (4, 1, 2, 2, 4)
     assert op.attrs["first_warps"] == (0, 12, 8, 10, 4)
-    meets = program.block_barrier
+    meets = sync.block_barrier
     work = [[k is meets for k in kinds(region, meets, memory.store)] for region in op.regions[1:]]
     assert work == [
         [True, False, True, True, True],
@@ -326,7 +326,11 @@ def test_conversions_in_partitions_take_memory_of_their_own():
     func = split_partitions(simplify(read(kernel, ptr=POINTER)), SM90)
     made = partitions_of(allocate_scratch(dce(lower_tiles(func, SM90)), SM90))
     spans = [
-        {(o.attrs["offset"], o.attrs["offset"] + 4 * o.attrs["count"]) for o in walk(region) if o.kind is scratch.alloc}
+        {
+            (o.attrs["offset"], o.attrs["offset"] + 4 * o.attrs["count"])
+            for o in walk(region)
+            if o.kind is shared.scratch
+        }
         for region in made.regions
     ]
     ((a, b),), ((c, d),) = spans

@@ -9,7 +9,7 @@ from tests.sim.build import LINE, Kernel, pointer, run
 from weft.errors import hazard
 from weft.ir.types import int32
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import control, memory, program, shared
+from weft.ops import control, memory, program, shared, sync
 
 N = 128
 NARROW = BlockedLayout([4], [32], [1], [0])
@@ -24,7 +24,7 @@ def handed(fault: str = "", seed: int = 0) -> np.ndarray:
     with k.region() as first:
         k.at(10)
         if fault != "wait":
-            k.emit(program.named_barrier, number=3, warps=6 if fault == "warps" else 5)
+            k.emit(sync.named_barrier, number=3, warps=6 if fault == "warps" else 5)
         k.at(11)
         k.store(k.params[0], k.arange(N), k.emit(shared.load, buffer, layout=LINE))
         k.emit(control.yield_)
@@ -32,7 +32,7 @@ def handed(fault: str = "", seed: int = 0) -> np.ndarray:
         tile = k.arange(N, NARROW)
         k.at(20)
         k.emit(shared.store, buffer, k.mul(tile, k.number(3, tile)))
-        k.emit(program.named_barrier, number=3, warps=6 if fault == "warps" else 5, arrive=True)
+        k.emit(sync.named_barrier, number=3, warps=6 if fault == "warps" else 5, arrive=True)
         k.emit(control.yield_)
     k.emit(control.warp_specialize, num_warps=(1,), num_regs=(24,), regions=(first.done, worker.done))
     run(k.done(), out, seed=seed)
@@ -75,7 +75,7 @@ def test_all_meet_before_and_after():
             k.emit(control.yield_, k.number(turn))
         with k.region() as worker:
             held = k.emit(shared.load, buffer, layout=NARROW)
-            k.emit(program.barrier)
+            k.emit(sync.barrier)
             k.emit(shared.store, buffer, k.add(held, held))
             k.emit(control.yield_)
         results.append(
@@ -83,7 +83,7 @@ def test_all_meet_before_and_after():
         )
         row = k.mul(results[-1], k.number(N))
         k.store(k.params[0], k.add(tile, k.splat(row, tile)), k.emit(shared.load, buffer, layout=LINE))
-        k.emit(program.barrier)
+        k.emit(sync.barrier)
     run(k.done(), out)
     np.testing.assert_array_equal(out, 2 * np.arange(N) * np.array([[1], [2], [3]]))
 

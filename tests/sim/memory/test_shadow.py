@@ -7,18 +7,18 @@ import pytest
 from weft.errors import Loc, hazard
 from weft.ir.core import Op
 from weft.ir.types import int32
-from weft.ops import program, scratch
+from weft.ops import shared, sync
 from weft.sim.memory import shadow
 from weft.sim.memory.clocks import Clock
 from weft.sim.memory.shadow import Area, Event, Shadow
 from weft.sim.memory.store import SHARED, Lifetime, Store
 
-ALLOC = Op(scratch.alloc, (), {"dtype": int32, "count": 64, "tag": 0, "align": 16, "offset": 0}, (), (), None)
+ALLOC = Op(shared.scratch, (), {"dtype": int32, "count": 64, "tag": 0, "align": 16, "offset": 0}, (), (), None)
 SMEM = Lifetime(1, 0, 256, "smem", ALLOC, (2, 2), 64)
 
 
 def op(line: int) -> Op:
-    return Op(program.barrier, (), {}, (), (), Loc("<kernel>", line))
+    return Op(sync.barrier, (), {}, (), (), Loc("<kernel>", line))
 
 
 def access(

@@ -9,7 +9,7 @@ from tests.sim.build import Kernel, pointer, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, int1, int32, int64
 from weft.layout import MBarrierLayout, SwizzledSharedLayout
-from weft.ops import arith, clc, cluster, control, mbarrier, memory, program, shared
+from weft.ops import arith, clc, cluster, control, mbarrier, memory, program, shared, sync
 
 PLAIN = SwizzledSharedLayout(1, 1, 1, [0])
 PAIR = {"num_ctas": 2}
@@ -42,8 +42,8 @@ class Asking(Kernel):
 
     def hand_on(self) -> None:
         """The answer's memory may be written again."""
-        self.emit(program.fence_async)
-        self.emit(program.barrier)
+        self.emit(sync.fence_async)
+        self.emit(sync.barrier)
 
     def count(self, at) -> None:
         self.emit(memory.atomic, self.address(self.params[0], at), self.number(1), None, kind="add")
@@ -161,7 +161,7 @@ def test_an_answer_is_overwritten_while_threads_may_read_it():
     k.ask()
     k.wait(0)
     k.answer()
-    k.emit(program.fence_async)
+    k.emit(sync.fence_async)
     k.ask()
     message = refused(hazard.ThreadRace, "hazard-thread-race", k)
     assert "the block asks for an answer in result, which other threads of the block read" in message
@@ -172,7 +172,7 @@ def test_an_answer_is_overwritten_without_a_fence():
     k.ask()
     k.wait(0)
     k.answer()
-    k.emit(program.barrier)
+    k.emit(sync.barrier)
     k.ask()
     assert "asks for an answer in result through the async proxy" in refused(
         hazard.MissingFence, "hazard-missing-fence", k

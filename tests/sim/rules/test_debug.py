@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.sim.build import Kernel, Loc, pointer, run
 from weft.ir.types import ScalarType, float32, int32
-from weft.ops import arith, control, debug, program, reduce
+from weft.ops import arith, control, debug, elements, program
 
 
 def test_print_an_element_a_line():
@@ -45,7 +45,7 @@ def test_print_under_a_branch_of_elements():
             k.emit(control.yield_)
         k.emit(control.if_, k.cmp("gt", value, k.number(5)), regions=(then.done, orelse.done))
         k.emit(control.yield_, value)
-    k.emit(reduce.map_elements, loaded, pack=1, regions=(body.done,))
+    k.emit(elements.map_elements, loaded, pack=1, regions=(body.done,))
     report = run(k.done(), np.arange(8, dtype=np.int32))
     assert report.lines == ["pid (0, 0, 0) idx (6) big: 6", "pid (0, 0, 0) idx (7) big: 7"]
 

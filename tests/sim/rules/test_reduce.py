@@ -13,7 +13,7 @@ from tests.sim.build import GRID, LINE, Kernel, elementwise, pointer, run
 from weft.ir.types import ScalarType, float32, float64, int32, tile_type
 from weft.layout import BlockedLayout, DotOperandLayout, SliceLayout
 from weft.layout.reduction import plan_reduction
-from weft.ops import arith, control, program, reduce, tile
+from weft.ops import arith, control, elements, program, tile
 from weft.sim.numbers import arithmetic as numbers
 
 RNG = np.random.default_rng(3)
@@ -62,7 +62,7 @@ def test_integer_sums_under_any_layout(case, axis):
     x = RNG.integers(-100, 100, shape).astype(np.int32)
     found = over_tile(
         x, layout, shape[:axis] + shape[axis + 1 :],
-        lambda k, t: k.emit(reduce.reduce, t, axis=axis, regions=(combine(k, [arith.add], [int32]),)),
+        lambda k, t: k.emit(tile.reduce, t, axis=axis, regions=(combine(k, [arith.add], [int32]),)),
     )  # fmt: skip
     np.testing.assert_array_equal(found, x.sum(axis, dtype=np.int32))
 
@@ -74,7 +74,7 @@ def test_integer_scans_under_any_layout(case, axis, reverse):
     x = RNG.integers(-100, 100, shape).astype(np.int32)
     found = over_tile(
         x, layout, shape,
-        lambda k, t: k.emit(reduce.scan, t, axis=axis, reverse=reverse, regions=(combine(k, [arith.add], [int32]),)),
+        lambda k, t: k.emit(tile.scan, t, axis=axis, reverse=reverse, regions=(combine(k, [arith.add], [int32]),)),
     )  # fmt: skip
     way = np.flip(x, axis) if reverse else x
     expected = np.cumsum(way, axis, dtype=np.int32)
@@ -90,7 +90,7 @@ def test_scan_keeps_the_order_of_operands(reverse):
         types = [ScalarType(float32)] * 2
         with k.region(types) as region:
             k.emit(control.yield_, region.args[1])
-        return k.emit(reduce.scan, t, axis=1, reverse=reverse, regions=(region.done,))
+        return k.emit(tile.scan, t, axis=1, reverse=reverse, regions=(region.done,))
 
     np.testing.assert_array_equal(over_tile(x, GRID, x.shape, body), x)
 
@@ -125,7 +125,7 @@ def test_float_sums_follow_the_plan(axis):
     x = (RNG.normal(size=(64, 64)) * 10.0 ** RNG.integers(-4, 4, (64, 64))).astype(np.float32)
     found = over_tile(
         x, layout, (64,),
-        lambda k, t: k.emit(reduce.reduce, t, axis=axis, regions=(combine(k, [arith.add], [float32]),)),
+        lambda k, t: k.emit(tile.reduce, t, axis=axis, regions=(combine(k, [arith.add], [float32]),)),
     )  # fmt: skip
     np.testing.assert_array_equal(found, reference_sum(x, layout, axis))
     assert not np.array_equal(found, fold(np.add, np.moveaxis(x, axis, 0))), "another order gives other bits"
@@ -141,7 +141,7 @@ def test_argmax_of_two_operands():
             a, i, b, j = region.args
             less = k.cmp("lt", a, b)
             k.emit(control.yield_, k.emit(arith.select, less, b, a), k.emit(arith.select, less, j, i))
-        return k.emit(reduce.reduce, t, columns, axis=1, regions=(region.done,))[1]
+        return k.emit(tile.reduce, t, columns, axis=1, regions=(region.done,))[1]
 
     found = over_tile(x, GRID, (16,), body, np.int32)
     np.testing.assert_array_equal(found, x.argmax(1))
@@ -152,7 +152,7 @@ def test_to_a_scalar():
     out = np.zeros(1, np.int32)
     k = Kernel(("x", pointer(int32)), ("out", pointer(int32)))
     total = k.emit(
-        reduce.reduce, k.load(k.params[0], k.arange(512)), axis=0, regions=(combine(k, [arith.maximum], [int32]),)
+        tile.reduce, k.load(k.params[0], k.arange(512)), axis=0, regions=(combine(k, [arith.maximum], [int32]),)
     )
     assert total.type == ScalarType(int32)
     k.store(k.params[1], k.number(0), total)
@@ -171,7 +171,7 @@ def test_combine_with_a_branch():
             with k.region() as orelse:
                 k.emit(control.yield_, b)
             k.emit(control.yield_, k.emit(control.if_, k.cmp("ge", a, b), regions=(then.done, orelse.done)))
-        return k.emit(reduce.reduce, t, axis=1, regions=(region.done,))
+        return k.emit(tile.reduce, t, axis=1, regions=(region.done,))
 
     np.testing.assert_array_equal(over_tile(x, GRID, (8,), body), x.max(1))
 
@@ -181,12 +181,12 @@ def test_histogram_and_gather():
     out = np.zeros(16, np.int32)
     k = Kernel(("x", pointer(int32)), ("out", pointer(int32)))
     loaded = k.load(k.params[0], k.arange(256))
-    counts = k.emit(reduce.histogram, loaded, k.below(loaded, 9), bins=8, layout=LINE)
+    counts = k.emit(tile.histogram, loaded, k.below(loaded, 9), bins=8, layout=LINE)
     k.store(k.params[1], k.arange(8), counts)
     run(k.done(), x, out)
     np.testing.assert_array_equal(out[:8], np.bincount(x, minlength=12)[:8])
     index = RNG.integers(0, 256, 256).astype(np.int32)
-    found = elementwise([x, index], np.dtype(np.int32), lambda k, a, i: k.emit(reduce.gather, a, i, axis=0))
+    found = elementwise([x, index], np.dtype(np.int32), lambda k, a, i: k.emit(tile.gather, a, i, axis=0))
     np.testing.assert_array_equal(found, x[index])
 
 
@@ -198,7 +198,7 @@ def test_dot_rounds_each_step_once(dtype):
     def body(k, t):
         left = k.emit(tile.convert, t, layout=DotOperandLayout(0, layout, 0))
         right = k.emit(tile.convert, t, layout=DotOperandLayout(1, layout, 0))
-        return k.emit(reduce.dot_fma, left, right, k.emit(tile.convert, t, layout=layout))
+        return k.emit(tile.dot_fma, left, right, k.emit(tile.convert, t, layout=layout))
 
     found = over_tile(a, layout, (16, 16), body)
     expected = a
@@ -214,7 +214,7 @@ def test_map_by_pairs_of_registers():
     def body(k, t):
         with k.region([ScalarType(int32)] * 2) as region:
             k.emit(control.yield_, region.args[1], region.args[0])
-        return k.emit(reduce.map_elements, t, pack=2, regions=(region.done,))
+        return k.emit(elements.map_elements, t, pack=2, regions=(region.done,))
 
     found = elementwise([x], np.dtype(np.int32), body, LINE)
     np.testing.assert_array_equal(found, x ^ 1)
@@ -224,7 +224,7 @@ def test_map_may_ask_for_its_lane():
     def body(k, t):
         with k.region([ScalarType(int32)]) as region:
             k.emit(control.yield_, k.add(region.args[0], k.emit(program.lane_id)))
-        return k.emit(reduce.map_elements, t, pack=1, regions=(region.done,))
+        return k.emit(elements.map_elements, t, pack=1, regions=(region.done,))
 
     found = elementwise([np.zeros(512, np.int32)], np.dtype(np.int32), body, LINE)
     np.testing.assert_array_equal(found, np.arange(512) // 4 % 32)
@@ -235,6 +235,6 @@ def test_layout_that_was_never_resolved():
 
     k = Kernel()
     values = k.emit(arith.constant, value=1, type=tile_type(int32, (64,), AutoLayout()))
-    k.emit(reduce.scan, values, axis=0, reverse=False, regions=(combine(k, [arith.add], [int32]),))
+    k.emit(tile.scan, values, axis=0, reverse=False, regions=(combine(k, [arith.add], [int32]),))
     with pytest.raises(ValueError, match="before its layout was resolved"):
         run(k.done())

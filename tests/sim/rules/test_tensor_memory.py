@@ -22,7 +22,7 @@ from weft.language.nvidia.blackwell import (
     allocate_tensor_memory,
     tcgen05_fence,
 )
-from weft.ops import program, regs, scratch, tensor_memory
+from weft.ops import program, regs, shared, tensor_memory
 
 ELEMENTS = {
     gl.float32: np.float32, gl.int32: np.int32, gl.float16: np.float16, gl.bfloat16: ml_dtypes.bfloat16, gl.uint8: np.uint8,
@@ -187,7 +187,7 @@ class Lowered(Kernel):
 
     def __init__(self) -> None:
         super().__init__(("out", pointer(int32)), stage="lowered", target="sm_100a")
-        room = self.emit(scratch.alloc, dtype=uint32, count=1, tag=1)
+        room = self.emit(shared.scratch, dtype=uint32, count=1, tag=1)
         self.base = self.at(2).emit(tensor_memory.reserve, room, columns=32, two_ctas=False)
 
     def own(self) -> Value:

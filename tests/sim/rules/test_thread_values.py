@@ -11,7 +11,7 @@ from tests.sim.by_threads import Threads, run
 from weft.errors import hazard
 from weft.ir.types import ScalarType, float32, int1, int32
 from weft.layout import BlockedLayout
-from weft.ops import arith, control, program, regs, thread
+from weft.ops import arith, control, hints, program, regs, thread, warp
 
 RNG = np.random.default_rng(8)
 
@@ -285,8 +285,8 @@ def test_shuffles_take_values_from_lanes_that_take_part():
     out = np.zeros((64, 2), np.float32)
     k = Threads(("x", pointer(float32)), ("out", pointer(float32)), block=(16, 4))
     v = k.get(k.params[0], k.tid)
-    near = k.emit(regs.shuffle_xor, v, mask=5)
-    first = k.emit(regs.shuffle_idx, v, k.int(3))
+    near = k.emit(warp.shuffle_xor, v, mask=5)
+    first = k.emit(warp.shuffle_idx, v, k.int(3))
     k.put(k.params[1], k.mul(k.tid, k.int(2)), k.emit(regs.concat, near, first))
     run(k.done(), x, out)
     t = np.arange(64)
@@ -296,7 +296,7 @@ def test_shuffles_take_values_from_lanes_that_take_part():
 def test_lanes_that_do_not_exist():
     def kernel(block, mask):
         k = Threads(("out", pointer(int32)), block=block)
-        k.put(k.params[0], k.tid, k.emit(regs.shuffle_xor, k.tid, mask=mask))
+        k.put(k.params[0], k.tid, k.emit(warp.shuffle_xor, k.tid, mask=mask))
         return k.done()
 
     run(kernel((34,), 1), np.zeros(34, np.int32))
@@ -309,7 +309,7 @@ def test_lanes_that_do_not_exist():
 def test_lanes_that_are_elsewhere():
     k = Threads(("out", pointer(int32)), block=(32,))
     with k.region() as then:
-        k.put(k.params[0], k.tid, k.emit(regs.shuffle_idx, k.tid, k.add(k.tid, k.int(1))))
+        k.put(k.params[0], k.tid, k.emit(warp.shuffle_idx, k.tid, k.add(k.tid, k.int(1))))
         k.emit(control.yield_)
     with k.region() as orelse:
         k.emit(control.yield_)
@@ -321,7 +321,7 @@ def test_lanes_that_are_elsewhere():
 def test_a_claim_that_all_threads_agree():
     def kernel(by):
         k = Threads(("flags", pointer(int1)), ("out", pointer(int32)), block=(5, 3))
-        shared_by_all = k.emit(program.uniform, k.emit(arith.div, k.tid, k.int(by)))
+        shared_by_all = k.emit(hints.uniform, k.emit(arith.div, k.tid, k.int(by)))
         with k.region() as then:
             k.barrier()
             k.emit(control.yield_, k.int(1))

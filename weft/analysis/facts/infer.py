@@ -23,8 +23,7 @@ from weft.analysis.facts.words import ANYTHING, ASSUMED, WORDS, step_of, unknown
 from weft.analysis.flow import LOOPS, Joint, joints
 from weft.ir.core import Func, Op, Region, Value
 from weft.ir.types import DType, RegsType, ScalarType, TileType
-from weft.ops import arith, control
-from weft.ops import tile as tiles
+from weft.ops import arith, control, hints
 
 Carried = tuple[Facts, ...]
 
@@ -57,7 +56,7 @@ class ValueFacts:
             self._known[arg] = unknown(arg.type, multiple_of(given.divisible))
         self._enter(func.body, None)
         for op in func.body.ops:
-            if op.kind is tiles.assume:
+            if op.kind is hints.assume:
                 self._assume(op.operands[0])
 
     def __getitem__(self, value: Value) -> Facts:

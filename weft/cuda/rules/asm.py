@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from weft.cuda.emitter import Emitter, emits
-from weft.cuda.rules.reduce import member
+from weft.cuda.rules.elements import member
 from weft.cuda.text.refs import Index, Variable
 from weft.cuda.text.spelling import c_type, count_of, string
 from weft.errors import fail

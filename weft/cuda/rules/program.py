@@ -1,8 +1,8 @@
-"""Indices of programs, warps and threads; block barriers."""
+"""Indices of programs, warps and threads."""
 
 from __future__ import annotations
 
-from weft.cuda.emitter import Emitter, emits, refers, spells
+from weft.cuda.emitter import Emitter, refers, spells
 from weft.cuda.text.refs import Inline, Ref
 from weft.ir.core import Op
 from weft.ops import program
@@ -52,45 +52,3 @@ def _lane_id(e: Emitter, op: Op) -> str:
 def _thread_id(e: Emitter, op: Op) -> str:
     first = e.partition.first_warp * e.target.warp_size
     return f"(int)(threadIdx.x - {first}u)" if first else "(int)threadIdx.x"
-
-
-@refers(program.uniform)
-def _uniform(e: Emitter, op: Op) -> Ref:
-    (x,) = op.uses
-    return e.refs[x]
-
-
-@emits(program.barrier)
-def _barrier(e: Emitter, op: Op) -> None:
-    here = e.partition
-    if not here.barrier:
-        e.out.line("__syncthreads();")
-    elif here.num_warps == 1:
-        e.out.line("__syncwarp();")
-    else:
-        _at(e, "bar_sync", here.barrier, here.num_warps)
-
-
-@emits(program.warp_barrier)
-def _warp_barrier(e: Emitter, op: Op) -> None:
-    e.out.line("__syncwarp();")
-
-
-@emits(program.block_barrier)
-def _block_barrier(e: Emitter, op: Op) -> None:
-    _at(e, "barrier_sync", 0, e.func.attrs.warps_of_block)
-
-
-@emits(program.named_barrier)
-def _named_barrier(e: Emitter, op: Op) -> None:
-    _at(e, "bar_arrive" if op.attrs["arrive"] else "barrier_sync", op.attrs["number"], op.attrs["warps"])
-
-
-def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:
-    """A call of a hardware barrier of `warps` warps."""
-    e.out.line(f"{e.pieces.use(piece)}<{barrier}, {warps * e.target.warp_size}>();")
-
-
-@emits(program.fence_async)
-def _fence_async(e: Emitter, op: Op) -> None:
-    e.out.line(f"{e.call('fence_async_cluster' if op.attrs['cluster'] else 'fence_async')};")

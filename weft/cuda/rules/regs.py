@@ -1,4 +1,4 @@
-"""Register arrays and shuffles."""
+"""Register arrays."""
 
 from __future__ import annotations
 
@@ -157,13 +157,3 @@ def _element(e: Emitter, x: Value, rows: Sequence[IndexTable], index: Index) -> 
         return e.at(x, " + ".join(term for term in terms if term != "0") or 0)
     flat = tuple([entry for row in rows for entry in row])
     return e.at(x, f"{e.array(flat)}[{len(rows[0])} * {index} + k]")
-
-
-@spells(regs.shuffle_xor)
-def _shuffle_xor(e: Emitter, op: Op, x: str) -> str:
-    return e.call("shuffle_xor", x, str(op.attrs["mask"]))
-
-
-@spells(regs.shuffle_idx)
-def _shuffle_idx(e: Emitter, op: Op, x: str, lane: str) -> str:
-    return e.call("shuffle_idx", x, f"(int){parenthesised(lane)}")

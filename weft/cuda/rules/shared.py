@@ -13,7 +13,7 @@ from weft.cuda.text.tables import IndexTable, parenthesised
 from weft.ir.core import Op, Value
 from weft.ir.types import SharedArrayType
 from weft.layout.shared.layouts import Pads
-from weft.ops import scratch, shared
+from weft.ops import shared
 
 _ADD = (
     "DEV void add_shared(u32 p, int value) {\n"
@@ -31,7 +31,7 @@ def _type(value: Value) -> SharedArrayType:
     return value.type
 
 
-@refers(shared.array, scratch.alloc)
+@refers(shared.array, shared.scratch)
 def _alloc(e: Emitter, op: Op) -> Ref:
     """The name of the author's allocation, which the kernel's head defines."""
     offset = op.attrs["offset"]

@@ -1,6 +1,6 @@
 """Check that a block size given in threads has the whole warps that the kernel's operations need.
 
-    block=(48, 1, 1), regs.shuffle_xor    -->    error thread-block-warps: it needs whole warps
+    block=(48, 1, 1), warp.shuffle_xor    -->    error thread-block-warps: it needs whole warps
 
 A thread-level kernel runs in blocks of any size. Tiles are distributed over a power of two of whole warps. Shuffles, and
 operations of an elected thread (`elect.sync`), need whole warps. And a thread-local array has no address, so control flow must

@@ -18,7 +18,7 @@ from weft.layout.cluster import copies
 from weft.layout.convert.plans import plan_conversion
 from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
 from weft.layout.shared.load_store import plan_access
-from weft.ops import async_copy, cluster, control, memory, reduce, shared, tcgen05, tensor_memory, tile
+from weft.ops import async_copy, cluster, control, memory, shared, tcgen05, tensor_memory, tile
 
 _MEET = "store the tile to global memory, call cluster.barrier(), and load it in the other layout"
 
@@ -174,10 +174,10 @@ def _histogram(op: Op) -> None:
 
 _CHECKS: dict[OpDef, Callable[[Op], None]] = {
     tile.convert: _convert,
-    reduce.reduce: _reduce,
-    reduce.scan: _scan,
-    reduce.gather: _along,
-    reduce.histogram: _histogram,
+    tile.reduce: _reduce,
+    tile.scan: _scan,
+    tile.gather: _along,
+    tile.histogram: _histogram,
     shared.load: _access,
     shared.store: _access,
     async_copy.global_to_shared: _access,

@@ -12,7 +12,7 @@ from math import prod
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, int32, uint32, uint64
 from weft.layout import LinearLayout
-from weft.ops import arith, reduce, regs, scratch, shared
+from weft.ops import arith, regs, shared, tile
 from weft.passes.lower.exchange import allocate, load_row_major, restored, storable, store_row_major
 from weft.passes.lower.forms import Array, Table
 from weft.passes.lower.placement import owned, register_table
@@ -59,7 +59,7 @@ def histogram(lo: Lowering, op: Op) -> None:
     bins: int = op.attrs["bins"]
     out, linear = linear_of(op.result), linear_of(x)
     registers = owned(linear)
-    counts: Value = lo.emit(scratch.alloc, dtype=int32, count=bins, tag=lo.tag())
+    counts: Value = lo.emit(shared.scratch, dtype=int32, count=bins, tag=lo.tag())
     zeros = lo.emit(regs.splat, lo.constant(0, int32), count=len(owned(out)))
     store_row_major(lo, counts, zeros, out)
     index = lo.array(lo.picked(lo.form(x), registers))
@@ -107,7 +107,7 @@ def dot_fma(lo: Lowering, op: Op) -> None:
 
 
 RULES: dict[OpDef, LowerRule] = {
-    reduce.gather: gather,
-    reduce.histogram: histogram,
-    reduce.dot_fma: dot_fma,
+    tile.gather: gather,
+    tile.histogram: histogram,
+    tile.dot_fma: dot_fma,
 }

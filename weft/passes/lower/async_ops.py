@@ -18,7 +18,7 @@ from weft.ir.types import DescriptorType, int32, int64
 from weft.layout import LinearLayout, NVMMASharedLayout
 from weft.layout.cluster import block_bases, copies, receivers
 from weft.layout.shared import tma as tma_layout
-from weft.ops import arith, async_copy, debug, mbarrier, program, scratch, tma
+from weft.ops import arith, async_copy, debug, mbarrier, shared, sync, tma
 from weft.ops.check import pointer_of
 from weft.passes.lower.blocks import in_first, where
 from weft.passes.lower.forms import Form, Table
@@ -206,7 +206,7 @@ def make_descriptor(lo: Lowering, op: Op) -> None:
         _assert_describable(lo, op, operands)
     size, slot = tma.DESCRIPTOR_BYTES, lo.workspace
     lo.workspace += size
-    room = lo.emit(scratch.alloc, dtype=int32, count=size // int32.itemsize, tag=lo.tag(), align=size)
+    room = lo.emit(shared.scratch, dtype=int32, count=size // int32.itemsize, tag=lo.tag(), align=size)
     attrs: dict[str, Any] = {**op.attrs, "slot": slot, "again": op in repeated(lo.source.body)}
     lo.env[op.result] = lo.emit(tma.write_descriptor, room, *operands, name=op.result.name, **attrs)
 
@@ -256,5 +256,5 @@ RULES: dict[OpDef, LowerRule] = {
     tma.store: tma_store,
     tma.reduce: tma_store,
     tma.make_descriptor: make_descriptor,
-    program.fence_async: fence_async,
+    sync.fence_async: fence_async,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from weft.ir.core import Op, Region, Value
 from weft.ir.types import RegsType, ScalarType, int32
 from weft.layout.reduction import WarpStep
-from weft.ops import arith, reduce, regs, shared
+from weft.ops import arith, elements, regs, shared
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array
 from weft.passes.lower.state import Lowering
@@ -21,7 +21,7 @@ def combine(lo: Lowering, region: Region, earlier: Values, later: Values) -> Val
     ones. A function with control flow or side effects is kept as the region of a `map_elements`."""
     arguments = [*earlier, *later]
     if any(op.regions or not (op.kind.pure or op.kind.terminator) for op in region.ops):
-        return list(lo.emit_all(reduce.map_elements, *arguments, regions=(lo.copy_region(region),), pack=1))
+        return list(lo.emit_all(elements.map_elements, *arguments, regions=(lo.copy_region(region),), pack=1))
     lo.env.update(zip(region.args, arguments, strict=True))
     for op in region.ops[:-1]:
         _apply(lo, op)

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from weft.analysis.flow import LOOPS, Pair, joints
 from weft.ir.core import Op, OpDef, Region, Value
 from weft.ir.types import RegsType, ScalarType, SharedArrayType, SharedType, TensorType, TileType, Type, int32
-from weft.ops import control
-from weft.ops import reduce as reduce_ops
+from weft.ops import control, elements
 from weft.passes.lower.forms import Affine, Array
 from weft.passes.lower.handles import Handle, begin_from, memory_from, memory_type
 from weft.passes.lower.roots import is_index
@@ -132,7 +131,7 @@ def map_elements(lo: Lowering, op: Op) -> None:
     arrays = [lo.array(lo.form(value)) for value in op.uses]
     body = lo.copy_region(op.regions[0])
     lo.loc = op.loc
-    results = lo.emit_all(reduce_ops.map_elements, *arrays, regions=(body,), **op.attrs)
+    results = lo.emit_all(elements.map_elements, *arrays, regions=(body,), **op.attrs)
     lo.define(op, *(Array(value) for value in results))
 
 
@@ -151,5 +150,5 @@ def partitions(lo: Lowering, op: Op) -> None:
 RULES: dict[OpDef, LowerRule] = {
     **dict.fromkeys((*LOOPS, control.if_), structured),
     control.partitions: partitions,
-    reduce_ops.map_elements: map_elements,
+    elements.map_elements: map_elements,
 }

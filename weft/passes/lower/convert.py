@@ -1,7 +1,7 @@
 """Lowering of layout conversions by the plan of `weft.layout.convert`: register moves, warp shuffles, or shared memory.
 
 %y = tile.convert %x    -->    %y = regs.gather %x              the same thread holds each element
-                               %y = regs.shuffle_xor %x ...     the same warp does
+                               %y = warp.shuffle_xor %x ...     the same warp does
                                shared.store_regs, load_regs     any thread of the block does
 """
 
@@ -11,7 +11,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import int32
 from weft.layout import LinearLayout
 from weft.layout.convert.plans import Access, Nothing, RegisterMove, SharedRoundTrip, WarpShuffle, plan_conversion
-from weft.ops import arith, regs, shared, tile
+from weft.ops import arith, regs, shared, tile, warp
 from weft.passes.lower.exchange import allocate, restored, storable
 from weft.passes.lower.forms import Array, Form, Splat
 from weft.passes.lower.shape import linear_of
@@ -72,11 +72,11 @@ def shuffle(lo: Lowering, plan: WarpShuffle, value: Value) -> Value:
 def _round(lo: Lowering, plan: WarpShuffle, value: Value, lane: int) -> Value:
     """Shuffle all registers of `value` from the source lane of this thread for the constant `lane`."""
     if plan.own_lanes:
-        return lo.emit(regs.shuffle_xor, value, mask=lane) if lane else value
+        return lo.emit(warp.shuffle_xor, value, mask=lane) if lane else value
     source = lo.of_thread(plan.lane_map[:5], plan.lane_map[5:])
     if lane:
         source = lo.emit(arith.xor, source, lo.constant(lane, int32))
-    return lo.emit(regs.shuffle_idx, value, source)
+    return lo.emit(warp.shuffle_idx, value, source)
 
 
 def round_trip(lo: Lowering, plan: SharedRoundTrip, value: Value) -> Value:

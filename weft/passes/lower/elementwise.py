@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import DType, ScalarType, TileType, Type, float32, int32, int64, wrap
-from weft.ops import arith, memory, regs, tile
+from weft.ops import arith, hints, memory, regs
 from weft.passes.lower.forms import Affine, Array, Both, Compare, Exact, Form, Splat, Table, bounded, sum_strides
 from weft.passes.lower.placement import splits, union
 from weft.passes.lower.state import Lowering, LowerRule
@@ -243,7 +243,7 @@ def hint(lo: Lowering, op: Op) -> None:
     form: Form = lo.form(source)
     divisible: tuple[int, ...] = op.attrs["divisible"]
     if isinstance(form, Splat) and divisible:
-        form = Splat(lo.emit(tile.hint, form.value, divisible=(max(divisible),)), form.count)
+        form = Splat(lo.emit(hints.axes, form.value, divisible=(max(divisible),)), form.count)
     lo.define(op, form)
 
 
@@ -258,5 +258,5 @@ RULES: dict[OpDef, LowerRule] = {
     arith.cmp: cmp,
     arith.and_: and_,
     memory.addptr: addptr,
-    tile.hint: hint,
+    hints.axes: hint,
 }

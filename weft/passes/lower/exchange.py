@@ -10,7 +10,7 @@ from math import prod
 from weft.ir.core import Value
 from weft.ir.types import DType, RegsType, int32, uint8, uint64
 from weft.layout import LinearLayout
-from weft.ops import arith, regs, scratch, shared
+from weft.ops import arith, regs, shared, warp
 from weft.passes.lower.forms import Table
 from weft.passes.lower.placement import flat_table, free_threads, leaders, owned
 from weft.passes.lower.state import Lowering
@@ -36,7 +36,7 @@ def allocate(lo: Lowering, value: Value, count: int) -> Value:
     """Scratch memory for `count` elements of an array's type."""
     element = value.type.element
     assert isinstance(element, DType)
-    return lo.emit(scratch.alloc, dtype=element, count=count, tag=lo.tag())
+    return lo.emit(shared.scratch, dtype=element, count=count, tag=lo.tag())
 
 
 def broadcast_scalar(lo: Lowering, value: Value, used: bool) -> Value:
@@ -59,7 +59,7 @@ def broadcast_from_owner(lo: Lowering, value: Value, linear: LinearLayout, used:
         return _through_scratch(lo, value, linear)
     if used and lanes:
         lane = lo.emit(arith.and_, lo.lane(), lo.constant(~lanes, int32))
-        value = restored(lo, lo.emit(regs.shuffle_idx, storable(lo, value), lane), value)
+        value = restored(lo, lo.emit(warp.shuffle_idx, storable(lo, value), lane), value)
     slot = {register: i for i, register in enumerate(registers)}
     return lo.gather(value, tuple([slot[r] for r in leaders(linear)]))
 

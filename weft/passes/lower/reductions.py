@@ -1,6 +1,6 @@
 """Lowering of reductions and scans by the plans of `weft.layout.reduction`.
 
-    %s = tile.reduce %x    -->    registers are combined within the thread, then lanes by regs.shuffle_xor, then warps through
+    %s = tile.reduce %x    -->    registers are combined within the thread, then lanes by warp.shuffle_xor, then warps through
                                   scratch shared memory
 
 Each step operates on whole register arrays. The simulator executes the same plans on whole tiles, so its results agree bit for
@@ -23,7 +23,7 @@ from weft.layout.reduction import (
     plan_reduction,
     plan_scan,
 )  # fmt: skip
-from weft.ops import arith, reduce, regs
+from weft.ops import arith, regs, tile, warp
 from weft.passes.lower.combine import Values, bit_test, combine, finish, gathered, selected, slot_of, slots
 from weft.passes.lower.forms import Array
 from weft.passes.lower.shape import linear_of
@@ -77,14 +77,14 @@ def _neighbours(lo: Lowering, region: Region, totals: Values, half: int) -> Valu
 
 def _meet(lo: Lowering, region: Region, totals: Values, mask: int, flip: int) -> tuple[Values, Values, Value]:
     """Combine the totals of two lanes. Also returns the partner's totals, and whether this lane is the later of the two."""
-    u: Values = [lo.emit(regs.shuffle_xor, value, mask=mask) for value in totals]
+    u: Values = [lo.emit(warp.shuffle_xor, value, mask=mask) for value in totals]
     later = bit_test(lo, lo.lane(), mask, flip)
     return combine(lo, region, selected(lo, later, u, totals), selected(lo, later, totals, u)), u, later
 
 
 def _lanes(lo: Lowering, region: Region, step: LaneStep, x: Values) -> Values:
     """Each lane combines its values with its partner's. Operands are put in order of the lanes unless the function commutes."""
-    partner: Values = [lo.emit(regs.shuffle_xor, value, mask=step.mask) for value in x]
+    partner: Values = [lo.emit(warp.shuffle_xor, value, mask=step.mask) for value in x]
     if step.registers:
         count = lo.count(Array(x[0]))
         partner = gathered(lo, partner, tuple(i ^ step.registers for i in range(count)))
@@ -146,7 +146,7 @@ class _Scan:
         prefix: Values = []
         has: Value | None = None
         for mask in step.masks:
-            u: Values = [lo.emit(regs.shuffle_xor, value, mask=mask) for value in self.t]
+            u: Values = [lo.emit(warp.shuffle_xor, value, mask=mask) for value in self.t]
             later = bit_test(lo, lo.lane(), mask, step.flip)
             if has is None:
                 prefix, has = u, later
@@ -174,6 +174,6 @@ class _Scan:
 
 
 RULES: dict[OpDef, LowerRule] = {
-    reduce.reduce: lower_reduce,
-    reduce.scan: lower_scan,
+    tile.reduce: lower_reduce,
+    tile.scan: lower_scan,
 }

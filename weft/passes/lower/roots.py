@@ -14,7 +14,7 @@ from typing import Final
 from weft.analysis.flow import Edge, Values
 from weft.ir.core import Func, Op, Value
 from weft.ir.types import DType, TileType, Type
-from weft.ops import arith, control, memory, tile
+from weft.ops import arith, control, hints, memory, tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Roots(Values[Root, None]):
         roots = [self.of(value) for value in op.uses]
         if op.kind is tile.splat or (op.kind.elementwise and all(root == SPLAT for root in roots)):
             return SPLAT
-        if op.kind is tile.hint:
+        if op.kind is hints.axes:
             return roots[0]
         if op.kind in _SHAPES or op.kind is tile.convert:
             return roots[0] if roots[0] == SPLAT or (roots[0] == BASE and op.kind in _SHAPES) else result

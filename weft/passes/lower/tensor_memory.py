@@ -1,9 +1,9 @@
 """Lowering of tensor memory: the kernel's allocation of columns, and loads and stores between its tiles and registers.
 
-    %acc = tmem.alloc {column=64}    -->    %base = tmem.reserve ...           at the kernel's entry
-                                            %acc = arith.add %base, 64
-    %x = tmem.load %acc              -->    %own = arith.add %acc, lanes of the warp
-                                            %x = tmem.load_regs %own {offsets=(0, 32)}
+    %acc = tensor_memory.alloc {column=64}    -->    %base = tensor_memory.reserve ...           at the kernel's entry
+                                                     %acc = arith.add %base, 64
+    %x = tensor_memory.load %acc              -->    %own = arith.add %acc, lanes of the warp
+                                                     %x = tensor_memory.load_regs %own {offsets=(0, 32)}
 
 Handles are those of `weft.passes.lower.handles`.
 """
@@ -16,7 +16,7 @@ from weft.ir.core import Op, OpDef, Value
 from weft.ir.types import TileType, int32, uint32
 from weft.layout.base import Unreadable
 from weft.layout.tensor_memory.load_store import TensorAccess, plan_tensor_access
-from weft.ops import control, scratch, tensor_memory
+from weft.ops import control, shared, tensor_memory
 from weft.passes.lower.forms import Array
 from weft.passes.lower.handles import Handle, address_of, tensor_side
 from weft.passes.lower.numbers import mapped_warp
@@ -39,7 +39,7 @@ def reserve(lo: Lowering) -> None:
     if not columns:
         return
     with lo.at_entry():
-        room = lo.emit(scratch.alloc, dtype=uint32, count=1, tag=lo.tag())
+        room = lo.emit(shared.scratch, dtype=uint32, count=1, tag=lo.tag())
         lo.tensor_memory = lo.emit(
             tensor_memory.reserve, room, columns=columns, two_ctas=lo.two_ctas, name="tensor_memory"
         )

@@ -1,6 +1,6 @@
 """Assign byte offsets to the compiler's scratch shared memory. The author's allocations already have theirs.
 
-    %s = scratch.alloc {count=1024}    -->    %s = scratch.alloc {count=1024, offset=0}
+    %s = shared.scratch {count=1024}    -->    %s = shared.scratch {count=1024, offset=0}
 
 Allocations whose live ranges do not overlap may share bytes (`weft.analysis.liveness`); `insert_sync` orders their accesses.
 """

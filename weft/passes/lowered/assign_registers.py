@@ -24,14 +24,14 @@ from collections.abc import Iterable, Iterator
 
 from weft.analysis.flow import Pair, pairs
 from weft.ir.core import Func, Op, Region, Value, walk
-from weft.ops import arith, control, mma, reduce, regs, scratch, shared, thread
+from weft.ops import arith, control, elements, mma, regs, shared, thread, warp
 
 Live = frozenset[Value]
 
 # Emitted inline at their uses, so they have no variable to share.
-_NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, scratch.alloc, thread.alloc_local})
+_NO_VARIABLE = frozenset({arith.constant, regs.splat, regs.extract, shared.array, shared.scratch, thread.alloc_local})
 # As elementwise operations: they read register `i` of their operand before they write register `i` of their result.
-_EXCHANGES = frozenset({regs.shuffle_xor, regs.shuffle_idx})
+_EXCHANGES = frozenset({warp.shuffle_xor, warp.shuffle_idx})
 # Overwrite their third operand, the accumulator, while the other operands are still read.
 _PRODUCTS = frozenset({regs.dot, mma.wgmma, mma.mma_sync})
 # Result i is operand i, in the same registers.
@@ -92,8 +92,8 @@ def _classes(pairs: Iterable[Pair], graph: _Interference) -> dict[Value, int]:
         for value in small.members:
             classes[value] = large
     numbers: dict[_Class, int] = {}
-    shared = {value: each for value, each in classes.items() if len(each.members) > 1}
-    return {value: numbers.setdefault(each, len(numbers)) for value, each in shared.items()}
+    common = {value: each for value, each in classes.items() if len(each.members) > 1}
+    return {value: numbers.setdefault(each, len(numbers)) for value, each in common.items()}
 
 
 # Interference
@@ -138,7 +138,7 @@ class _Interference:
         if op.kind is control.if_:
             # Each region ends by writing the results, in parallel.
             return entering.union(*(self.region(region, after) for region in op.regions))
-        if op.kind is reduce.map_elements:
+        if op.kind is elements.map_elements:
             # Each iteration over registers reads operands and writes results.
             self._written(op.results, after | entering)
         through = after | self._free(op)

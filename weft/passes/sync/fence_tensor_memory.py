@@ -1,6 +1,6 @@
 """Insert `tcgen05.fence` around synchronisation, as tcgen05 operations are asynchronous to their thread's other instructions.
 
-    tmem.load %acc                             tmem.load %acc
+    tensor_memory.load %acc                    tensor_memory.load %acc
     mbarrier.arrive %empty          -->        tcgen05.fence {before=true}
                                                mbarrier.arrive %empty
 

@@ -65,7 +65,7 @@ from weft.analysis.synchronisation import (
 from weft.errors import compiler as errors
 from weft.errors import fail
 from weft.ir.core import Effect, Func, Op, OpDef, Region, walk
-from weft.ops import control, program, thread
+from weft.ops import control, sync, thread
 from weft.passes.sync.spread_requests import gathered
 
 
@@ -93,9 +93,7 @@ def unneeded(func: Func) -> list[Op]:
     observer = _Inserter(func, observe=True)
     observer.run(func.body, State(observer.warps))
     apart = {op for outer in walk(func.body) if outer.kind in PARALLEL for op in inside(outer)}
-    return [
-        op for op, needed in observer.needed.items() if not needed and (op.kind is program.barrier or op not in apart)
-    ]
+    return [op for op, needed in observer.needed.items() if not needed and (op.kind is sync.barrier or op not in apart)]
 
 
 def _uses_memory(func: Func) -> bool:
@@ -152,7 +150,7 @@ class _Inserter(States[State]):
 
     def _done_by_now(self, op: Op, state: State) -> bool:
         """Whether a barrier was inserted in tile IR, and those for scratch memory before it make it redundant."""
-        if self.tile or op.kind is not program.barrier or not op.attrs["reason"]:
+        if self.tile or op.kind is not sync.barrier or not op.attrs["reason"]:
             return False
         if state.touched is not None or state.tensor:
             return False
@@ -168,8 +166,8 @@ class _Inserter(States[State]):
                 fence = op, fenced
             if ordered is not None and (barrier is None or barrier[1].spread > ordered.spread):
                 barrier = op, ordered
-        made = [] if fence is None else self._insert(program.fence_async, *fence, state)
-        return made if barrier is None else [*made, *self._insert(program.barrier, *barrier, state)]
+        made = [] if fence is None else self._insert(sync.fence_async, *fence, state)
+        return made if barrier is None else [*made, *self._insert(sync.barrier, *barrier, state)]
 
     def _needs(self, op: Op, state: State) -> tuple[_Need | None, _Need | None]:
         fence: _Need | None = None
@@ -241,10 +239,10 @@ class _Inserter(States[State]):
 
     def _do(self, op: Op, state: State) -> None:
         """Apply an operation to the state."""
-        if op.kind in (program.barrier, program.fence_async):
-            which = UNORDERED if op.kind is program.barrier else UNFENCED
+        if op.kind in (sync.barrier, sync.fence_async):
+            which = UNORDERED if op.kind is sync.barrier else UNFENCED
             open_now = any(known & which for known in state.known.values())
-            touched = op.kind is program.barrier and state.touched is not None
+            touched = op.kind is sync.barrier and state.touched is not None
             if not op.attrs["reason"]:
                 self.needed[op] = self.needed.get(op, False) or open_now or touched
         if is_product(op):
@@ -305,7 +303,7 @@ class _Inserter(States[State]):
         """As `visit`, for an operation with regions; barriers for divergent regions are inserted before it."""
         before: list[Op] = []
         if state.acquired is not None and op not in self.alone and any(map(touches_global, inside(op))):
-            before += self._insert(program.barrier, op, _Need(state.acquired), state)
+            before += self._insert(sync.barrier, op, _Need(state.acquired), state)
         if op in self.divided:
             before += self._before((inner for inner in inside(op) if inner.effects), state)
         if op.kind is control.warp_specialize:
@@ -357,11 +355,11 @@ class _Inserter(States[State]):
         return {self.spread[op] for op in repeated(body) if op in self.spread} if self.spread else set()
 
 
-_HOISTS = ((program.barrier,), (program.fence_async,), (program.fence_async, program.barrier))
+_HOISTS = ((sync.barrier,), (sync.fence_async,), (sync.fence_async, sync.barrier))
 
 
 def _apply(kind: OpDef, state: State) -> None:
-    if kind is program.barrier:
+    if kind is sync.barrier:
         state.barrier()
     else:
         state.fence()

@@ -5,7 +5,7 @@ kernel.py:14: barrier, as written
 kernel.py:15: barrier, as written, but nothing was left to order
 kernel.py:17: arrive on empty, each of 4 warps for itself
 kernel.py:21: wait for products, behind the product of line 24, which adds to what it waits for
-kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tmem.load at line 31
+kernel.py:30: tcgen05.fence after, inserted behind mbarrier.wait, for tensor_memory.load at line 31
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 from weft.analysis.handles import handles
 from weft.errors import Loc
 from weft.ir.core import Func, OpDef, walk
-from weft.ops import cluster, mma, program, tcgen05
+from weft.ops import cluster, mma, sync, tcgen05
 from weft.ops.control import run_by
 from weft.passes.sync.insert_sync import unneeded
 
@@ -25,8 +25,8 @@ Kind = Literal[
     "tcgen05.fence after",
 ]  # fmt: skip
 KINDS: dict[OpDef, Kind] = {
-    program.barrier: "barrier",
-    program.fence_async: "fence.async",
+    sync.barrier: "barrier",
+    sync.fence_async: "fence.async",
     cluster.wait: "barrier of the cluster",
 }
 FENCES: dict[bool, Kind] = {True: "tcgen05.fence before", False: "tcgen05.fence after"}
@@ -82,5 +82,5 @@ def synchronisation(lowered: Func, tile: Func) -> list[Sync]:
 
 def sync_report(lowered: Func, tile: Func) -> str:
     """The report as text, one line per barrier, fence or wait, in program order."""
-    lines = dict.fromkeys(f"{sync.loc}: {sync}" for sync in synchronisation(lowered, tile))
+    lines = dict.fromkeys(f"{each.loc}: {each}" for each in synchronisation(lowered, tile))
     return "\n".join(lines) if lines else f"{lowered.name}: no barriers"

@@ -1,6 +1,6 @@
 """Assign columns to each allocation of tensor memory.
 
-    %a = tmem.alloc {shape=(128, 64), ...}    -->    %a = tmem.alloc {shape=(128, 64), column=0, ...}
+    %a = tensor_memory.alloc {shape=(128, 64), ...}    -->    %a = tensor_memory.alloc {shape=(128, 64), column=0, ...}
 
 Allocations never share columns, and live as long as the kernel. Those with the widest tiles are placed first, so each tile
 starts at a multiple of its number of columns and there are no gaps.
@@ -25,7 +25,8 @@ ALIGNMENT = 4
 
 
 def allocate_tensor_memory(func: Func, target: Target) -> Func:
-    """Set the column of every `tmem.alloc`, the function's "tensor_columns", and "two_ctas" if it uses `.cta_group::2`.
+    """Set the column of every `tensor_memory.alloc`, the function's "tensor_columns", and "two_ctas" if it uses
+    `.cta_group::2`.
 
     Raises OutOfResources (tensor-memory), with the list of allocations, if they do not fit, CompilationError (tmem-partition)
     for an allocation in a partition, and LayoutError (tmem-two-ctas-mixed).

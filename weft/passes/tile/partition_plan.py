@@ -19,7 +19,7 @@ from weft.errors import partitions as errors
 from weft.errors.compiler import TMEM_WARPS
 from weft.ir.core import Func, Op, Region, walk
 from weft.layout.base import WARPGROUP
-from weft.ops import control, program, tensor_memory
+from weft.ops import control, sync, tensor_memory
 from weft.targets import Target
 
 GRANULARITY, LEAST, MOST = 8, 24, 256
@@ -113,7 +113,7 @@ def first_barrier(func: Func, target: Target, plan: Plan | None) -> int:
     partitions-barriers."""
     taken = 1 + (len(plan.roles) if plan is not None else 0)
     for op in walk(func.body):
-        if op.kind is program.named_barrier and op.attrs["number"] + taken >= target.named_barriers:
+        if op.kind is sync.named_barrier and op.attrs["number"] + taken >= target.named_barriers:
             number: int = op.attrs["number"]
             raise fail(
                 errors.BARRIERS, loc=op.loc, number=number, hardware=number + taken, limit=target.named_barriers,

@@ -25,7 +25,7 @@ from weft.ir.core import Func, Op, Region, Value, walk
 from weft.ir.rebuild import Operands, Rebuilder, Replacement
 from weft.ir.types import DType, ScalarType, TileType, uint8, uint64
 from weft.layout import BlockedLayout, SwizzledSharedLayout
-from weft.ops import arith, cluster, control, program, shared, tensor_memory, tile
+from weft.ops import arith, cluster, control, hints, shared, sync, tensor_memory, tile
 from weft.passes.tile.partition_plan import Plan, Role, first_barrier, plan_partitions, specialisations
 from weft.targets import Target
 
@@ -42,7 +42,7 @@ def split_partitions(func: Func, target: Target) -> Func:
     plan = plan_partitions(func, target)
     renumber = _Renumber(first_barrier(func, target, plan))
     if plan is None:
-        if not any(op.kind is program.named_barrier for op in walk(func.body)):
+        if not any(op.kind is sync.named_barrier for op in walk(func.body)):
             return func
         out = Rebuilder(renumber)
         return func.with_body(out.copy_region(func.body))
@@ -56,7 +56,7 @@ class _Renumber:
     first: int
 
     def __call__(self, out: Rebuilder, op: Op, operands: Operands) -> Replacement:
-        if op.kind is not program.named_barrier:
+        if op.kind is not sync.named_barrier:
             return None
         out.emit(op.kind, **{**op.attrs, "number": op.attrs["number"] + self.first})
         return ()
@@ -137,13 +137,13 @@ class _Split:
                 out.loc = op.loc
                 for value in next(turns):
                     self._leave(out, value, role)
-                out.emit(program.block_barrier)
+                out.emit(sync.block_barrier)
                 for inner in op.regions[0].ops[:-1]:
                     self._copy(out, inner)
                 for result in op.results:
                     out.env[result] = out.env[self._original(result)]
                 out.loc = op.loc
-                out.emit(program.block_barrier)
+                out.emit(sync.block_barrier)
             out.emit(control.yield_)
         return region.done
 
@@ -167,14 +167,14 @@ class _Split:
                     out.copy_op(op)
                     continue
                 mine = next(regions)
-                out.emit(program.block_barrier)
+                out.emit(sync.block_barrier)
                 if mine is not None:
                     for value in _free(mine):
                         self._fetch(out, value, role)
                     for inner in mine.ops[:-1]:
                         out.copy_op(inner)
                 out.loc = op.loc
-                out.emit(program.block_barrier)
+                out.emit(sync.block_barrier)
             out.emit(control.yield_)
         return region.done
 
@@ -265,7 +265,7 @@ def _line(num_warps: int) -> BlockedLayout:
 def _is_cloned(op: Op) -> bool:
     """Whether workers recompute an operation: it is pure, block-uniform, and has no tiles."""
     tiles = any(isinstance(value.type, TileType) for value in (*op.uses, *op.results))
-    return op.kind.pure and not tiles and op.kind.scope == "block" and op.kind is not program.uniform
+    return op.kind.pure and not tiles and op.kind.scope == "block" and op.kind is not hints.uniform
 
 
 def _free(region: Region) -> Iterator[Value]:

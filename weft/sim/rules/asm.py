@@ -22,7 +22,7 @@ from weft.sim.memory.global_access import from_bits
 from weft.sim.numbers import ptx
 from weft.sim.numbers.arithmetic import bits_dtype, bits_of, numpy_dtype
 from weft.sim.rule import rule
-from weft.sim.rules.reduce import packed
+from weft.sim.rules.elements import packed
 
 WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
 """Register width in bits by constraint letter."""

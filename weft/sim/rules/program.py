@@ -1,4 +1,4 @@
-"""Identifiers of programs, warps and threads; barriers and fences of a block."""
+"""Identifiers of programs, warps and threads."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ import numpy as np
 from weft.ir.core import Op
 from weft.layout import WARP_SIZE
 from weft.ops import program
-from weft.sim.machine.blocks import Meeting
 from weft.sim.machine.data import Data, arange
 from weft.sim.machine.tasks import Task
-from weft.sim.machine.wait import Run
 from weft.sim.rule import rule
-from weft.sim.rules.control import meet
-
-# The number of the barrier between all tasks of a block, distinct from named barriers.
-BLOCK = -1
 
 
 @rule(program.program_id)
@@ -41,43 +35,3 @@ def _lane_id(task: Task, op: Op) -> Data:
 @rule(program.thread_id)
 def _thread_id(task: Task, op: Op) -> Data:
     return Data(arange(task.threads, dtype=np.int32)[:, None])
-
-
-@rule(program.uniform)
-def _uniform(task: Task, op: Op, x: Data) -> Data:
-    return task.uniform(op, x, "a value claimed to be uniform")
-
-
-@rule(program.barrier)
-def _barrier(task: Task, op: Op) -> None:
-    """Threads run in lockstep, so a barrier never suspends the task; only the clocks change."""
-    task.machine.ordered(op, task.clock.open)
-    task.barrier()
-
-
-@rule(program.fence_async)
-def _fence_async(task: Task, op: Op) -> None:
-    task.machine.ordered(op, task.clock.unfenced)
-    task.clock.fence()
-
-
-@rule(program.warp_barrier)
-def _warp_barrier(task: Task, op: Op) -> None:
-    """Control flow is uniform within a warp here: either all threads of a warp arrive or none."""
-    active = arange(task.threads) if task.active is None else np.flatnonzero(task.active)
-    task.clock.warp_barrier(np.unique(active // WARP_SIZE).tolist())
-
-
-@rule(program.block_barrier)
-def _block_barrier(task: Task, op: Op) -> Run:
-    warps = sum(other.warps for other in task.block.tasks)
-    return (yield from meet(task, op, BLOCK, warps, "the barrier of the block"))
-
-
-@rule(program.named_barrier)
-def _named_barrier(task: Task, op: Op) -> Run:
-    number, warps = int(op.attrs["number"]), int(op.attrs["warps"])
-    if op.attrs["arrive"]:
-        task.block.meetings.setdefault(number, Meeting()).arrive(task.warps, warps, task.clock.release_all())
-        return ()
-    return (yield from meet(task, op, number, warps, f"named barrier {number} of {warps} warps"))

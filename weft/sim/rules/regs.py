@@ -1,4 +1,4 @@
-"""Register arrays as (threads, count) NumPy arrays; warp shuffles as indexing by thread."""
+"""Register arrays as (threads, count) NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.errors import hazard
 from weft.ir.core import Op
 from weft.ir.types import RegsType, float32
-from weft.layout import WARP_SIZE
 from weft.ops import regs
-from weft.sim.machine.data import Array, Data, arange, marked, moved, stacked, undefined_in, union
+from weft.sim.machine.data import Array, Data, marked, moved, stacked, undefined_in, union
 from weft.sim.machine.tasks import Task
 from weft.sim.machine.wraps import CAUSE, WORD, wrapped_in
 from weft.sim.numbers import arithmetic as numbers
@@ -96,40 +94,3 @@ def _dot(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
     for k in range(left.shape[1]):
         total = numbers.fma(a.array[:, left[:, k]], b.array[:, right[:, k]], total)
     return Data(total)
-
-
-# Warp shuffles
-
-
-@rule(regs.shuffle_xor)
-def _shuffle_xor(task: Task, op: Op, x: Data) -> Data:
-    return _taken(task, op, x, arange(task.threads) ^ op.attrs["mask"])
-
-
-@rule(regs.shuffle_idx)
-def _shuffle_idx(task: Task, op: Op, x: Data, lane: Data) -> Data:
-    task.demand(op, lane, "a lane number")
-    threads: Array = arange(task.threads)
-    named = per_thread(task, lane).array[:, 0].astype(np.int64) % WARP_SIZE
-    return _taken(task, op, x, threads - threads % WARP_SIZE + named)
-
-
-def _taken(task: Task, op: Op, x: Data, source: Array) -> Data:
-    """Each thread's value of the thread `source`. Raises InactiveLane if a source lane is inactive: its value is undefined in
-    `shfl.sync` (PTX ISA, "shfl.sync")."""
-    active = task.active
-    absent = source >= task.threads
-    if active is not None and np.shape(active) == (task.threads, 1):
-        away = ~active[:, 0]
-        absent = (absent | away[np.minimum(source, task.threads - 1)]) & ~away
-    if absent.any():
-        thread = int(np.argmax(absent))
-        lane = int(source[thread])
-        why = "does not exist in this block" if lane >= task.threads else "does not run this line"
-        raise task.fail(
-            hazard.SHUFFLE_LANE, op, thread=task.names.thread(thread), lane=lane % WARP_SIZE, why=why
-        )  # fmt: skip
-    if np.ndim(x.array) == 0:
-        return x
-    within = np.minimum(source, task.threads - 1)
-    return moved(x, lambda array: array[within])

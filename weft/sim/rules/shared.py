@@ -14,7 +14,7 @@ from weft.ir.types import DType, RegsType, SharedArrayType, SharedType, TileType
 from weft.layout import WARP_SIZE, LinearLayout, MBarrierLayout
 from weft.layout.shared.layouts import padded
 from weft.layout.shared.sizes import allocation_bytes
-from weft.ops import scratch, shared, tensor_memory
+from weft.ops import shared, tensor_memory
 from weft.sim.machine.data import Array, Data, Mark, arange, where
 from weft.sim.machine.hardware import linear_of, owners_of, part_of, readers_of
 from weft.sim.machine.tasks import Task
@@ -164,7 +164,7 @@ def element_of(value: Value | None) -> DType:
     return value.type.element
 
 
-@rule(shared.array, scratch.alloc)
+@rule(shared.array, shared.scratch)
 def _array(task: Task, op: Op) -> Handle:
     type = op.result.type
     assert isinstance(type, SharedArrayType)

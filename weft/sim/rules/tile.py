@@ -1,17 +1,20 @@
-"""Creation and reshaping of tiles. A tile is an array of its logical shape, so layouts have no effect here."""
+"""Tiles as arrays of their logical shape. Layouts have an effect only on the order in which reductions and scans combine."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from weft.errors import hazard
 from weft.ir.core import Op
-from weft.ir.types import Pointer
+from weft.ir.types import TileType
+from weft.layout.reduction import plan_ordered_reduction, plan_reduction, plan_scan
 from weft.ops import tile
-from weft.sim.machine.data import Array, Data, arange, moved, stacked
+from weft.sim.machine.data import Data, arange, moved, stacked, union
+from weft.sim.machine.hardware import linear_of, to_threads, to_tile
 from weft.sim.machine.tasks import Task
+from weft.sim.machine.wait import Run
+from weft.sim.numbers import arithmetic as numbers
+from weft.sim.numbers import combine
 from weft.sim.rule import rule
 
 
@@ -70,60 +73,72 @@ def _extract(task: Task, op: Op, x: Data) -> Data:
     return moved(x, lambda array: array.reshape(-1)[0])
 
 
-# Promises
-
-
-@rule(tile.assume)
-def _assume(task: Task, op: Op, condition: Data) -> None:
-    task.demand(op, condition, "assume()")
-    if np.any(task.held(op.operands[0], ~condition.array)):
-        raise task.fail(hazard.ASSUME, op)
-
-
-@rule(tile.hint)
-def _hint(task: Task, op: Op, x: Data) -> Data:
-    """Check the promises for each axis, except at undefined elements. Register arrays have no axes and are not checked."""
-    if task.machine.lowered:
-        return x
+def tile_type_of(op: Op) -> TileType:
+    """The type of the first operand, which is a tile."""
     value = op.operands[0]
-    assert value is not None
-    step = value.type.element.element_ty.itemsize if isinstance(value.type.element, Pointer) else 1
-    array = np.atleast_1d(x.array)
-    known = np.broadcast_to(True if x.undefined is None else ~x.undefined.mask, array.shape)
-    part = task.part(value)
-    known = known if part is None else known & part
-    for axis, amount in enumerate(op.attrs["contiguous"]):
-        _check(task, op, "contiguity", amount, axis, array, known & _breaks(array, axis, amount, step))
-    for axis, amount in enumerate(op.attrs["constant"]):
-        _check(task, op, "constancy", amount, axis, array, known & _breaks(array, axis, amount, 0))
-    for axis, amount in enumerate(op.attrs["divisible"]):
-        # As in axis analysis, only the first element of a contiguous run must be a multiple.
-        broken = (array % array.dtype.type(amount) != 0) & ~_continues(array, axis, step)
-        _check(task, op, "divisibility by", amount, axis, array, known & broken)
-    return x
+    assert value is not None and isinstance(value.type, TileType)
+    return value.type
 
 
-def _continues(array: Array, axis: int, step: int) -> Array:
-    """Mask of the elements that exceed their predecessor along an axis by `step`."""
-    along = np.moveaxis(array, axis, -1)
-    out = np.zeros(along.shape, bool)
-    out[..., 1:] = along[..., 1:] == along[..., :-1] + array.dtype.type(step)
-    return np.moveaxis(out, -1, axis)
+@rule(tile.reduce)
+def _reduce(task: Task, op: Op, *values: Data) -> Run:
+    type = tile_type_of(op)
+    layout, axis = linear_of(type), op.attrs["axis"] % len(type.shape)
+    plan = (plan_ordered_reduction if op.attrs["in_order"] else plan_reduction)(layout, axis)
+    x = yield from combine.reduce(
+        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
+    )
+    shape = type.shape[:axis] + type.shape[axis + 1 :]
+    return tuple(to_tile(data, plan.result, shape, task.rank) for data in x)
 
 
-def _breaks(array: Array, axis: int, run: int, step: int) -> Array:
-    """Mask of the elements that break the promised progression within their run of `run` elements."""
-    starts = arange(array.shape[axis]) % run == 0
-    shape: Any = [1] * array.ndim
-    shape[axis] = -1
-    return ~_continues(array, axis, step) & ~starts.reshape(shape)
+@rule(tile.scan)
+def _scan(task: Task, op: Op, *values: Data) -> Run:
+    type = tile_type_of(op)
+    layout = linear_of(type)
+    plan = plan_scan(layout, op.attrs["axis"], op.attrs["reverse"])
+    x = yield from combine.scan(
+        task, op.regions[0], plan, tuple(to_threads(data, layout, task.rank) for data in values)
+    )
+    return tuple(to_tile(data, layout, type.shape, task.rank) for data in x)
 
 
-def _check(task: Task, op: Op, promise: str, amount: int, axis: int, array: Array, broken: Array) -> None:
-    if not np.any(broken):
-        return
-    flat = int(np.argmax(broken))
-    where = task.where(array.shape, flat)
-    raise task.fail(
-        hazard.HINT, op, promise=promise, amount=amount, axis=axis, where=where, value=array.ravel()[flat]
-    )  # fmt: skip
+@rule(tile.histogram)
+def _histogram(task: Task, op: Op, x: Data, mask: Data | None) -> Data:
+    task.demand(op, mask, "a mask")
+    task.demand(op, x, "a histogram", None if mask is None else mask.array)
+    chosen = x.array if mask is None else x.array[mask.array]
+    bins = op.attrs["bins"]
+    inside = chosen[(chosen >= 0) & (chosen < bins)].astype(np.int64)
+    return Data(np.bincount(inside, minlength=bins).astype(np.int32))
+
+
+@rule(tile.gather)
+def _gather(task: Task, op: Op, src: Data, index: Data) -> Data:
+    axis = op.attrs["axis"] % src.array.ndim
+    length = src.array.shape[axis]
+    outside = (index.array < 0) | (index.array >= length)
+    if index.undefined is not None:
+        outside = outside & ~index.undefined.mask
+    part = task.part(op.operands[1])
+    if part is not None:
+        outside = outside & part
+    if np.any(outside):
+        flat = int(np.argmax(outside))
+        raise task.fail(
+            hazard.GATHER_RANGE, op, index=index.array.ravel()[flat], axis=axis, length=length, last=length - 1,
+            where=task.where(index.array.shape, flat),
+        )  # fmt: skip
+    at = np.clip(index.array, 0, length - 1).astype(np.int64)
+    result = moved(src, lambda array: np.take_along_axis(array, at, axis))
+    return Data(result.array, union(result.undefined, index.undefined), result.wrapped)
+
+
+@rule(tile.dot_fma)
+def _dot_fma(task: Task, op: Op, a: Data, b: Data, acc: Data) -> Data:
+    for operand in (a, b, acc):
+        task.demand(op, operand, "a dot")
+    total = acc.array
+    for k in range(a.array.shape[1]):
+        total = numbers.fma(a.array[:, k, None], b.array[None, k, :], total)
+    return Data(total)

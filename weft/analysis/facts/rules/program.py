@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.analysis.facts.rule import Rule, first
+from weft.analysis.facts.rule import Rule
 from weft.analysis.facts.scalar import Scalar, between
 from weft.ir.core import Func, Op, OpDef
 from weft.ir.types import int32
@@ -29,5 +29,5 @@ PLACES: dict[OpDef, Callable[[Op, Func], Scalar]] = {
     program.program_id: lambda op, func: between(0, _most(op, func) - 1),
     program.num_programs: lambda op, func: between(1, _most(op, func)),
 }
-RULES: dict[OpDef, Rule] = {program.uniform: Rule(first)}
+RULES: dict[OpDef, Rule] = {}
 NOTHING: dict[OpDef, str] = {}

@@ -26,6 +26,6 @@ RULES: dict[OpDef, Rule] = {
     regs.affine: Rule(_affine),
     regs.xor: Rule(_each_xor),
     regs.concat: Rule(joined),
-    **dict.fromkeys((regs.splat, regs.extract, regs.gather, regs.shuffle_xor, regs.shuffle_idx), Rule(first)),
+    **dict.fromkeys((regs.splat, regs.extract, regs.gather), Rule(first)),
 }
 NOTHING: dict[OpDef, str] = dict.fromkeys((regs.narrow, regs.dot), "floats")

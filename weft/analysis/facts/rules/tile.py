@@ -1,23 +1,15 @@
-"""Facts of `weft.ops.tile`: index tiles, shape operations, and the author's hints."""
+"""Facts of `weft.ops.tile`: index tiles, shape operations, gather and histogram."""
 
 from __future__ import annotations
 
 from weft.analysis.facts import tile
-from weft.analysis.facts.congruence import exactly, multiple_of, power_of_two_part
+from weft.analysis.facts.congruence import exactly
 from weft.analysis.facts.rule import Hulls, Known, Rule, first, joined, same, whole
 from weft.analysis.facts.scalar import Scalar, Word, between
 from weft.analysis.facts.tile import Axis, Facts
-from weft.analysis.facts.words import shape_of
+from weft.analysis.facts.words import shape_of, step_of
 from weft.ir.core import Op, OpDef
 from weft.ops import tile as tiles
-
-
-def _promised(op: Op, known: Hulls, word: Word) -> Scalar:
-    """A hint about a scalar strengthens its congruence; hints about a tile are about its runs (`_hint`)."""
-    (x,) = known
-    rest = multiple_of(max([1, *map(power_of_two_part, op.attrs["divisible"])]))
-    raised = not shape_of(op.results[0].type) and rest.modulus > x.rest.modulus
-    return between(x.low, x.high, rest) if raised else x
 
 
 def _counted(op: Op, known: Hulls, word: Word) -> Scalar:
@@ -26,15 +18,6 @@ def _counted(op: Op, known: Hulls, word: Word) -> Scalar:
 
 def _arange(op: Op, known: Known, hull: Scalar) -> Facts:
     return tile.of(hull, (Axis(op.attrs["end"] - op.attrs["start"], 1, exactly(op.attrs["start"])),))
-
-
-def _hint(op: Op, known: Known, hull: Scalar) -> Facts:
-    (x,), attrs = known, op.attrs
-    rest = len(x.axes)
-    rows = [(*attrs[name], *(1,) * (rest - len(attrs[name]))) for name in ("contiguous", "divisible", "constant")]
-    promised = zip(x.axes, shape_of(op.results[0].type), *rows, strict=True)
-    axes = [tile.hinted(own, size, c, d, k) for own, size, c, d, k in promised]
-    return tile.of(x.hull, tuple(axes), x.step)
 
 
 def _expand_dims(op: Op, known: Known, hull: Scalar) -> Facts:
@@ -81,10 +64,19 @@ def _split(op: Op, known: Known, hull: Scalar) -> Facts:
     return Facts(x.hull, x.axes[:-1], x.step)
 
 
+def _counts(op: Op, known: Hulls, word: Word) -> Scalar:
+    return between(0, word.high)
+
+
+def _scattered(op: Op, known: Known, hull: Scalar) -> Facts:
+    """The result has no runs."""
+    type = op.results[0].type
+    return Facts(hull, (Axis(),) * len(shape_of(type)), step_of(type))
+
+
 RULES: dict[OpDef, Rule] = {
     tiles.arange: Rule(_counted, _arange),
     tiles.splat: Rule(first, whole),
-    tiles.hint: Rule(_promised, _hint),
     tiles.expand_dims: Rule(first, _expand_dims),
     tiles.broadcast: Rule(first, _broadcast),
     tiles.permute: Rule(first, _permute),
@@ -94,5 +86,10 @@ RULES: dict[OpDef, Rule] = {
     tiles.convert: Rule(first, same),
     tiles.set_layout: Rule(first, same),
     tiles.extract: Rule(first),
+    tiles.gather: Rule(first, _scattered),
+    tiles.histogram: Rule(_counts, _scattered),
 }
-NOTHING: dict[OpDef, str] = {}
+NOTHING: dict[OpDef, str] = {
+    tiles.dot_fma: "floats",
+    **dict.fromkeys((tiles.reduce, tiles.scan), "what a function of the author's makes"),
+}

@@ -13,7 +13,7 @@ from weft.language.nvidia.hopper.mma import (
 )
 from weft.language.partitions import named_barrier
 from weft.language.tensor import apply_many
-from weft.ops import program
+from weft.ops import sync
 
 
 @builtin
@@ -24,7 +24,7 @@ def fence_async_shared(cluster: bool = False) -> None:
     load's mbarrier needs no fence. Raises async-target.
     """
     demand("fence_async_shared", "TMA")
-    apply_many(program.fence_async, (), cluster=bool(cluster))
+    apply_many(sync.fence_async, (), cluster=bool(cluster))
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The author's element functions. `lower_tiles` has replaced reductions and scans."""
+"""Functions of the author, applied register by register."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from weft.cuda.emitter import Emitter, emits
 from weft.cuda.text.refs import Index, Inline
 from weft.cuda.text.spelling import count_of
 from weft.ir.core import Op
-from weft.ops import reduce
+from weft.ops import elements
 
 
-@emits(reduce.map_elements)
+@emits(elements.map_elements)
 def _map(e: Emitter, op: Op) -> None:
     pack, (body,) = op.attrs["pack"], op.regions
     outputs = [e.variable(result) for result in op.results]

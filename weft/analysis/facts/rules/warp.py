@@ -1,0 +1,10 @@
+"""Facts of `weft.ops.warp`: a shuffle gives a value that some lane has."""
+
+from __future__ import annotations
+
+from weft.analysis.facts.rule import Rule, first
+from weft.ir.core import OpDef
+from weft.ops import warp
+
+RULES: dict[OpDef, Rule] = dict.fromkeys((warp.shuffle_xor, warp.shuffle_idx), Rule(first))
+NOTHING: dict[OpDef, str] = {}

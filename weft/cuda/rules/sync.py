@@ -1,0 +1,43 @@
+"""Barriers of a block and of a warp, and the proxy fence."""
+
+from __future__ import annotations
+
+from weft.cuda.emitter import Emitter, emits
+from weft.ir.core import Op
+from weft.ops import sync
+
+
+@emits(sync.barrier)
+def _barrier(e: Emitter, op: Op) -> None:
+    here = e.partition
+    if not here.barrier:
+        e.out.line("__syncthreads();")
+    elif here.num_warps == 1:
+        e.out.line("__syncwarp();")
+    else:
+        _at(e, "bar_sync", here.barrier, here.num_warps)
+
+
+@emits(sync.warp_barrier)
+def _warp_barrier(e: Emitter, op: Op) -> None:
+    e.out.line("__syncwarp();")
+
+
+@emits(sync.block_barrier)
+def _block_barrier(e: Emitter, op: Op) -> None:
+    _at(e, "barrier_sync", 0, e.func.attrs.warps_of_block)
+
+
+@emits(sync.named_barrier)
+def _named_barrier(e: Emitter, op: Op) -> None:
+    _at(e, "bar_arrive" if op.attrs["arrive"] else "barrier_sync", op.attrs["number"], op.attrs["warps"])
+
+
+def _at(e: Emitter, piece: str, barrier: int, warps: int) -> None:
+    """A call of a hardware barrier of `warps` warps."""
+    e.out.line(f"{e.pieces.use(piece)}<{barrier}, {warps * e.target.warp_size}>();")
+
+
+@emits(sync.fence_async)
+def _fence_async(e: Emitter, op: Op) -> None:
+    e.out.line(f"{e.call('fence_async_cluster' if op.attrs['cluster'] else 'fence_async')};")

@@ -1,0 +1,44 @@
+"""Barriers between the threads of a block, and the proxy fence."""
+
+from __future__ import annotations
+
+from weft.ir.core import Attrs, Effect
+from weft.ir.define import op
+from weft.ops.check import require
+
+
+@op("sync.barrier", effects=(Effect("sync", "threads"),), needs="block")
+def barrier(reason: str = "") -> None:
+    """Barrier of the threads of the block (of the partition); orders their shared and global accesses.
+
+    `reason` says why `insert_sync` inserted it; it is empty for the author's."""
+
+
+@op("sync.fence_async", effects=(Effect("sync", "shared", proxy="async"),), needs="block")
+def fence_async(cluster: bool = False, reason: str = "") -> None:
+    """Proxy fence: order earlier generic accesses to shared memory before later ones of the async proxy (fence.proxy.async).
+
+    It orders the accesses of the executing thread, and those that happen before the fence. `reason` as in `barrier`."""
+
+
+@op("sync.block", effects=(Effect("sync", "threads"),), needs="block")
+def block_barrier() -> None:
+    """Barrier of all threads of the block, of all its partitions."""
+
+
+@op("sync.warp", effects=(Effect("sync", "warp"),), needs="warp")
+def warp_barrier() -> None:
+    """Barrier of the threads of a warp; orders their accesses among each other (PTX bar.warp.sync)."""
+
+
+def _named(attrs: Attrs) -> tuple[Effect, ...]:
+    return (Effect("sync", "threads", waits=not attrs["arrive"]),)
+
+
+@op("sync.named", effects=_named, needs="block")
+def named_barrier(number: int, warps: int, arrive: bool = False) -> None:
+    """Named barrier of the author: it waits until `warps` warps of the block have arrived (PTX bar.sync).
+
+    With `arrive` the partition arrives without waiting (bar.arrive)."""
+    require(0 <= number < 16, "named barriers have numbers from 0 to 15")
+    require(1 <= warps <= 32, "a block has 1 to 32 warps")

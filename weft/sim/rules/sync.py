@@ -1,0 +1,53 @@
+"""Barriers of a block and of a warp, and the proxy fence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ir.core import Op
+from weft.layout import WARP_SIZE
+from weft.ops import sync
+from weft.sim.machine.blocks import Meeting
+from weft.sim.machine.data import arange
+from weft.sim.machine.tasks import Task
+from weft.sim.machine.wait import Run
+from weft.sim.rule import rule
+from weft.sim.rules.control import meet
+
+BLOCK = -1
+"""The number of the barrier between all tasks of a block, distinct from named barriers."""
+
+
+@rule(sync.barrier)
+def _barrier(task: Task, op: Op) -> None:
+    """Threads run in lockstep, so a barrier never suspends the task; only the clocks change."""
+    task.machine.ordered(op, task.clock.open)
+    task.barrier()
+
+
+@rule(sync.fence_async)
+def _fence_async(task: Task, op: Op) -> None:
+    task.machine.ordered(op, task.clock.unfenced)
+    task.clock.fence()
+
+
+@rule(sync.warp_barrier)
+def _warp_barrier(task: Task, op: Op) -> None:
+    """Control flow is uniform within a warp here: either all threads of a warp arrive or none."""
+    active = arange(task.threads) if task.active is None else np.flatnonzero(task.active)
+    task.clock.warp_barrier(np.unique(active // WARP_SIZE).tolist())
+
+
+@rule(sync.block_barrier)
+def _block_barrier(task: Task, op: Op) -> Run:
+    warps = sum(other.warps for other in task.block.tasks)
+    return (yield from meet(task, op, BLOCK, warps, "the barrier of the block"))
+
+
+@rule(sync.named_barrier)
+def _named_barrier(task: Task, op: Op) -> Run:
+    number, warps = int(op.attrs["number"]), int(op.attrs["warps"])
+    if op.attrs["arrive"]:
+        task.block.meetings.setdefault(number, Meeting()).arrive(task.warps, warps, task.clock.release_all())
+        return ()
+    return (yield from meet(task, op, number, warps, f"named barrier {number} of {warps} warps"))
