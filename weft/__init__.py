@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         LayoutTensor,
         LayoutTensorIter,
         Swizzle,
+        TileTensor,
+        col_major,
+        row_major,
     )
     from weft.simulation import simulate
     from weft.tune import Config, autotune
@@ -35,6 +38,9 @@ _HOMES = {
     "next_power_of_2": "weft.language",
     "LayoutTensor": "weft.language.views",
     "LayoutTensorIter": "weft.language.views",
+    "TileTensor": "weft.language.views",
+    "row_major": "weft.language.views",
+    "col_major": "weft.language.views",
     "Layout": "weft.language.views",
     "UNKNOWN": "weft.language.views",
     "AddressSpace": "weft.language.views",
@@ -72,6 +78,9 @@ __all__ = [
     "next_power_of_2",
     "LayoutTensor",
     "LayoutTensorIter",
+    "TileTensor",
+    "row_major",
+    "col_major",
     "Layout",
     "UNKNOWN",
     "AddressSpace",

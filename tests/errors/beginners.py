@@ -120,9 +120,9 @@ TILE_MISTAKES = [
     Mistake("t = t + None", "language-operand", "pass a number", "t = t + 0"),
     Mistake("t = t + [1]", "language-operand", "pass a number", "t = t + 1"),
     Mistake("x = src * 2", "language-pointer-operand", "load through it first", "x = gl.load(src) * 2"),
-    Mistake("x = src[i]", "language-pointer-index", "gl.load(pointer + i)", "x = gl.load(src + i)"),
+    Mistake("x = src[i, 0]", "language-pointer-index", "write pointer[i]", "x = src[i]"),
     Mistake("x = src.shape[0]", "language-shape-index", "kernel[grid](x, x.shape[0])", "x = n"),
-    Mistake("dst[i] = t", "language-pointer-index", "gl.store(pointer + i, value)", "gl.store(dst + i, t)"),
+    Mistake("dst[0:128] = t", "language-pointer-index", "write pointer[i]", "dst[i] = t"),
     Mistake("t = gl.load(t)", "language-pointer-needed", "gl.load(ptr + offsets)", "t = gl.load(src + i)"),
     Mistake('x = t.to("float16")', "language-dtype", "gl.float16", "x = t.to(gl.float16)"),
     Mistake("x = t.to(np.float16)", "language-dtype", "gl.float16", "x = t.to(gl.float16)"),
@@ -334,7 +334,7 @@ THREAD_MISTAKES = [
         Mistake(wrong, code, "gl.LayoutTensor.stack_allocation(", f"{SHARED}\ns[i] = 1.0")
         for wrong, code in (
             ("s = gl.shared(gl.float32, 64)", "lang-attribute"), ("s = gl.shared.array(64)", "lang-attribute"),
-            ("s = gl.SharedMemory(gl.float32, [64])", "lang-attribute"), ("s = gl.stack_allocation(64)", "lang-attribute"),
+            ("s = gl.SharedMemory(gl.float32, [64])", "lang-attribute"),
             ("s = gl.shared_memory(64, gl.float32)", "lang-not-callable"), ("s = __shared__", "lang-undefined-name"),
             ("s = cuda.shared.array(64, gl.float32)", "lang-undefined-name"), ("s = shared[64]", "lang-undefined-name"),
         )
@@ -358,7 +358,8 @@ THREAD_MISTAKES = [
         "for j in range(n):\n    gl.barrier()", mark="gl.barrier",
     ),
     Mistake("dst[i] = src.load[4](i + 1)[0]", "hazard-misaligned", "4 * i", "dst[i] = src.load[4](i % 8 * 4)[0]"),
-    Mistake("dst.store[1](0, src[0])", "lang-brackets", "dst.store(...)", "dst.store(0, src[0])"),
+    Mistake("dst.fill[1](0)", "lang-brackets", "dst.fill(...)", "dst.fill(0)"),
+    Mistake("dst.store[0](0, src[0])", "view-load-width", "at least 1", "dst.store[1](0, src[0])"),
     Mistake("dst[i] = src.load", "thread-stored", "store one value", "dst[i] = src.load[1](i)"),
     Mistake("dst[i / 2] = 1.0", "thread-index", "//", "dst[i // 2 * 2 + i % 2] = 1.0"),
     Mistake("dst[0.5] = 1.0", "view-index-kind", "//", "dst[1 // 2] = 1.0"),

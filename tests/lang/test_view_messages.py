@@ -33,12 +33,12 @@ def test_a_run_time_integer_that_becomes_a_float_in_a_loop():
     assert ".to(gl.float32)" in wrong(kernel, "lang-carried", t=view(64), n=INT).fix
 
 
-def test_a_size_is_no_function():
+def test_a_size_of_a_layout_is_no_function():
     @jit
     def kernel(t):
-        t[0] = t.shape[0]()
+        t[0] = t.layout.shape[0]()
 
-    error = wrong(kernel, "lang-not-callable", t=view(64))
+    error = wrong(kernel, "lang-not-callable", t=view(64, 64))
     assert error.message == "64 cannot be called"
     assert "drop the parentheses" in error.fix and "tuples of integers" in error.fix
 

@@ -18,19 +18,48 @@ def refused(kernel, argument, code):
     return caught.value
 
 
-def test_an_array_that_is_no_view_is_not_indexed():
+def test_an_array_that_is_no_view_takes_one_integer():
     @weft.jit
     def written(out):
-        out[gl.thread_idx.x] = 1.0
+        out[gl.thread_idx.x, 0] = 1.0
 
     @weft.jit
     def read(out):
-        gl.store(out, out[gl.thread_idx.x])
+        gl.store(out, gl.sum(out[0:8]))
 
-    for kernel in (written, read):
+    @weft.jit
+    def fraction(out):
+        out[1.5] += 1
+
+    for kernel, key in ((written, "index, 0"), (read, "0:8"), (fraction, "1.5")):
         error = refused(kernel, np.zeros(8, np.float32), "language-pointer-index")
-        assert "'out' (a pointer<float32>)" in error.message
+        assert error.message.startswith("'out' (a pointer<float32>) is indexed by one integer, not by ")
+        assert key in error.message or key.startswith("index")
         assert "weft.LayoutTensor(array)" in error.fix
+
+
+def test_only_a_pointer_is_moved():
+    @weft.jit
+    def kernel(out):
+        out[0] = out[1].unsafe_offset(2)
+
+    assert (
+        "unsafe_offset needs a pointer" in refused(kernel, np.zeros(8, np.float32), "language-pointer-needed").message
+    )
+
+
+def test_an_alignment_is_a_power_of_two_of_whole_numbers():
+    @weft.jit
+    def narrow(t):
+        t.store(0, t.load(width=4, load_alignment=2)(0))
+
+    @weft.jit
+    def odd(t):
+        t.store(width=2, store_alignment=12)(0, 1.0)
+
+    for kernel, nbytes in ((narrow, 2), (odd, 12)):
+        error = refused(kernel, weft.LayoutTensor(np.zeros(8, np.float32)), "view-alignment")
+        assert f"an alignment of {nbytes} bytes" in error.message and "4 bytes of a float32" in error.fix
 
 
 def test_a_method_without_its_last_parentheses_is_called_so():

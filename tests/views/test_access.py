@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import weft
 from tests.views.traced import Scalar, numbers, view
+from weft import language as gl
 from weft.errors import UserError
 from weft.layout.nested.layouts import UNKNOWN, Layout
 from weft.views import AddressSpace, LayoutTensor
@@ -185,3 +187,39 @@ def test_local_memory_needs_no_alignment():
 def test_numbers_of_a_view_by_definition():
     t = view(Layout(((2, 2), 3), ((1, 6), 2)))
     assert numbers(t).tolist() == [[t.layout(i, j) for j in range(3)] for i in range(4)]
+
+
+def test_a_size_takes_parentheses():
+    t = LayoutTensor(np.zeros((4, 8)))
+    assert t.shape == (4, 8) and t.shape[1]() == 8 and t.num_elements() == 32
+    assert type(t.shape[1]()) is int
+
+
+def test_a_view_by_its_newer_names():
+    array = np.arange(32.0).reshape(4, 8)
+    t = weft.TileTensor(array, weft.row_major[4, 8]())
+    assert t.to_layout_tensor() is t and weft.TileTensor is LayoutTensor
+    assert t.aligned_load[4](gl.Index(1, 4)).tolist() == [12, 13, 14, 15]
+    t.store[4](gl.Coord(2, 0), 5)
+    t.store[2](3, 0, t.load[2](0, 0))
+    assert array[2].tolist() == [5, 5, 5, 5, 20, 21, 22, 23] and array[3, :3].tolist() == [0, 1, 26]
+    assert weft.col_major(4, 8) == Layout.col_major(4, 8) == weft.col_major[4, 8]()
+    assert weft.row_major(gl.Coord(4, 8)) == Layout.row_major(4, 8)
+    assert t.ElementType(3) == np.float64(3)
+
+
+def test_a_method_of_constants_is_complete_in_one_call():
+    t = LayoutTensor(np.arange(32.0).reshape(4, 8))
+    assert t.reshape(Layout.row_major(8, 4))[1, 0] == t.reshape[8, 4]()[1, 0] == t.reshape(8, 4)()[1, 0] == 4
+    assert t.vectorize(1, 4).shape == t.vectorize(1, 4)().shape == t.vectorize[1, 4]().shape == (4, 2)
+    assert t.tile_type(2, 2) == t.tile_type(2, 2)() == t.tile_type[2, 2]()
+
+
+def test_a_smaller_alignment_splits_an_access():
+    t = LayoutTensor(np.arange(64, dtype=np.float32))
+    assert t.load(width=4, load_alignment=8)(2).tolist() == [2, 3, 4, 5]
+    t.store(width=4, store_alignment=4)(1, 0)
+    assert t.array[:6].tolist() == [0, 0, 0, 0, 0, 5]
+    refused("view-vector-aligned", t.load[4], 2)
+    refused("view-vector-aligned", t.load(width=4, load_alignment=8), 1)
+    refused("view-alignment", t.load(width=4, load_alignment=6), 2)

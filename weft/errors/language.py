@@ -57,9 +57,9 @@ EXTREME = row(
 POINTER_INDEX = row(
     "language-pointer-index",
     CompilationError,
-    "{got} has no elements to index",
-    "pass a view of the array, weft.LayoutTensor(array), or open one here, gl.LayoutTensor(pointer, layout), and index that; "
-    "or use gl.load(pointer + i), gl.store(pointer + i, value) and gl.atomic_add(pointer + i, value)",
+    "{got} is indexed by one integer, not by {key}",
+    "write pointer[i] for the element at pointer + i; for several indices pass a view of the array, "
+    "weft.LayoutTensor(array), or open one here, gl.LayoutTensor(pointer, layout)",
 )
 SHAPE_INDEX = row(
     "language-shape-index",

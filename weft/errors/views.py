@@ -174,6 +174,13 @@ ALIGNED = row(
     "use a width that divides every stride of the layout and the first offset, or pad the rows",
 )
 
+ALIGNMENT = row(
+    "view-alignment",
+    ViewError,
+    "{what} is told of an alignment of {alignment} bytes",
+    "give a power of two of at least the {itemsize} bytes of a {dtype}, or leave the alignment out: it is that of the vector",
+)
+
 # Parts
 
 TILE_RANK = row(

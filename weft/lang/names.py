@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -17,6 +18,7 @@ from typing import Any
 from weft.errors import Loc, fail
 from weft.errors import source as errors
 from weft.errors import thread as thread_errors
+from weft.ir.types import DType
 from weft.lang.frame import POISON, Frame, Unusable, expression, spell
 from weft.lang.otherwise import instead, instead_of_name
 from weft.lang.source import Path, dotted
@@ -263,14 +265,29 @@ def _spelling(annotation: ast.expr | None) -> str:
 
 
 def annotates_constexpr(frame: Frame, annotation: ast.expr | None) -> bool:
-    """True when an annotation is `constexpr`. Python does not evaluate annotations of local variables, so an undefined name in
-    one is not an error."""
+    """True when an annotation is `constexpr`."""
+    return _annotation(frame, annotation) is constexpr
+
+
+def annotated_float(frame: Frame, annotation: ast.expr | None) -> DType | None:
+    """The floating-point type that an annotation is, as `gl.float32` or `t.ElementType`; None for anything else."""
+    root, *rest = _spelling(annotation).split(".")
+    if root not in frame.env:
+        found = _annotation(frame, annotation)
+    else:
+        found = functools.reduce(lambda value, part: getattr(value, part, _MISSING), rest, frame.env[root].value)
+    return found if isinstance(found, DType) and found.is_floating() else None
+
+
+def _annotation(frame: Frame, annotation: ast.expr | None) -> Any:
+    """The object outside of the function that an annotation names. Python does not evaluate annotations of local variables, so
+    an undefined name in one is not an error."""
     text = _spelling(annotation)
     if not text:
-        return False
+        return _MISSING
     root, *rest = text.split(".")
     value = surrounding(frame.function, root)
     for part in rest:
         value = getattr(value, part, _MISSING)
     frame.trace.read(frame.function, (("name", root), *(("attribute", part) for part in rest)), value)
-    return value is constexpr
+    return value

@@ -12,13 +12,14 @@ from weft.errors import source as errors
 from weft.lang.calls import call_value
 from weft.lang.expressions import combine
 from weft.lang.frame import GOING, After, Frame, Outcome, Signal, statement
-from weft.lang.names import Method, annotates_constexpr, attribute, local
+from weft.lang.names import Method, annotated_float, annotates_constexpr, attribute, local
 from weft.lang.values import DROP_ANNOTATION, class_of, is_runtime, is_sequence, require_constexpr, show
 from weft.language import SIMD, LayoutTensor, LayoutTensorIter, device_assert, tensor
 from weft.language.aggregate import is_aggregate, seal
 from weft.language.marks import must_use
+from weft.language.places import is_pointer
+from weft.language.promote import place
 from weft.language.runtime_value import RuntimeValue, is_handle
-from weft.language.shape import check_indexed
 from weft.language.shared_memory import shared_memory_descriptor
 from weft.language.tree import fields_of, flatten
 
@@ -62,13 +63,16 @@ def assignment(frame: Frame, node: ast.Assign, after: After) -> Outcome:
 
 @statement(ast.AnnAssign)
 def annotated(frame: Frame, node: ast.AnnAssign, after: After) -> Outcome:
-    """`a: gl.constexpr = value` requires a constant; other annotations are ignored."""
+    """`a: gl.constexpr = value` requires a constant; `a: gl.float32 = 0` is a float. Other annotations are ignored."""
     if node.value is None:
         return Signal.NEXT
     value = frame.value(node.value)
     frame.mark(node)
     if annotates_constexpr(frame, node.annotation):
         require_constexpr(value, f"{ast.unparse(node.target)!r}", DROP_ANNOTATION)
+    elif type(value) in (int, float):
+        dtype = annotated_float(frame, node.annotation)
+        value = value if dtype is None else place(value, dtype, None)
     assign(frame, node.target, value)
     return Signal.NEXT
 
@@ -225,14 +229,13 @@ def _set_item(frame: Frame, target: ast.Subscript, value: Any) -> None:
 def _item(frame: Frame, target: ast.Subscript) -> tuple[Any, Any]:
     """Owner and key of an assignment to `owner[key]`, which writes memory. Raises lang-immutable for other owners."""
     owner = frame.value(target.value)
-    if isinstance(owner, (list, dict)) or not hasattr(owner, "__setitem__"):
+    written = is_pointer(owner) if isinstance(owner, tensor) else hasattr(owner, "__setitem__")
+    if isinstance(owner, (list, dict)) or not written:
         _immutable(owner)
     return owner, frame.value(target.slice)
 
 
 def _immutable(owner: Any) -> NoReturn:
-    if isinstance(owner, tensor) and not isinstance(owner, SIMD):
-        check_indexed(owner)
     instead = "write gl.where(condition, new, old) for some elements of a tile, or gl.store to memory"
     if isinstance(owner, shared_memory_descriptor):
         owner.check_brackets()

@@ -36,7 +36,7 @@ from weft.language.runtime_value import RuntimeValue, describe, is_handle, name_
 from weft.language.tree import Structure, flatten
 from weft.ops import arith
 from weft.ops.tile import set_layout
-from weft.views.brackets import Brackets
+from weft.views.brackets import Brackets, Complete
 
 PASS_CONSTANT = "pass a constant or a constexpr parameter"
 DROP_ANNOTATION = f"{PASS_CONSTANT}, or drop the annotation gl.constexpr"
@@ -195,7 +195,8 @@ def show(value: Any) -> str:
         return name_of(value)
     if is_runtime(value):
         return f"a {type(value).__name__} of run-time values"
-    if isinstance(value, Brackets) or (isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")):
+    unfinished = isinstance(value, FunctionType) and value.__module__.startswith("weft.views.")
+    if unfinished or isinstance(value, (Brackets, Complete)):
         return "a method that lacks its last parentheses, as t.tile[4, 4] lacks (i, j),"
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"

@@ -167,7 +167,21 @@ from weft.language.thread import (
     warp_sum,
 )  # fmt: skip
 from weft.language.vector import SIMD
-from weft.language.views import UNKNOWN, AddressSpace, ComposedLayout, Layout, LayoutTensor, LayoutTensorIter, Swizzle
+from weft.language.views import (
+    UNKNOWN,
+    AddressSpace,
+    ComposedLayout,
+    Coord,
+    Index,
+    Layout,
+    LayoutTensor,
+    LayoutTensorIter,
+    Swizzle,
+    TileTensor,
+    col_major,
+    row_major,
+    stack_allocation,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from weft.language.checkers import constexpr
@@ -187,8 +201,8 @@ __all__ = [
     "barrier", "lane_id", "num_ctas", "num_programs", "num_warps", "program_id", "static_range", "thread_barrier", "uniform",
     "warp_id", "warp_specialize",
     # Views of memory
-    "AddressSpace", "ComposedLayout", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle", "UNKNOWN", "fragment",
-    "from_fragment",
+    "AddressSpace", "ComposedLayout", "Coord", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle", "TileTensor",
+    "UNKNOWN", "col_major", "fragment", "from_fragment", "row_major", "stack_allocation",
     "copy_dram_to_local", "copy_dram_to_sram", "copy_dram_to_sram_async", "copy_local_to_dram", "copy_local_to_shared",
     "copy_sram_to_dram", "copy_sram_to_local", "outer_product_acc",
     # Threads

@@ -14,7 +14,7 @@ from weft.errors import fail
 from weft.errors import memory as errors
 from weft.ir.core import Value
 from weft.ir.types import RegsType, ScalarType, TileType
-from weft.views.brackets import Brackets
+from weft.views.brackets import Brackets, Complete
 
 K = TypeVar("K", bound="type[RuntimeValue]")
 AGGREGATE = "__weft_aggregate__"
@@ -90,7 +90,7 @@ def describe(x: object) -> str:
     if hasattr(type(x), AGGREGATE):
         history = getattr(x, "history", "")
         return f"the view {history}" if history else f"an aggregate ({type(x).__name__})"
-    if isinstance(x, (Brackets, MethodType)):
+    if isinstance(x, (Brackets, Complete, MethodType)):
         return "a method that lacks its last parentheses"
     return f"the constant {x!r}"
 

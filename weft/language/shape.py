@@ -9,7 +9,7 @@ from typing import Any, cast
 from weft.errors import fail
 from weft.errors import language as errors
 from weft.errors import layout as layout_errors
-from weft.ir.types import Pointer, int1
+from weft.ir.types import int1
 from weft.language.broadcast import TileForm, common_form, fit
 from weft.language.creation import check_int, check_shape
 from weft.language.layouts import check_tile
@@ -133,11 +133,10 @@ def index(x: tensor, key: object) -> tensor:
     if x.is_scalar and isinstance(key, int) and key in (0, -1):
         return x
     keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
-    check_indexed(x)
     check_tile("indexing", x)
     for k in keys:
         if k is not None and (not isinstance(k, slice) or k != slice(None)):
-            raise fail(errors.TILE_INDEX, key=_shown(k), value=name_of(x), instead=_instead_of_key(k, x))
+            raise fail(errors.TILE_INDEX, key=shown_key(k), value=name_of(x), instead=_instead_of_key(k, x))
     colons = sum(k is not None for k in keys)
     if colons > x.rank:
         raise fail(errors.TILE_INDEX_RANK, colons=colons, value=name_of(x))
@@ -147,10 +146,10 @@ def index(x: tensor, key: object) -> tensor:
     return x
 
 
-def _shown(key: Any) -> str:
+def shown_key(key: Any) -> str:
     """An index in source notation."""
     if type(key) is slice:
-        parts = ["" if part is None else _shown(part) for part in _bounds(key)]
+        parts = ["" if part is None else shown_key(part) for part in _bounds(key)]
         return ":".join(parts if key.step is not None else parts[:2])
     return (key.handle.name or "a run-time value") if isinstance(key, tensor) else str(key)
 
@@ -171,14 +170,9 @@ def _instead_of_key(key: Any, x: tensor) -> str:
             return f"keep the tile whole and choose with gl.where(condition, {name}, other)"
         return f"write gl.gather({name}, index, axis)"
     if isinstance(key, (int, tensor)):
-        return f"one element is gl.sum(gl.where(index == {_shown(key)}, {name}, 0)), with the positions index = gl.arange(...)"
+        chosen = f"gl.sum(gl.where(index == {shown_key(key)}, {name}, 0))"
+        return f"one element is {chosen}, with the positions index = gl.arange(...)"
     return "use : to keep a dimension and None to add one"
-
-
-def check_indexed(x: tensor) -> None:
-    """Reject a scalar pointer, which is not an array in a kernel. Raises language-pointer-index."""
-    if x.is_scalar and isinstance(x.element, Pointer):
-        raise fail(errors.POINTER_INDEX, got=name_of(x))
 
 
 def check_axis(axis: Any, rank: int) -> int:

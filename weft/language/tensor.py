@@ -20,9 +20,9 @@ from weft.layout import DistributedLayout
 from weft.loading import Later
 
 # The methods' functions, found when one is called: their modules are written over this class, and import it.
-advice, arith, casts, logic, math, reduction, scan, shape = (
+advice, arith, casts, logic, math, pointers, reduction, scan, shape = (
     Later(f"weft.language.{name}")
-    for name in ("advice", "arith", "casts", "logic", "math", "reduction", "scan", "shape")
+    for name in ("advice", "arith", "casts", "logic", "math", "pointers", "reduction", "scan", "shape")
 )
 
 Number = int | float | bool
@@ -265,8 +265,17 @@ class tensor(RuntimeValue):
     # Shapes
 
     def __getitem__(self, key: object) -> tensor:
-        """`x[:, None]`: a colon keeps a dimension, None adds one of length 1 (see `expand_dims` for the layout)."""
-        return shape.index(self, key)
+        """`x[:, None]`: a colon keeps a dimension, None adds one of length 1 (see `expand_dims` for the layout). `p[i]` of a
+        pointer is the element at `p + i`, as `load` reads it."""
+        return pointers.read(self, key) if pointers.is_pointer(self) else shape.index(self, key)
+
+    def __setitem__(self, key: object, value: Operand) -> None:
+        """`p[i] = v`: store to the address `p + i` of a pointer `p`. Tiles and scalars are immutable."""
+        pointers.write(self, key, value)
+
+    def unsafe_offset(self, offset: Operand) -> tensor:
+        """`p + offset`, for a pointer: the address `offset` elements further."""
+        return pointers.moved(self, offset)
 
     @property
     def T(self) -> tensor:  # noqa: N802 as in NumPy

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.language.aggregate import AGGREGATE
-from weft.language.marks import constexpr
+from weft.language.marks import anywhere, constexpr
 from weft.layout import UNKNOWN, ComposedLayout, Layout, Swizzle
-from weft.views import AddressSpace, LayoutTensor, LayoutTensorIter
+from weft.views import AddressSpace, LayoutTensor, LayoutTensorIter, col_major, coord, row_major, stack_allocation
 
 STATIC = frozenset({"layout", "element_layout", "masked", "history", "axis", "size", "circular"})
 """Compile-time fields."""
@@ -19,4 +19,12 @@ STATIC = frozenset({"layout", "element_layout", "masked", "history", "axis", "si
 for _cls in (LayoutTensor, LayoutTensorIter):
     setattr(_cls, AGGREGATE, {name: constexpr if name in STATIC else Any for name in _cls.FIELDS})
 
-__all__ = ["UNKNOWN", "AddressSpace", "ComposedLayout", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle"]
+TileTensor = LayoutTensor
+"""The newer name of `LayoutTensor`; it is the same class."""
+
+Coord = Index = anywhere(coord)
+
+__all__ = [
+    "UNKNOWN", "AddressSpace", "ComposedLayout", "Coord", "Index", "Layout", "LayoutTensor", "LayoutTensorIter", "Swizzle",
+    "TileTensor", "col_major", "row_major", "stack_allocation",
+]  # fmt: skip

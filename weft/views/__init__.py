@@ -1,6 +1,7 @@
 """LayoutTensor: views of memory with nested layouts, on the host and in kernels. The public interface of the package."""
 
 from weft.views.arguments import ViewArgument, ViewKey
+from weft.views.free import col_major, coord, row_major, stack_allocation
 from weft.views.iterators import LayoutTensorIter
 from weft.views.partition import ViewType
 from weft.views.storage import ALLOCATORS, OPENERS, AddressSpace, Index, Opened, Places, Storage
@@ -19,4 +20,8 @@ __all__ = [
     "ViewArgument",
     "ViewKey",
     "ViewType",
+    "col_major",
+    "coord",
+    "row_major",
+    "stack_allocation",
 ]

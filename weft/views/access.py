@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import gcd
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import plus, times
+from weft.layout.nested.int_tuple import flatten, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.history import spelled
 from weft.views.modes import ONE, SCALAR, Axis, Mode, axes_of, boundaries, element_axes, extent, is_wide, merged
@@ -36,7 +37,7 @@ def place(view: LayoutTensor, key: Any, reach: Sequence[int] = ()) -> Index:
     """The offset of the element at an index. Raises ViewIndexError.
 
     `reach` has for each index the number of further elements that the access covers."""
-    indices = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    indices = flatten(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else (key,)
     flat_rank = len(view.sizes)
     if len(indices) != flat_rank:
         raise fail(
@@ -179,25 +180,34 @@ def _static(element: Layout, axis: int) -> Axis:
     return tuple(Mode(size, stride) for size, stride in zip(part.flat_shape, part.flat_stride, strict=True))
 
 
-def loader(view: LayoutTensor, *widths: Any) -> Callable[..., Any]:
+def loader(view: LayoutTensor, *widths: Any, width: Any = None, load_alignment: Any = None) -> Callable[..., Any]:
     """`load` with its width given. Raises ViewError (view-load-width) for anything but one width."""
-    width = widths[0] if len(widths) == 1 else widths
-    _require_width(width, f"{view.history}.load[{', '.join(map(str, widths))}]")
+    given = widths if width is None else (*widths, width)
+    count = given[0] if len(given) == 1 else given
+    what = f"{view.history}.load[{', '.join(map(str, given))}]"
+    _require_width(count, what)
 
     def load(*indices: Any) -> Any:
-        base, places = _vector(view, indices, width, f"{view.history}.load[{width}]")
+        base, places = _vector(view, indices, count, what, load_alignment)
         return view.storage.load(base, places, None)
 
     return load
 
 
-def store(view: LayoutTensor, arguments: Sequence[Any]) -> None:
-    """`t.store(i, j, v)`."""
-    *indices, value = arguments
-    width, what = view.storage.width(value), f"{view.history}.store"
-    _require_width(width, what)
-    base, places = _vector(view, indices, width, what)
-    view.storage.store(base, places, value, None)
+def storer(view: LayoutTensor, width: Any = None, store_alignment: Any = None) -> Callable[..., None]:
+    """`store`; without a width, that of the value."""
+    what = f"{view.history}.store"
+    if width is not None:
+        _require_width(width, what)
+
+    def store(*arguments: Any) -> None:
+        *indices, value = arguments
+        count = view.storage.width(value) if width is None else width
+        _require_width(count, what)
+        base, places = _vector(view, indices, count, what, store_alignment)
+        view.storage.store(base, places, value, None)
+
+    return store
 
 
 def _require_width(width: Any, what: str) -> None:
@@ -205,8 +215,12 @@ def _require_width(width: Any, what: str) -> None:
         raise fail(errors.LOAD_WIDTH, what=what, width=repr(width))
 
 
-def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -> tuple[Index, Places]:
-    """The access of `width` consecutive numbers starting at an index."""
+def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str, alignment: Any) -> tuple[Index, Places]:
+    """The accesses of `width` consecutive numbers starting at an index: one, or several as wide as their `alignment` allows.
+
+    `alignment` is in bytes; None is the whole width."""
+    if len(indices) == 1 and isinstance(indices[0], tuple):
+        indices = flatten(indices[0])
     if len(view.sizes) != view.rank:
         tile = ", ".join(str((boundaries(axis) or [1])[0]) for axis in axes_of(view))
         raise fail(
@@ -221,8 +235,17 @@ def _vector(view: LayoutTensor, indices: Sequence[Any], width: Any, what: str) -
     if axis is None:
         raise fail(errors.LOAD_CONTIGUOUS, what=what, width=width, view=view.history, layout=view.layout)
     base = place(view, tuple(indices), [width - 1 if each == axis else 0 for each in range(view.rank)])
-    aligned(view, width, base, [stride for each, stride in enumerate(static) if each != axis])
-    return base, Places((0,), width)
+    each = width if alignment is None else gcd(width, _numbers_in(view, alignment, what))
+    aligned(view, each, base, [stride for mode, stride in enumerate(static) if mode != axis])
+    return base, Places(tuple(range(0, width, each)), each)
+
+
+def _numbers_in(view: LayoutTensor, alignment: Any, what: str) -> int:
+    """The numbers in an alignment in bytes. Raises ViewError (view-alignment)."""
+    itemsize = view.dtype.itemsize
+    if not isinstance(alignment, int) or alignment < itemsize or alignment & (alignment - 1):
+        raise fail(errors.ALIGNMENT, what=what, alignment=repr(alignment), itemsize=itemsize, dtype=view.dtype.name)
+    return alignment // itemsize
 
 
 def aligned(view: LayoutTensor, width: int, base: Index, strides: Sequence[Any]) -> None:

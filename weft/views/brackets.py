@@ -26,24 +26,55 @@ class Brackets(Generic[F]):
         self._first = first
 
     def __getitem__(self, key: Any) -> F:
-        arguments = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
-        return self._first(self._owner, *arguments)
+        return self._first(self._owner, *_arguments(key))
 
     def __call__(self, *arguments: Any, **named: Any) -> F:
         """The function of the run-time arguments."""
         return self._first(self._owner, *arguments, **named)
 
 
-def complete(function: Callable[..., R]) -> Callable[..., Callable[[], R]]:
-    """A function with compile-time arguments only, as a method with brackets: `t.vectorize[1, 4]()`."""
+class Complete(Generic[R]):
+    """A method with compile-time arguments only: `t.vectorize[1, 4]()`, or in one call `t.vectorize(1, 4)`."""
 
-    def first(*arguments: Any, **named: Any) -> Callable[[], R]:
+    __slots__ = ("_function", "_owner")
+
+    def __init__(self, owner: Any, function: Callable[..., R]) -> None:
+        self._owner = owner
+        self._function = function
+
+    def __getitem__(self, key: Any) -> Callable[[], R]:
+        arguments = _arguments(key)
+
         def finish() -> R:
-            return function(*arguments, **named)
+            return self._function(self._owner, *arguments)
 
         return finish
 
-    return first
+    def __call__(self, *arguments: Any, **named: Any) -> R:
+        """The method's result."""
+        return self._function(self._owner, *arguments, **named)
+
+
+class Direct(Brackets[F]):
+    """A method whose compile-time arguments may be left out: `t.store(i, j, v)`, `t.store[4](i, j, v)`, and with names alone
+    in the first parentheses `t.store(width=4)(i, j, v)`."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The method's result; with names alone the function of the run-time arguments."""
+        function = self._first(self._owner, **named)
+        return function(*arguments) if arguments else function
+
+
+class Size(int):
+    """A size known at compile time, as an int that also takes the empty parentheses of `t.shape[0]()`."""
+
+    __slots__ = ()
+
+    def __call__(self) -> int:
+        """The size."""
+        return int(self)
 
 
 class Axes:
@@ -64,3 +95,7 @@ class Axes:
             return self._get(self._owner, axis)
 
         return read
+
+
+def _arguments(key: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)

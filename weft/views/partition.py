@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import fail
 from weft.errors import views as errors
-from weft.layout.nested.int_tuple import divided, is_tuple, plus, times
+from weft.layout.nested.int_tuple import divided, flatten, is_tuple, plus, times
 from weft.layout.nested.layouts import Layout
 from weft.views.access import aligned, dim, number, require_axis, vector_width, widened
 from weft.views.history import called
@@ -49,6 +49,10 @@ class ViewType:
     element_layout: Layout
     address_space: AddressSpace
     masked: bool
+
+    def __call__(self) -> ViewType:
+        """Itself, so that `t.tile_type(4, 4)()` is `t.tile_type[4, 4]()`."""
+        return self
 
 
 def rebuilt(
@@ -99,6 +103,7 @@ def tiles(view: LayoutTensor, *sizes: Any) -> Callable[..., LayoutTensor]:
     inside, outside, numbers = _tiling(view, sizes)
 
     def tile(*coordinates: Any) -> LayoutTensor:
+        coordinates = flatten(coordinates)
         what = called(view.history, "tile", numbers, coordinates)
         if len(coordinates) != view.rank:
             raise fail(errors.TILE_RANK, what=what, count=len(coordinates), view=view.history, rank=view.rank)

@@ -16,7 +16,7 @@ from weft.errors import views as errors
 from weft.layout.nested.int_tuple import product, times
 from weft.layout.nested.layouts import Layout
 from weft.views import access, arguments, construct, elementwise, partition, printing, reshaping, transfers
-from weft.views.brackets import Axes, Brackets, complete
+from weft.views.brackets import Axes, Brackets, Complete, Direct, Size
 from weft.views.history import History, Unnamed
 from weft.views.iterators import LayoutTensorIter, tiled
 from weft.views.modes import axes_of, extent, static_extent
@@ -112,6 +112,11 @@ class LayoutTensor:
         return self.storage.dtype
 
     @property
+    def ElementType(self) -> Any:  # noqa: N802 as in Mojo
+        """The type of its numbers, to convert to: `t.ElementType(0)`, or in a kernel `total: t.ElementType = 0`."""
+        return getattr(self.dtype, "type", self.dtype)
+
+    @property
     def address_space(self) -> AddressSpace:
         """The address space of its memory."""
         return self.storage.space
@@ -123,8 +128,9 @@ class LayoutTensor:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Elements along each axis by the layout: ints or UNKNOWN."""
-        return tuple(static_extent(axis) for axis in axes_of(self))
+        """Elements along each axis by the layout: ints or UNKNOWN. `t.shape[0]()` is `t.shape[0]`."""
+        sizes = (static_extent(axis) for axis in axes_of(self))
+        return tuple(Size(size) if isinstance(size, int) else size for size in sizes)
 
     @property
     def dim(self) -> Axes:
@@ -142,6 +148,10 @@ class LayoutTensor:
         for axis in axes_of(self):
             total = times(total, extent(axis))
         return total
+
+    def num_elements(self) -> Index:
+        """Number of elements, as `size()`."""
+        return self.size()
 
     @property
     def bound_check_required(self) -> bool:
@@ -181,13 +191,25 @@ class LayoutTensor:
     def load(self) -> Brackets[Callable[..., Any]]:
         """`t.load[4](i, j)`: consecutive numbers starting at element (i, j), along the axis with stride 1.
 
-        Raises ViewError: view-load-nested, view-load-vectors, view-load-contiguous, view-vector-aligned.
+        Indices may be one `Index` or `Coord`. The access must be aligned to its width;
+        `t.load(width=4, load_alignment=4)(i, j)` is aligned to 4 bytes only, and splits into accesses of that size.
+        Raises ViewError: view-load-nested, view-load-vectors, view-load-contiguous, view-vector-aligned, view-alignment.
         """
         return Brackets(self, access.loader)
 
-    def store(self, *arguments: Any) -> None:
-        """`t.store(i, j, v)`: write the numbers of v consecutively starting at element (i, j), as `load` reads them."""
-        access.store(self, arguments)
+    @property
+    def aligned_load(self) -> Brackets[Callable[..., Any]]:
+        """`t.aligned_load[4](i, j)`: `load`, which is aligned unless `load_alignment` says otherwise."""
+        return Brackets(self, access.loader)
+
+    @property
+    def store(self) -> Direct[Callable[..., None]]:
+        """`t.store(i, j, v)`: write the numbers of v consecutively starting at element (i, j), as `load` reads them.
+
+        `t.store[4](i, j, v)` writes 4 numbers, all of them v if it is one. `t.store(width=4, store_alignment=4)(i, j, v)` is
+        aligned to 4 bytes only.
+        """
+        return Direct(self, access.storer)
 
     # Parts
 
@@ -201,9 +223,9 @@ class LayoutTensor:
         return Brackets(self, partition.tiles)
 
     @property
-    def tile_type(self) -> Brackets[Callable[[], ViewType]]:
+    def tile_type(self) -> Complete[ViewType]:
         """`t.tile_type[32, 32]()`: the static properties of tiles of this size."""
-        return Brackets(self, complete(partition.tile_type))
+        return Complete(self, partition.tile_type)
 
     @property
     def tiled_iterator(self) -> Brackets[Callable[..., LayoutTensorIter]]:
@@ -211,12 +233,12 @@ class LayoutTensor:
         return Brackets(self, tiled)
 
     @property
-    def slice(self) -> Brackets[Callable[[], LayoutTensor]]:
+    def slice(self) -> Complete[LayoutTensor]:
         """`t.slice[0:4, :]()`: a part of each axis; an index selects one element of an axis and removes the axis.
 
         Raises ViewError (view-slice) for bounds that are not known or out of range.
         """
-        return Brackets(self, complete(reshaping.sliced))
+        return Complete(self, reshaping.sliced)
 
     @property
     def split(self) -> Brackets[Callable[..., Any]]:
@@ -227,12 +249,12 @@ class LayoutTensor:
         return Brackets(self, partition.splits)
 
     @property
-    def vectorize(self) -> Brackets[Callable[[], LayoutTensor]]:
+    def vectorize(self) -> Complete[LayoutTensor]:
         """`t.vectorize[1, 4]()`: the same numbers with vectors as elements, here 4 neighbours along axis 1.
 
         Raises ViewError: view-vector-divides, view-vector-aligned, view-vector-stride.
         """
-        return Brackets(self, complete(partition.vectorized))
+        return Complete(self, partition.vectorized)
 
     @property
     def distribute(self) -> Brackets[Callable[[Index], LayoutTensor]]:
@@ -248,16 +270,24 @@ class LayoutTensor:
     # Other shapes
 
     @property
-    def reshape(self) -> Brackets[Callable[[], LayoutTensor]]:
-        """`t.reshape[4, 8]()`: the elements, in logical row-major order, in another shape; or with a given `Layout`.
+    def reshape(self) -> Complete[LayoutTensor]:
+        """`t.reshape[4, 8]()`: the elements, in logical row-major order, in another shape; `t.reshape(layout)`: in a layout.
 
         A layout is relative to the view's first element. Raises ViewError: view-reshape, view-reshape-count.
         """
-        return Brackets(self, complete(reshaping.reshaped))
+        return Complete(self, reshaping.reshaped)
 
     def transpose(self, *order: int) -> LayoutTensor:
         """The view with its axes in another order, by default reversed. Raises ViewError (view-transpose-order)."""
         return reshaping.transposed(self, order)
+
+    def to_layout_tensor(self) -> LayoutTensor:
+        """The view itself: `TileTensor` and `LayoutTensor` are one class."""
+        return self
+
+    def __call__(self) -> LayoutTensor:
+        """The view itself, so that `t.vectorize(1, 4)()` is `t.vectorize[1, 4]()`."""
+        return self
 
     # Whole views
 

@@ -1,0 +1,119 @@
+"""The names of Mojo's `TileTensor`: free layouts and allocations, coordinates, aligned accesses, pointers as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import weft
+from tests.kernels.harness import Viewed, poison, random, same
+from weft import language as gl
+
+SHARED = gl.AddressSpace.SHARED
+N = 64
+
+
+@weft.jit
+def shifted(out: gl.TileTensor, x: gl.TileTensor):
+    tile = gl.stack_allocation[gl.float32, SHARED](gl.row_major[N]())
+    i = gl.thread_idx.x
+    tile[i] = x[i]
+    gl.barrier()
+    total: out.ElementType = 0
+    for k in range(2):
+        total += tile[(i + k) % x.shape[0]()]
+    out[i] = total
+
+
+def test_shared_memory_by_free_functions(run, rng):
+    x, out = random(rng, np.float32, N), poison(N, np.float32)
+    run(shifted, 1, Viewed(out), Viewed(x), block=N)
+    same(out, x + np.roll(x, -1))
+
+
+@weft.jit
+def by_vectors(out, x, WIDTH: gl.constexpr):
+    i = WIDTH * gl.thread_idx.x
+    v = x.aligned_load[WIDTH](gl.Index(1, i))
+    out.store[WIDTH](gl.Index(0, i), v + 1)
+    out.store[WIDTH](1, i, gl.thread_idx.x)
+
+
+def test_vectors_at_coordinates(run, rng):
+    x, out = random(rng, np.float32, (2, N)), poison((2, N), np.float32)
+    kernel = run(by_vectors, 1, Viewed(out), Viewed(x), 4, block=N // 4)
+    same(out[0], x[1] + 1)
+    same(out[1], np.arange(N, dtype=np.float32) // 4)
+    assert "load_f32x4" in kernel.asm["cuda"] and "load_f32x2" not in kernel.asm["cuda"]
+
+
+@weft.jit
+def unaligned(out, x, BYTES: gl.constexpr):
+    i = 4 * gl.thread_idx.x + 2
+    v = x.load(width=4, load_alignment=BYTES)(i)
+    out.store(width=4, store_alignment=BYTES)(i, v * 2)
+
+
+def test_vectors_of_a_smaller_alignment(run, rng):
+    for nbytes in (4, 8):
+        x, out = random(rng, np.float32, N + 4), np.zeros(N + 4, np.float32)
+        kernel = run(unaligned, 1, Viewed(out), Viewed(x), nbytes, block=N // 4)
+        same(out[2:-2], x[2:-2] * 2)
+        assert "load_f32x4" not in kernel.asm["cuda"]
+        assert ("load_f32x2" in kernel.asm["cuda"]) == (nbytes == 8)
+
+
+@weft.jit
+def nested(out, x):
+    i = gl.thread_idx.x
+    tile = x.tile[2, 2](gl.Coord(1, 0))
+    out[gl.Coord(gl.Coord(i, 0), gl.Coord(0, 1))] = tile[gl.Coord(i, 1)]
+    out[i, 1, 0, 1] = x.reshape(gl.row_major[8, 2]())[i, 1]
+
+
+def test_nested_coordinates(run, rng):
+    x, out = random(rng, np.float32, (4, 4)), np.zeros(16, np.float32)
+    run(nested, 1, Viewed(out, gl.Layout(((2, 2), (2, 2)), ((2, 8), (1, 4)))), Viewed(x), block=2)
+    same(out[[4, 6]], x[2:4, 1])
+    same(out[[12, 14]], x.reshape(8, 2)[:2, 1])
+
+
+@weft.jit
+def by_pointers(out, x, n):
+    i = gl.global_idx.x
+    if i < n:
+        out[i] = x[i] + 10.0
+        out.unsafe_offset(n)[i] = x.unsafe_offset(i)[0]
+        out[i] += x[0]
+
+
+def test_pointers_are_arrays(run, rng):
+    x, out = random(rng, np.float32, 50), poison(100, np.float32)
+    run(by_pointers, 2, out, x, 50, block=32)
+    same(out[:50], x + np.float32(10) + x[0])
+    same(out[50:], x)
+
+
+@weft.jit
+def tiles_by_pointers(out, x, LINE: gl.constexpr):
+    at = gl.arange(0, 128, layout=LINE)
+    out[at] = x[at] * 2
+
+
+def test_pointers_take_tiles_of_integers(run, rng):
+    x, out = random(rng, np.float32, 128), poison(128, np.float32)
+    run(tiles_by_pointers, 1, out, x, gl.BlockedLayout([1], [32], [4], [0]))
+    same(out, x * 2)
+
+
+@weft.jit
+def halves(out, x):
+    total: gl.float16 = 0
+    for k in range(4):
+        total += x[k]
+    out[gl.thread_idx.x] = total
+
+
+def test_an_annotated_number_is_of_that_type(run, rng):
+    x, out = rng.integers(-9, 9, 4).astype(np.float16), poison(1, np.float16)
+    run(halves, 1, Viewed(out), Viewed(x), block=1)
+    same(out, x.sum(dtype=np.float16, keepdims=True))
