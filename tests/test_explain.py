@@ -72,6 +72,15 @@ def notes(found: Explanation, text: str) -> list[Note]:
     return [note for note in facts.notes if note.loc is not None and text in note.loc.source]
 
 
+@pytest.mark.parametrize(("blocks", "words"), [(1, ""), (8, "clusters of 8 blocks"), (16, "not every GPU can place")])
+def test_the_size_of_clusters(blocks, words):
+    out = io.StringIO()
+    facts = KernelFacts("k", "sm_90a", 4, (), (), 64, 1024, num_ctas=blocks, portable=blocks < 16)
+    explain.show(Explanation((facts,)), Console(file=out, width=1000))
+    assert words in out.getvalue()
+    assert ("clusters" in out.getvalue()) == ("in each block" in out.getvalue()) == bool(words)
+
+
 def test_conversions_conflicts_and_barriers(script):
     found = explain_script(script(TRANSPOSE))
     assert found.stopped == ""

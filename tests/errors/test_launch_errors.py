@@ -134,7 +134,7 @@ def test_a_grid_beyond_limits(grid, dim):
         {"num_warps": "4"},
         {"num_ctas": 0},
         {"num_ctas": 3},
-        {"num_ctas": 16},
+        {"num_ctas": 32},
         {"maxnreg": 8},
         {"maxnreg": "x"},
     ],

@@ -89,6 +89,8 @@ class FakeCuda:
     loads: int = 0
     current: int = 1000
     opted_in: int = 0
+    non_portable: int = 0
+    most_clusters: int = 132
     encoded: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     allocated: list[tuple[str, int, int]] = field(default_factory=list)
     CUresult = CUresult
@@ -109,7 +111,10 @@ class FakeCuda:
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT="sms",
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="shared",
     )
-    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="max dynamic")
+    CUfunction_attribute = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="max dynamic",
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED="non-portable",
+    )
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
 
     def cuDeviceGetCount(self) -> Any:
@@ -159,11 +164,17 @@ class FakeCuda:
         return OK, ["function"] * count
 
     def cuFuncSetAttribute(self, function: bytes, name: str, value: int) -> Any:
-        self.opted_in = value
+        if name == "non-portable":
+            self.non_portable = value
+        else:
+            self.opted_in = value
         return (OK,)
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: bytes, threads: int, shared: int) -> Any:
         return OK, 2048 // threads
+
+    def cuOccupancyMaxActiveClusters(self, function: bytes, config: Any) -> Any:
+        return OK, self.most_clusters // _cluster_of(config)
 
     def cuPointerGetAttribute(self, name: str, pointer: int) -> Any:
         return OK, 0
@@ -191,14 +202,19 @@ class FakeCuda:
         words = tuple(ctypes.c_uint64.from_address(pointer).value for pointer in pointers)
         if self.results:
             return (self.results.pop(0),)
-        cluster = 1
-        if config.numAttrs:
-            (attribute,) = config.attrs
-            size = attribute.value.clusterDim
-            assert (attribute.id, size.y, size.z) == ("cluster", 1, 1)
-            cluster = size.x
-        self.launches.append(Launched(grid, block, config.sharedMemBytes, int(config.hStream), words, cluster))
+        shared, stream = config.sharedMemBytes, int(config.hStream)
+        self.launches.append(Launched(grid, block, shared, stream, words, _cluster_of(config)))
         return (OK,)
+
+
+def _cluster_of(config: Any) -> int:
+    """The blocks of a cluster, of a launch's configuration."""
+    if not config.numAttrs:
+        return 1
+    (attribute,) = config.attrs
+    size = attribute.value.clusterDim
+    assert (attribute.id, size.y, size.z) == ("cluster", 1, 1)
+    return size.x
 
 
 class FakeDtype:

@@ -7,6 +7,7 @@ import pytest
 from tests.runtime.fake_driver import FakeTensor
 from weft.errors import LaunchError
 from weft.kernel import jit
+from weft.runtime.errors import OutOfResources
 from weft.runtime.grid import LIMITS
 
 
@@ -18,13 +19,36 @@ def make():
     return scale
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4, 8])
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8, 16])
 def test_the_grid_counts_blocks_and_programs_lie_along_x(cuda, compiler, blocks):
     compiled = make()[(5, 3)](FakeTensor(0x1000), 1, num_ctas=blocks)
     launched = cuda.launches[-1]
     assert launched.grid == (5 * blocks, 3, 1)
     assert launched.cluster == blocks == compiled.num_ctas
     assert launched.block == (128, 1, 1)
+
+
+@pytest.mark.parametrize(("blocks", "allowed"), [(1, 0), (8, 0), (16, 1)])
+def test_a_function_opts_in_to_clusters_that_are_not_portable(cuda, compiler, blocks, allowed):
+    make()[1](FakeTensor(0x1000), 1, num_ctas=blocks)
+    assert cuda.non_portable == allowed
+
+
+def test_a_cluster_that_the_device_cannot_place(cuda, compiler):
+    scale = make()
+    cuda.most_clusters = 0
+    with pytest.raises(OutOfResources) as caught:
+        scale[1](FakeTensor(0x1000), 1, num_ctas=16)
+    assert caught.value.code == "launch-cluster-size"
+    assert "Fake H200 cannot place a cluster of 16 blocks of 128 threads, 32 registers a thread" in caught.value.message
+    assert not cuda.launches
+    scale[1](FakeTensor(0x1000), 1)
+    assert len(cuda.launches) == 1
+
+
+def test_active_clusters_are_the_drivers(cuda, compiler):
+    compiled = make()[1](FakeTensor(0x1000), 1, num_ctas=4)
+    assert compiled.active_clusters() == cuda.most_clusters // 4
 
 
 def test_kernels_of_other_numbers_of_blocks_are_other_kernels(cuda, compiler):

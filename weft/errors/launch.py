@@ -243,6 +243,13 @@ TOO_MUCH_SHARED = row(
     "{name} needs more shared memory than a block can have: {detail}",
     "use smaller or fewer buffers",
 )
+CLUSTER_SIZE = row(
+    "launch-cluster-size",
+    OutOfResources,
+    "{name} cannot start: {device} cannot place a cluster of {num_ctas} blocks of {threads} threads, {registers} registers a "
+    "thread and {shared} bytes of shared memory",
+    "launch with a smaller num_ctas (every GPU with clusters can place 8 blocks, not every one 16), or use less shared memory",
+)
 REGISTER_LIMIT = row(
     "launch-registers",
     OutOfResources,

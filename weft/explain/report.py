@@ -66,6 +66,7 @@ class KernelFacts:
 
     `constants` are its constexpr arguments, except long ones. `registers` and `spills` are set if machine code was requested.
     `problem` is the error if lowering failed; then only tile IR is explained. `block` is set for thread-level kernels.
+    `portable`: every GPU of the target can place clusters of `num_ctas` blocks.
     """
 
     name: str
@@ -83,6 +84,8 @@ class KernelFacts:
     tensor_buffers: tuple[Columns, ...] = ()
     tensor_columns: int = 0
     tensor_limit: int = 0
+    num_ctas: int = 1
+    portable: bool = True
     times: Times = field(default=Times(0.0), compare=False)
 
 
@@ -138,6 +141,8 @@ def explain_kernel(kernel: CompiledKernel, *, compiled: bool = False) -> KernelF
         tensor_buffers=tuple(_columns(func)),
         tensor_columns=func.attrs.tensor_columns,
         tensor_limit=stages.target.tensor_memory_columns,
+        num_ctas=kernel.num_ctas,
+        portable=kernel.num_ctas <= stages.target.portable_cluster,
         times=_times(stages),
     )
 

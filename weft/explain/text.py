@@ -27,6 +27,9 @@ def show(explanation: Explanation, console: Any) -> None:
 def _show_kernel(facts: KernelFacts, console: Any) -> None:
     warps = "1 warp" if facts.num_warps == 1 else f"{facts.num_warps} warps"
     head = f"{facts.name} for {facts.target}, {warps if facts.block is None else f'blocks of {facts.block} threads'}"
+    if facts.num_ctas > 1:
+        head += f", clusters of {facts.num_ctas} blocks"
+        head += "" if facts.portable else " (which not every GPU can place: see active_clusters())"
     if facts.registers is not None:
         head += f", {facts.registers} registers a thread, {facts.spills} bytes spilled"
     console.print(head, style="bold", markup=False)
@@ -70,7 +73,8 @@ def _show_bill(facts: KernelFacts, console: Any) -> None:
     if not facts.shared_bytes:
         console.print("  no shared memory")
         return
-    console.print(f"  shared memory: {facts.shared_bytes} of {facts.shared_limit} bytes")
+    each = "" if facts.num_ctas == 1 else " in each block"
+    console.print(f"  shared memory: {facts.shared_bytes} of {facts.shared_limit} bytes{each}")
     if facts.buffers:
         table = Table("buffer", "line", "bytes", "offset", "in use", box=None, pad_edge=False, padding=(0, 2))
         for item in facts.buffers:

@@ -218,12 +218,23 @@ class CompiledKernel:
             return driver.occupancy(loaded, self.threads, self.binary.dynamic_shared)
         return self._resident_blocks(self.threads, self.n_regs, self.shared)
 
+    def active_clusters(self) -> int:
+        """The number of programs that the current device can hold at the same time, if programs are clusters (`num_ctas`); 0
+        if it cannot place a cluster of this size. Raises DeviceError without a GPU: a target does not say how the
+        multiprocessors of a device are grouped."""
+        from weft.runtime.launch import configuration
+
+        loaded = self.on_device(driver.active.get_current_device())
+        return driver.active_clusters(loaded, configuration(self, (1, 1, 1), 0))
+
     def on_device(self, ordinal: int) -> driver.Loaded:
         """The kernel loaded on a device; once per device. Raises what `weft.runtime.driver.load` raises."""
         with self._lock:
             if ordinal not in self._loaded:
                 binary = self.binary
-                self._loaded[ordinal] = driver.load(binary.cubin, self.name, ordinal, binary.dynamic_shared)
+                self._loaded[ordinal] = driver.load(
+                    binary.cubin, self.name, ordinal, binary.dynamic_shared, self.num_ctas
+                )
             return self._loaded[ordinal]
 
     def launch(

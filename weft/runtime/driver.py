@@ -19,6 +19,9 @@ from weft.loading import uninterrupted
 _STATIC_SHARED_BYTES = 48 * 1024
 """A function must opt in to more dynamic shared memory than this (MAX_DYNAMIC_SHARED_SIZE_BYTES), or its launch fails."""
 
+_PORTABLE_CLUSTER = 8
+"""A function must opt in to clusters of more blocks than this (NON_PORTABLE_CLUSTER_SIZE_ALLOWED), or its launch fails."""
+
 # Codes of CUresult (CUDA Driver API, Data types used by CUDA driver). As numbers, since cuda-bindings is imported lazily.
 # NO_DEVICE, INVALID_DEVICE
 _NO_DEVICE_CODES = (100, 101)
@@ -157,8 +160,9 @@ def device_of_pointer(pointer: int) -> int:
     return int(call("cuPointerGetAttribute", ordinal, pointer))
 
 
-def load(cubin: bytes, name: str, ordinal: int, shared: int) -> Loaded:
-    """Load the kernel `name` of a cubin on a device, with room for `shared` bytes of dynamic shared memory.
+def load(cubin: bytes, name: str, ordinal: int, shared: int, cluster: int = 1) -> Loaded:
+    """Load the kernel `name` of a cubin on a device, for `shared` bytes of dynamic shared memory and clusters of that many
+    blocks.
 
     Raises OutOfResources (launch-shared-memory), DeviceError (device-wrong-architecture, device-driver-error).
     """
@@ -176,6 +180,9 @@ def load(cubin: bytes, name: str, ordinal: int, shared: int) -> Loaded:
         if shared > _STATIC_SHARED_BYTES:
             limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call("cuFuncSetAttribute", function, limit, shared)
+        if cluster > _PORTABLE_CLUSTER:
+            allowed = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            call("cuFuncSetAttribute", function, allowed, 1)
     return Loaded(function, module, gpu)
 
 
@@ -183,6 +190,12 @@ def occupancy(loaded: Loaded, threads: int, shared: int) -> int:
     """Resident blocks per multiprocessor, for blocks of `threads` threads and `shared` bytes of dynamic shared memory."""
     with current_context(loaded.device):
         return int(call("cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared))
+
+
+def active_clusters(loaded: Loaded, config: Any) -> int:
+    """The number of clusters of a launch configuration that the device can hold at the same time."""
+    with current_context(loaded.device):
+        return int(call("cuOccupancyMaxActiveClusters", loaded.function, config))
 
 
 class current_context:  # noqa: N801 - used as a statement: `with current_context(device):`

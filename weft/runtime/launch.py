@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any
 
 from weft.errors import fail
-from weft.errors.launch import ARGUMENT_RANGE
+from weft.errors.launch import ARGUMENT_RANGE, CLUSTER_SIZE
 from weft.runtime import driver, streams, views
 from weft.runtime.compiled import CompiledKernel
 from weft.runtime.descriptor import Descriptor, parts
@@ -113,7 +113,8 @@ def launcher(
 
     `current_stream(ordinal)` returns the stream of launches that name none; without it that is the default stream.
     `names` are the values' parameter names. Raises what loading the kernel raises; the function raises
-    LaunchError (launch-argument-range), OutOfResources (launch-registers) and DeviceError (device-driver-error).
+    LaunchError (launch-argument-range), OutOfResources (launch-registers, launch-cluster-size) and DeviceError
+    (device-driver-error).
     """
     loaded = compiled.on_device(ordinal)
     if compiled.binary.workspace:
@@ -124,7 +125,10 @@ def launcher(
     def new_config(grid: Grid, raw: int) -> Any:
         if len(configs) >= _CONFIGS_KEPT:
             configs.clear()
-        configs[grid, raw] = config = _config(compiled, grid, raw)
+        config = configuration(compiled, grid, raw)
+        if compiled.num_ctas > 1 and not driver.active_clusters(loaded, config):
+            raise _unplaceable(compiled, loaded)
+        configs[grid, raw] = config
         return config
 
     def failed(status: Any, config: Any, table: int) -> None:
@@ -237,7 +241,7 @@ def _default_stream(ordinal: int) -> int:
     return 0
 
 
-def _config(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
+def configuration(compiled: CompiledKernel, grid: Grid, raw: int) -> Any:
     """The launch configuration of a grid of programs. A program of several blocks is a cluster along x.
 
     Raises LaunchError: launch-grid-limit, launch-grid-threads."""
@@ -263,6 +267,14 @@ def _cluster_of(blocks: int) -> Any:
     size = attribute.value.clusterDim
     size.x, size.y, size.z = blocks, 1, 1
     return attribute
+
+
+def _unplaceable(compiled: CompiledKernel, loaded: driver.Loaded) -> Exception:
+    """The error of a cluster that the device cannot place. The launch itself would fail with INVALID_CLUSTER_SIZE."""
+    return fail(
+        CLUSTER_SIZE, name=compiled.name, device=loaded.device.name, num_ctas=compiled.num_ctas,
+        threads=compiled.threads, registers=compiled.n_regs, shared=compiled.shared,
+    )  # fmt: skip
 
 
 def _launch_function(loaded: driver.Loaded) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from weft.runtime.grid import block_of
 
 _NUMBERS: dict[str, tuple[Collection[int], str, str]] = {
     "num_warps": ((1, 2, 4, 8, 16, 32), "a power of two from 1 to 32", "num_warps=4"),
-    "num_ctas": ((1, 2, 4, 8), "a power of two from 1 to 8", "num_ctas=2"),
+    "num_ctas": ((1, 2, 4, 8, 16), "a power of two from 1 to 16", "num_ctas=2"),
     "maxnreg": (range(16, 256), "a number of registers from 16 to 255", "maxnreg=128"),
 }
 

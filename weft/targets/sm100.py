@@ -12,7 +12,7 @@ from weft.targets.target import Target
 SM100 = Target(
     name="sm_100a",
     arch=100,
-    max_cluster=8,
+    max_cluster=16,
     shared_bytes_per_sm=228 * 1024,
     shared_bytes=227 * 1024,
     tensor_memory_columns=512,

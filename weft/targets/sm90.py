@@ -1,7 +1,8 @@
 """Hopper GPUs (H100, H200), with the architecture-specific instructions of `sm_90a`.
 
-Sizes: CUDA C++ Programming Guide, technical specifications per compute capability, column 9.0; eight is the portable maximum of
-blocks in a cluster. Instructions: the "Target ISA Notes" of each instruction in the PTX ISA manual.
+Sizes: CUDA C++ Programming Guide, technical specifications per compute capability, column 9.0. Clusters of 16 blocks
+need CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED. Instructions: the "Target ISA Notes" of each instruction in the PTX
+ISA manual.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from weft.targets.target import Target
 SM90 = Target(
     name="sm_90a",
     arch=90,
-    max_cluster=8,
+    max_cluster=16,
     shared_bytes_per_sm=228 * 1024,
     shared_bytes=227 * 1024,
     has_cp_async=True,

@@ -31,7 +31,8 @@ class Target:
     max_warps_per_sm: int = 64
     max_blocks_per_sm: int = 32
     max_cluster: int = 1
-    """Blocks of a cluster that every device of this architecture can place."""
+    """Blocks of the largest cluster. Every device can place `portable_cluster` blocks; more must fit one of its GPCs."""
+    portable_cluster: int = 8
     named_barriers: int = 16
     """Hardware barriers of a block (PTX `barrier`, 0 to 15); number 0 is the one of `__syncthreads`."""
 
